@@ -1,4 +1,4 @@
-"""Say why a GPU does not work here: reads the machine, or a capture of another, and names first causes first."""
+"""Diagnose why a GPU does not work, here or from a capture."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from zinc_rt.doctor.machine import InspectedGpu
 
 EPILOG = """\
-Reads only: nothing runs on the GPU, no queue is opened, a GPU that sleeps is not woken, no root is needed. What
-root would add (the kernel's log, firmware versions, lspci) is listed as unknown.
+The command only reads: it runs nothing on the GPU, opens no queue, does not wake a suspended GPU and needs no
+root. Information that needs root (kernel log, firmware versions, lspci) is listed as unknown.
 
 examples:
   zinc-rt doctor                          this machine
-  zinc-rt doctor -v                       with every note and all evidence
-  zinc-rt doctor --capture here/          also keep what was read, to send on or to compare
+  zinc-rt doctor -v                       with all notes and evidence
+  zinc-rt doctor --capture here/          also save the files that were read, to send or compare
   zinc-rt doctor --from here/             another machine, from its capture or from a bundle
   zinc-rt doctor --device 0000:03:00.0    one GPU of several
-  zinc-rt doctor --json report.json       for programs
+  zinc-rt doctor --json report.json       a report for programs
 
-Exit code: 0 nothing is in the way, 1 something is broken, 2 wrong usage, 77 no AMD GPU to diagnose.
-docs/doctor.md says what is read, and how to capture a machine by hand.
+Exit code: 0 no problem found, 1 something is broken, 2 wrong usage, 77 no AMD GPU to diagnose.
+docs/doctor.md lists the files that are read, and how to capture a machine by hand.
 """
 
 
@@ -45,10 +45,10 @@ def parser() -> argparse.ArgumentParser:
         dest="source",
         type=Path,
         metavar="DIR",
-        help="another machine: a capture, or a bundle with one; a folder, .tar.* or .zip",
+        help="diagnose another machine from a capture or bundle: a folder, .tar.* or .zip",
     )
-    made.add_argument("--capture", type=Path, metavar="DIR", help="write there what was read")
-    made.add_argument("-v", "--verbose", action="store_true", help="every note and all evidence")
+    made.add_argument("--capture", type=Path, metavar="DIR", help="save the files that were read to this folder")
+    made.add_argument("-v", "--verbose", action="store_true", help="show all notes and evidence")
     add_json(made)
     return made
 

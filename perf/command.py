@@ -1,4 +1,4 @@
-"""Speed: measure it, predict it, keep its history, and judge milestones by evidence that cannot be fooled."""
+"""Measure, predict, record and gate speed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report")
 EXAMPLES = """\
 examples:
   zinc-rt perf bench --model M.gguf            decode, prefill and first-token speed
-  zinc-rt perf native                          the CPU tier beside llama.cpp
-  zinc-rt perf gate --milestone M1             what is shown, what is missing
-  zinc-rt perf predict --model M.gguf          tok/s before there is hardware
-  zinc-rt perf profile --model M.gguf          where a step's time goes, node by node
-  zinc-rt perf history runs/history.jsonl      what was recorded, and where it got slower
-  zinc-rt perf report runs/ -o page.html       all of it on one page
+  zinc-rt perf native                          the CPU tier compared with llama.cpp
+  zinc-rt perf gate --milestone M1             the criteria of a milestone and their evidence
+  zinc-rt perf predict --model M.gguf          predicted tok/s without hardware
+  zinc-rt perf profile --model M.gguf          time of a step by node
+  zinc-rt perf history runs/history.jsonl      recorded speeds and regressions
+  zinc-rt perf report runs/ -o page.html       one page with all reports
 
-`zinc-rt perf ACTION --help` explains each; docs/perf.md the whole.
+`zinc-rt perf ACTION --help` lists the options. See docs/perf.md.
 """
 
 

@@ -1,4 +1,4 @@
-"""Bring a GPU up from nothing: one probe a step, and for each failure its cause and what to do."""
+"""Probe a GPU step by step; failures have a cause and next step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from zinc_rt.host.arguments import Parser, positive
 
 EPILOG = """\
 examples:
-  zinc-rt pm4-test                                   the machine's GPU, nothing that hangs on purpose
-  zinc-rt pm4-test --hazard 1                        also where that GPU lights your display: save your work first
-  zinc-rt pm4-test --device sim                      a simulated R9700: says nothing about hardware
-  zinc-rt pm4-test -k P20 --tiers t1                 one probe; -k P18-P24 a range, -k fence a word
-  zinc-rt pm4-test --device sim --inject no-eop      what a missing EOP buffer looks like
-  zinc-rt pm4-test --learn facts.json                what no manual says, asked of the card
-  zinc-rt pm4-test --device sim --facts facts.json   a simulated device that behaves as that card does
-  zinc-rt pm4-test --hazard 2 --bundle out/          faults and hangs too, with everything worth sending on
+  zinc-rt pm4-test                                   the machine's GPU, without deliberate hangs
+  zinc-rt pm4-test --hazard 1                        also on a GPU that drives your display: save your work first
+  zinc-rt pm4-test --device sim                      a simulated R9700; proves nothing about hardware
+  zinc-rt pm4-test -k P20 --tiers t1                 one probe; -k P18-P24 is a range, -k fence a title word
+  zinc-rt pm4-test --device sim --inject no-eop      show the effect of a missing EOP buffer
+  zinc-rt pm4-test --learn facts.json                measure undocumented behaviour of the card
+  zinc-rt pm4-test --device sim --facts facts.json   simulate a device with that behaviour
+  zinc-rt pm4-test --hazard 2 --bundle out/          include faults and hangs, and write a bundle to send
 
-Exit code: 0 everything that ran passed, 1 a probe failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
+Exit code: 0 all probes that ran passed, 1 a probe failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
 """
 
 
@@ -27,60 +27,83 @@ def parser() -> argparse.ArgumentParser:
     made = Parser(description=__doc__, epilog=EPILOG)
     add_choice(made)
     add_hazard(made)
-    made.add_argument("--again", action="store_true", help="also what was running when the machine was reset")
     made.add_argument(
-        "--learn", metavar="FACTS.json", help="ask the device what the references leave open, and write it down"
+        "--again", action="store_true", help="also run the probe that was running when the machine reset"
     )
-    made.add_argument("--soak", type=positive, default=0.0, metavar="MINUTES", help="mixed packets in P56")
-    made.add_argument("--manual", action="store_true", help="P56 asks you to suspend the machine")
-    made.add_argument("--journal", type=Path, metavar="FILE", help="where begun probes are noted, synced to disk")
+    made.add_argument(
+        "--learn",
+        metavar="FACTS.json",
+        help="measure what the references leave open and write the facts to this file",
+    )
+    made.add_argument(
+        "--soak", type=positive, default=0.0, metavar="MINUTES", help="duration of the mixed-packet soak in P56"
+    )
+    made.add_argument(
+        "--manual", action="store_true", help="include the step of P56 that asks you to suspend the machine"
+    )
+    made.add_argument(
+        "--journal", type=Path, metavar="FILE", help="file that records each started probe, synced to disk"
+    )
     add_results(made)
     return made
 
 
 def add_choice(made: argparse.ArgumentParser) -> None:
-    """Which device, which probes."""
+    """Add the options that select the device and the probes."""
     made.add_argument(
         "--device",
         default="auto",
         metavar="WHICH",
         help="auto or hw (never simulated), sim, sim:CHIP[@LINUX] or /dev/dri/renderDN (default auto)",
     )
-    made.add_argument("--tiers", metavar="t1,t2", help="t1 (KFD), t2 (user queues); named ones must exist")
-    made.add_argument("-k", default="", metavar="WHAT", dest="select", help="ids, ranges or words of a title")
-    made.add_argument("--list", action="store_true", help="all probes, and what each proves")
     made.add_argument(
-        "--inject", action="append", default=[], metavar="NAME", help="a fault of the simulated device"
+        "--tiers", metavar="t1,t2", help="t1 (KFD) and/or t2 (user queues); a tier named here must be available"
+    )
+    made.add_argument(
+        "-k", default="", metavar="WHAT", dest="select", help="probe ids, ranges or words of a title"
+    )
+    made.add_argument("--list", action="store_true", help="list all probes and what each proves")
+    made.add_argument(
+        "--inject", action="append", default=[], metavar="NAME", help="inject a fault into the simulated device"
     )
     made.add_argument(
         "--reorder",
         type=int,
         metavar="SEED",
-        help="a simulated device finishes concurrent work in any order, seeded",
+        help="the simulated device completes concurrent work in a random order with this seed",
     )
     made.add_argument(
         "--coherence",
         default="",
         choices=("bar", "direct", "caches"),
-        help="what a simulated device's memory is: bar two copies of VRAM, direct one, caches: waves' caches go "
-        "stale, too (default bar)",
+        help="memory model of the simulated device: bar (CPU and GPU views of VRAM are separate copies), direct "
+        "(one copy), caches (bar, and waves' caches can be stale) (default bar)",
     )
     made.add_argument(
-        "--facts", default="", metavar="F", help="a simulated device behaves as --learn F found a card to"
+        "--facts",
+        default="",
+        metavar="F",
+        help="the simulated device behaves like the card that --learn F measured",
     )
-    made.add_argument("--force-facts", action="store_true", help="facts of another chip, or of a simulated device")
+    made.add_argument(
+        "--force-facts", action="store_true", help="accept facts of another chip or of a simulated device"
+    )
     made.add_argument(
         "--flip",
         action="append",
         default=[],
         metavar="ID",
-        help="a simulated device takes an assumption at its other value (zinc-rt assumptions names them)",
+        help="negate an assumption of the simulated device (zinc-rt assumptions lists them)",
     )
     made.add_argument(
-        "--expect", type=Path, metavar="FILE", help="known failures of this chip, with their reasons"
+        "--expect", type=Path, metavar="FILE", help="file of known failures of this chip, with reasons"
     )
     made.add_argument(
-        "--timeout", type=positive, default=0.0, metavar="S", help="for each probe (default its own)"
+        "--timeout",
+        type=positive,
+        default=0.0,
+        metavar="S",
+        help="seconds for each probe (default: the probe's own limit)",
     )
 
 
@@ -89,25 +112,25 @@ def add_hazard(made: argparse.ArgumentParser) -> None:
         "--hazard",
         type=int,
         choices=(0, 1, 2),
-        help="0 cannot hang, 1 may, 2 hangs on purpose (default 1; 0 on a GPU that lights a display, 2 on a "
-        "simulated device)",
+        help="0: probes that cannot hang, 1: also those that may, 2: also deliberate hangs (default 1; 0 on a GPU "
+        "that drives a display, 2 on a simulated device)",
     )
-    made.add_argument("--force", action="store_true", help="hazard 2 even on a GPU that drives a display")
+    made.add_argument("--force", action="store_true", help="allow hazard 2 on a GPU that drives a display")
 
 
 def add_results(made: argparse.ArgumentParser) -> None:
     out = made.add_argument_group("results")
-    out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
-    out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
-    out.add_argument("--tap", metavar="F", help="TAP 14 (- for standard output)")
+    out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
+    out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
+    out.add_argument("--tap", metavar="F", help="write TAP 14 (- for stdout)")
     out.add_argument(
         "--bundle",
         type=Path,
         metavar="OUT",
-        help="report, hangs, kernel log and what the machine is, without private things, to send on: a folder, or "
-        "a file that ends in .tar.gz or .tar.zst (zinc-rt bundle)",
+        help="write a bundle to send: report, hangs, kernel log and machine description, without private data; a "
+        "folder, or a .tar.gz or .tar.zst file (zinc-rt bundle)",
     )
-    out.add_argument("--strict", action="store_true", help="a skipped probe fails")
+    out.add_argument("--strict", action="store_true", help="treat a skipped probe as a failure")
 
 
 def _body(arguments: argparse.Namespace) -> int:

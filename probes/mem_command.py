@@ -1,4 +1,4 @@
-"""GPU memory under stress, from CPU and GPU: true counts, holes used again, nothing lost, an orderly end."""
+"""Stress GPU memory: allocation, reuse, data, teardown."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from zinc_rt.probes.command import add_choice, add_hazard, add_results
 EPILOG = """\
 examples:
   zinc-rt mem-test                       the machine's GPU, both tiers
-  zinc-rt mem-test --hazard 1            also where that GPU lights your display: a queue of it writes and reads
-  zinc-rt mem-test --device sim -k M03   random allocations on a simulated one
+  zinc-rt mem-test --hazard 1            also on a GPU that drives your display: uses one of its queues
+  zinc-rt mem-test --device sim -k M03   random allocations on a simulated device
 
-Exit code: 0 everything that ran passed, 1 something failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
+Exit code: 0 all probes that ran passed, 1 something failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
 """
 
 

@@ -1,4 +1,4 @@
-"""Run a recorded log again on any tier, compare every output, and find the node and lane where they diverge."""
+"""Replay a log on any tier and find where outputs diverge."""
 
 from __future__ import annotations
 
@@ -22,55 +22,56 @@ if TYPE_CHECKING:
     from zinc_rt.replay.run import ReplayOutcome
 
 EXAMPLES = """\
-The log names buffers as the model does, so what one tier recorded runs on another. Weights come from the model
-file the log names, or --model: a file with other bytes is refused. zinc-rt-trace makes logs; docs/zlog.md is the
-format.
+The log uses the model's buffer names, so a log of one tier replays on another. Weights come from the model file
+named in the log, or from --model; a file with other bytes is refused. zinc-rt-trace records logs; docs/zlog.md
+describes the format.
 
 examples:
-  zinc-rt-replay run.zlog                          on the tier that recorded it
-  zinc-rt-replay run.zlog --tiers t1,t_cpu         on others; t1 is simulated where there is no AMD GPU
-  zinc-rt-replay run.zlog --info                   what the log holds
+  zinc-rt-replay run.zlog                          on the recorded tier
+  zinc-rt-replay run.zlog --tiers t1,t_cpu         on other tiers; t1 is simulated without an AMD GPU
+  zinc-rt-replay run.zlog --info                   show the log's content
   zinc-rt-replay run.zlog --tiers t1 --bisect --emit-repro found
   zinc-rt-replay run.zlog --tiers t1 --emit-repro case.c    one step as a C program for a driver bug report
-  zinc-rt-replay run.zlog --diff other.zlog        where two recordings diverge
+  zinc-rt-replay run.zlog --diff other.zlog        find where two logs diverge
 
-Exit code: 0 every output has the recorded bits, 1 one has not, 2 unusable input, 77 nothing to compare.
+Exit code: 0 all outputs are bit-exact, 1 an output differs, 2 unusable input, 77 nothing to compare.
 """
 
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(description=__doc__, epilog=EXAMPLES)
-    made.add_argument("log", metavar="LOG", help="a .zlog, also one that was cut off")
-    what = made.add_argument_group("instead of running it").add_mutually_exclusive_group()
-    what.add_argument("--info", action="store_true", help="what recorded it and what it holds")
-    what.add_argument("--to-json", action="store_true", help="every record, one JSON object a line")
-    what.add_argument("--diff", metavar="OTHER", help="compare with another log, record by record")
-    how = made.add_argument_group("how it runs")
-    how.add_argument("--tiers", metavar="A,B", help="tiers to run it on (default: the one that recorded it)")
-    options.add_device(how, "the device behind a GPU tier (default auto: simulated where there is no AMD GPU)")
+    made.add_argument("log", metavar="LOG", help="a .zlog file; a truncated one is accepted")
+    what = made.add_argument_group("instead of replaying").add_mutually_exclusive_group()
+    what.add_argument("--info", action="store_true", help="show how it was recorded and its content")
+    what.add_argument("--to-json", action="store_true", help="print every record, one JSON object per line")
+    what.add_argument("--diff", metavar="OTHER", help="compare with another log record by record")
+    how = made.add_argument_group("replay")
+    how.add_argument("--tiers", metavar="A,B", help="tiers to replay on (default: the recorded one)")
+    options.add_device(how, "device of the GPU tiers (default auto: simulated without an AMD GPU)")
     options.add_coherence(how)
-    how.add_argument("-m", "--model", metavar="FILE", help="the recorded model, where it has moved")
+    how.add_argument("-m", "--model", metavar="FILE", help="the recorded model, if its path changed")
     how.add_argument("--until", type=int, metavar="N", help="stop after step N (default: the last)")
     how.add_argument(
         "--from", dest="start", type=int, default=0, metavar="N",
-        help="compare from step N on; those before run too, since state follows from them (default 0)",
+        help="compare from step N on; earlier steps run too, because later state depends on them (default 0)",
     )  # fmt: skip
     options.add_timeout(how)
-    how.add_argument("--threads", type=int, default=0, metavar="N", help="T-CPU threads (default: every core)")
-    find = made.add_argument_group("where it diverges")
+    how.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads (default: all cores)")
+    find = made.add_argument_group("divergence")
     find.add_argument(
         "--bisect", action="store_true", help="find the first step, node and element that differ from t_cpu"
     )
     find.add_argument(
         "--emit-repro",
         metavar="PATH",
-        help="FILE.c: the last step (--until N: that one) as a C program that needs only the driver; "
-        "with --bisect a folder: the one node as a log, a pytest file, and a C program",
+        help="FILE.c: write the last step (with --until N: step N) as a C program that needs only the driver; "
+        "with --bisect, a folder: write the diverging node as a log, a pytest file and a C program",
     )
     find.add_argument(
         "--trace-lane",
         action="store_true",
-        help="with --bisect: every instruction of the lane that stored the first wrong element (simulated tiers)",
+        help="with --bisect: trace every instruction of the lane that stored the first wrong element (simulated "
+        "tiers)",
     )
     add_json(made)
     return made

@@ -1,4 +1,4 @@
-"""Record any run into a log that replays anywhere, or look at one: sizes, memory, a timeline."""
+"""Record a run to a replayable log, or show a log's statistics."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ if TYPE_CHECKING:
     from zinc_rt.trace.reader import LogReader
 
 EXAMPLES = """\
-What comes after -- is another command, run in this process, with every engine it opens recorded: the first into
-LOG, a second into LOG with .2 before its ending, and so on. Levels: digest (what came out, by digest: cheap),
-inputs (all that zinc-rt-replay needs), full (every node's result, with its bytes). Of a command that opens no
-engine, such as the probes, the results are recorded. --attach may stand for --.
+The command after -- runs in this process, and every engine that it opens is recorded: the first to LOG, a second
+to LOG with .2 before the suffix, and so on. Levels: digest (digests of the outputs; cheap), inputs (everything
+that zinc-rt-replay needs), full (the bytes of every node's result). For a command that opens no engine, such as
+the probes, the results are recorded. --attach is a synonym of --. LOG alone shows its statistics, as --stats does.
 
 examples:
   zinc-rt-trace -o run.zlog -- run --model M.gguf --tokens 1,2,3
   zinc-rt-trace -o v.zlog --level digest -- validate --tiers t_cpu
   zinc-rt-trace -o p.zlog --attach pm4-test --device sim
-  zinc-rt-trace --stats run.zlog
+  zinc-rt-trace run.zlog
   zinc-rt-trace --plan run.zlog
-  zinc-rt-trace --chrome timeline.json run.zlog    for https://ui.perfetto.dev; with dispatches where
-                                                   the log was recorded with --times
-  zinc-rt-trace --show Qcur-0 --step 2 run.zlog    what a node left after a step
+  zinc-rt-trace --chrome timeline.json run.zlog    for https://ui.perfetto.dev; dispatches need --times
+  zinc-rt-trace --show Qcur-0 --step 2 run.zlog    values of a node after a step
   zinc-rt-trace --show 'l_out-*' --export layers.npz run.zlog
 
-Exit code: the wrapped command's; 1 where that is 0 and the log lacks something, on a full disk say; 2 for a log
-that cannot be made or read.
+Exit code: the wrapped command's; 1 if that is 0 but the log is incomplete (for example on a full disk); 2 if the
+log cannot be written or read.
 """
 LEVELS = ("digest", "inputs", "full")  # without importing NumPy for --help
 
@@ -48,33 +47,37 @@ def parser() -> argparse.ArgumentParser:
         "           [--tier T] [--model FILE] LOG",
     )
     recording = made.add_argument_group("record")
-    recording.add_argument("-o", "--out", metavar="LOG", help="the log to write")
-    recording.add_argument("--level", choices=LEVELS, default="inputs", help="how much it keeps (default inputs)")
+    recording.add_argument("-o", "--out", metavar="LOG", help="log to write")
+    recording.add_argument(
+        "--level", choices=LEVELS, default="inputs", help="amount of data to record (default inputs)"
+    )
     recording.add_argument(
         "--times",
         action="store_true",
-        help="also when each dispatch began and ended, for --chrome; every dispatch then runs alone",
+        help="record start and end of each dispatch, for --chrome; dispatches then run one at a time",
     )
     recording.add_argument(
-        "--embed-weights", action="store_true", help="keep the weights in the log, so it needs no model file"
+        "--embed-weights", action="store_true", help="store the weights in the log, so that it needs no model file"
     )
-    looking = made.add_argument_group("look at a log").add_mutually_exclusive_group()
-    looking.add_argument("--stats", action="store_true", help="bytes by kind, bytes a token, times a step")
-    looking.add_argument("--plan", action="store_true", help="the memory map of every variant that ran")
+    looking = made.add_argument_group("show a log").add_mutually_exclusive_group()
+    looking.add_argument(
+        "--stats", action="store_true", help="show bytes by kind, bytes per token, time per step (default)"
+    )
+    looking.add_argument("--plan", action="store_true", help="show the memory map of every variant that ran")
     looking.add_argument("--chrome", metavar="FILE", help="write a timeline for Chrome or Perfetto")
     looking.add_argument(
         "--show",
         metavar="NODE",
-        help="values after a step: a node's label, buffer or number, or a pattern with *",
+        help="show values after a step: a node's label, buffer or number, or a pattern with *",
     )
     values = made.add_argument_group("with --show")
-    values.add_argument("--step", type=int, metavar="N", help="of which step (default: the last)")
-    values.add_argument("--export", metavar="F.npz", help="write the values there too, whole")
+    values.add_argument("--step", type=int, metavar="N", help="step to show (default: the last)")
+    values.add_argument("--export", metavar="F.npz", help="also write the complete values to F.npz")
     values.add_argument(
-        "--tier", metavar="T", help="where a log that lacks the values is run again (default t_cpu)"
+        "--tier", metavar="T", help="tier that recomputes values that the log does not contain (default t_cpu)"
     )
-    values.add_argument("-m", "--model", metavar="FILE", help="the recorded model, where it has moved")
-    made.add_argument("log", metavar="LOG", nargs="?", help="the log to look at")
+    values.add_argument("-m", "--model", metavar="FILE", help="the recorded model, if its path changed")
+    made.add_argument("log", metavar="LOG", nargs="?", help="log to show")
     made.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return made
 

@@ -1,4 +1,4 @@
-"""Compare tiers layer by layer with an independent reference, and name where they first diverge."""
+"""Compare tiers layer by layer; find where they first diverge."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   zinc-rt validate --tiers t_cpu                       the embedded models against llama.cpp
-  zinc-rt validate --model M.gguf --tiers t_cpu        one pass against token by token, canonical-1 against BLAS
-  zinc-rt validate --model M.gguf --golden G.npz       against recorded values, from llama.cpp or your own engine
+  zinc-rt validate --model M.gguf --tiers t_cpu        batched against stepwise prefill, canonical-1 against BLAS
+  zinc-rt validate --model M.gguf --golden G.npz       against values recorded from llama.cpp or your engine
   zinc-rt validate --model M.gguf --tiers t_cpu,t_cpu:float32-dequant --layers 3:5 --input random:7
-  zinc-rt validate --isolation --tiers t1,t_cpu        requests in any mix, each as it is alone
+  zinc-rt validate --isolation --tiers t1,t_cpu        concurrent requests against solo runs
 
-Exit code: 0 everything compared is within its limit, 1 something is not, 2 unusable input, 77 nothing to compare.
+Exit code: 0 all comparisons within limits, 1 a limit exceeded, 2 unusable input, 77 nothing to compare.
 """
 
 
@@ -40,67 +40,69 @@ def parser() -> argparse.ArgumentParser:
         "--tiers",
         default="t_cpu",
         metavar="A,B",
-        help="tiers to judge, each TIER[:KERNELSET][:ORDERING] (default t_cpu)",
+        help="tiers to validate, each TIER[:KERNELSET][:ORDERING] (default t_cpu)",
     )
-    what = made.add_argument_group("what runs")
+    what = made.add_argument_group("workload")
     prompt = what.add_mutually_exclusive_group()
-    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="tokenised with the model's own tokenizer")
-    prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids, as they are")
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="prompt, tokenised with the model's tokenizer")
+    prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids instead")
     what.add_argument(
         "-n",
         "--steps",
         type=int,
         metavar="N",
-        help="greedy tokens after the prompt (default 2, or as many as the golden has)",
+        help="greedy tokens after the prompt (default 2, or the golden's number)",
     )
     what.add_argument(
-        "--layers", default="all", metavar="I:J", help="only these layers, the first fed by --input (default all)"
+        "--layers", default="all", metavar="I:J", help="only these layers; --input feeds the first (default all)"
     )
     what.add_argument(
         "--input",
         default="random:0",
         metavar="WHAT",
-        help="what enters layer I: oracle, random:SEED or an .npz with `input` or `l_out` (default random:0)",
+        help="input of layer I: oracle, random:SEED or an .npz with `input` or `l_out` (default random:0)",
     )
     what.add_argument(
-        "--nodes", action="append", default=[], metavar="GLOB", help="compare these nodes too, e.g. 'attn_norm-*'"
+        "--nodes", action="append", default=[], metavar="GLOB", help="also compare these nodes, e.g. 'attn_norm-*'"
     )
-    mix = made.add_argument_group("requests side by side")
+    mix = made.add_argument_group("concurrent requests")
     mix.add_argument(
         "--isolation",
         action="store_true",
-        help="a mix of requests through the scheduler instead: each as it is alone, to the bit",
+        help="run a mix of requests through the scheduler and compare each with its solo run, bit for bit",
     )
-    mix.add_argument("--requests", type=int, default=24, metavar="N", help="of the mix (default 24)")
-    mix.add_argument("--seed", type=int, default=0, metavar="S", help="the mix is all this number's (default 0)")
-    against = made.add_argument_group("against what")
-    against.add_argument("--golden", metavar="F.npz", help="recorded values, docs/golden.md")
+    mix.add_argument(
+        "--requests", type=int, default=24, metavar="N", help="number of requests in the mix (default 24)"
+    )
+    mix.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the mix (default 0)")
+    against = made.add_argument_group("reference")
+    against.add_argument("--golden", metavar="F.npz", help="recorded values (docs/golden.md)")
     against.add_argument(
         "--reference",
         metavar="TIER",
-        help="the tier to compare with (default: --golden, else t_cpu, else the last)",
+        help="tier to compare with (default: --golden, else t_cpu, else the last)",
     )
     against.add_argument(
         "--resync",
         action="store_true",
-        help="also run with each layer's input reset from the reference: a layer's own error, without drift "
-        "(but for keys and values it shares with another)",
+        help="also run with each layer's input reset to the reference: shows each layer's error without drift "
+        "(except for keys and values shared between layers)",
     )
     options.add_engine(made, tier=False)
     out = made.add_argument_group("results")
-    out.add_argument("-v", "--verbose", action="store_true", help="the full tables also of what passed")
-    out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
-    out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
-    out.add_argument("--html", metavar="F", help="a page to look at and pass on")
+    out.add_argument("-v", "--verbose", action="store_true", help="show full tables for passed checks too")
+    out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
+    out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
+    out.add_argument("--html", metavar="F", help="write a self-contained HTML page")
     out.add_argument(
         "--emit-repro",
         metavar="DIR",
-        help="where two tiers' bits differ: a log of the run and of the one node at fault",
+        help="where two tiers differ in bits, write logs of the run and of the diverging node",
     )
     out.add_argument(
-        "--strict", action="store_true", help="a skipped check fails, and so does a tier simulated unasked"
+        "--strict", action="store_true", help="fail on skipped checks and on tiers simulated without --device sim"
     )
-    out.add_argument("--no-cache", action="store_true", help="compute T-CPU results again")
+    out.add_argument("--no-cache", action="store_true", help="ignore cached T-CPU results")
     made.set_defaults(defaults={action.dest: action.default for action in made._actions})
     return made
 

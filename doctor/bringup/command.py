@@ -1,4 +1,4 @@
-"""Bring a card up stage by stage: doctor, probes by hazard, first kernel, first model, gates."""
+"""Bring up a card in stages: doctor, probes, kernel, model, gates."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from zinc_rt.probes.device_spec import DeviceSpec
 
 EPILOG = """\
-Before each stage the command says what can happen and what may be lost, and asks. It stops at the first failure,
-with its cause and the next command. A journal survives a reset: --resume continues there, and what took the
-machine down is named and not run again unasked. docs/first-hour.md says how to prepare.
+Before each stage the command prints its risks and asks for consent. It stops at the first failure, with the cause
+and the next command. A journal survives a reset: --resume continues from it. The stage that reset the machine is
+named and runs again only with --again. docs/first-hour.md describes the preparation.
 
 examples:
-  zinc-rt bring-up --device sim                          all of it on a simulated card: says nothing about hardware
+  zinc-rt bring-up --device sim                          all stages on a simulated card
   zinc-rt bring-up                                       the machine's GPU
-  zinc-rt bring-up --up-to hazard-0                      nothing that may hang
-  zinc-rt bring-up --resume                              after a reboot
+  zinc-rt bring-up --up-to hazard-0                      only stages that cannot hang
+  zinc-rt bring-up --resume                              continue after a reboot
   zinc-rt bring-up --yes hazard-0,hazard-1 --up-to hazard-1 < /dev/null
-  zinc-rt bring-up --status                              how far it has come
+  zinc-rt bring-up --status                              show the progress so far
 
 stages: doctor, hazard-0, hazard-1, hazard-2, first-kernel, first-model, gates
-exit codes: 0 everything that ran passed, 1 a stage failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
+exit codes: 0 all stages that ran passed, 1 a stage failed, 2 wrong usage, 77 no AMD GPU or nothing ran.
 """
 
 
@@ -48,21 +48,36 @@ def parser() -> argparse.ArgumentParser:
         metavar="WHICH",
         help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@LINUX] (default auto)",
     )
-    made.add_argument("--up-to", metavar="STAGE", help="stop after this one (default gates)")
+    made.add_argument("--up-to", metavar="STAGE", help="stop after this stage (default gates)")
     made.add_argument(
-        "--yes", action="append", default=[], metavar="STAGE", help="consent to this stage; several with commas"
+        "--yes",
+        action="append",
+        default=[],
+        metavar="STAGE",
+        help="consent to this stage; separate several with commas",
     )
-    made.add_argument("--skip", action="append", default=[], metavar="STAGE", help="leave this stage out")
-    made.add_argument("--resume", action="store_true", help="do not repeat what passed on this very setup")
+    made.add_argument("--skip", action="append", default=[], metavar="STAGE", help="skip this stage")
     made.add_argument(
-        "--again", action="store_true", help="run the stage again that ran when the machine was reset"
-    )
-    made.add_argument("--status", action="store_true", help="how far earlier walks came; runs nothing")
-    made.add_argument(
-        "--inject", action="append", default=[], metavar="NAME", help="a fault of the simulated device, for probes"
+        "--resume",
+        action="store_true",
+        help="skip stages that passed on this setup (card, kernel, driver, firmware)",
     )
     made.add_argument(
-        "--folder", type=Path, metavar="DIR", help="for the journal and reports (default: in the state folder)"
+        "--again", action="store_true", help="run the stage again that was running when the machine reset"
+    )
+    made.add_argument("--status", action="store_true", help="show the progress of earlier runs; runs nothing")
+    made.add_argument(
+        "--inject",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="inject a fault into the simulated device during probes",
+    )
+    made.add_argument(
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="folder of the journal and reports (default: in the state folder)",
     )
     add_json(made)
     return made

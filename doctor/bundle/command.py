@@ -1,4 +1,4 @@
-"""Gather what somebody far away needs to see, private data removed; read, compare and collect such bundles."""
+"""Collect diagnostics without private data, or read such bundles."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 examples:
-  zinc-rt bundle -o mine.tar.gz                      this machine: doctor, probes, hangs, logs, what was learned
+  zinc-rt bundle -o mine.tar.gz                      this machine: doctor, probes, hangs, logs, learned facts
   zinc-rt bundle -o mine.tar.gz --add report.json facts.json
-  zinc-rt bundle show mine.tar.gz                    what is inside, as text
-  zinc-rt bundle diff good.tar.gz bad.tar.gz         what differs between two machines
-  zinc-rt bundle import *.tar.gz                     into the store (--store F)
-  zinc-rt bundle page -o matrix.html                 combination x probe, what tells good from bad, since when
-  zinc-rt bundle export --kcidb -o results.json      for the Linux kernel's database of test results
+  zinc-rt bundle show mine.tar.gz                    print the content as text
+  zinc-rt bundle diff good.tar.gz bad.tar.gz         compare two machines
+  zinc-rt bundle import *.tar.gz                     add bundles to the store (--store F)
+  zinc-rt bundle page -o matrix.html                 matrix of setups and probes, with regressions
+  zinc-rt bundle export --kcidb -o results.json      for KCIDB, the Linux kernel's test result database
 
-A bundle is at most 2 MB: a folder, or a file that ends in .tar.gz or .tar.zst. Names of people, machines and
-networks, addresses, serial numbers, keys and home paths are replaced by placeholders (docs/bundle.md).
+A bundle is a folder, or a .tar.gz or .tar.zst file, of at most 2 MB. Names of people, machines and networks,
+addresses, serial numbers, keys and home paths are replaced by placeholders (docs/bundle.md).
 
-exit codes: 0 done, 1 a bundle of several could not be imported, 2 wrong usage or a damaged bundle.
+exit codes: 0 done, 1 one of several bundles could not be imported, 2 wrong usage or a damaged bundle.
 """
 DEFAULT_OUT = "zinc-rt-bundle.tar.gz"
 
@@ -41,42 +41,56 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
     )
     made.add_argument(
-        "-o", "--out", type=Path, default=Path(DEFAULT_OUT), metavar="OUT", help=f"default {DEFAULT_OUT}"
+        "-o",
+        "--out",
+        type=Path,
+        default=Path(DEFAULT_OUT),
+        metavar="OUT",
+        help=f"bundle to write (default {DEFAULT_OUT})",
     )
     made.add_argument(
         "--device",
         default="auto",
         metavar="WHICH",
-        help="whose machine: auto, hw, /dev/dri/renderDN, or sim[:CHIP[@LINUX]], a simulated one (default auto)",
+        help="auto, hw, /dev/dri/renderDN, or sim[:CHIP[@LINUX]] for a simulated machine (default auto)",
     )
     made.add_argument(
-        "--add", nargs="+", type=Path, default=[], metavar="PATH", help="reports, facts, logs, or folders of them"
+        "--add",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="also include these reports, facts, logs or folders",
     )
     made.add_argument(
-        "--hangs", type=Path, default=Path("zinc-rt-hangs"), metavar="DIR", help="default zinc-rt-hangs"
+        "--hangs",
+        type=Path,
+        default=Path("zinc-rt-hangs"),
+        metavar="DIR",
+        help="folder of hang reports (default zinc-rt-hangs)",
     )
-    made.add_argument("--only-added", action="store_true", help="leave out hangs and bring-ups of before")
+    made.add_argument("--only-added", action="store_true", help="leave out earlier hangs and bring-ups")
     add_json(made)
     made.set_defaults(body=_make)
-    actions = made.add_subparsers(title="with bundles that there are", metavar="ACTION")
+    actions = made.add_subparsers(title="actions on existing bundles", metavar="ACTION")
 
     def action(name: str, text: str, body: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         each = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
         each.set_defaults(body=body, action=name)
         return each
 
-    show = action("show", "what is inside, as text", _show)
+    show = action("show", "print the content as text", _show)
     show.add_argument("bundle", type=Path)
-    diff = action("diff", "what differs between two machines", _diff)
+    diff = action("diff", "compare two machines", _diff)
     diff.add_argument("a", type=Path)
     diff.add_argument("b", type=Path)
     take = action("import", "add bundles to the store", _import)
     take.add_argument("bundles", nargs="+", type=Path, metavar="BUNDLE")
-    page = action("page", "the store as a page: combination x probe, regressions by kernel and firmware", _page)
+    page = action("page", "write the store as a page: setups x probes, regressions by kernel and firmware", _page)
     page.add_argument("-o", "--out", type=Path, required=True, metavar="F.html")
-    export = action("export", "the store for other databases", _export)
+    export = action("export", "export the store to another database's format", _export)
     export.add_argument("--kcidb", action="store_true", required=True, help="in KCIDB's format, schema 5.3")
-    export.add_argument("--simulated", action="store_true", help="simulated devices too, marked as such")
+    export.add_argument("--simulated", action="store_true", help="include simulated devices, marked as such")
     export.add_argument("-o", "--out", type=Path, required=True, metavar="F.json")
     for each in (take, page, export):
         each.add_argument("--store", type=Path, metavar="F", help="the store (default: in the state folder)")

@@ -1,4 +1,4 @@
-"""`zinc-rt perf bench`: decode, prefill and first-token speed of a model, with everything a gate asks about."""
+"""Measure decode, prefill and first-token speed of a model, with the evidence that a gate requires."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from zinc_rt.engine.engine import Engine
     from zinc_rt.perf.machine import Sampler
 
-HELP = "decode, prefill, first token; beside another program with --vs"
+HELP = "measure decode, prefill and first token; --vs compares another program"
 EXAMPLES = """\
-Warm-up runs first, then measured ones; the table gives medians and the spread between runs, the report every
-token's seconds. --vs runs another program in alternation and gives the ratio with its 95 % interval. With
---history the report is also recorded, as zinc-rt perf gate wants it.
+Measured runs follow warm-up runs. The table gives medians and the spread between runs, the report the seconds of
+every token. --vs alternates with runs of another program and gives the ratio with its 95 % interval. --history
+also records the report, which zinc-rt perf gate requires.
 
 examples:
   zinc-rt perf bench --model M.gguf
@@ -32,32 +32,40 @@ examples:
   zinc-rt perf bench --model M.gguf --vs 'llama-bench -m M.gguf -p 0 -n 128 -r 1 -o json'
   zinc-rt perf bench --model M.gguf --device sim --tier t1 --prompt-tokens 8 --tokens 8 --runs 3
 
-exit codes: 0, or 2 for what cannot run. Whether a speed is enough is for zinc-rt perf gate to say.
+exit codes: 0 measured, 2 unusable input. zinc-rt perf gate decides whether a speed is sufficient.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     options.add_engine(parser)
-    load = parser.add_argument_group("the workload")
-    load.add_argument("-p", "--prompt-tokens", type=int, default=128, metavar="N", help="default 128")
+    load = parser.add_argument_group("workload")
     load.add_argument(
-        "-n", "--tokens", type=int, default=128, metavar="N", help="generated in each run (default 128)"
+        "-p", "--prompt-tokens", type=int, default=128, metavar="N", help="prompt tokens (default 128)"
+    )
+    load.add_argument(
+        "-n", "--tokens", type=int, default=128, metavar="N", help="tokens generated in each run (default 128)"
     )
     load.add_argument(
         "--slots",
         type=_counts,
         default=(1,),
         metavar="N,M",
-        help="sequences that decode together (default 1); several: also their ratios",
+        help="sequences that decode together (default 1); several numbers: also their ratios",
     )
-    load.add_argument("--warmup", type=int, default=1, metavar="N", help="runs that do not count (default 1)")
-    load.add_argument("--runs", type=int, default=5, metavar="N", help="runs that do (default 5)")
-    peer = parser.add_argument_group("beside another program")
-    peer.add_argument("--vs", metavar="CMD", help="its command; its decode speed is read from what it prints")
-    peer.add_argument("--vs-figure", metavar="REGEX", help="where: the first group is tok/s")
-    peer.add_argument("--vs-timeout", type=float, default=600.0, metavar="S", help="for one run (default 600)")
-    parser.add_argument("--history", type=Path, metavar="F.jsonl", help="record the report there")
+    load.add_argument("--warmup", type=int, default=1, metavar="N", help="warm-up runs (default 1)")
+    load.add_argument("--runs", type=int, default=5, metavar="N", help="measured runs (default 5)")
+    peer = parser.add_argument_group("comparison with another program")
+    peer.add_argument(
+        "--vs", metavar="CMD", help="command of the program; its decode speed is parsed from its output"
+    )
+    peer.add_argument(
+        "--vs-figure", metavar="REGEX", help="pattern for the speed in the output; its first group is tok/s"
+    )
+    peer.add_argument(
+        "--vs-timeout", type=float, default=600.0, metavar="S", help="limit of one run in seconds (default 600)"
+    )
+    parser.add_argument("--history", type=Path, metavar="F.jsonl", help="append the report to this history")
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""`zinc-rt perf gate`: the verdict on milestones, criterion by criterion."""
+"""Evaluate the criteria of milestones."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from zinc_rt.host.terminal import Column, Table
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Result
 
-HELP = "the verdict on a milestone, each criterion with its evidence"
+HELP = "evaluate a milestone, criterion by criterion, with evidence"
 EXAMPLES = """\
-Structural criteria are measured now, on whatever device there is: without an AMD GPU, on a simulated one. Speeds
-come from reports of zinc-rt perf bench on the hardware named, and from nothing else; those of this machine's CPU
-from reports of zinc-rt perf native. A report is refused, with the rule's name and its reason, that is of a
-simulated device, of other code or another model, has a clamp in force, fewer than 128 tokens, drifting clocks, no
-proof of bit-identity, or is not in the history as it was recorded. A history counts only with its head, noted
-where whoever writes the file cannot write.
+Structural criteria are measured now, on the AMD GPU or, without one, on a simulated device. Speeds come only from
+reports of zinc-rt perf bench on the named hardware, and CPU speeds from reports of zinc-rt perf native. A report
+is refused, with the rule's name and reason, if it is from a simulated device, other code or another model, has an
+active clamp, fewer than 128 tokens, drifting clocks or no proof of bit-identity, or is not in the history as
+recorded. A history counts only with its head hash, which must be stored where the writer of the file has no write
+access.
 
 examples:
   zinc-rt perf gate --milestone M1
@@ -32,21 +32,31 @@ examples:
   zinc-rt perf gate --milestone cpu --evidence native.json --history history.jsonl --head HASH
   zinc-rt perf gate --list
 
-exit codes: 0 every criterion passed, 1 one failed, 77 one is blocked, 2 unusable evidence.
+exit codes: 0 all criteria passed, 1 one failed, 77 one is blocked, 2 unusable evidence.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--milestone", metavar="M", help="M0 to M8 or cpu, several with commas")
-    parser.add_argument("--only", default="", metavar="ID", help="this criterion alone")
-    parser.add_argument("--list", action="store_true", help="every criterion, its limit, source and command")
+    parser.add_argument("--milestone", metavar="M", help="M0 to M8 or cpu; separate several with commas")
+    parser.add_argument("--only", default="", metavar="ID", help="evaluate only this criterion")
+    parser.add_argument("--list", action="store_true", help="list every criterion with limit, source and command")
     given = parser.add_argument_group("evidence")
     given.add_argument(
-        "--evidence", nargs="+", type=Path, default=[], metavar="PATH", help="reports and statements, or folders"
+        "--evidence",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="reports and statements, or folders of them",
     )
-    given.add_argument("--history", type=Path, metavar="F.jsonl", help="where the reports were recorded")
     given.add_argument(
-        "--head", default="", metavar="HASH", help="an entry the history must hold, as bench or history printed it"
+        "--history", type=Path, metavar="F.jsonl", help="history in which the reports were recorded"
+    )
+    given.add_argument(
+        "--head",
+        default="",
+        metavar="HASH",
+        help="hash of an entry that the history must contain, printed by bench or history",
     )
     given.add_argument(
         "--models",
@@ -54,18 +64,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=[],
         metavar="M.gguf",
-        help="the files the speeds are of: digest and shape are read here, not believed",
+        help="model files of the speeds; digest and shape are read from the files",
     )
     given.add_argument(
-        "--model-digest", default="", metavar="SHA256", help="of the models the speeds are of, several with commas"
+        "--model-digest",
+        default="",
+        metavar="SHA256",
+        help="digests of the models of the speeds; separate several with commas",
     )
-    how = parser.add_argument_group("how structural criteria run")
+    how = parser.add_argument_group("structural criteria")
     how.add_argument("-m", "--model", type=Path, metavar="FILE", help="a GGUF file (default: the embedded models)")
     how.add_argument(
         "--device",
         choices=("auto", "hw", "cpu", "sim"),
         default="auto",
-        help="auto: this machine's AMD GPU, a simulated one where there is none; hw: never a simulated one",
+        help="auto: this machine's AMD GPU, or a simulated one if there is none; hw: never simulated",
     )
 
 

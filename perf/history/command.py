@@ -1,4 +1,4 @@
-"""`zinc-rt perf history`: what was recorded, whether the chain holds, and which speeds changed level."""
+"""Show recorded speeds, verify the hash chain and find level changes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from zinc_rt.cli.output import begin, finish, output_stream
 from zinc_rt.host import terminal
 
-HELP = "what was recorded, whether it is whole, where levels changed"
+HELP = "show recorded speeds, verify the chain, find regressions"
 EXAMPLES = """\
-Each line of a history carries the hash of the one before: an edited, dropped or swapped line breaks the chain,
-and a gate refuses everything in it. The head printed here, noted elsewhere, also shows a file that was rewritten.
-Figures are compared like with like: same device, tier, model and workload. A level that falls by more than 3 % and
-stays there is a regression.
+Each line of a history contains the hash of the previous line. An edited, dropped or swapped line breaks the chain,
+and a gate then refuses the history. The head hash printed here, stored elsewhere, also detects a rewritten file.
+Only figures of the same device, tier, model and workload are compared. A lasting drop by more than 3 % is a
+regression.
 
 examples:
   zinc-rt perf history runs/history.jsonl
@@ -21,19 +21,26 @@ examples:
   zinc-rt perf history runs/history.jsonl --figure decode --plot decode.html
   zinc-rt perf history runs/history.jsonl --csv history.csv
 
-exit codes: 0, 1 for a broken chain or a regression, 2 for a file that cannot be read.
+exit codes: 0 done, 1 a broken chain or a regression, 2 an unreadable file.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("history", type=Path, metavar="F.jsonl", help="JSON lines, made by bench --history")
+    parser.add_argument(
+        "history", type=Path, metavar="F.jsonl", help="history written by bench --history (JSON lines)"
+    )
     parser.add_argument("--add", type=Path, nargs="+", default=[], metavar="REPORT", help="record these reports")
     parser.add_argument(
-        "--figure", default="", metavar="NAME", help="this figure alone: decode, prefill, ttft ..."
+        "--figure", default="", metavar="NAME", help="show only this figure: decode, prefill, ttft ..."
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="the series as .html, or .png with matplotlib")
     parser.add_argument(
-        "--csv", type=Path, metavar="F.csv", help="a row an entry, figures and context by column; needs pandas"
+        "--plot", type=Path, metavar="FILE", help="plot the series as .html, or as .png with matplotlib"
+    )
+    parser.add_argument(
+        "--csv",
+        type=Path,
+        metavar="F.csv",
+        help="write one row per entry, with figures and context as columns; needs pandas",
     )
 
 

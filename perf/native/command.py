@@ -1,4 +1,4 @@
-"""`zinc-rt perf native`: the CPU tier beside llama.cpp, in turns, in one run."""
+"""Compare the CPU tier with llama.cpp in alternating runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from zinc_rt.perf.native.bench import NativeBench, NativeCase
     from zinc_rt.perf.native.llama_cpp import LlamaCpp
 
-HELP = "the CPU tier beside llama.cpp, in turns: decode, prefill, 16 slots, bandwidth, memory"
+HELP = "compare the CPU tier with llama.cpp: decode, prefill, 16 slots, bandwidth, memory"
 EXAMPLES = """\
-Models are synthetic, made in the cache folder when they are first asked for (zinc_rt.perf.synthetic --list).
-llama.cpp is built there too, once, some 10 CPU minutes, from the source package of llama-cpp-python; it needs
-cmake, ninja and a C++ compiler. --llama FOLDER takes a build of yours, --llama none leaves it out.
+The models are synthetic and are generated in the cache folder on first use (zinc_rt.perf.synthetic --list).
+llama.cpp is built there once, from the source package of llama-cpp-python, which takes about 10 CPU minutes and
+needs cmake, ninja and a C++ compiler. --llama FOLDER uses an existing build, --llama none omits llama.cpp.
 
-Both of llama.cpp's settings, repacked weights and the file's own, run in every round; ratios are against the
-better one. A ratio counts only where the machine was quiet: else the result is BLOCKED, with the reason.
+Every round runs llama.cpp with repacked and with original weights; ratios refer to the faster one. A ratio counts
+only if the machine was idle otherwise. If it was not, the result is BLOCKED with the reason.
 
 examples:
   zinc-rt perf native
@@ -32,18 +32,26 @@ examples:
   zinc-rt perf gate --milestone cpu --evidence runs/ --history runs/history.jsonl
   zinc-rt perf native --models qwen3-0.6b-q8_0 --rounds 1 --llama none
 
-exit codes: 0 something could be judged, 1 a limit is passed, 77 everything is BLOCKED. Whether a ratio is enough
-is for zinc-rt perf gate to say.
+exit codes: 0 at least one result is valid, 1 a limit is exceeded, 77 all results are BLOCKED. zinc-rt perf gate
+decides whether a ratio is sufficient.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--models", default="", metavar="A,B", help="of the default ones, these (default: all)")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default 5; fewer are no verdict")
-    parser.add_argument("--threads", type=int, metavar="N", help="of both (default: the physical cores)")
-    parser.add_argument("--tier", default="t_cpu_native", metavar="TIER", help="default t_cpu_native")
-    parser.add_argument("--llama", default="", metavar="FOLDER", help="where llama-bench is; none: without a peer")
-    parser.add_argument("--history", type=Path, metavar="F.jsonl", help="record the report there")
+    parser.add_argument("--models", default="", metavar="A,B", help="subset of the default models (default: all)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, metavar="N", help="rounds (default 5; fewer give no verdict)"
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="threads of both programs (default: physical cores)"
+    )
+    parser.add_argument(
+        "--tier", default="t_cpu_native", metavar="TIER", help="tier to measure (default t_cpu_native)"
+    )
+    parser.add_argument(
+        "--llama", default="", metavar="FOLDER", help="folder of llama-bench; none: omit llama.cpp"
+    )
+    parser.add_argument("--history", type=Path, metavar="F.jsonl", help="append the report to this history")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""How well a model predicts a text, and how far it is from another run or tier: perplexity, KL divergence."""
+"""Measure perplexity, and KL divergence from another run."""
 
 from __future__ import annotations
 
@@ -26,36 +26,39 @@ if TYPE_CHECKING:
 DEFAULT_CTX = 512
 CORPUS = Path(__file__).resolve().parent / "corpus.txt"
 EXAMPLES = """\
-As llama-perplexity defines it: the text is cut into chunks of --ctx tokens, each read from an empty context, and
-of each the predictions of the second half are scored. `+-` is one standard error. Beside a base (a file of an
-earlier run, or another tier in the same run) each token's whole distribution is compared too: KL(base || this), in
-nats. 0 everywhere is what tiers of one ordering have; a quantisation beside its original has some.
+The definition is that of llama-perplexity: the text is split into chunks of --ctx tokens, each is evaluated with
+an empty context, and the predictions of its second half are scored. `+-` is one standard error. With a base (a
+file of an earlier run, or another tier in the same run), the full distribution of each token is also compared:
+KL(base || this) in nats. It is 0 for two tiers with the same ordering, and above 0 for a quantised model against
+its original.
 
 examples:
-  zinc-rt perplexity --model M.gguf                            the committed text, chunks of 512
+  zinc-rt perplexity --model M.gguf                            the built-in text in chunks of 512
   zinc-rt perplexity --model M.gguf --text wiki.test.raw --chunks 16
   zinc-rt perplexity --model M-F16.gguf --text T.txt --save-base f16.npz
-  zinc-rt perplexity --model M-Q4.gguf --kl-base f16.npz       the text is in the file
+  zinc-rt perplexity --model M-Q4.gguf --kl-base f16.npz       uses the text of the base file
   zinc-rt perplexity --model M.gguf --tier t1 --device sim --against t_cpu --ctx 64 --chunks 1
   zinc-rt perplexity --model M-Q4.gguf --kl-base f16.npz --max-kl 0.02
 
-exit codes: 0; 1 where a logit is not a number, or the mean divergence is above --max-kl; 2 for bad input.
+exit codes: 0 measured, 1 a logit is NaN or the mean divergence exceeds --max-kl, 2 unusable input.
 """
 
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(description=__doc__, epilog=EXAMPLES)
     add_models(made)
-    text = made.add_argument_group("the text")
-    text.add_argument("--text", metavar="FILE", help="UTF-8; - reads stdin (default: a text of our own, 9 kB)")
-    text.add_argument("--chunks", type=int, metavar="N", help="the first N only (default: all)")
-    beside = made.add_argument_group("beside another run").add_mutually_exclusive_group()
-    beside.add_argument(
-        "--kl-base", metavar="B.npz", help="what --save-base wrote; its text, unless --text is given"
+    text = made.add_argument_group("text")
+    text.add_argument(
+        "--text", metavar="FILE", help="UTF-8 text; - reads stdin (default: a built-in text of 9 kB)"
     )
-    beside.add_argument("--against", metavar="TIER", help="another tier, in the same run")
-    made.add_argument("--save-base", metavar="B.npz", help="keep the tokens and the scored logits for --kl-base")
-    made.add_argument("--max-kl", type=float, metavar="NATS", help="fail above this mean divergence")
+    text.add_argument("--chunks", type=int, metavar="N", help="only the first N chunks (default: all)")
+    beside = made.add_argument_group("comparison").add_mutually_exclusive_group()
+    beside.add_argument(
+        "--kl-base", metavar="B.npz", help="base file of --save-base; also gives the text, unless --text is given"
+    )
+    beside.add_argument("--against", metavar="TIER", help="compare with another tier in the same run")
+    made.add_argument("--save-base", metavar="B.npz", help="write tokens and scored logits for --kl-base")
+    made.add_argument("--max-kl", type=float, metavar="NATS", help="fail if the mean divergence exceeds this")
     options.add_engine(made)
     add_json(made)
     return made

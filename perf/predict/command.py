@@ -1,4 +1,4 @@
-"""`zinc-rt perf predict`: tokens a second before there is hardware, what each dispatch loses, what is assumed."""
+"""Predict tokens per second without hardware, and the loss of each dispatch."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from zinc_rt.perf.predict.token_work import TokenWork
 
 STEP_TOKENS = 512  # of a prompt, one after another where it has more
-HELP = "tok/s of a model on a device, what bounds it, what a change is worth"
+HELP = "predict tok/s of a model on a device and its bottleneck"
 EXAMPLES = """\
-From the lowered graph alone: the bytes a token reads and writes, dispatches, barriers, and the instructions that
-the kernels' inner loops spend on a byte. Nothing runs. What no specification says is assumed, by name and with a
-range; both are printed. Dispatches follow by the time that they lose against the specified bandwidth, each with
-what bounds it. Several models have one table: dispatches, barriers and bytes without fused nodes and merged
-dispatches, and as they run.
+The prediction uses only the lowered graph: bytes that a token reads and writes, dispatches, barriers, and
+instructions per byte in the kernels' inner loops. Nothing runs. Values without a specification are named
+assumptions with a range, which are printed. Dispatches are listed by the time they lose against the specified
+bandwidth, each with its bottleneck. For several models one table shows dispatches, barriers and bytes, without and
+with fused nodes and merged dispatches.
 
 examples:
   zinc-rt perf predict --model M.gguf
@@ -37,42 +37,53 @@ examples:
   zinc-rt perf predict A.gguf B.gguf C.gguf
   zinc-rt perf predict --model M.gguf --device-row "Strix Halo" --position 4095
 
-exit codes: 0, or 2 for a model or a device that is not known.
+exit codes: 0 predicted, 2 an unknown model or device.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_models(parser, several=True)
-    parser.add_argument("--device-row", default="R9700", metavar="NAME", help="default R9700; all: every row")
-    parser.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: as zinc-rt run)")
     parser.add_argument(
-        "--position", type=int, metavar="P", help="of the token (default: the last of the context)"
+        "--device-row",
+        default="R9700",
+        metavar="NAME",
+        help="device (default R9700); all: every device of the table",
+    )
+    parser.add_argument(
+        "-c",
+        "--ctx",
+        type=int,
+        metavar="N",
+        help="context length; 0: the trained length (default: as zinc-rt run)",
+    )
+    parser.add_argument(
+        "--position", type=int, metavar="P", help="position of the token (default: the last of the context)"
     )
     parser.add_argument(
         "--prompt-tokens",
         type=int,
         default=1,
         metavar="N",
-        help="of a prompt's N tokens together, not of a decoded one",
+        help="predict the prefill of N prompt tokens instead of decode",
     )
     parser.add_argument(
         "--ordering",
         choices=AMD_ORDERINGS,
         default=AMD_ORDERINGS[0],
-        help=f"the arithmetic (default {AMD_ORDERINGS[0]})",
+        help=f"order of arithmetic (default {AMD_ORDERINGS[0]})",
     )
     parser.add_argument(
         "--experts",
         choices=get_args(Experts),
         default="auto",
-        help="where they lie, as ZINC_RT_EXPERTS has it (default auto: in host memory as far as VRAM is full)",
+        help="placement of experts, as ZINC_RT_EXPERTS (default auto: in host memory where VRAM is full)",
     )
     parser.add_argument(
         "--dispatches",
         type=int,
         default=10,
         metavar="N",
-        help="rows of those that lose most (default 10; 0: none)",
+        help="rows of the dispatches that lose most time (default 10; 0: none)",
     )
 
 

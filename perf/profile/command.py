@@ -1,4 +1,4 @@
-"""`zinc-rt perf profile`: where a step's time goes, node by node, and what is left for the host."""
+"""Profile a step by node, and the host's share of its time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 GROUPS = ("op", "node", "kernel", "layer")  # without importing NumPy for --help
 DEFAULT_TOP = 24
-HELP = "where a step's time goes, node by node"
+HELP = "profile a step, node by node"
 EXAMPLES = """\
-Every dispatch is timed by the tier's own clock: the GPU's counter that the command processor writes before and
-after it (T1, T2), the host's clock around a node (t_cpu), the CPU's counter (t_cpu_native). To be timed, a
-dispatch runs alone: the table is of such steps, and the line above it says how long the same steps take without.
-A row's time begins where the dispatch before it ended; `launch` is the part before its own beginning. `host` is
-what a step takes before its first dispatch and after its last. All rows and `host` add up to the step.
+Every dispatch is timed with the tier's clock: the GPU counter that the command processor writes before and after
+it (T1, T2), the host's clock around a node (t_cpu), or the CPU's counter (t_cpu_native). Timed dispatches run one
+at a time. The table shows such steps; the line above it gives the time of the same steps without timing. A row's
+time starts at the end of the previous dispatch; `launch` is the part before the dispatch itself starts. `host` is
+the time before the first and after the last dispatch. All rows and `host` add up to the step.
 
-Bytes are what a token reads and writes of weights, cache and state (no activations); a node of several dispatches
-has them in its longest one's row. A simulated device's counter is this machine's clock: its times say what the
-simulation costs, nothing about hardware.
+Bytes are the bytes of weights, cache and state (no activations) that a token reads and writes. For a node with
+several dispatches they are in the row of its longest dispatch. A simulated device's counter is this machine's
+clock: its times show the cost of the simulation, not hardware speed.
 
 examples:
   zinc-rt perf profile --model M.gguf                        a step of one token, by op
@@ -37,34 +37,42 @@ examples:
   zinc-rt perf profile --model M.gguf --prefill 128 --by kernel
   zinc-rt perf profile --model M.gguf --tier t1 --device sim --layers 0:4 --chrome step.json
 
-exit codes: 0; 1 where the clock cannot be believed (it stands still, goes back, or runs longer than the step); 2.
+exit codes: 0 done, 1 the clock is unusable (it stops, runs backwards or exceeds the step's time), 2 unusable
+input.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     options.add_engine(parser)
-    load = parser.add_argument_group("the step")
+    load = parser.add_argument_group("workload")
     load.add_argument(
-        "--steps", type=int, default=8, metavar="N", help="timed steps, and as many without (default 8)"
+        "--steps", type=int, default=8, metavar="N", help="timed steps, and as many untimed ones (default 8)"
     )
-    load.add_argument("--position", type=int, default=4, metavar="P", help="tokens that come before (default 4)")
-    load.add_argument("--prefill", type=int, default=0, metavar="N", help="a prompt of N tokens at once instead")
     load.add_argument(
-        "--layers", default="all", metavar="0:N", help="only the first layers of the model; the report says so"
+        "--position", type=int, default=4, metavar="P", help="number of preceding tokens (default 4)"
     )
-    shown = parser.add_argument_group("what is shown")
-    shown.add_argument("--by", choices=GROUPS, default="op", help="what a row is (default op)")
+    load.add_argument(
+        "--prefill", type=int, default=0, metavar="N", help="profile the prefill of N tokens instead of decode"
+    )
+    load.add_argument(
+        "--layers", default="all", metavar="0:N", help="only the first N layers, noted in the report"
+    )
+    shown = parser.add_argument_group("output")
+    shown.add_argument("--by", choices=GROUPS, default="op", help="content of a row (default op)")
     shown.add_argument(
-        "--top", type=int, default=DEFAULT_TOP, metavar="N", help=f"rows, 0 for all (default {DEFAULT_TOP})"
+        "--top", type=int, default=DEFAULT_TOP, metavar="N", help=f"number of rows; 0: all (default {DEFAULT_TOP})"
     )
     shown.add_argument(
         "--bandwidth",
         metavar="GB/S",
-        help="what shares of the memory's bandwidth are of (default: as specified for a card, measured for a CPU; "
-        "none: no shares)",
+        help="memory bandwidth that shares refer to (default: a card's specified, a CPU's "
+        "measured bandwidth; none: "
+        "no shares)",
     )
-    shown.add_argument("--chrome", metavar="FILE", help="every timed step as a timeline for Chrome or Perfetto")
+    shown.add_argument(
+        "--chrome", metavar="FILE", help="write a timeline of every timed step for Chrome or Perfetto"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

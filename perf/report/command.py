@@ -1,4 +1,4 @@
-"""`zinc-rt perf report`: one page of everything a folder of reports shows."""
+"""Write one HTML page from a folder of reports."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from pathlib import Path
 from zinc_rt.cli.output import begin, finish, output_stream
 from zinc_rt.host import terminal
 
-HELP = "one page: gates, speeds beside predictions, trends, probes, validation, logs"
+HELP = "write one page: gates, speeds, predictions, trends, probes, validation, logs"
 EXAMPLES = """\
-Reads every report below the folder (those of gate, bench, predict, validate, pm4-test, replay) and a nightly's
-summary where there is one. The page holds its own style and pictures; its links are relative, so the folder can be
-passed on whole.
+Reads every report below the folder (of gate, bench, predict, validate, pm4-test, replay) and the summary of a
+nightly run if there is one. The page contains its style and pictures. Its links are relative, so the folder can be
+moved as a whole.
 
 examples:
   zinc-rt perf report zinc-rt-nightly -o zinc-rt-nightly/index.html
   zinc-rt perf report runs/ --history runs/history.jsonl -o page.html
 
-exit codes: 0, or 2 for a folder without reports. The verdict on the page is a nightly's or its gates'.
+exit codes: 0 written, 2 a folder without reports. The verdict on the page is that of the nightly run or the gates.
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where the reports lie")
-    parser.add_argument("-o", "--out", required=True, metavar="F.html", help="written whole or not at all")
-    parser.add_argument("--history", type=Path, metavar="F.jsonl", help="default: the one in the folder, if any")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of reports")
+    parser.add_argument("-o", "--out", required=True, metavar="F.html", help="page to write, atomically")
+    parser.add_argument(
+        "--history", type=Path, metavar="F.jsonl", help="history to include (default: the one in the folder)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
-"""What no document, source or card has said yet: each assumption, what leans on it, and what would settle it.
+"""List the simulator's unverified assumptions, with dependants.
 
-Rows of zinc_rt/host/facts.yaml, the table of all the simulated device keeps. --flip takes one at its other value
-and runs what leans on it again: what then fails would fail on a card that is so.
+The assumptions are rows of zinc_rt/host/facts.yaml, the table of everything that the simulated device models.
+--flip negates one and runs the dependent probes again. A probe that then fails would also fail on a card with that
+behaviour.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 examples:
-  zinc-rt assumptions                                all of them, what most leans on first
-  zinc-rt assumptions -v protected_fence             one, with its reason and everything that leans on it
-  zinc-rt assumptions --all chip/                    every row of that kind, with where it comes from
-  zinc-rt assumptions --flip protected_fence         the probes that lean on it, with the device doing otherwise
+  zinc-rt assumptions                                list all, those with the most dependants first
+  zinc-rt assumptions -v protected_fence             one assumption with its reason and dependants
+  zinc-rt assumptions --all chip/                    all facts of that kind with their sources
+  zinc-rt assumptions --flip protected_fence         run the dependent probes with the assumption negated
   zinc-rt assumptions --flip function_bits -- validate --tiers t1,t_cpu
-                                                     any command whose device is simulated
+                                                     run any command on a simulated device the same way
 
-Exit code: 0 listed, or what ran passed with the row flipped; 1 something failed; 2 wrong usage.
+Exit code: 0 listed, or everything passed with the row negated; 1 something failed; 2 wrong usage.
 """
 LEARNED = Path(__file__).resolve().parent.parent / "learned"
 MOST_WORDS = 58
@@ -46,13 +47,17 @@ MOST_WORDS = 58
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(description=__doc__, epilog=EPILOG)
-    made.add_argument("which", nargs="*", metavar="ID", help="rows whose id begins so (all)")
-    made.add_argument("--all", action="store_true", help="also what is documented, read in a source, or measured")
-    made.add_argument("-v", "--verbose", action="store_true", help="reasons, and what leans on each")
-    made.add_argument("--json", metavar="F", help="the report (- for standard output)")
-    made.add_argument("--flip", action="append", default=[], metavar="ID", help="take it at its other value")
+    made.add_argument("which", nargs="*", metavar="ID", help="only rows whose id starts with ID (default: all)")
+    made.add_argument("--all", action="store_true", help="also list documented, source-derived and measured facts")
     made.add_argument(
-        "--record", action="store_true", help="the IDs are reports: write what leans on what into the tree"
+        "-v", "--verbose", action="store_true", help="show the reason and the dependants of each row"
+    )
+    made.add_argument("--json", metavar="F", help="write the JSON report to F (- for stdout)")
+    made.add_argument("--flip", action="append", default=[], metavar="ID", help="negate this assumption")
+    made.add_argument(
+        "--record",
+        action="store_true",
+        help="the IDs are report files: record their dependencies in the source tree",
     )
     return made
 

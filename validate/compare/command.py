@@ -1,4 +1,4 @@
-"""Run one model on every tier and every other engine of this machine: values, speed and hangs in one table."""
+"""Compare a model on all tiers and other engines: values, speed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 DEFAULT_PROMPT = "The quick brown fox jumps over the lazy dog while the other dogs are asleep."
 EXAMPLES = """\
-Peers are programs of their own, run one after the other as child processes: every built tier of this runtime,
-each build of llama.cpp that is found, llama-cpp-python, tinygrad. One that is not here is skipped, with how to get
-it; one that crashes or does not end in time is a row like the others. docs/compare.md says what the figures mean.
+Each peer runs in a separate process, one after the other: every built tier of this runtime, each build of
+llama.cpp, llama-cpp-python, tinygrad. A missing peer is skipped with an installation hint. A crash or time-out is
+reported as a row of the table. docs/compare.md explains the figures.
 
 examples:
   zinc-rt compare --model M.gguf
@@ -28,8 +28,8 @@ examples:
   zinc-rt compare --model M.gguf --python tinygrad=~/tinygrad/venv/bin/python --peers t1,tinygrad,t_cpu
   zinc-rt compare --model M.gguf --peers t1,t2,t_cpu --device sim --no-speed --json compare.json
 
-Exit code: 0 every peer that ran ended well, 1 one crashed, hung, gave no finite numbers, or a tier of this runtime
-has other bits than the reference tier, 2 unusable input, 77 no peer could run.
+Exit code: 0 all peers that ran succeeded; 1 a peer crashed, hung or gave non-finite numbers, or a tier of this
+runtime differs in bits from the reference tier; 2 unusable input; 77 no peer could run.
 """
 
 
@@ -37,44 +37,63 @@ def parser() -> argparse.ArgumentParser:
     made = Parser(description=__doc__, epilog=EXAMPLES)
     add_models(made, several=True)
     which = made.add_mutually_exclusive_group()
-    which.add_argument("-p", "--prompt", metavar="TEXT", help="for the values (default: a sentence of 20 words)")
     which.add_argument(
-        "--tokens", type=options.token_list, metavar="1,2,3", help="ids instead; not every peer takes them"
+        "-p", "--prompt", metavar="TEXT", help="prompt for the values (default: a sentence of 20 words)"
     )
-    who = made.add_argument_group("who")
-    who.add_argument("--peers", metavar="A,B", help="these only (default: all); --peers help lists them")
+    which.add_argument(
+        "--tokens", type=options.token_list, metavar="1,2,3", help="token ids instead; not all peers accept them"
+    )
+    who = made.add_argument_group("peers")
+    who.add_argument("--peers", metavar="A,B", help="only these peers (default: all); --peers help lists them")
     who.add_argument(
         "--llama-dir", action="append", default=[], metavar="[NAME=]DIR",
-        help="a build of llama.cpp, or a checkout with several; may come again (default: what is on PATH)",
+        help="a build of llama.cpp, or a checkout with several; repeatable (default: search PATH)",
     )  # fmt: skip
     who.add_argument(
         "--python", action="append", default=[], metavar="PEER=FILE",
-        help="the interpreter where llama-cpp-python or tinygrad is installed",
+        help="Python interpreter with llama-cpp-python or tinygrad",
     )  # fmt: skip
     who.add_argument(
         "--device", type=options.device_name, metavar="WHICH", default="auto",
-        help="behind this runtime's tiers; sim: a simulated R9700, says nothing about hardware (default auto)",
+        help="device of this runtime's tiers; sim: a simulated R9700, proves nothing about hardware "
+        "(default auto)",
     )  # fmt: skip
-    who.add_argument("--reference", default="t_cpu", metavar="PEER", help="whose values are right (default t_cpu)")
+    who.add_argument(
+        "--reference", default="t_cpu", metavar="PEER", help="peer with the reference values (default t_cpu)"
+    )
     who.add_argument(
         "--ordering",
         choices=options.ORDERING_CHOICES,
         metavar="NAME",
         default="canonical-1",
-        help=f"of this runtime's tiers: {', '.join(options.ORDERING_CHOICES)} (default the first)",
+        help="order of arithmetic of this runtime's tiers: "
+        f"{', '.join(options.ORDERING_CHOICES)} (default: the first)",
     )
-    what = made.add_argument_group("what")
-    what.add_argument("--no-values", action="store_true", help="speed only")
-    what.add_argument("--no-speed", action="store_true", help="values only")
+    what = made.add_argument_group("measurements")
+    what.add_argument("--no-values", action="store_true", help="measure speed only")
+    what.add_argument("--no-speed", action="store_true", help="compare values only")
     what.add_argument(
-        "--prompt-tokens", type=int, default=128, metavar="N", help="of the speed's prompt (default 128)"
+        "--prompt-tokens", type=int, default=128, metavar="N", help="prompt tokens of the speed runs (default 128)"
     )
     what.add_argument(
-        "-n", "--new-tokens", type=int, default=64, metavar="N", help="generated after it (default 64)"
+        "-n",
+        "--new-tokens",
+        type=int,
+        default=64,
+        metavar="N",
+        help="generated tokens of the speed runs (default 64)",
     )
-    what.add_argument("--runs", type=int, default=3, metavar="N", help="measured, after a warm-up (default 3)")
-    what.add_argument("-c", "--ctx", type=int, metavar="N", help="context length (default: each peer's own)")
-    what.add_argument("--timeout", type=float, default=600.0, metavar="S", help="for each program (default 600)")
+    what.add_argument("--runs", type=int, default=3, metavar="N", help="measured runs after a warm-up (default 3)")
+    what.add_argument(
+        "-c",
+        "--ctx",
+        type=int,
+        metavar="N",
+        help="context length; 0: the trained length (default: each peer's own)",
+    )
+    what.add_argument(
+        "--timeout", type=float, default=600.0, metavar="S", help="limit for each peer in seconds (default 600)"
+    )
     add_json(made)
     return made
 

@@ -1,4 +1,4 @@
-"""Golden values: make them, check that they still hold, list them, import them from another engine."""
+"""Make, check, compare, list and import golden values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run every kernel alone against the oracle, bit for bit, and shrink what fails to its smallest case."""
+"""Test kernels bit for bit against the oracle; shrink failures."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from zinc_rt.host.arguments import Parser
 
 EPILOG = """\
 examples:
-  zinc-rt kernel-test                                every kernel of every set; without a GPU on the simulated one
-  zinc-rt kernel-test --kernel 'matvec_q4*'          the kernels of this name
+  zinc-rt kernel-test                                all kernels of all sets; simulated without a GPU
+  zinc-rt kernel-test --kernel 'matvec_q4*'          kernels with this name
   zinc-rt kernel-test --family attention --tier t1   a family of cases on one tier
-  zinc-rt kernel-test --case 'ADD T=1 N=33 seed=4'   one case, as a failure's repro line gives it
-  zinc-rt kernel-test --replace build/add.zrt --kernel add    a kernel that is not committed yet
-  zinc-rt kernel-test --mode support                 opcode x type of weights x kernel set, with reasons
+  zinc-rt kernel-test --case 'ADD T=1 N=33 seed=4'   one case, from a failure's repro line
+  zinc-rt kernel-test --replace build/add.zrt --kernel add    test a kernel before committing it
+  zinc-rt kernel-test --mode support                 table of opcode x weight type x kernel set, with reasons
   zinc-rt kernel-test --mode perf --kernel 'matvec_*'         time, bytes/s and flop/s of a call
 
-A case is a node with seeded operands: odd sizes around every tile, each type of weights, values from plain ones to
-denormals, ties, infinities and NaN. Its bits are held against T-CPU's in the same ordering; on the simulated
-device whatever its sanitizer finds is a failure too. docs/kernel-test.md.
+A case is a node with seeded operands: odd sizes around every tile, each weight type, values from ordinary ones to
+denormals, ties, infinities and NaN. Its bits are compared with T-CPU's in the same ordering. On the simulated
+device, a sanitizer finding is also a failure. See docs/kernel-test.md.
 
-Exit code: 0 every case passed, 1 one failed, 2 unusable input, 77 nothing could run.
+Exit code: 0 all cases passed, 1 a case failed, 2 unusable input, 77 nothing could run.
 """
 
 
@@ -34,40 +34,47 @@ def parser() -> argparse.ArgumentParser:
         "--mode",
         choices=("test", "perf", "support"),
         default="test",
-        help="test: bits against the oracle (default); perf: time of a call; support: what runs and what does not",
+        help="test: bits against the oracle (default); perf: time of a call; support: table of supported cases",
     )
-    what = made.add_argument_group("which cases")
+    what = made.add_argument_group("cases")
     what.add_argument(
-        "--kernel", action="append", default=[], metavar="GLOB", help="cases that dispatch a kernel of this name"
+        "--kernel", action="append", default=[], metavar="GLOB", help="cases that dispatch a kernel with this name"
     )
     what.add_argument(
         "--family", action="append", default=[], metavar="NAME", help="cases of one file in validate/cases"
     )
-    what.add_argument("--case", action="append", default=[], metavar="LINE", help="exactly this case, not shrunk")
-    what.add_argument("--most", type=int, metavar="N", help="N cases of each group of kernels, spread over all")
     what.add_argument(
-        "--replace", action="append", default=[], metavar="F.zrt", help="in place of the committed kernel"
+        "--case", action="append", default=[], metavar="LINE", help="exactly this case, without shrinking"
     )
-    group = made.add_argument_group("where")
+    what.add_argument("--most", type=int, metavar="N", help="N cases of each kernel group, evenly spread")
+    what.add_argument(
+        "--replace",
+        action="append",
+        default=[],
+        metavar="F.zrt",
+        help="use this file instead of the committed kernel",
+    )
+    group = made.add_argument_group("device")
     group.add_argument(
         "--tier",
         default="",
         metavar="TIER",
-        help=f"{', '.join(row.tier for row in registry.built())}, comma between (default: one of each kernel set)",
+        help=f"{', '.join(row.tier for row in registry.built())}, separated by commas "
+        "(default: one for each kernel set)",
     )
     options.add_device(
-        group, "hw: never the simulated device; sim: always (default auto: where there is no AMD GPU)"
+        group, "hw: never simulated; sim: always simulated (default auto: simulated without an AMD GPU)"
     )
     options.add_coherence(group)
     group.add_argument(
         "--ordering",
         choices=options.ORDERING_CHOICES,
         metavar="NAME",
-        help=f"one of {', '.join(options.ORDERING_CHOICES)} (default: all that the tier computes)",
+        help=f"one of {', '.join(options.ORDERING_CHOICES)} (default: all that the tier supports)",
     )
-    group.add_argument("--jobs", type=int, metavar="N", help="processes (default: every core; 1 on hardware)")
+    group.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores; 1 on hardware)")
     out = made.add_argument_group("results")
-    out.add_argument("--no-shrink", action="store_true", help="show the smallest case that failed as it was")
+    out.add_argument("--no-shrink", action="store_true", help="do not shrink the smallest failing case")
     add_json(made)
     return made
 

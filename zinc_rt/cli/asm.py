@@ -1,4 +1,4 @@
-"""Assemble gfx12 kernels to .zrt files, or check that the committed ones are what their sources give."""
+"""Assemble gfx12 kernels to .zrt files, or check committed ones."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ examples:
   zinc-rt asm --all
   zinc-rt asm --check
 
-exit codes: 0, or 1 where a committed .zrt is stale, or 2 for a source that cannot be assembled, or 77 without the
-assembler (extra "asm").
+exit codes: 0 done, 1 a committed .zrt is stale, 2 a source cannot be assembled, 77 no assembler (extra "asm").
 """
 
 
@@ -35,10 +34,16 @@ def parser() -> argparse.ArgumentParser:
         description="Assemble gfx12 kernels to .zrt files.",
         epilog=EXAMPLES,
     )
-    made.add_argument("source", nargs="?", metavar="FILE.s", help="the source of one kernel")
-    made.add_argument("-o", "--output", metavar="FILE.zrt", help="default: the source's name with .zrt")
+    made.add_argument("source", nargs="?", metavar="FILE.s", help="assembly source of one kernel")
+    made.add_argument(
+        "-o", "--output", metavar="FILE.zrt", help="output file (default: the source's name with .zrt)"
+    )
     made.add_argument("--all", action="store_true", help="assemble every kernel of this package in place")
-    made.add_argument("--check", action="store_true", help="assemble every kernel and compare, write nothing")
+    made.add_argument(
+        "--check",
+        action="store_true",
+        help="assemble every kernel and compare with the committed file; write nothing",
+    )
     return made
 
 

@@ -1,4 +1,4 @@
-"""Print a script that completes zinc-rt's commands, options and their values in a shell."""
+"""Print a shell completion script for zinc-rt."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from zinc_rt.host.arguments import MODELS, Parser
 
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\
-to use it now, in bash, zsh or fish:
+to load it into the current shell (bash, zsh, fish):
   eval "$(zinc-rt completion bash)"
   eval "$(zinc-rt completion zsh)"
   zinc-rt completion fish | source
 
-to keep it:
+to install it:
   zinc-rt completion bash > ~/.local/share/bash-completion/completions/zinc-rt
   zinc-rt completion zsh > ~/.zfunc/_zinc-rt        with ~/.zfunc in $fpath
   zinc-rt completion fish > ~/.config/fish/completions/zinc-rt.fish
 
-The script holds the commands of this version: print it again after an update.
+The script contains the commands of this version. Print it again after an update.
 """
 DEVICES = (*options.DEVICES, *(row.tier for row in registry.built() if row.lists_devices))
 NODES = "/dev/dri/renderD*"  # looked up by the shell, when it completes

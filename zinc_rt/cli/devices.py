@@ -1,4 +1,4 @@
-"""Show what this machine can run on: each GPU and tier, usable or not, why, and what to do."""
+"""Show each GPU and tier of this machine: usable or not, and why."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from zinc_rt.kmd.driver import Driver
 
 EXAMPLES = """\
-t1 goes through /dev/kfd, t2 through amdgpu's user queues, vulkan through any Vulkan driver, t_cpu needs nothing.
-Nothing is allocated: it only asks. --device vulkan:N takes the N of its line.
-On a new card this comes first, zinc-rt bring-up second: stage by stage, from reading to the first model.
+t1 uses /dev/kfd, t2 amdgpu user queues, vulkan any Vulkan driver. t_cpu needs no driver. The command queries
+drivers and allocates nothing on a GPU. --device vulkan:N takes the N of the table. On a new card, run this command
+first, then zinc-rt bring-up.
 
 examples:
   zinc-rt devices
@@ -45,7 +45,7 @@ class TierRow:
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(
-        description="Show what this machine can run on: each GPU and tier, usable or not, why, and what to do.",
+        description="Show each GPU and tier of this machine: usable or not, why, and what to do.",
         epilog=EXAMPLES,
     )
     add_json(made)

@@ -1,4 +1,4 @@
-"""Show what is in a GGUF file, what it needs in memory, and what a decoded token reads."""
+"""Show a GGUF file's content, memory plan and bytes per token."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from zinc_rt.model.gguf import GGUFFile, Tensor
 
 EXAMPLES = """\
-A file with a vocabulary and no tensors is fine: what needs tensors is left out, and said so. So is a model that
-this version cannot run.
+A file without tensors, or with a model that this version cannot run, is accepted: the sections that need tensors
+are omitted with a note.
 
 examples:
   zinc-rt inspect --model M.gguf
   zinc-rt inspect --model M.gguf --tensors
-  zinc-rt inspect --model M.gguf --check                 NaN and infinity among the weights and their scales
+  zinc-rt inspect --model M.gguf --check                 find NaN and infinity in weights and scales
   zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --step-tokens 512 --plan-json plan.json
-  zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --lookahead 4 --vram 32     does it fit, and what lies where
+  zinc-rt inspect --model M.gguf --ctx 32768 --slots 8 --lookahead 4 --vram 32     placement on a GPU with 32 GB
   zinc-rt inspect --model M.gguf --graph > M.ir
 """
 WIDTH = 72  # of a metadata value
@@ -46,42 +46,51 @@ WIDTH = 72  # of a metadata value
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(
-        description="Show what is in a GGUF file, what it needs in memory, and what a decoded token reads.",
+        description="Show a GGUF file's content, its memory plan and the bytes that a decoded token reads.",
         epilog=EXAMPLES,
     )
     add_models(made, several=True)
-    made.add_argument("--tensors", action="store_true", help="list every tensor, not only their classes")
-    made.add_argument("--graph", action="store_true", help="print the model's IR graph as text, and nothing else")
+    made.add_argument("--tensors", action="store_true", help="list every tensor instead of tensor classes")
+    made.add_argument("--graph", action="store_true", help="print only the model's IR graph as text")
     made.add_argument(
-        "--check", action="store_true", help="read every weight; NaN or infinity, in a block's scale too, fails"
+        "--check", action="store_true", help="read every weight; fail on NaN or infinity, also in block scales"
     )
     plan = made.add_argument_group("the memory plan")
     plan.add_argument(
-        "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
+        "-c",
+        "--ctx",
+        type=int,
+        metavar="N",
+        help="context length; 0: the trained length (default: that, at most 4096)",
     )
-    plan.add_argument("--slots", type=int, metavar="N", default=1, help="requests alive at once (default 1)")
+    plan.add_argument("--slots", type=int, metavar="N", default=1, help="concurrent requests (default 1)")
     plan.add_argument(
         "--step-tokens",
         type=int,
         metavar="N",
         default=1,
-        help="tokens a step holds: 1 is decode, more is prefill (default 1)",
+        help="tokens in a step: 1 is decode, more is prefill (default 1)",
     )
     plan.add_argument(
-        "--position", type=int, metavar="P", help="the decoded token's position (default: the context's last)"
+        "--position",
+        type=int,
+        metavar="P",
+        help="position of the decoded token (default: the last of the context)",
     )
     plan.add_argument(
         "--lookahead",
         type=int,
         metavar="N",
         default=0,
-        help="tokens that each request may guess ahead: a step has slots x (1 + N) tokens and rows of logits",
+        help="speculative tokens of each request: a step has slots x (1 + N) tokens and rows of logits",
     )
     plan.add_argument(
-        "--vram", type=float, metavar="GB", help="what lies where on a GPU of so much memory, in 10^9 bytes"
+        "--vram", type=float, metavar="GB", help="plan the placement on a GPU with GB x 10^9 bytes of memory"
     )
-    plan.add_argument("--experts", choices=get_args(Experts), help="with --vram: as ZINC_RT_EXPERTS has it")
-    plan.add_argument("--plan-json", metavar="FILE", help="write the plan, buffer by buffer")
+    plan.add_argument(
+        "--experts", choices=get_args(Experts), help="with --vram: placement of experts, as ZINC_RT_EXPERTS"
+    )
+    plan.add_argument("--plan-json", metavar="FILE", help="write the plan of every buffer as JSON")
     add_json(made)
     return made
 

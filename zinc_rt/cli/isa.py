@@ -1,4 +1,4 @@
-"""Look at machine code of gfx11 and gfx12: disassemble it, find faults in it, report on its speed."""
+"""Disassemble, lint and analyse gfx11 and gfx12 machine code."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from zinc_rt.isa.target import Target
 
 EXAMPLES = """\
---hex reads lines of hex bytes in memory order, with or without spaces; # starts a comment. A file's lines are one
-stream, shown with offsets. With --hex - each line of stdin is one instruction by itself and gives a line of text,
-INVALID where there is none; what follows the first instruction of a line is not looked at.
+FILE is an ELF code object or a .zrt kernel, which its first bytes tell apart. --hex reads lines of hex bytes in
+memory order, with or without spaces; # starts a comment. The lines of a file form one stream, which is printed
+with offsets. With --hex - each line of stdin is a separate instruction: the output is one line of text for it,
+INVALID if it does not decode. Bytes after the first instruction of a line are ignored.
 
 examples:
-  zinc-rt isa disasm --elf kernel.co
+  zinc-rt isa disasm kernel.co
   echo 050003d501050200 | zinc-rt isa disasm --hex - --arch gfx1201
 
-exit codes: 0, or 1 where a file holds code that is no instruction, or 2 for input that cannot be read.
+exit codes: 0 done, 1 a file contains undecodable code, 2 unreadable input.
 """
 
 
@@ -34,26 +35,22 @@ _TEXT_COLUMNS = 96  # where a source line is put behind the text
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser("zinc-rt isa", description="Look at gfx11 and gfx12 machine code.")
+    made = Parser("zinc-rt isa", description="Disassemble, lint and analyse gfx11 and gfx12 machine code.")
     actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     disasm = actions.add_parser(
         "disasm",
-        help="show code instruction by instruction, in LLVM's syntax",
-        description="Show code instruction by instruction, in LLVM's syntax.",
+        help="print instructions in LLVM's syntax",
+        description="Print instructions in LLVM's syntax.",
         epilog=EXAMPLES,
     )
     given = disasm.add_mutually_exclusive_group(required=True)
-    given.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction a line")
-    given.add_argument("--elf", metavar="FILE", help="a code object: its executable sections")
+    given.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction per line")
+    given.add_argument("--elf", metavar="FILE", help="executable sections of an ELF code object")
     given.add_argument(
-        "--zrt", metavar="FILE", help="a .zrt kernel: its header, constant slots, code with source lines"
+        "--zrt", metavar="FILE", help="a .zrt kernel: header, constant slots, code with source lines"
     )
-    disasm.add_argument(
-        "--arch", metavar="NAME", help=f"the chip (default: the code object's, else {DEFAULT_ARCH})"
-    )
-    disasm.add_argument(
-        "--wave", type=int, choices=(32, 64), help="the wave's lanes (default: the .zrt's, else 32)"
-    )
+    disasm.add_argument("--arch", metavar="NAME", help=f"chip (default: the code object's, else {DEFAULT_ARCH})")
+    disasm.add_argument("--wave", type=int, choices=(32, 64), help="wave size (default: the .zrt's, else 32)")
     add_json(disasm)
     disasm.set_defaults(body=_disasm)
     isa_lint.add(actions)

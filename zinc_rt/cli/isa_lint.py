@@ -14,31 +14,29 @@ if TYPE_CHECKING:
     from zinc_rt.isa.lint import LintFinding
 
 EXAMPLES = """\
-Every path through each kernel is looked at, nothing is run. A finding names the instruction, what is wrong with it
-and what to do, in brackets the instruction it depends on, and the source line where the file has one. docs/isa.md
-lists the rules. A rule that another compiler's code breaks throughout is a remark there and no finding
-(docs/radv.md): their number is shown, with --remarks each of them.
+Analyses every path through each kernel without running it. A finding names the instruction, the problem, the fix,
+in brackets the instruction it depends on, and the source line if the file has line numbers. docs/isa.md lists the
+rules. A rule that another compiler's code violates systematically gives remarks instead of findings
+(docs/radv.md). The number of remarks is shown; --remarks lists them.
 
 examples:
   zinc-rt isa lint kernel.zrt
   zinc-rt isa lint kernel.co --json findings.json
   zinc-rt isa lint --hex code.txt --vgprs 32
 
-exit codes: 0 no finding, 1 findings, 2 a file that cannot be read.
+exit codes: 0 no findings, 1 findings, 2 an unreadable file.
 """
 
 
 def add(actions: argparse._SubParsersAction) -> None:
     parser = actions.add_parser(
         "lint",
-        help="find hazards and faults without running anything",
+        help="find hazards and faults without running the code",
         description="Find hazards and faults in kernels without running them.",
         epilog=EXAMPLES,
     )
     add_files(parser)
-    parser.add_argument(
-        "--remarks", action="store_true", help="also what is only a remark in this compiler's code"
-    )
+    parser.add_argument("--remarks", action="store_true", help="also list remarks about this compiler's code")
     add_json(parser)
     parser.set_defaults(body=_lint)
 

@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from zinc_rt.isa.report import KernelReport, LoopReport
 
 EXAMPLES = """\
-Nothing is run. waves: how many a SIMD holds, by vector registers and LDS. vopd: the share of plain vector
-operations that run in pairs. pending: the most vector loads that a wave has in flight before it waits, and their
-bytes of all lanes. Of each kernel the innermost loops follow: instructions an iteration, bytes that a
-wave loads in it, both as a ratio, and what they are. All blocks of a loop count, also those a branch may skip.
---beside SET has a row for each kernel that the chip's own set and SET both have, without files.
+The code is not run. Columns: waves, the occupancy of a SIMD as limited by vector registers and LDS; vopd, the
+share of plain vector operations that are dual-issued; pending, the maximum number of vector loads in flight before
+a wave waits, and their bytes over all lanes. The innermost loops of each kernel follow with instructions per
+iteration, bytes loaded per wave and iteration, their ratio and the instruction mix. All blocks of a loop count,
+including those that a branch can skip. --beside SET compares each kernel that exists in the chip's own set and in
+SET; it takes no files.
 
 examples:
   zinc-rt isa report kernel.zrt
   zinc-rt isa report kernel.co --json report.json
   zinc-rt isa report --beside radv 'matvec_*'
 
-exit codes: 0, or 2 for a file that cannot be read.
+exit codes: 0 done, 2 an unreadable file.
 """
 _COLUMNS = ("valu", "vopd", "trans", "matrix", "salu", "smem", "load", "store", "lds", "wait", "branch")
 _PENDING = ("pending", "pending B")
@@ -38,13 +39,13 @@ _PENDING = ("pending", "pending B")
 def add(actions: Any) -> None:
     parser = actions.add_parser(
         "report",
-        help="registers, occupancy, instruction mix, inner loops",
-        description="What the code of kernels says about their speed.",
+        help="show registers, occupancy, instruction mix, inner loops",
+        description="Show registers, occupancy, instruction mix and inner loops of kernels.",
         epilog=EXAMPLES,
     )
     add_files(parser)
     parser.add_argument(
-        "--beside", metavar="SET", help="kernels by NAME instead, the chip's own and this set's: radv"
+        "--beside", metavar="SET", help="compare kernels by NAME between the chip's own set and this set (radv)"
     )
     add_json(parser)
     parser.set_defaults(body=_report)

@@ -38,16 +38,16 @@ class KernelInput:
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", metavar="FILE", help=".zrt kernels and ELF code objects")
+    parser.add_argument("--hex", metavar="FILE", help="read one kernel as hex bytes instead")
+    parser.add_argument("--arch", metavar="NAME", help=f"chip (default: the file's, else {DEFAULT_ARCH})")
+    parser.add_argument("--wave", type=int, choices=(32, 64), help="wave size (default: the file's, else 32)")
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help=".zrt kernels and code objects, told by their content"
+        "--vgprs", type=int, metavar="N", help="number of declared vector registers (default: the file's)"
     )
-    parser.add_argument("--hex", metavar="FILE", help="hex bytes of one kernel instead")
-    parser.add_argument("--arch", metavar="NAME", help=f"the chip (default: the file's, else {DEFAULT_ARCH})")
     parser.add_argument(
-        "--wave", type=int, choices=(32, 64), help="the wave's lanes (default: the file's, else 32)"
+        "--sgprs", type=int, metavar="N", help="number of declared scalar registers (default: the file's)"
     )
-    parser.add_argument("--vgprs", type=int, metavar="N", help="vector registers declared, in place of the file's")
-    parser.add_argument("--sgprs", type=int, metavar="N", help="scalar registers declared, in place of the file's")
 
 
 def read_kernels(arguments: argparse.Namespace) -> Iterator[KernelInput]:

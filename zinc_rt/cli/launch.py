@@ -1,4 +1,4 @@
-"""Run one kernel of a code object, on a simulated GPU or a card: outputs, findings, time."""
+"""Run one kernel of a code object on a card or a simulated GPU."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from zinc_rt.launching.launch import Launched
 
 ARG_HELP = (
-    "an argument: a number, TYPE:VALUE (n=i32:1024); a buffer, in|out|inout:TYPE[SHAPE] and perhaps :FILL "
+    "a kernel argument: a number, TYPE:VALUE (n=i32:1024); a buffer, in|out|inout:TYPE[SHAPE] with optional :FILL "
     "(x=in:f32[4,256]:random:7), FILL random:SEED, range, zeros, ones, fill:VALUE or file:F.npy, TYPE f16 f32 f64 "
     "i8 to i64 u8 to u64; a __local pointer, lds:BYTES"
 )
 EXAMPLES = """\
-Outputs begin as bytes 0xff. Where the metadata has no names of arguments, they
-are taken in order.
+Output buffers are initialised to bytes 0xff. If the metadata has no argument
+names, arguments are matched by position.
 
 examples:
   zinc-rt launch k.co --list
@@ -35,29 +35,35 @@ examples:
   zinc-rt launch k.co --kernel k --grid 8,8 --block 16,16 \\
       --arg out=out:f32[128,128] --expect want.npz --ulps 1
 
-exit codes: 0 it ended, nothing was found, and --expect holds; 1 findings, a
-mismatch, or it did not end; 2 a file or argument that does not fit, or no GPU
-where --device hw wants one.
+exit codes: 0 the kernel ended without findings and matches --expect; 1
+findings, a mismatch or a time-out; 2 an unusable file or argument, or no GPU
+with --device hw.
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(prog="zinc-rt launch", description="Run one kernel of an ELF code object.", epilog=EXAMPLES)
+    made = Parser(
+        prog="zinc-rt launch",
+        description="Run one kernel of an ELF code object on a card or a simulated GPU.",
+        epilog=EXAMPLES,
+    )
     made.add_argument("code", metavar="KERNEL.co", help="a linked AMDGPU code object, version 5")
-    made.add_argument("--kernel", metavar="NAME", help="which of its kernels (default: the only one)")
-    made.add_argument("--list", action="store_true", help="its kernels and their arguments; nothing runs")
-    made.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="workgroups")
-    made.add_argument("--block", type=_axes, default=(64,), metavar="X[,Y[,Z]]", help="work-items of a workgroup")
+    made.add_argument("--kernel", metavar="NAME", help="kernel to run (default: the only one)")
+    made.add_argument("--list", action="store_true", help="list the kernels and their arguments; runs nothing")
+    made.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="number of workgroups")
+    made.add_argument(
+        "--block", type=_axes, default=(64,), metavar="X[,Y[,Z]]", help="work-items in a workgroup (default 64)"
+    )
     made.add_argument("--arg", action="append", default=[], metavar="NAME=...", help=ARG_HELP)
-    made.add_argument("--expect", metavar="F.npz", help="what outputs have to be, by name")
-    made.add_argument("--ulps", type=int, default=0, metavar="N", help="how far floats may be from it (default 0)")
+    made.add_argument("--expect", metavar="F.npz", help="expected outputs, by argument name")
+    made.add_argument("--ulps", type=int, default=0, metavar="N", help="tolerance for floats in ULPs (default 0)")
     made.add_argument("--npz", metavar="OUT", help="write the outputs")
-    made.add_argument("--time", type=int, default=0, metavar="N", help="launch it N times more and tell how long")
+    made.add_argument("--time", type=int, default=0, metavar="N", help="launch N more times and report the time")
     made.add_argument(
         "--device",
         choices=("auto", "hw", "sim"),
         default="auto",
-        help="auto (default): this machine's AMD GPU, or a simulated one where there is none",
+        help="auto (default): this machine's AMD GPU, or a simulated one if there is none",
     )
     made.add_argument(
         "--queue",
@@ -66,9 +72,14 @@ def parser() -> argparse.ArgumentParser:
         help="pm4 packets (default), or one AQL dispatch packet with a completion signal",
     )
     made.add_argument(
-        "--sanitizer", choices=("off", "fast", "full"), default="full", help="of a simulated GPU (default full)"
+        "--sanitizer",
+        choices=("off", "fast", "full"),
+        default="full",
+        help="shader checks of the simulated GPU (default full)",
     )
-    made.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="of a launch (default 60)")
+    made.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="limit of one launch (default 60)"
+    )
     add_json(made)
     return made
 

@@ -1,4 +1,4 @@
-"""Write a model's logits, and every layer's output, to a NumPy file."""
+"""Write a model's logits and layer outputs to a NumPy file."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from zinc_rt.ir.graph import Node
 
 EXAMPLES = """\
-The file holds `ids` i32 [T], `logits` f32 [T, V] (--rows last: [1, V]) and, with --layers all, `l_out`
-f32 [L, T, D]: what each layer hands to the next.
+The file contains `ids` i32 [T], `logits` f32 [T, V] (--rows last: [1, V]) and, with --layers all, `l_out`
+f32 [L, T, D], the output of each layer.
 
 examples:
   zinc-rt logits --model M.gguf --tokens 1,2,3 --out M.npz
@@ -38,25 +38,25 @@ examples:
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(
-        description="Write a model's logits, and every layer's output, to a NumPy file.",
+        description="Write a model's logits and the output of every layer to a NumPy file.",
         epilog=EXAMPLES,
     )
     add_models(made)
     which = made.add_mutually_exclusive_group(required=True)
     which.add_argument("--tokens", type=token_list, metavar="IDS", help="token ids, like 1,2,3")
-    which.add_argument("-p", "--prompt", metavar="TEXT", help="text, through the file's tokenizer")
-    made.add_argument("--out", metavar="FILE", required=True, help="the .npz to write, whole or not at all")
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="text, tokenised with the model's tokenizer")
+    made.add_argument("--out", metavar="FILE", required=True, help="the .npz file to write, atomically")
     made.add_argument(
         "--prefill",
         choices=("batched", "stepwise"),
         default="batched",
-        help="all tokens in one pass, or one after the other (default batched)",
+        help="compute all tokens in one pass, or one at a time (default batched)",
     )
     made.add_argument(
         "--layers", choices=("all", "none"), default="all", help="whether to write l_out (default all)"
     )
     made.add_argument(
-        "--rows", choices=("all", "last"), default="all", help="logits of every token or the last (default all)"
+        "--rows", choices=("all", "last"), default="all", help="logits of every token or of the last (default all)"
     )
     add_engine(made)
     add_json(made)

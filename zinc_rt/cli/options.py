@@ -72,13 +72,13 @@ def add_device(group: argparse._ArgumentGroup, text: str) -> None:
     group.add_argument(
         "--sanitizer",
         choices=("off", "fast", "full"),
-        help="what the simulated device checks in shaders (default fast: bounds, alignment, initialisation)",
+        help="shader checks of the simulated device (default fast: bounds, alignment, initialisation)",
     )
     group.add_argument(
         "--unchecked",
         action="store_true",
-        help="use a GPU even where pm4-test has not passed on it with this Linux kernel and driver; the report "
-        "says so",
+        help="use a GPU although pm4-test has not passed on it with this Linux kernel and driver; noted in the "
+        "report",
     )
 
 
@@ -87,14 +87,15 @@ def add_coherence(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--coherence",
         choices=COHERENCE_CHOICES,
-        help="of the simulated device: bar (two copies of VRAM), direct (one), caches (those of waves go stale; "
-        "slow; default bar)",
+        help="memory model of the simulated device: bar (CPU and GPU views of VRAM are separate copies), direct "
+        "(one copy), caches (bar, and waves' caches can be stale; slow) (default bar)",
     )
     group.add_argument(
         "--reorder",
         type=int,
         metavar="SEED",
-        help="the simulated device finishes concurrent work in any order, and keeps any cached lines, seeded",
+        help="the simulated device completes concurrent work and evicts cache lines in a random order with this "
+        "seed",
     )
 
 
@@ -108,27 +109,31 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
         )
     add_device(
         group,
-        "the device behind the tier: auto, hw (never a simulated one), cpu, sim[:CHIP] (a simulated R9700, or "
-        "that chip, which says nothing about hardware), or vulkan[:N|:NAME] (zinc-rt devices lists them; default "
-        "auto)",
+        "device of the tier: auto, hw (never simulated), cpu, sim[:CHIP] (a simulated R9700 or CHIP; proves "
+        "nothing about hardware), or vulkan[:N|:NAME] (zinc-rt devices lists them) (default auto)",
     )
     add_coherence(group)
     group.add_argument(
-        "--facts", metavar="F", help="the simulated device behaves as the card that pm4-test --learn F was run on"
+        "--facts", metavar="F", help="the simulated device behaves like the card that pm4-test --learn F measured"
     )
     group.add_argument(
         "--ordering",
         choices=ORDERING_CHOICES,
         metavar="NAME",
         default="canonical-1",
-        help=f"the arithmetic: {', '.join(ORDERING_CHOICES)} (fast); docs/canonical-1.md (default the first)",
+        help=f"order of arithmetic: {', '.join(ORDERING_CHOICES)} (fast); see docs/canonical-1.md (default: the "
+        "first)",
     )
     group.add_argument(
-        "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
+        "-c",
+        "--ctx",
+        type=int,
+        metavar="N",
+        help="context length; 0: the trained length (default: that, at most 4096)",
     )
     add_timeout(group)
     group.add_argument(
-        "--threads", type=int, metavar="N", help="T-CPU threads (default: every core); results do not depend on it"
+        "--threads", type=int, metavar="N", help="CPU threads (default: all cores); does not change results"
     )
 
 
@@ -137,8 +142,8 @@ def add_timeout(group: argparse._ArgumentGroup) -> None:
         "--timeout",
         type=float,
         metavar="S",
-        help="seconds that one step may take (default: 2 or more on a card, 60 on another GPU or a simulated "
-        "card, where the first has 600; on t_cpu and drivers in software as long as it takes)",
+        help="limit of one step in seconds (default: 2 or more on a card; 60 on another GPU or a simulated card, "
+        "whose first step has 600; none on t_cpu and software drivers)",
     )
 
 

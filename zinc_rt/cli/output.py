@@ -16,7 +16,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         metavar="FILE",
-        help="write the report there (schema zinc-rt-report/1); - writes it to stdout, all else then to stderr",
+        help="write the JSON report (schema zinc-rt-report/1); - writes it to stdout and "
+        "all other output to stderr",
     )
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from zinc_rt.pm4.lint import PacketFinding
 
 EXAMPLES = """\
-FILE holds little-endian dwords; with --hex, text: dwords in hex with or without 0x, split by spaces, commas or
-lines, with comments from # or // to the end of the line. - reads stdin.
+FILE contains little-endian dwords. With --hex it is text: hex dwords with or without 0x, separated by spaces,
+commas or line breaks, with comments from # or // to the end of the line. - reads stdin.
 
 examples:
   zinc-rt pm4 decode ring.bin --arch gfx1201
@@ -36,23 +36,23 @@ def parser() -> argparse.ArgumentParser:
     made = Parser(
         "zinc-rt pm4",
         description=__doc__,
-        epilog=f"{EXAMPLES}\n`zinc-rt pm4 decode --help` explains the options. The packets: docs/pm4.md",
+        epilog=f"{EXAMPLES}\n`zinc-rt pm4 decode --help` lists the options. Packets: docs/pm4.md",
     )
     actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     decode = actions.add_parser(
         "decode",
-        help="show a stream packet by packet, and with --lint what is wrong with it",
-        description="Show a stream packet by packet, and with --lint what is wrong with it.",
+        help="print a stream packet by packet; with --lint, check it",
+        description="Print a stream packet by packet. With --lint, check it.",
         epilog=EXAMPLES,
     )
-    decode.add_argument("file", metavar="FILE", help="the dwords; - is stdin")
-    decode.add_argument("--hex", action="store_true", help="FILE is text, not binary")
-    decode.add_argument("--arch", metavar="NAME", default=DEFAULT_ARCH, help=f"the chip (default {DEFAULT_ARCH})")
-    decode.add_argument("--lint", action="store_true", help="check the stream; exit 1 if a queue must not see it")
+    decode.add_argument("file", metavar="FILE", help="file with dwords; - is stdin")
+    decode.add_argument("--hex", action="store_true", help="FILE is hex text, not binary")
+    decode.add_argument("--arch", metavar="NAME", default=DEFAULT_ARCH, help=f"chip (default {DEFAULT_ARCH})")
+    decode.add_argument("--lint", action="store_true", help="check the stream; exit 1 if it must not be submitted")
     decode.add_argument(
-        "--queue", choices=("kfd", "userq"), default="kfd", help="with --lint: the queue it is for (default kfd)"
+        "--queue", choices=("kfd", "userq"), default="kfd", help="with --lint: the type of queue (default kfd)"
     )
-    decode.add_argument("--ib", action="store_true", help="with --lint: it is an indirect buffer's content")
+    decode.add_argument("--ib", action="store_true", help="with --lint: the stream is an indirect buffer")
     add_json(decode)
     return made
 

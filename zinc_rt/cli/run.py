@@ -1,4 +1,4 @@
-"""Run a model: a prompt in, tokens out as they are drawn."""
+"""Run a model on a prompt and stream the generated text."""
 
 from __future__ import annotations
 
@@ -38,18 +38,21 @@ examples:
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(
-        description="Run a model: the generated text goes to stdout as it comes, everything else to stderr.",
+        description="Run a model on a prompt. Generated text is streamed to stdout, all messages go to stderr.",
         epilog=EXAMPLES,
     )
     add_models(made, required=False)  # --probe-tier needs none
     prompt = made.add_argument_group("the prompt")
     which = prompt.add_mutually_exclusive_group()
-    which.add_argument("-p", "--prompt", metavar="TEXT", help="text to go on from; - reads it from stdin")
+    which.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt's text; - reads stdin")
     which.add_argument(
-        "--tokens", type=token_list, metavar="IDS", help="token ids instead, like 1,2,3: no tokenizer is needed"
+        "--tokens",
+        type=token_list,
+        metavar="IDS",
+        help="token ids instead of text, e.g. 1,2,3; needs no tokenizer",
     )
-    prompt.add_argument("--chat", action="store_true", help="put the prompt through the file's chat template")
-    prompt.add_argument("--system", metavar="TEXT", help="with --chat: a system message before it")
+    prompt.add_argument("--chat", action="store_true", help="format the prompt with the model's chat template")
+    prompt.add_argument("--system", metavar="TEXT", help="with --chat: the system message")
     stop = made.add_argument_group("when to stop")
     stop.add_argument(
         "-n",
@@ -57,29 +60,41 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="N",
         default=DEFAULT_MAX_TOKENS,
-        help=f"tokens to generate at most (default {DEFAULT_MAX_TOKENS})",
+        help=f"maximum number of tokens to generate (default {DEFAULT_MAX_TOKENS})",
     )
-    stop.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-generation token")
+    stop.add_argument("--ignore-eos", action="store_true", help="continue after an end-of-generation token")
     sampling = made.add_argument_group(
-        "sampling", "Greedy unless --temperature is given, so that the same prompt gives the same text."
-    )
-    sampling.add_argument("--temperature", type=float, metavar="T", default=0.0, help="0 is greedy (default 0)")
-    sampling.add_argument(
-        "--top-k", type=int, metavar="K", default=0, help="the K likeliest; 0 is off (default 0)"
+        "sampling", "The default is greedy decoding, which gives the same text for the same prompt."
     )
     sampling.add_argument(
-        "--top-p", type=float, metavar="P", default=1.0, help="the likeliest that sum to P; 1 is off (default 1)"
+        "--temperature", type=float, metavar="T", default=0.0, help="sampling temperature; 0 is greedy (default 0)"
     )
     sampling.add_argument(
-        "--min-p", type=float, metavar="P", default=0.0, help="P times the likeliest's; 0 is off (default 0)"
+        "--top-k",
+        type=int,
+        metavar="K",
+        default=0,
+        help="sample from the K most likely tokens; 0: off (default 0)",
     )
     sampling.add_argument(
-        "--seed", type=int, metavar="N", default=0, help="the draw follows from it alone (default 0)"
+        "--top-p",
+        type=float,
+        metavar="P",
+        default=1.0,
+        help="sample from the top tokens whose probabilities sum to P; 1: off (default 1)",
     )
+    sampling.add_argument(
+        "--min-p",
+        type=float,
+        metavar="P",
+        default=0.0,
+        help="minimum probability relative to the most likely token; 0: off (default 0)",
+    )
+    sampling.add_argument("--seed", type=int, metavar="N", default=0, help="seed of the random draws (default 0)")
     add_engine(made)
-    made.add_argument("--chrome", metavar="FILE", help="the steps as a timeline for Chrome or Perfetto")
+    made.add_argument("--chrome", metavar="FILE", help="write a timeline of the steps for Chrome or Perfetto")
     made.add_argument(
-        "--probe-tier", action="store_true", help="say for every tier whether it is usable here, why, what to do"
+        "--probe-tier", action="store_true", help="show for every tier whether it is usable, why, and what to do"
     )
     add_json(made)
     return made

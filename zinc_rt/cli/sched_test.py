@@ -1,4 +1,4 @@
-"""Simulate traffic on the scheduler, with its promises as assertions."""
+"""Simulate traffic on the scheduler and assert its guarantees."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 POLICIES = ("fair", "fcfs")
 EXAMPLES = """\
-The real scheduler, its pages, prefix cache and quotas, in virtual time: no model computes, a step takes as long as
-`zinc-rt perf predict` says of a card. The times are predicted, not measured; the steps, and what is promised in
-them, are what they are. docs/sched-test.md says what each check is.
+Runs the real scheduler with its pages, prefix cache and quotas in virtual time. No model is computed: each step
+takes the time that `zinc-rt perf predict` gives for a card. Times are predicted, not measured; the scheduling
+decisions are real. docs/sched-test.md describes the checks.
 
-A file has a request a line, seconds and tokens:
+A workload file has one request per line, in seconds and tokens:
   {"arrival": 0.5, "tenant": "desk", "class": "interactive", "prompt": 100, "output": 20, "prefix": "chat-7"}
 
 examples:
@@ -37,48 +37,56 @@ examples:
   zinc-rt sched-test --export chat > mine.jsonl
   zinc-rt sched-test --workload mine.jsonl --slots 8 --pages 500 --tenants tenants.yaml
 
-exit codes: 0 every check passed, 1 one failed, 2 a file or an option that cannot be used.
+exit codes: 0 all checks passed, 1 a check failed, 2 an unusable file or option.
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
-        description="Simulate traffic on the scheduler, with its promises as assertions.", epilog=EXAMPLES
-    )
-    what = made.add_argument_group("what comes")
+    made = Parser(description="Simulate traffic on the scheduler and assert its guarantees.", epilog=EXAMPLES)
+    what = made.add_argument_group("workload")
     what.add_argument(
         "--workload",
         metavar="NAME",
         action="append",
-        help="a name of --list or a .jsonl file; default: all of --list",
+        help="a name of --list or a .jsonl file (default: all of --list)",
     )
-    what.add_argument("--tenants", metavar="FILE", help="the tenants, YAML or JSON (default: the workload's own)")
     what.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of what is random in a workload (default 1)"
+        "--tenants", metavar="FILE", help="tenant configuration, YAML or JSON (default: the workload's)"
     )
-    where = made.add_argument_group("what it meets")
-    where.add_argument("--slots", type=int, metavar="N", help="requests at once (default: the workload's, 16)")
-    where.add_argument("--pages", type=int, metavar="N", help="of 16 tokens (default: the workload's)")
+    what.add_argument("--seed", type=int, default=1, metavar="N", help="random seed of the workload (default 1)")
+    where = made.add_argument_group("scheduler")
+    where.add_argument("--slots", type=int, metavar="N", help="concurrent requests (default: the workload's, 16)")
+    where.add_argument("--pages", type=int, metavar="N", help="KV pages of 16 tokens (default: the workload's)")
     where.add_argument("-c", "--ctx", type=int, default=32_768, metavar="N", help="context length (default 32768)")
     where.add_argument(
-        "--policy", choices=POLICIES, default="fair", help="fcfs: everybody is one tenant of one class"
+        "--policy",
+        choices=POLICIES,
+        default="fair",
+        help="fair (default), or fcfs: all requests in one tenant and class",
     )
-    where.add_argument("--step-tokens", type=int, default=512, metavar="N", help="most in a step (default 512)")
+    where.add_argument(
+        "--step-tokens", type=int, default=512, metavar="N", help="maximum tokens in a step (default 512)"
+    )
     where.add_argument(
         "--interactive-step-tokens",
         type=int,
         metavar="N",
-        help="most in a step in which an interactive request decodes (default: what keeps its gaps within 1.3)",
+        help="maximum tokens in a step with a decoding interactive request (default: keeps "
+        "token gaps within 1.3 x)",
     )
-    how = made.add_argument_group("how long, how closely")
-    how.add_argument("--steps", type=int, metavar="N", help="end after so many steps; what is left is cancelled")
-    how.add_argument("--seconds", type=float, metavar="S", help="end after so much virtual time")
-    how.add_argument("--check", type=int, default=32, metavar="N", help="look at the invariants every N steps")
+    how = made.add_argument_group("limits and output")
+    how.add_argument("--steps", type=int, metavar="N", help="stop after N steps and cancel the remaining requests")
+    how.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds of virtual time")
     how.add_argument(
-        "--trace", metavar="FILE", help="one workload's last 4096 steps as a timeline for Chrome or Perfetto"
+        "--check", type=int, default=32, metavar="N", help="check the invariants every N steps (default 32)"
     )
-    how.add_argument("--list", action="store_true", help="the workloads, with a line each")
-    how.add_argument("--export", metavar="NAME", help="write a workload to stdout as a file has it")
+    how.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write the last 4096 steps of one workload as a timeline for Chrome or Perfetto",
+    )
+    how.add_argument("--list", action="store_true", help="list the workloads")
+    how.add_argument("--export", metavar="NAME", help="write a workload to stdout in the file format")
     add_json(made)
     return made
 

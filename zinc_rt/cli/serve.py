@@ -1,4 +1,4 @@
-"""Serve models over HTTP, as OpenAI's API has it, to one tenant or many."""
+"""Serve models over HTTP with OpenAI's API, to one tenant or many."""
 
 from __future__ import annotations
 
@@ -32,53 +32,68 @@ EMBEDDED = "qwen3-q"  # where no model is given: a small one that ships with the
 HOST, PORT, SLOTS = "127.0.0.1", 8080, 8
 SWITCH_SECONDS = 0.0005  # threads take turns as often: a step's end is not to wait for an event loop's turn
 EXAMPLES = """\
-Without --config there is one tenant, no key, and only this machine can ask. docs/serving.md has everything else.
+Without --config the server has one tenant, no keys, and listens on the loopback address only. See docs/serving.md.
 
 examples:
   zinc-rt serve M.gguf
   zinc-rt serve --model M.gguf --port 8000 --ctx 32768 --slots 16
   zinc-rt serve --config serve.yaml
-  zinc-rt serve --config serve.yaml --check           its memory, and what each tenant is sure of
-  zinc-rt serve --new-key alice                       a key for the configuration's file
+  zinc-rt serve --config serve.yaml --check           show the memory plan and each tenant's guarantees
+  zinc-rt serve --new-key alice                       create a key for the configuration file
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
     -d '{"model": "M", "messages": [{"role": "user", "content": "Hello"}]}'
 
-exit codes: 0 after SIGTERM or Ctrl-C, once what ran has ended; 130 where a second one cut that short; 1 the device
-was lost; 2 a file, an option or an address that cannot be used.
+exit codes: 0 SIGTERM or Ctrl-C, after running requests have ended; 130 a second signal aborted them; 1 the device
+was lost; 2 an unusable file, option or address.
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description="Serve models over HTTP, as OpenAI's API has it.", epilog=EXAMPLES)
+    made = Parser(description="Serve models over HTTP with OpenAI's API.", epilog=EXAMPLES)
     add_models(made, required=False)
-    where = made.add_argument_group("what is served, and where")
+    where = made.add_argument_group("server")
     where.add_argument("--config", metavar="F.yaml", help="models, tenants, keys and limits (docs/serving.md)")
-    where.add_argument("--host", metavar="ADDRESS", help=f"the address to listen at (default {HOST})")
-    where.add_argument("--port", type=int, metavar="N", help=f"its port, 0: any that is free (default {PORT})")
+    where.add_argument("--host", metavar="ADDRESS", help=f"address to listen on (default {HOST})")
+    where.add_argument(
+        "--port", type=int, metavar="N", help=f"port to listen on; 0: any free port (default {PORT})"
+    )
     where.add_argument(
         "--ledger",
         metavar="F.sqlite",
-        help="keep what is used in this database, for zinc-rt usage (default: none)",
+        help="record usage in this database, for zinc-rt usage (default: none)",
     )
-    where.add_argument("--insecure", action="store_true", help="without keys at an address that others reach, too")
-    first = made.add_argument_group("before it serves")
-    first.add_argument("--plan", action="store_true", help="show what the models take of the memory, and end")
-    first.add_argument("--check", action="store_true", help="the same, and what each tenant is sure of")
-    first.add_argument("--new-key", metavar="TENANT", help="make a key, show it once, and end")
+    where.add_argument(
+        "--insecure",
+        action="store_true",
+        help="allow a server without keys on an address that other machines can reach",
+    )
+    first = made.add_argument_group("instead of serving")
+    first.add_argument("--plan", action="store_true", help="show the models' memory plan and exit")
     first.add_argument(
-        "--scopes", metavar="WORDS", default="inference,usage", help="of a new key: inference, usage, admin"
+        "--check", action="store_true", help="show the memory plan and each tenant's guarantees and exit"
     )
-    runs = made.add_argument_group("how the model runs")
-    runs.add_argument("--slots", type=int, metavar="N", help=f"requests at once (default {SLOTS})")
+    first.add_argument("--new-key", metavar="TENANT", help="create a key, print it once and exit")
+    first.add_argument(
+        "--scopes",
+        metavar="WORDS",
+        default="inference,usage",
+        help="scopes of the new key: inference, usage, admin (default inference,usage)",
+    )
+    runs = made.add_argument_group("model")
+    runs.add_argument("--slots", type=int, metavar="N", help=f"concurrent requests (default {SLOTS})")
     runs.add_argument(
-        "-c", "--ctx", type=int, metavar="N", help="context length (default: the model's, 4096 at most)"
+        "-c",
+        "--ctx",
+        type=int,
+        metavar="N",
+        help="context length; 0: the trained length (default: that, at most 4096)",
     )
-    runs.add_argument("--tier", metavar="TIER", help="as zinc-rt run has it (default: ZINC_RT_TIER, else auto)")
-    add_device(runs, "as zinc-rt run has it: auto, hw, cpu, sim or vulkan[:N|:NAME] (default auto)")
-    runs.add_argument("--facts", metavar="F", help="the simulated device behaves as this card")
-    runs.add_argument("--ordering", metavar="NAME", help="the arithmetic (default canonical-1)")
+    runs.add_argument("--tier", metavar="TIER", help="tier, as in zinc-rt run (default: ZINC_RT_TIER, else auto)")
+    add_device(runs, "device, as in zinc-rt run: auto, hw, cpu, sim or vulkan[:N|:NAME] (default auto)")
+    runs.add_argument("--facts", metavar="F", help="facts file: the simulated device behaves like this card")
+    runs.add_argument("--ordering", metavar="NAME", help="order of arithmetic (default canonical-1)")
     add_timeout(runs)
-    runs.add_argument("--threads", type=int, metavar="N", help="T-CPU threads (default: every core)")
+    runs.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
     return made
 
 

@@ -1,4 +1,4 @@
-"""Serve a simulated AMD GPU over a local socket; with `-- PROGRAM ARGS`, to that program as /dev/kfd."""
+"""Run a program on a simulated AMD GPU, or serve one on a socket."""
 
 from __future__ import annotations
 

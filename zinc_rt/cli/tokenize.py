@@ -1,4 +1,4 @@
-"""Turn text into token ids with a model file's own tokenizer."""
+"""Convert text to token ids with the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -22,20 +22,18 @@ examples:
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(
-        description="Turn text into token ids with a model file's own tokenizer.",
+        description="Convert text to token ids with the tokenizer of a model file.",
         epilog=EXAMPLES,
     )
     add_models(made)
-    made.add_argument(
-        "--text", metavar="TEXT", required=True, help="the text; - reads stdin, UTF-8, every byte of it"
-    )
+    made.add_argument("--text", metavar="TEXT", required=True, help="the text; - reads all of stdin as UTF-8")
     special = made.add_mutually_exclusive_group()
-    special.add_argument("--no-special", action="store_true", help="neither add nor parse special tokens")
-    special.add_argument(
-        "--parse-special", action="store_true", help="read control tokens by their name where the text has them"
-    )
+    special.add_argument("--no-special", action="store_true", help="do not add or parse special tokens")
+    special.add_argument("--parse-special", action="store_true", help="parse names of control tokens in the text")
     made.add_argument(
-        "--ids", action="store_true", help="only the ids, comma-separated on one line, as --tokens takes them"
+        "--ids",
+        action="store_true",
+        help="print only the ids, on one line separated by commas, as --tokens takes them",
     )
     add_json(made)
     return made

@@ -1,4 +1,4 @@
-"""Show what tenants used, from the database that a ledger is kept in, and whether its books balance."""
+"""Show each tenant's usage from a ledger, and check its sums."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from zinc_rt.sched.usage.query import UsageFound
 
 EXAMPLES = """\
-Times are UTC, a day or a minute of one; a range ends before --to. The file may be in use: what is shown is one
-moment of it. Each of L1 to L5 compares the tenants' sum with what the device counted by itself (docs/ledger.md).
+Times are UTC: a day, or a minute of a day. --to is exclusive. The database may be in use; the command reads one
+consistent snapshot. Checks L1 to L5 compare the tenants' sums with the device's own counters (docs/ledger.md).
 
 examples:
   zinc-rt usage usage.sqlite
@@ -43,14 +43,17 @@ COLUMNS: dict[str, Callable[[Sums], int | str]] = {
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(
-        description="Show what tenants used, from the database that a ledger is kept in.",
+        description="Show each tenant's usage from a ledger database, and check that the sums balance.",
         epilog=EXAMPLES,
     )
-    made.add_argument("database", metavar="DB.sqlite", help="the file a ledger was kept in; it is only read")
-    made.add_argument("--from", dest="first", metavar="TIME", help="from this day or minute on")
-    made.add_argument("--to", dest="before", metavar="TIME", help="up to this day or minute, without it")
+    made.add_argument("database", metavar="DB.sqlite", help="the ledger database; opened read-only")
+    made.add_argument("--from", dest="first", metavar="TIME", help="start of the range: a day or minute")
+    made.add_argument("--to", dest="before", metavar="TIME", help="end of the range, exclusive: a day or minute")
     made.add_argument(
-        "--group-by", metavar="WORDS", default="tenant", help="tenant, model, day, minute, with commas (tenant)"
+        "--group-by",
+        metavar="WORDS",
+        default="tenant",
+        help="tenant, model, day, minute, separated by commas (default tenant)",
     )
     add_json(made)
     return made

@@ -1,4 +1,4 @@
-"""Compile the kernels of Vulkan to SPIR-V, or check that the committed ones are what their sources give."""
+"""Compile Vulkan kernels to SPIR-V, or check committed ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from zinc_rt.kernels.spirv.compile import GlslSource
 
 EXAMPLES = """\
-Without a NAME every kernel whose committed file is missing or of another source is compiled, linted and written.
-docs/spirv.md says how a kernel is written and what lint refuses.
+Without a NAME, every kernel whose committed file is missing or outdated is compiled, linted and written.
+docs/spirv.md describes how to write a kernel and what lint rejects.
 
 examples:
   zinc-rt vulkan compile
@@ -38,18 +38,18 @@ compiled, or 77 without the compiler (extra "glsl"; RADV); --check without it co
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser("zinc-rt vulkan", description="Compile the kernels of Vulkan.")
+    made = Parser(
+        "zinc-rt vulkan", description="Compile the Vulkan kernels to SPIR-V, or check the committed ones."
+    )
     actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
     compile = actions.add_parser(
         "compile",
-        help="GLSL to the committed SPIR-V",
+        help="compile GLSL to the committed SPIR-V",
         description="Compile kernels to SPIR-V in place.",
         epilog=EXAMPLES,
     )
-    compile.add_argument(
-        "name", nargs="*", metavar="NAME", help="kernels (default: those that are not up to date)"
-    )
-    compile.add_argument("--check", action="store_true", help="lint and compare, write nothing")
+    compile.add_argument("name", nargs="*", metavar="NAME", help="kernels to compile (default: outdated ones)")
+    compile.add_argument("--check", action="store_true", help="lint and compare; write nothing")
     vulkan_radv.add_options(compile)
     compile.set_defaults(body=_compile)
     return made

@@ -30,10 +30,17 @@ class RadvKernel:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--radv", metavar="CHIP", help=f"make .zrt containers by RADV's compiler: {DEFAULT_ARCH}")
-    parser.add_argument("-o", "--output", metavar="DIR", help="with --radv: where they go (kernel set radv)")
     parser.add_argument(
-        "--driver", metavar="FILE", default="", help="with --radv: libvulkan_radeon.so or its manifest (found)"
+        "--radv", metavar="CHIP", help=f"compile .zrt containers with RADV for this chip: {DEFAULT_ARCH}"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="with --radv: output folder (default: kernel set radv)"
+    )
+    parser.add_argument(
+        "--driver",
+        metavar="FILE",
+        default="",
+        help="with --radv: libvulkan_radeon.so or its manifest (default: search)",
     )
 
 

@@ -90,9 +90,9 @@ def add_models(parser: argparse.ArgumentParser, *, required: bool = True, severa
     """The model, or `several`, as plain words or with --model: `arguments.model` and `arguments.models`."""
     assert isinstance(parser, Parser)
     parser.most_models, parser.needs_model = None if several else 1, required
-    what = "models, GGUF files" if several else "the model, a GGUF file"
+    what = "GGUF files" if several else "a GGUF file"
     parser.add_argument(MODELS, metavar="MODEL", nargs="*" if several else "?", help=what)
-    parser.add_argument("-m", "--model", metavar="FILE", help="the model, as an option")
+    parser.add_argument("-m", "--model", metavar="FILE", help="the model, given as an option")
 
 
 def _listed(choices: Sequence[str], *, bracket: bool) -> str:

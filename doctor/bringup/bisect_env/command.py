@@ -1,7 +1,8 @@
-"""Find what makes a machine fail where another works: a kernel, firmware, a parameter, or two of them together.
+"""Bisect kernel, firmware and settings to find a failure's cause.
 
-Each run sets some of the variables to their bad values and tests. The outcome may be wrong now and then: what is
-concluded is a probability, and the run proposed is the one that tells most for its minutes of reboots.
+A variable is a kernel, a firmware version, a parameter or a BIOS setting; two together can be the cause. Each run
+sets some variables to their bad values and runs the test. The test may be flaky: results are probabilities. The
+proposed run has the highest expected information per minute, reboots included.
 """
 
 from __future__ import annotations
@@ -47,22 +48,22 @@ variables:
     set: "echo {value} | sudo tee /sys/bus/pci/devices/0000:03:00.0/power/control"}
 """
 EPILOG = """\
-  start VARIABLES.yaml          begin; the file says what differs (example prints one)
-  next                          what to set and to test; the same until something is recorded, also after a reboot
-  record pass|fail|unclear      what the test said; record --could-not: it cannot be set up so
-  status                        every run so far, and the likeliest causes
-  example                       a VARIABLES.yaml to begin from
+  start VARIABLES.yaml          start; the file lists the differences (example prints one)
+  next                          print what to set and test; unchanged until a result is recorded
+  record pass|fail|unclear      record the test result; record --could-not: the combination cannot be set up
+  status                        list all runs and the most likely causes
+  example                       print a VARIABLES.yaml template
 
 examples:
   zinc-rt bisect-env example > variables.yaml
   zinc-rt bisect-env start variables.yaml
   zinc-rt bisect-env next
   zinc-rt bisect-env record fail
-  zinc-rt bisect-env record pass --with kernel=6.18.36        what was set in truth, where it was not as proposed
-  zinc-rt bisect-env record --could-not --because kernel,mesa    these two do not go together
-  zinc-rt bisect-env --simulate                               how many runs it takes, and how often it is right
+  zinc-rt bisect-env record pass --with kernel=6.18.36        the actual value, if it differs from the proposal
+  zinc-rt bisect-env record --could-not --because kernel,mesa    these two cannot be combined
+  zinc-rt bisect-env --simulate                               number of runs and success rate on synthetic faults
 
-Exit code: 0 done, or the cause is found; 1 --simulate missed its limits; 2 wrong usage or input.
+Exit code: 0 done, or the cause is found; 1 --simulate exceeded its limits; 2 wrong usage or input.
 """
 ACTIONS = ("start", "next", "record", "status", "example")
 
@@ -73,26 +74,30 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "what", nargs="?", metavar="WHAT", help="start: VARIABLES.yaml; record: pass, fail or unclear"
     )
-    made.add_argument("--journal", type=Path, metavar="FILE", help="where everything is kept, synced to disk")
-    made.add_argument("--json", metavar="F", help="the report (- for standard output)")
-    made.add_argument("--again", action="store_true", help="start anew although a bisection is under way")
+    made.add_argument("--journal", type=Path, metavar="FILE", help="journal file of the bisection, synced to disk")
+    made.add_argument("--json", metavar="F", help="write the JSON report to F (- for stdout)")
+    made.add_argument("--again", action="store_true", help="start again although a bisection is in progress")
     made.add_argument(
         "--with",
         dest="with_",
         default="",
         metavar="NAME=VALUE,...",
-        help="record: what was set otherwise than proposed",
+        help="record: values that differ from the proposal",
     )
     made.add_argument("--could-not", action="store_true", help="record: this combination cannot be set up")
-    made.add_argument("--because", default="", metavar="NAME,...", help="which variables do not go together (all)")
     made.add_argument(
-        "--unchecked", action="store_true", help="record even though seen_in says that a value is not set"
+        "--because", default="", metavar="NAME,...", help="variables that cannot be combined (default: all)"
     )
     made.add_argument(
-        "--simulate", action="store_true", help="bisect made-up faults: how many runs, how often right"
+        "--unchecked", action="store_true", help="record although seen_in shows that a value is not set"
     )
-    made.add_argument("--cases", type=int, default=1000, metavar="N", help="of --simulate (default 1000)")
-    made.add_argument("--seed", type=int, default=11, metavar="N", help="of --simulate (default 11)")
+    made.add_argument(
+        "--simulate", action="store_true", help="bisect synthetic faults; report runs needed and success rate"
+    )
+    made.add_argument(
+        "--cases", type=int, default=1000, metavar="N", help="number of faults for --simulate (default 1000)"
+    )
+    made.add_argument("--seed", type=int, default=11, metavar="N", help="seed for --simulate (default 11)")
     return made
 
 

@@ -122,78 +122,95 @@ def _pid(connection: socket.socket) -> int:
 
 
 EPILOG = """\
-The socket's path is printed once clients may connect. Faults, chips and Linux versions: --list.
-The protocol and an example client: docs/simulated-device.md. What of Linux a program finds: docs/clients.md
+Prints the socket's path when clients can connect. --list prints faults, chips and Linux versions.
+Protocol and example client: docs/simulated-device.md. Supported Linux interfaces: docs/clients.md
 
 examples:
   zinc-rt sim --list
-  zinc-rt sim --chip rx9070xt -- ./a.out                                a program of yours with that card
+  zinc-rt sim --chip rx9070xt -- ./a.out                                run your program with that card
   zinc-rt sim --socket /tmp/gpu.sock                                    a Radeon AI PRO R9700 on Linux 7.0
-  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --linux 6.16      another card, an older Linux
-  zinc-rt sim --socket /tmp/gpu.sock --inject lost-doorbell@3 --stay    the third doorbell write gets lost
+  zinc-rt sim --socket /tmp/gpu.sock --chip rx9070xt --linux 6.16      another card and an older Linux
+  zinc-rt sim --socket /tmp/gpu.sock --inject lost-doorbell@3 --stay    drop the third doorbell write
 
-Exit code: 0 its last client is gone, 2 wrong usage or no socket could be made, 130 interrupted.
+Exit code: 0 the last client disconnected, 2 wrong usage or no socket, 130 interrupted; with --, the program's.
 """
 
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(
         prog="zinc-rt sim",
-        description="Serve a simulated AMD GPU over a local socket, until its last client is gone; or, with "
-        "-- PROGRAM ARGS, run a Linux program that finds it behind /dev/kfd and /dev/dri.",
+        description="Serve a simulated AMD GPU over a local socket until the last client disconnects. With "
+        "-- PROGRAM ARGS, run a Linux program that sees the simulated GPU as /dev/kfd and /dev/dri.",
         epilog=EPILOG,
     )
     wanted = made.add_mutually_exclusive_group()
-    wanted.add_argument("--socket", type=Path, metavar="PATH", help="the socket to make")
+    wanted.add_argument("--socket", type=Path, metavar="PATH", help="socket to create")
     wanted.add_argument("--list", action="store_true", help="print chips, Linux versions and faults")
     made.add_argument(
         "--chip",
         default="r9700",
         metavar="CHIP",
-        help=f"{', '.join([*CHIPS, *ALIASES])}; several with commas (default r9700)",
+        help=f"simulated chips, separated by commas: {', '.join([*CHIPS, *ALIASES])} (default r9700)",
     )
     made.add_argument(
         "--linux",
         default="7.0",
         choices=list(LINUX_VERSIONS),
         metavar="VERSION",
-        help=f"the Linux it behaves like: {', '.join(LINUX_VERSIONS)} (default 7.0)",
+        help=f"simulated Linux version: {', '.join(LINUX_VERSIONS)} (default 7.0)",
     )
     made.add_argument(
-        "--inject", action="append", default=[], metavar="NAME", help="a fault: NAME, NAME:COUNT, NAME@NTH"
+        "--inject",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="inject a fault: NAME, NAME:COUNT or NAME@NTH",
     )
     made.add_argument(
         "--coherence",
         default="bar",
         choices=COHERENCE,
-        help="bar: the CPU's view of VRAM and the GPU's are two copies until flushed; direct: one; caches: bar, "
-        "and waves load through caches whose lines go stale, as --reorder picks them, on one core (default bar)",
+        help="memory model: bar (CPU and GPU views of VRAM are separate copies until flushed), direct (one copy), "
+        "caches (bar, and waves' caches can be stale; --reorder selects lines; runs on one core) (default bar)",
     )
     made.add_argument(
         "--time-scale",
         type=float,
         default=1.0,
         metavar="X",
-        help="times the driver's time-outs; 0.1 shortens them",
+        help="factor for the driver's time-outs; 0.1 shortens them",
     )
-    made.add_argument("--reorder", type=int, metavar="SEED", help="finish concurrent work in any order, seeded")
+    made.add_argument(
+        "--reorder", type=int, metavar="SEED", help="complete concurrent work in a random order with this seed"
+    )
     made.add_argument(
         "--sanitizer",
         default="fast",
         choices=LEVELS,
-        help="what is checked of waves: off virtual memory only, fast bounds, alignment and initialisation, "
-        "full races and lint too (default fast)",
+        help="shader checks: off (virtual memory only), fast (bounds, alignment, "
+        "initialisation), full (also races "
+        "and lint) (default fast)",
     )
     made.add_argument(
-        "--perturb", type=int, default=0, metavar="SEED", help="move inexact instructions by up to one ULP, seeded"
+        "--perturb",
+        type=int,
+        default=0,
+        metavar="SEED",
+        help="change results of inexact instructions by up to one ULP with this seed",
     )
-    made.add_argument("--threads", type=int, metavar="N", help="cores that waves run on (default all)")
-    made.add_argument("--facts", metavar="F", help="behave as a card did that `pm4-test --learn F` was run on")
-    made.add_argument("--force-facts", action="store_true", help="of another chip, or of a simulated device")
+    made.add_argument("--threads", type=int, metavar="N", help="host cores for waves (default all)")
+    made.add_argument("--facts", metavar="F", help="behave like the card that `pm4-test --learn F` measured")
     made.add_argument(
-        "--flip", action="append", default=[], metavar="ID", help="a row of facts.yaml at its other value"
+        "--force-facts", action="store_true", help="accept facts of another chip or of a simulated device"
     )
-    made.add_argument("--stay", action="store_true", help="do not end with the last client")
+    made.add_argument(
+        "--flip",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="negate an assumption of facts.yaml (zinc-rt assumptions lists them)",
+    )
+    made.add_argument("--stay", action="store_true", help="keep running after the last client disconnects")
     return made
 
 
