@@ -3,7 +3,9 @@
 
 Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network but the package index.
 
-  test [--slow]   the test suite (--slow: the full counts)
+  test            the default tests; with a path, all tests below it; other pytest options work too
+  test --rest     the tests that the default leaves out; --all: both; --slow: all, with the full counts
+  test --since R  the default tests that the changes since the git revision R can affect
   lint            ruff and mypy
   bench [FILE]    the benchmarks in perf/, one process, with the machine they ran on
   bench --table   the same as one table, each with its limit or peer
@@ -198,6 +200,8 @@ def main() -> int:
     name, arguments = sys.argv[1], sys.argv[2:]
     if name in ("test", "lint", "docs"):
         os.chdir(ROOT)
+    if name == "test":  # the tests start hundreds of Python processes, which would compile each module again
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     *first, last = command(name, arguments)
     for argv in first:
         if status := subprocess.call(argv):

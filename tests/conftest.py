@@ -1,12 +1,14 @@
-"""Options and fixtures every room's tests share."""
+"""Options and fixtures of all tests."""
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from selection import affected_tests, changed_files, import_graph, is_collected, kept_cases
 from support import Counts
 
 if TYPE_CHECKING:
@@ -18,10 +20,76 @@ EMBEDDED = Path(__file__).resolve().parent.parent / "golden"  # the models that 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="run the full counts (minutes, not seconds)")
+    parser.addoption("--slow", action="store_true", help="run all tests, with the full counts (takes long)")
+    for name, text in (
+        ("default", "run the default tests, also below a path that is named"),
+        ("rest", "run the tests that the default leaves out"),
+        ("all", "run the default tests and the rest"),
+    ):
+        parser.addoption(f"--{name}", action="store_const", const=name, dest="test_set", help=text)
+    parser.addoption(
+        "--since", metavar="REV", help="run the tests that the changes since a git revision can affect"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the set of tests in the controller; xdist passes it to the workers.
+
+    A path on the command line selects everything below it.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    option = config.option
+    if option.since:
+        if named:
+            raise pytest.UsageError("--since selects the test files: leave the paths out")
+        try:
+            selected = affected_tests(changed_files(option.since), import_graph())
+        except ValueError as error:
+            raise pytest.UsageError(f"--since {option.since}: {error}") from None
+        if selected == []:
+            pytest.exit(f"no test is affected by the changes since {option.since}", returncode=0)
+        if selected is not None:
+            config.args = [str(EMBEDDED.parent / path) for path in selected]
+    if option.test_set is None:
+        option.test_set = "all" if named or option.slow else "default"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    return None if is_collected(collection_path.read_text(encoding="utf-8"), config.option.test_set) else True
+
+
+def _is_rest(items: list[pytest.Item]) -> list[bool]:
+    """Return which items the default set leaves out. `rest(keep=N)` keeps N cases of each test function."""
+    rest = [False] * len(items)
+    cases: dict[str, list[int]] = defaultdict(list)
+    for index, item in enumerate(items):
+        for marker in item.iter_markers("rest"):
+            if "keep" not in marker.kwargs:
+                rest[index] = True
+        if item.get_closest_marker("rest") and not rest[index]:
+            cases[item.nodeid.partition("[")[0]].append(index)
+    for indices in cases.values():
+        markers = [marker for marker in items[indices[0]].iter_markers("rest") if "keep" in marker.kwargs]
+        features = [items[index].nodeid.partition("[")[2].rstrip("]").split("-") for index in indices]
+        kept = kept_cases(features, markers[0].kwargs["keep"])
+        for position, index in enumerate(indices):
+            rest[index] = position not in kept
+    return rest
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = config.option.test_set
+    if chosen != "all":
+        rest = _is_rest(items)
+        left_out = [item for item, is_rest in zip(items, rest, strict=True) if is_rest is (chosen == "default")]
+        items[:] = [item for item, is_rest in zip(items, rest, strict=True) if is_rest is (chosen == "rest")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
     if config.getoption("--slow"):
         return
     for item in items:
