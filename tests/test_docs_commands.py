@@ -96,22 +96,24 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == []
 
 
-def test_the_readme_names_every_package() -> None:
-    """A row of its table for each folder of code."""
-    table = (ROOT / "README.md").read_text(encoding="utf-8")
-    rooms = [path.parent for path in (ROOT / "zinc_rt").glob("*/__init__.py") if not path.parent.is_symlink()]
-    assert not [room.name for room in rooms if f"`zinc_rt/{room.name}/`" not in table]
+def test_architecture_page_names_every_package() -> None:
+    """Its table has a row for each package."""
+    table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    packages = [path.parent for path in (ROOT / "zinc_rt").glob("*/__init__.py") if not path.parent.is_symlink()]
+    assert not [package.name for package in packages if f"`zinc_rt/{package.name}/`" not in table]
     assert not [
         name for name in ("validate", "golden", "probes", "perf", "ci", "docs") if f"`{name}/`" not in table
     ]
 
 
-def test_the_readme_names_every_command() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_command_page_names_every_command() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert not [name for name in POINTS if not re.search(rf"zinc-rt {name}\b", text)]
 
 
-def test_every_page_is_linked_from_the_readme_or_the_index() -> None:
-    readme = LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
-    index = LINK.findall((ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
-    assert {f"docs/{page.name}" for page in PAGES[1:]} <= {*readme, *(f"docs/{link}" for link in index)}
+def test_every_page_is_linked_from_the_front_pages() -> None:
+    linked = set(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    for name in ("index.md", "architecture.md"):
+        links = LINK.findall((ROOT / "docs" / name).read_text(encoding="utf-8"))
+        linked |= {f"docs/{link}" for link in links}
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
