@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Other people's clients against a server with an embedded model, each in an environment of its own.
+"""Test third-party clients against a server with an embedded model, each in a separate environment.
 
-A client is installed from the package index into build/clients/NAME/venv, and asks zinc-rt serve on the loopback;
-beyond that it is offline: tokenizer files are written from the GGUF, tasks and prompts are ours. What cannot be
-installed is skipped with pip's last words, and is no failure.
+A client is installed from the package index into build/clients/NAME/venv, and sends requests to zinc-rt serve on
+the loopback. Everything else is offline: tokenizer files are generated from the GGUF, tasks and prompts are our
+own. A client that cannot be installed is skipped with pip's last lines, and is not a failure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ The last line is the verdict. exit codes: 0 all that could be installed passed, 
 
 @dataclass(frozen=True)
 class Client:
-    """`packages` as pip takes them, `ROOT` in them is this checkout; `check`: a file of ci/client_checks."""
+    """`packages` as for pip, with `ROOT` for this checkout; `check` is a file of ci/client_checks."""
 
     packages: tuple[str, ...]
     check: str
@@ -73,7 +73,7 @@ UNSET = {"aiperf": ("HF_HUB_OFFLINE",)}  # takes a folder for a name of the hub 
 
 @dataclass
 class ClientResult:
-    """`status`: pass, fail or skip. `checks`: what held, in order."""
+    """`status` is pass, fail or skip. `checks` are those that passed, in order."""
 
     client: str
     status: str
@@ -111,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def write_report(path: Path, results: list[ClientResult]) -> None:
-    """As every command's, for the night's judge."""
+    """Write the report in the format of every command, for the nightly run."""
     from zinc_rt.cli.report import Report, Result, to_json, write_text
 
     report = Report("clients", details={"clients": [asdict(result) for result in results]})
@@ -127,7 +127,7 @@ def said(result: ClientResult) -> str:
 
 @contextlib.contextmanager
 def server() -> Iterator[tuple[str, Path]]:
-    """zinc-rt serve on a free port, its URL, and the model's tokenizer in Hugging Face's files."""
+    """Start zinc-rt serve on a free port. Yield its URL, and the model's tokenizer in Hugging Face's format."""
     from hugging_face_files import write_files
 
     folder = FOLDER
@@ -147,7 +147,7 @@ def server() -> Iterator[tuple[str, Path]]:
 
 
 def native_tier() -> str:
-    """t_cpu_native where there is a C compiler for it, else the oracle."""
+    """Return t_cpu_native if there is a C compiler for it, else the oracle."""
     from zinc_rt.engine.devices import choose_tier
     from zinc_rt.host.errors import ZincError
 
@@ -158,7 +158,7 @@ def native_tier() -> str:
 
 
 def url_of(running: subprocess.Popen[str]) -> str:
-    """What it says when it is ready. Raises RuntimeError where it ends before."""
+    """Return the URL that it prints when it is ready. Raise RuntimeError if it ends before."""
     assert running.stdout is not None
     began = time.monotonic()
     for line in running.stdout:
@@ -203,12 +203,12 @@ def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:
 
 
 def ready_clients() -> list[str]:
-    """Those whose environments are there."""
+    """Return the clients with an existing environment."""
     return [name for name in CLIENTS if (FOLDER / name / "installed").exists()]
 
 
 def installed(client: Client, folder: Path, python: Path) -> str:
-    """Empty once it is there, else pip's last words."""
+    """Install a client. Return "" on success, else pip's last lines."""
     stamp, wanted = folder / "installed", json.dumps(client.wanted)
     if stamp.exists() and stamp.read_text() == wanted:
         return ""

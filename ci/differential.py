@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Two simulators as each other's judge: the same programs behind ours and behind AMD's rocjitsu, difference by
-difference, with what silicon gave where that was captured.
+"""Compare two simulators: run the same programs on ours and on AMD's rocjitsu, and list the differences, with the
+hardware's result where it was captured.
 
 rocjitsu is taken from $ROCJITSU, else from PATH; $ROCJITSU_CONFIG is its description of the chip. Nothing of it is
-fetched. The programs open /dev/kfd as on a machine with the card: `zinc-rt sim -- PROGRAM` here,
-`rocjitsu --config CONFIG -- PROGRAM` there.
+downloaded. The programs open /dev/kfd as on a machine with the card: `zinc-rt sim -- PROGRAM` here, `rocjitsu
+--config CONFIG -- PROGRAM` there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ Values = dict[Case, str]
 
 @dataclass(frozen=True)
 class Program:
-    """`words` behind a simulator's; `{out}` in them is the file that `values` reads: a value for each case."""
+    """`words` are appended to a simulator's command; `{out}` in them is the file that `values` reads: a value for
+    each case.
+    """
 
     words: tuple[str, ...]
     values: Callable[[Path], Values]
@@ -49,7 +51,9 @@ class Program:
 
 @dataclass(frozen=True)
 class Difference:
-    """`ours`, `theirs`: "" where that one has no such case. `silicon`: what was captured, "" where nothing was."""
+    """`ours`, `theirs` are "" if that simulator has no such case. `silicon` is the captured result, "" if there is
+    none.
+    """
 
     program: str
     case: Case
@@ -59,7 +63,7 @@ class Difference:
 
     @property
     def judged(self) -> str:
-        """Whom silicon bears out."""
+        """Return which simulator agrees with hardware."""
         if not self.silicon:
             return ""
         right = [name for name, value in (("ours", self.ours), ("theirs", self.theirs)) if value == self.silicon]
@@ -67,13 +71,13 @@ class Difference:
 
 
 def report_values(path: Path) -> Values:
-    """The status of each result of a zinc-rt-report/1."""
+    """Return the status of each result of a zinc-rt-report/1."""
     results = json.loads(path.read_text())["results"]
     return {(each["id"], each["kind"], each["tier"] or ""): each["status"] for each in results}
 
 
 def array_values(path: Path) -> Values:
-    """The words of each array, in hex, by its name and place."""
+    """Return the words of each array, in hex, by its name and index."""
     with np.load(path) as file:
         return {(name, str(at)): f"{word:08x}" for name in file for at, word in enumerate(file[name].reshape(-1))}
 
@@ -94,7 +98,7 @@ def programs(seeds: int) -> dict[str, Program]:
 
 
 def silicon_values() -> Values:
-    """What ROWS of differential_kernels.py say was captured."""
+    """Return the captured results of ROWS of differential_kernels.py."""
     sys.path.insert(0, str(ROOT / "ci"))
     from differential_kernels import captured, wanted
 
@@ -103,7 +107,7 @@ def silicon_values() -> Values:
 
 
 def differences(program: str, ours: Values, theirs: Values, silicon: Mapping[Case, str]) -> list[Difference]:
-    """Every case in which the two are not the same, in the order of ours."""
+    """Return every case in which the two differ, in our order."""
     return [
         Difference(program, case, ours.get(case, ""), theirs.get(case, ""), silicon.get(case, ""))
         for case in dict.fromkeys((*ours, *theirs))
@@ -112,7 +116,7 @@ def differences(program: str, ours: Values, theirs: Values, silicon: Mapping[Cas
 
 
 def values_behind(simulator: list[str], program: Program) -> tuple[Values, str]:
-    """(values, why there are none). The program's exit code counts for nothing where it left its file."""
+    """Return (values, reason for missing values). The program's exit code is ignored if it wrote its file."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         words = [word.replace("{out}", str(out)) for word in program.words]
@@ -132,7 +136,7 @@ def values_behind(simulator: list[str], program: Program) -> tuple[Values, str]:
 
 
 def their_words() -> list[str] | str:
-    """How to run a program behind rocjitsu; in words, why not."""
+    """Return the command that runs a program on rocjitsu, or the reason why it cannot run."""
     found = os.environ.get("ROCJITSU") or shutil.which("rocjitsu")
     if not found:
         return "no rocjitsu is installed: neither $ROCJITSU nor PATH has one"

@@ -1,4 +1,4 @@
-"""Kernels on the AMD GPU that this process finds behind /dev/kfd: random programs, and rows captured on silicon.
+"""Run kernels on the AMD GPU behind /dev/kfd: random programs, and rows captured on hardware.
 
     python ci/differential_kernels.py OUT.npz SEEDS
 
@@ -38,7 +38,9 @@ SECONDS, THREADS, LANES = 60.0, 64, 32
 
 
 def captured(path: Path = ROWS) -> dict[str, Array]:
-    """Rows [n, words] u32 of the dot products of silicon_rows.txt; its head says what the words are."""
+    """Return rows [n, words] u32 of the dot products of silicon_rows.txt; the file's header describes the
+    words.
+    """
     found: dict[str, list[list[int]]] = {}
     group: list[list[int]] | None = None
     for line in path.read_text().splitlines():
@@ -52,12 +54,12 @@ def captured(path: Path = ROWS) -> dict[str, Array]:
 
 
 def wanted(rows: dict[str, Array]) -> dict[str, Array]:
-    """What silicon gave, by case."""
+    """Return the hardware's results, by case."""
     return {name: each[:, 3 if name.startswith("dot2") else 33] for name, each in rows.items()}
 
 
 class GpuBehindKfd:
-    """The first GPU; runs machine code that has its pointers in user data."""
+    """The first GPU; runs machine code with pointers in user data."""
 
     def __init__(self, process: KfdProcess, driver: Any) -> None:
         node = next(gpu.node for gpu in find_gpus(driver).gpus if gpu.node is not None)
@@ -66,7 +68,9 @@ class GpuBehindKfd:
     def run(
         self, code: bytes, arrays: list[Array], extra: tuple[int, ...], groups: int, threads: int
     ) -> list[Array]:
-        """Each array's address in a pair of user SGPRs, then `extra`; the arrays as they are afterwards."""
+        """Run code with each array's address in a pair of user SGPRs, followed by `extra`. Return the arrays after
+        the run.
+        """
         on = KernelOnQueue(self._gpu, None)
         placed = [on.put(each, "data") for each in arrays]
         user = [part for each in placed for part in (each.gpu_va & 0xFFFFFFFF, each.gpu_va >> 32)] + list(extra)
@@ -94,7 +98,9 @@ def dot2(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
 
 
 def wmma(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
-    """All rows of A and columns of B are the same, so all of D is: lane 0's first."""
+    """Run a matrix instruction with equal rows of A and equal columns of B, so that all of D is equal; return lane
+    0's first value.
+    """
     halves = [
         np.repeat(rows[:, first : first + 16].astype(np.uint16).reshape(-1, 2, 1, 8), 16, axis=2).reshape(-1)
         for first in (0, 16)

@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file as Hugging Face's files, for clients that count or cut tokens by themselves.
+"""Write the tokenizer of a GGUF file in Hugging Face's format, for clients that count or split tokens themselves.
 
     python3 ci/hugging_face_files.py M.gguf FOLDER
 
@@ -26,14 +26,17 @@ SAMPLES = ("Hello, world! 12345", "naïve  ünïcode\n\tdéjà vu — 你好", "
 
 
 def write_files(gguf: Path, folder: Path) -> None:
-    """tokenizer.json, tokenizer_config.json and config.json. Raises UnsupportedError where they would cut a text
-    in another way than the runtime does."""
+    """Write tokenizer.json, tokenizer_config.json and config.json. Raise UnsupportedError if they would tokenize a
+    text differently from the runtime.
+    """
     metadata = read_gguf(gguf).metadata
     ours = Tokenizer.from_metadata(metadata)
     theirs = _tokenizer(metadata)
     for text in SAMPLES:
         if theirs.encode(text, add_special_tokens=False).ids != ours.encode(text, add_special=False):
-            raise UnsupportedError(f"{gguf}: its tokenizer cannot be said in Hugging Face's files (at {text!r})")
+            raise UnsupportedError(
+                f"{gguf}: its tokenizer cannot be expressed in Hugging Face's files (at {text!r})"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     theirs.save(str(folder / "tokenizer.json"))
     texts = metadata["tokenizer.ggml.tokens"]

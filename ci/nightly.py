@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""One night's run: probes, validation, replay, speed, gates; what changed, on one screen and on one page.
+"""A nightly run: probes, validation, replay, speed, gates, and the changes since the last night, as a summary and
+a page.
 
-Each stage runs in processes of its own and notes what it did, so one stage's failure hides no other's, and a run
-that was killed goes on where it stopped: run the same command again. A change of the code starts over.
+Each stage runs in separate processes and records its results, so that a failure hides no other stage. A killed run
+is resumed by the same command. A change of the code restarts it.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def named(models: list[Path]) -> tuple[Path, ...]:
-    """The models that were named. Raises ValueError for a file that is no model, and for two of one name."""
+    """Return the named models. Raise ValueError for a file that is not a model, and for two files of one name."""
     from zinc_rt.host.errors import ZincError
 
     found = tuple(model.resolve() for model in models)
@@ -132,7 +133,7 @@ def no_gpu() -> bool:
 
 
 def chosen(names: str | None) -> list[NightlyStage]:
-    """The stages that were named. Raises ValueError for an unknown name."""
+    """Return the named stages. Raise ValueError for an unknown name."""
     wanted = names.split(",") if names else [stage.name for stage in STAGES]
     known = {stage.name: stage for stage in STAGES}
     for name in wanted:
@@ -143,7 +144,9 @@ def chosen(names: str | None) -> list[NightlyStage]:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[bool]:
-    """Whether nobody else runs in this folder; the kernel forgets the lock of a process that was killed."""
+    """Lock the folder and return whether no other run uses it; the kernel releases the lock of a killed
+    process.
+    """
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,8 +186,9 @@ def run(
 
 
 def key_of(night: Night, stages: list[NightlyStage], expected: ChipExpectations) -> str:
-    """The key of the code, the harness included, and of what was asked: results of another key are another
-    run's."""
+    """Return the key of the code, including the harness, and of the options. Results with another key belong to
+    another run.
+    """
     from zinc_rt.host.packages import HARNESS
 
     digest = hashlib.sha256()
@@ -199,7 +203,7 @@ def key_of(night: Night, stages: list[NightlyStage], expected: ChipExpectations)
 
 
 def begin(night: Night, key: str, *, fresh: bool) -> None:
-    """Go on with an unfinished run of the same key; else leave nothing of the run before but its history."""
+    """Resume an unfinished run with the same key; otherwise delete the previous run except its history."""
     before = read_json(night.folder / "run.json")
     unfinished = before.get("key") == key and not read_json(night.folder / "summary.json").get("finished")
     if unfinished and not fresh:
@@ -212,7 +216,7 @@ def begin(night: Night, key: str, *, fresh: bool) -> None:
 
 
 def note(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
-    """What the next night has to know: how often flakes failed, and the history's head."""
+    """Record data for the next night: the failure counts of flakes, and the history's head."""
     tally = read_json(night.folder / FLAKES)
     for row in rows:
         tally |= {name: list(counts) for name, counts in row["tally"].items()}
@@ -223,7 +227,7 @@ def note(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> Non
 
 
 def lost_head(night: Night) -> str:
-    """The last head that a night noted, if the history does not hold it any more; else nothing."""
+    """Return the last head recorded by a night if the history no longer contains it, else ""."""
     try:
         noted = [line.split() for line in (night.folder / HEADS).read_text(encoding="utf-8").splitlines()]
         held = night.history.read_text(encoding="utf-8") if night.history.exists() else ""
@@ -237,7 +241,7 @@ def lost_head(night: Night) -> str:
 
 
 def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
-    """Every command of the stage, one after the other, whatever the one before came to."""
+    """Run every command of the stage in order, regardless of earlier failures."""
     folder = night.of(stage.name)
     shutil.rmtree(folder, ignore_errors=True)  # half a stage is none
     folder.mkdir(parents=True)
@@ -261,7 +265,9 @@ def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
 
 
 def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str, Any]:
-    """Its output in a log, its exit code noted; past its time it is killed with everything it started."""
+    """Run a command with its output in a log, and record its exit code. After the time limit, kill it with all its
+    processes.
+    """
     print(f"{folder.name:<9} {command.name} ...", flush=True)
     began = time.monotonic()
     log = folder / f"{command.name}.log"
@@ -290,7 +296,7 @@ def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str
 
 
 def die_with_parent() -> None:
-    """A nightly run that is killed leaves no command behind that would write into the next one's files."""
+    """Make child processes die with a killed nightly run, so that they cannot write into the next one's files."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -299,7 +305,7 @@ def die_with_parent() -> None:
 
 
 def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
-    """One screen, also as summary.txt."""
+    """Print the summary and write summary.txt."""
     where = "a SIMULATED device: says nothing about hardware" if night.device == "sim" else "this machine's GPU"
     lines = [f"nightly on {where}", f"{'stage':<10}{'verdict':<9}{'results':<34}{'seconds':>8}"]
     for row in rows:
@@ -315,7 +321,7 @@ def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> Non
     lines.append(f"page      {night.folder / 'index.html'}")
     if whole["history_lost"]:
         head = whole["history_lost"][:16]
-        lines.append(f"FAIL      {night.history.name} does not hold the head {head} of a night before")
+        lines.append(f"FAIL      {night.history.name} does not contain the head {head} of an earlier night")
     if whole["history_head"]:
         lines.append(f"head      {whole['history_head']}")
     mark = " on a SIMULATED device: says nothing about hardware" if whole["simulated"] else ""
@@ -325,8 +331,9 @@ def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> Non
 
 
 def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
-    """A suite of the stages, each a testcase with its surprises as the failure, which a CI system shows first;
-    then a suite for each stage, with every probe, check and criterion and its time."""
+    """Write a suite with one testcase per stage, with its unexpected results as the failure, which CI systems show
+    first; then a suite for each stage, with every probe, check and criterion and its time.
+    """
     mark = " [SIMULATED]" if night.device == "sim" else ""
     suites = Xml.Element("testsuites", name=f"nightly{mark}")
     whole = Xml.SubElement(suites, "testsuite", name=f"nightly{mark}", tests=str(len(rows)),
@@ -346,7 +353,9 @@ def write_junit(night: Night, rows: list[dict[str, Any]]) -> None:
 
 
 def _suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
-    """What is expected not to pass is skipped with its reason: only news is a failure."""
+    """Add a suite. Results that are expected not to pass are skipped with their reason; only new ones are
+    failures.
+    """
     results = row["results"]
     news = {each["id"] for each in results if any(text.startswith(f"{each['id']}:") for text in row["unexpected"])}
     suite = Xml.SubElement(suites, "testsuite", name=f"nightly.{row['stage']}{mark}", tests=str(len(results)),
@@ -363,7 +372,7 @@ def _suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
 
 
 def page(night: Night) -> None:
-    """The HTML page; a run without it is still a run."""
+    """Write the HTML page. A failure of this step does not fail the run."""
     if has("perf"):
         return
     with (night.folder / "page.log").open("wb") as log:
@@ -372,7 +381,9 @@ def page(night: Night) -> None:
 
 
 def keep(night: Night, store: Path | None) -> None:
-    """The night as a bundle, in the store beside those of other machines; without it it is still a night."""
+    """Store the night as a bundle together with those of other machines. A failure of this step does not fail the
+    run.
+    """
     if has("bundle"):
         return
     out = night.folder / "bundle.tar.gz"

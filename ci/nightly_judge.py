@@ -1,4 +1,4 @@
-"""Judge a night: what a chip is expected to show (ci/expectations/*.yaml), a stage's row, the night's summary."""
+"""Evaluate a night: a chip's expected results (ci/expectations/*.yaml), a stage's row, the night's summary."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ NOT_PASSING = ("fail", "blocked", "skip")
 
 @dataclass(frozen=True)
 class Flake:
-    """A check that fails now and then: in `rate` of nights, for a reason that is known."""
+    """A check that fails intermittently, in `rate` of nights, for a known reason."""
 
     rate: float
     reason: str
 
     def beyond(self, nights: int, failures: int) -> bool:
-        """Whether so many failures in so many nights are too many for its rate."""
+        """Return whether this number of failures is implausibly high for the rate."""
         return _at_least(nights, failures, self.rate) < SURPRISE
 
     def mended(self, nights: int, failures: int) -> bool:
-        """Whether it ought to have failed by now."""
+        """Return whether it should have failed by now."""
         return not failures and (1 - self.rate) ** nights < SURPRISE
 
 
 def _at_least(nights: int, failures: int, rate: float) -> float:
-    """The chance of so many failures or more, each night's alike."""
+    """Return the probability of at least this number of failures, with equal probability in each night."""
     return sum(comb(nights, k) * rate**k * (1 - rate) ** (nights - k) for k in range(failures, nights + 1))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A stage's results held against what was expected, in words. `tally`: nights and failures of each flake, this
-    night's among them."""
+    """A stage's results compared with the expectations. `tally` counts nights and failures of each flake,
+    including this night.
+    """
 
     wrong: list[str] = field(default_factory=list)
     better: list[str] = field(default_factory=list)
@@ -52,13 +53,14 @@ class Judged:
 
 
 class UnusableExpectations(Exception):
-    """The file cannot be used, with the reason."""
+    """The file cannot be used; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class ChipExpectations:
-    """What a chip is expected to show. `may`: by status, patterns of result ids with the reason; `flakes`: by
-    pattern; `least`: passes by stage."""
+    """A chip's expected results. `may` are patterns of result ids with the reason, by status; `flakes` are by
+    pattern; `least` are minimum passes by stage.
+    """
 
     path: Path
     chip: str
@@ -73,7 +75,7 @@ class ChipExpectations:
         return next((each for glob, each in self.flakes.items() if fnmatchcase(id_, glob)), None)
 
     def reason(self, status: str, id_: str) -> str:
-        """Why a result need not pass; empty where it must."""
+        """Return why a result need not pass; empty if it must."""
         return next((why for glob, why in self.may.get(status, {}).items() if fnmatchcase(id_, glob)), "")
 
     def judge(
@@ -85,8 +87,9 @@ class ChipExpectations:
         known: Mapping[str, tuple[int, int]] | None = None,
         could: Collection[str] = (),
     ) -> Judged:
-        """Judges a stage's results. `whole`: the stage ran all it has. `known`: nights and failures of flakes so
-        far. `could`: results that had all they need, and are excused by nothing where they are blocked."""
+        """Evaluate a stage's results. `whole`: the stage ran completely. `known` are earlier nights and failures
+        of flakes. `could` are results with all requirements met, which may not be blocked.
+        """
         found = Judged()
         for result in results:
             self._judge_one(result, found, dict(known or {}), could)
@@ -109,7 +112,7 @@ class ChipExpectations:
             if status == "fail":
                 (found.wrong if flake.beyond(nights, failures) else found.flakes).append(f"{seen}: {why}")
             elif flake.mended(nights, failures):
-                found.better.append(f"{seen}: no flake any more")
+                found.better.append(f"{seen}: not a flake any more")
         elif status == "blocked" and id_ in could:
             found.wrong.append(f"{id_}: could run and was not shown: {why}")
         elif status in NOT_PASSING and not self.reason(status, id_):
@@ -119,7 +122,7 @@ class ChipExpectations:
 
 
 def load(name: str) -> ChipExpectations:
-    """A chip's file by name, or any file by path. Raises UnusableExpectations."""
+    """Load a chip's file by name, or any file by path. Raise UnusableExpectations."""
     path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
     try:
         row = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -156,7 +159,7 @@ def load(name: str) -> ChipExpectations:
 
 
 def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: ChipExpectations) -> dict[str, Any]:
-    """A stage's row: what it counted, what is not as expected."""
+    """Return a stage's row: its counts and unexpected results."""
     results: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
     wrong: list[str] = []
@@ -199,7 +202,7 @@ def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: Ch
 
 
 def cases(result: dict[str, Any], command: str) -> dict[str, Any]:
-    """What JUnit shows of a command's result."""
+    """Return the JUnit cases of a command's result."""
     measure = result.get("measure", {})
     return {
         "id": result["id"],
@@ -211,7 +214,7 @@ def cases(result: dict[str, Any], command: str) -> dict[str, Any]:
 
 
 def gate_verdicts(report: dict[str, Any]) -> dict[str, str]:
-    """Each milestone's own verdict, from its criteria."""
+    """Return each milestone's own verdict, from its criteria."""
     found: dict[str, set[str]] = {}
     for result in report["results"]:
         found.setdefault(result["id"].partition("/")[0], set()).add(result["status"])
@@ -229,7 +232,9 @@ def summary(
     finished: bool,
     lost: str = "",
 ) -> dict[str, Any]:
-    """The night's summary. `lost`: a head that an earlier night noted and the history does not hold."""
+    """Return the night's summary. `lost` is a head recorded by an earlier night that the history does not
+    contain.
+    """
     ran = [row for row in rows if row["status"] != "SKIP"]
     code = 1 if lost or any(row["status"] == "FAIL" for row in rows) else 0 if ran else 77
     return {

@@ -1,6 +1,6 @@
-"""The stages of a nightly run: the commands of each, in order, with the files they leave.
+"""The stages of a nightly run: the commands of each, in order, with their output files.
 
-Also the models' speeds that a night measures, the Vulkan devices it runs on, and reading and writing its files.
+Also the speed measurements of the models, the Vulkan devices, and reading and writing of files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INSTALL = "apt install mesa-vulkan-drivers libvulkan1 brings one in software"
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Writes JSON, whole or not at all, also past kill -9."""
+    """Write JSON atomically, also in case of kill -9."""
     part = path.with_suffix(".part")
     with part.open("w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)
@@ -49,7 +49,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The content; {} for a file that is missing or torn."""
+    """Return the content; {} for a file that is missing or truncated."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -58,7 +58,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def tail(path: Path) -> str:
-    """A log's last line with words in it."""
+    """Return a log's last line with text."""
     try:
         lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     except OSError:
@@ -72,7 +72,9 @@ def now() -> str:
 
 @dataclass(frozen=True, order=True)
 class Speed:
-    """One run of zinc-rt perf bench. `beside`: another program's in turns. `shows`: the criteria it is for."""
+    """One run of zinc-rt perf bench. `beside` is another program, run alternately. `shows` are the criteria it is
+    for.
+    """
 
     model: Path
     tier: str
@@ -83,12 +85,12 @@ class Speed:
 
     @property
     def name(self) -> str:
-        """The name of its files."""
+        """Return the name of its files."""
         tail = f"-{self.slots}slots" if self.slots > 1 else ""
         return f"bench-{self.model.stem}-{self.tier}{tail}{'-peer' if self.beside else ''}"
 
     def words(self) -> list[str]:
-        """The words behind `zinc-rt perf bench`."""
+        """Return the arguments of `zinc-rt perf bench`."""
         made = ["--model", str(self.model), "--tier", self.tier, "--ctx", str(self.ctx)]
         made += ["--slots", str(self.slots)] if self.slots > 1 else []
         if self.beside:
@@ -97,7 +99,7 @@ class Speed:
 
 
 def identities(models: Sequence[Path]) -> dict[Path, dict[str, object]]:
-    """What each file is, by its header. Raises ZincError for one that is no model."""
+    """Return the identity of each file, from its header. Raise ZincError for a file that is not a model."""
     from zinc_rt.model.gguf import read_gguf
     from zinc_rt.model.identity import identity
 
@@ -105,8 +107,9 @@ def identities(models: Sequence[Path]) -> dict[Path, dict[str, object]]:
 
 
 def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
-    """One run for each tier and number of slots that a criterion asks of one of these models. Criteria that no
-    bench of this version records, and tiers that are not built, have none."""
+    """Return one run for each tier and number of slots that a criterion requires of one of these models. Criteria
+    that no bench of this version records, and tiers that are not built, have none.
+    """
     from zinc_rt.backends import registry
     from zinc_rt.perf.gate.figures import FIGURES
     from zinc_rt.perf.gate.milestones import milestones
@@ -130,8 +133,9 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
 
 @dataclass(frozen=True)
 class Night:
-    """What a run is of. `device` as every command takes it; `folder` has one subfolder a stage. `models`: those
-    that are named, beside the embedded ones."""
+    """The parameters of a run. `device` is as for every command; `folder` has one subfolder per stage. `models`
+    are the named ones, in addition to the embedded ones.
+    """
 
     device: str
     folder: Path
@@ -141,12 +145,14 @@ class Night:
 
     @property
     def speeds(self) -> list[Speed]:
-        """What is measured of the models that are named; nothing where the device is a simulated one."""
+        """Return the measurements of the named models; none on a simulated device."""
         return [] if self.device == "sim" else speeds(identities(self.models))
 
     @property
     def head(self) -> str:
-        """The history's head, as the command that wrote it last in this night printed it; "" where none did."""
+        """Return the history's head, as printed by the last command of this night that wrote it; "" if there is
+        none.
+        """
         logs = [path for stage in ("validate", "perf") for path in self.of(stage).glob("*.log")]
         printed = [
             found[1]
@@ -157,7 +163,7 @@ class Night:
 
     @property
     def history(self) -> Path:
-        """Beside the run, kept from night to night."""
+        """Return the history file, which is kept from night to night."""
         return self.folder / f"history-{self.device}.jsonl"
 
     def of(self, stage: str) -> Path:
@@ -166,7 +172,7 @@ class Night:
 
 @dataclass(frozen=True)
 class StageCommand:
-    """One process. `name` is its files' stem in the stage's folder; `judged`: its report's results count."""
+    """One process. `name` is the stem of its files in the stage's folder; `judged`: its report's results count."""
 
     name: str
     argv: list[str]
@@ -175,7 +181,7 @@ class StageCommand:
 
 @dataclass(frozen=True)
 class NightlyStage:
-    """One stage. `commands` may be none: `why_not` says what is missing then."""
+    """One stage. If `commands` is empty, `why_not` is the reason."""
 
     name: str
     commands: Callable[[Night], list[StageCommand]]
@@ -188,7 +194,7 @@ def zinc(*words: str | Path) -> list[str]:
 
 
 def has(*commands: str) -> list[str]:
-    """Those of `commands` that this checkout lacks."""
+    """Return which of `commands` this checkout lacks."""
     known = {point.name for point in entry_points(group="zinc_rt.commands")}
     return [name for name in commands if name not in known]
 
@@ -237,7 +243,7 @@ def logs(night: Night) -> list[Path]:
 
 
 def serving(night: Night) -> list[StageCommand]:
-    """The scheduler in virtual time, which no device has a part in, and mixes of requests on every tier."""
+    """Run the scheduler in virtual time, without a device, and mixes of requests on every tier."""
     folder = night.of("serving")
     workloads = ["--workload", "chat", "--steps", "2000"] if night.quick else []
     found = [StageCommand("sched-test", zinc("sched-test", *workloads, "--json", folder / "sched-test.json"))]
@@ -251,7 +257,7 @@ def serving(night: Night) -> list[StageCommand]:
 
 
 def replay(night: Night) -> list[StageCommand]:
-    """The stored logs; where there are none, logs recorded now on T-CPU."""
+    """Replay the stored logs; if there are none, logs recorded now on T-CPU."""
     folder, stored = night.of("replay"), logs(night)
     found: list[StageCommand] = []
     pairs = [(log, ROOT / "golden" / f"{log.stem}.gguf") for log in stored]
@@ -269,7 +275,7 @@ def replay(night: Night) -> list[StageCommand]:
 
 
 def perf(night: Night) -> list[StageCommand]:
-    """Small on a simulated device, whose speed says nothing; whole on hardware."""
+    """Measure speed: a small run on a simulated device, whose speed is no evidence; a complete one on hardware."""
     simulated = night.device == "sim"
     load = ["--prompt-tokens", "8", "--tokens", "8", "--runs", "3"] if simulated else ["--runs", "5"]
     folder, model = night.of("perf"), MODELS[0]
@@ -289,8 +295,9 @@ def perf(night: Night) -> list[StageCommand]:
 
 @dataclass(frozen=True)
 class NightDevice:
-    """A Vulkan device. `option`: as --device takes it; `software`: its driver computes on the processor;
-    `why_not`: why it cannot run, "" where it can."""
+    """A Vulkan device. `option` is for --device; `software`: its driver computes on the processor; `why_not` is
+    why it cannot run, "" if it can.
+    """
 
     option: str
     name: str
@@ -299,13 +306,13 @@ class NightDevice:
 
     @property
     def stem(self) -> str:
-        """For files' names."""
+        """Return the stem of file names."""
         return self.option.replace(":", "")
 
 
 @cache
 def devices() -> tuple[NightDevice, ...]:
-    """All that drivers list here; none where there is no driver, or where one ends the process that asks."""
+    """Return all devices that drivers list here; empty without a driver, or if one crashes the listing process."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "zinc_rt.cli", "devices", "--json", "-"],
@@ -318,7 +325,7 @@ def devices() -> tuple[NightDevice, ...]:
 
 
 def listed(report: dict[str, Any]) -> tuple[NightDevice, ...]:
-    """The Vulkan devices of a report of zinc-rt devices."""
+    """Return the Vulkan devices of a report of zinc-rt devices."""
     rows = [row for row in report["results"] if row["id"].endswith("/vulkan") and row["measure"].get("device")]
     return tuple(
         NightDevice(
@@ -336,7 +343,7 @@ def usable(*, software: bool) -> list[NightDevice]:
 
 
 def none_usable(*, software: bool) -> str:
-    """Why no such device runs anything; "" where one does."""
+    """Return why no such device can run anything; "" if one can."""
     if usable(software=software):
         return ""
     broken = [f"{each.name}: {each.why_not}" for each in devices() if each.software == software]
@@ -346,7 +353,9 @@ def none_usable(*, software: bool) -> str:
 
 
 def vulkan(night: Night, stage: str, device: NightDevice, models: list[Path]) -> list[StageCommand]:
-    """Its probes, then models against T-CPU and, where one is committed, the golden of every node."""
+    """Run its probes, then compare models with T-CPU and, where one is committed, with the golden of every
+    node.
+    """
     name = f"{device.stem}-test"
     line = zinc("vulkan-test", "--device", device.option)
     found = [StageCommand(name, [*line, *outputs(night, stage, name)])]
@@ -360,7 +369,7 @@ def vulkan(night: Night, stage: str, device: NightDevice, models: list[Path]) ->
 
 
 def lavapipe(night: Night) -> list[StageCommand]:
-    """Drivers in software: the same SPIR-V through a real compiler, without a card."""
+    """Use software drivers: the same SPIR-V through a real compiler, without a card."""
     models = MODELS[:1] if night.quick else MODELS
     return [each for device in usable(software=True) for each in vulkan(night, "lavapipe", device, models)]
 
@@ -371,7 +380,7 @@ def vulkan_gpus(night: Night) -> list[StageCommand]:
 
 
 def radv(night: Night) -> list[StageCommand]:
-    """RADV's machine code of Vulkan's kernels, committed, on the simulated device: it needs no driver."""
+    """Run RADV's committed machine code of the Vulkan kernels on the simulated device; needs no driver."""
     found = []
     for model in MODELS[:1] if night.quick else MODELS:
         line = zinc("validate", "--model", model, "--tiers", "t1:radv,t_cpu", "--device", "sim")
@@ -387,7 +396,7 @@ def without_device(*, software: bool) -> Callable[[Night], str]:
 
 
 def gates(night: Night) -> list[StageCommand]:
-    """Judged with what this night measured, as the history has it."""
+    """Evaluate the gates with this night's measurements from the history."""
     folder = night.of("gates")
     names = "M0" if night.quick else GATES
     evidence = [path for stage in ("perf", "validate") if any((path := night.of(stage)).glob("*.json"))]
@@ -400,7 +409,7 @@ def gates(night: Night) -> list[StageCommand]:
 
 
 def other_clients(night: Night) -> list[StageCommand]:
-    """Other people's clients, those whose environments are there: a night downloads nothing."""
+    """Run the third-party clients that are already installed; a night downloads nothing."""
     names, report = ready_clients()[: 1 if night.quick else None], night.of("clients") / "clients.json"
     line = [sys.executable, str(ROOT / "ci" / "clients.py"), *names, "--json", str(report)]
     return [StageCommand("clients", line)] if names else []
@@ -411,7 +420,7 @@ def without_clients(night: Night) -> str:
 
 
 def minutes(stage: NightlyStage, night: Night) -> float:
-    """What a stage may take: more where models are named."""
+    """Return the time limit of a stage, longer if models are named."""
     return stage.minutes + len(night.models) * MINUTES_A_MODEL.get(stage.name, 0.0)
 
 

@@ -48,7 +48,9 @@ def fail(problem: str) -> int:
 
 
 def make_venv() -> None:
-    """What `python -m venv --without-pip` makes, without needing the venv module (Debian splits it off)."""
+    """Create the environment that `python -m venv --without-pip` creates, without the venv module (Debian packages
+    it separately).
+    """
     BIN.mkdir(parents=True, exist_ok=True)
     (VENV / "lib" / f"python{VERSION}" / "site-packages").mkdir(parents=True, exist_ok=True)
     (VENV / "pyvenv.cfg").write_text(
@@ -61,7 +63,9 @@ def make_venv() -> None:
 
 
 def fingerprint() -> str:
-    """Changes with pyproject.toml, the Python and the place of the checkout (scripts name their interpreter)."""
+    """Return a value that changes with pyproject.toml, the Python and the checkout's path (scripts contain their
+    interpreter's path).
+    """
     digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes())
     digest.update(f"{sys.version_info[:3]} {ROOT}".encode())
     return digest.hexdigest()
@@ -72,7 +76,7 @@ def ready() -> bool:
 
 
 def usable() -> bool:
-    """Whether .venv can be installed into: no set-up that was cut short, none for another Python."""
+    """Return whether .venv can be installed into: not from an interrupted set-up, not of another Python."""
     return not UNFINISHED.exists() and PYTHON.exists() and (VENV / "lib" / f"python{VERSION}").is_dir()
 
 
@@ -87,7 +91,7 @@ def pip() -> list[str]:
 
 
 def install() -> int:
-    """Runs pip for .venv, with what would send it elsewhere taken out of its environment."""
+    """Run pip for .venv, without environment variables that would redirect it."""
     elsewhere = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
     environment = {name: value for name, value in os.environ.items() if name not in elsewhere}
     environment["PIP_USER"] = "0"
@@ -96,7 +100,7 @@ def install() -> int:
 
 
 def pip_problem() -> str | None:
-    """What is wrong with this Python's pip, if anything is."""
+    """Return what is wrong with this Python's pip, or None."""
     asked = subprocess.run([*pip(), "--version"], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         return f"{pip()[0]} has no pip. Install it (Debian, Ubuntu: apt install python3-pip) and run this again."
@@ -108,7 +112,7 @@ def pip_problem() -> str | None:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """A second run waits here until the first has finished its set-up."""
+    """Wait until another run has finished its set-up."""
     import fcntl
 
     with (ROOT / "pyproject.toml").open() as file:
@@ -144,7 +148,7 @@ def set_up() -> int:
 
 
 def command(name: str, arguments: list[str]) -> list[list[str]]:
-    """The process or processes behind a name, run in order until one fails."""
+    """Return the process or processes of a command, run in order until one fails."""
     if name == "test":
         return [[str(PYTHON), "-m", "pytest", *arguments]]
     if name == "lint":
@@ -181,7 +185,7 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
 
 
 def become(argv: list[str]) -> NoReturn:
-    """Run `argv` in this process's place: its exit code and the signals it gets are its own."""
+    """Replace this process with `argv`, so that exit code and signals are passed through."""
     os.execv(argv[0], argv)
 
 

@@ -24,7 +24,7 @@ data. Rules marked `lint` are also checked by `zinc-rt isa lint`, which does not
 
 
 def page() -> str:
-    """The text of docs/sanitizer.md."""
+    """Return the text of docs/sanitizer.md."""
     return HEAD + "".join(map(_section, TOOLS))
 
 

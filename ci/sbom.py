@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What an installation of zinc-rt is made of, as CycloneDX 1.6 JSON, from the metadata of what is installed.
+"""Write the components of a zinc-rt installation as CycloneDX 1.6 JSON, from the metadata of the installed
+packages.
 
 `python3 ci/run.py sbom [FILE]`: the required packages, with theirs, in the versions of this environment; `--extra
 NAME` adds an optional group. Without FILE it goes to stdout. Nothing is looked up anywhere.
@@ -29,7 +30,7 @@ PRODUCT = "zinc-rt"
 
 
 def needs(found: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Names of what a distribution requires here, with the extras it wants of each."""
+    """Return the names of a distribution's requirements here, with the requested extras of each."""
     for line in found.requires or ():
         requirement = Requirement(line)
         marker = requirement.marker
@@ -38,7 +39,7 @@ def needs(found: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, fr
 
 
 def collect(product: str, extras: frozenset[str]) -> tuple[dict[str, Distribution], dict[str, set[str]]]:
-    """Every distribution reached from `product`, and who needs whom. Raises PackageNotFoundError."""
+    """Return every distribution reachable from `product`, and the dependencies. Raise PackageNotFoundError."""
     found: dict[str, Distribution] = {}
     edges: dict[str, set[str]] = {}
     waiting = [(product, extras)]
@@ -73,7 +74,7 @@ def component(name: str, found: Distribution, kind: str = "library") -> dict[str
 
 
 def licence_of(found: Distribution) -> dict[str, Any] | None:
-    """An SPDX expression where the metadata has one, else a name: the field or the classifier as it stands."""
+    """Return the SPDX expression from the metadata, else a name: the field or the classifier, unchanged."""
     about = found.metadata
     if expression := about.get("License-Expression"):
         return {"expression": expression}
@@ -86,7 +87,9 @@ def licence_of(found: Distribution) -> dict[str, Any] | None:
 
 
 def record_digest(found: Distribution) -> str:
-    """SHA-256 over the digests of the installed files, which says whether two environments hold the same."""
+    """Return the SHA-256 over the digests of the installed files, which identifies the contents of an
+    environment.
+    """
     import hashlib
 
     digest = hashlib.sha256()
@@ -107,7 +110,7 @@ def reference(name: str, found: Distribution) -> str:
 
 
 def normalised(name: str) -> str:
-    """PEP 503."""
+    """Normalise a name according to PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

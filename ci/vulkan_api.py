@@ -102,7 +102,9 @@ OPAQUE = frozenset({"VkAllocationCallbacks", "VkBaseInStructure", "VkBaseOutStru
 
 @dataclass(slots=True)
 class Registry:
-    """vk.xml, and what of it was asked for so far. `structs`: those held by value before their users."""
+    """vk.xml, and the parts requested so far. `structs` are ordered so that those contained by value precede their
+    users.
+    """
 
     types: dict[str, Element] = field(default_factory=dict)
     commands: dict[str, Element] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class Registry:
     stypes: dict[str, int] = field(default_factory=dict)
 
     def word(self, name: str) -> str:
-        """A C type's word; a struct's own name, which then is among `structs`."""
+        """Return a C type's word; for a struct its own name, which is added to `structs`."""
         if name in SCALARS:
             return SCALARS[name]
         element = self.types.get(name)
@@ -160,7 +162,7 @@ class Registry:
         self.structs[name] = " ".join(members)
 
     def prototype(self, name: str) -> str:
-        """The words of what a command returns and takes."""
+        """Return the words of a command's result and parameters."""
         command = self.commands[name]
         words = [self.word(command.findtext("proto/type") or "")]
         for parameter in command.findall("param"):
@@ -173,7 +175,7 @@ class Registry:
 
 
 def declared(element: Element) -> list[str]:
-    """The parts of a C declaration, without comments."""
+    """Return the parts of a C declaration, without comments."""
     parts = [element.text or ""]
     for child in element:
         parts += ["" if child.tag == "comment" else "".join(child.itertext()), child.tail or ""]
@@ -181,7 +183,7 @@ def declared(element: Element) -> list[str]:
 
 
 def value_of(element: Element, extension: str | None = None) -> int | None:
-    """An enum's value: as it stands, as a bit, or as registry numbering of extensions has it."""
+    """Return an enum's value: literal, as a bit, or by the registry's numbering of extensions."""
     if text := element.get("value"):
         try:
             return int(text.strip("()").rstrip("UL"), 0)
@@ -197,7 +199,7 @@ def value_of(element: Element, extension: str | None = None) -> int | None:
 
 
 def read(path: Path) -> Registry:
-    """All of vk.xml."""
+    """Read all of vk.xml."""
     root = ElementTree.parse(path).getroot()
     registry = Registry()
     for element in root.iterfind("types/type"):
@@ -246,7 +248,7 @@ def _note(registry: Registry, element: Element, extension: str | None, *, of_res
 
 
 def generated(path: Path) -> str:
-    """The text of vk_xml.py."""
+    """Return the text of vk_xml.py."""
     registry = read(path)
     commands = {name: registry.prototype(name) for name in COMMANDS}
     for name in STRUCTS:

@@ -1,12 +1,11 @@
-"""Several devices behind one address, by Ray Serve: a replica a device, each with a whole zinc-rt server inside.
-
+"""Serve several devices at one address with Ray Serve: one replica per device, each with a complete zinc-rt
+server.
     pip install 'ray[serve]' 'zinc-rt[serve]'
     python3 deploy/ray_serve.py --model M.gguf --replicas 2          # http://127.0.0.1:8000/v1/chat/completions
 
-An example to copy, not a dependency. A request goes where its tenant's requests go (by the key's id, or by
-x-session-id) and, among that tenant's replicas, where prompts with its beginning went, so that their prefixes are
-cached there. A replica that has all it takes at once is passed over: the load is bounded. Quotas and ledgers are a
-replica's.
+This is an example to copy, not a dependency. A request is routed by tenant (by the key's id, or by x-session-id)
+and, among the tenant's replicas, by the beginning of its prompt, so that it reaches the replica that caches this
+prefix. A replica at its request limit is skipped, which bounds the load. Quotas and ledgers are per replica.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ PREFIX_CHARACTERS = 256  # of a prompt, that decide where it goes
 
 
 class AffinityRouter(RequestRouter):
-    """Ranks replicas by highest random weight: a replica that comes or goes moves only what is its own."""
+    """Ranks replicas by highest random weight, so that adding or removing a replica moves only its own
+    requests.
+    """
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -50,7 +51,7 @@ def weight(word: str, replica: RunningReplica) -> bytes:
 
 @serve.deployment(request_router_config=RequestRouterConfig(request_router_class=AffinityRouter))
 class Replica:
-    """One device, its models, and zinc_rt's ASGI application over them."""
+    """One device, its models, and zinc_rt's ASGI application."""
 
     def __init__(self, model: str, tier: str, ctx: int | None) -> None:
         from zinc_rt.serve.app import app
@@ -63,7 +64,7 @@ class Replica:
         self.app = app(self.server)
 
     async def answer(self, scope: dict[str, Any], body: bytes, affinity: tuple[str, str]) -> AsyncIterator[Any]:
-        """The application's ASGI events. Whoever stops reading them is a client that went."""
+        """Return the application's ASGI events. A consumer that stops reading counts as a disconnected client."""
         events: asyncio.Queue[Any] = asyncio.Queue(64)
         inbox: asyncio.Queue[Any] = asyncio.Queue()
         inbox.put_nowait({"type": "http.request", "body": body})
@@ -89,7 +90,9 @@ class Replica:
 
 @serve.deployment
 class Front:
-    """HTTP: reads a body, says whose it is and how its prompt begins, passes the replica's events on."""
+    """The HTTP front end: reads a body, determines its tenant and prompt prefix, and forwards the replica's
+    events.
+    """
 
     def __init__(self, replicas: serve.handle.DeploymentHandle) -> None:
         self.replicas = replicas.options(stream=True, method_name="answer")
@@ -117,7 +120,7 @@ class Front:
 
 
 def tenant_of(request: Request) -> str:
-    """The id of a key `zrt_ID_SECRET`, or a session's; nothing secret goes into a weight."""
+    """Return the id of a key `zrt_ID_SECRET`, or a session's. No secret is used in a weight."""
     key = request.headers.get("authorization", "").partition("zrt_")[2].partition("_")[0]
     return key or request.headers.get("x-session-id", "")
 

@@ -1,4 +1,4 @@
-"""A conversation of two turns, through the model's own template. The second turn finds the first in the cache.
+"""A conversation of two turns, with the model's own template. The second turn hits the prefix cache of the first.
 
 python examples/chat.py
 """

@@ -1,4 +1,4 @@
-"""Three answers to one prompt, which is computed once, and how likely their tokens were.
+"""Three answers to one prompt, which is computed once, with the probabilities of their tokens.
 
 python examples/choices.py
 """

@@ -1,4 +1,4 @@
-"""Three prompts at once: each gets the answer that it would have had alone.
+"""Three concurrent prompts, each with the same answer as in a solo run.
 
 python examples/generate.py
 """

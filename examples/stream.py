@@ -1,4 +1,4 @@
-"""An answer as it is made, until a text that ends it.
+"""A streamed answer that ends at a stop text.
 
 python examples/stream.py
 """

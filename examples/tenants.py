@@ -1,4 +1,4 @@
-"""Two tenants on one device: one floods it, the other is guaranteed two of the four slots. Then the bill.
+"""Two tenants on one device: one floods it, the other has a guarantee of two of the four slots. Prints the usage.
 
 python examples/tenants.py
 """
@@ -14,7 +14,7 @@ with LLM("qwen3-q", slots=4, tenants=TENANTS) as llm:
         llm.step()
     paid = llm.generate(["the", "cat"], Sampling(max_tokens=16), tenant="paying")
     waiting = sum(not each.done for each in flood)
-    print(f"{len(paid)} answers for paying, while {waiting} of {len(flood)} of flood were not done")
+    print(f"{len(paid)} answers for paying, while {waiting} of {len(flood)} of flood had not finished")
     while not all(each.done for each in flood):
         llm.step()
     for tenant in TENANTS:

@@ -1,4 +1,4 @@
-"""The smallest loop from a prompt to tokens: the likeliest one, again and again.
+"""The smallest loop from a prompt to tokens: greedy decoding.
 
 python examples/token_loop.py
 python examples/token_loop.py --model M.gguf --tokens 1,2,3 --max-tokens 16 --tier t1 --device sim

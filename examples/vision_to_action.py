@@ -1,4 +1,4 @@
-"""A host of its own: what a camera sees becomes a movement, by three graphs that hand on buffers without a copy.
+"""A host program that turns a camera frame into a movement with three graphs, which pass buffers without a copy.
 
     python examples/vision_to_action.py
     python examples/vision_to_action.py --tier t1 --device sim
@@ -7,8 +7,8 @@
                                                    goal -------^
 
 `features` and `thought` are one buffer each, bound by the graph that writes it and the one that reads it. Vision
-runs on a stream of its own; the encoder waits for it there, on the device. The goal is a buffer too: the host
-overwrites it between two runs, and nothing is built again. Every movement is compared with NumPy's, bit for bit.
+runs on a separate stream, and the encoder waits for it on the device. The goal is a buffer too: the host
+overwrites it between two runs, without a rebuild. Every movement is compared with NumPy's, bit for bit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 def declare(name: str, buffers: Mapping[str, tuple[ir.Role, int]]) -> Builder:
-    """A builder with the step block's counts and these f32 buffers, so many columns each."""
+    """Return a builder with the step block's counts and these f32 buffers, with their numbers of columns."""
     builder = Builder(name)
     builder.buffer("step.counts", (3,), "i32", "step")
     for buffer, (role, columns) in buffers.items():
@@ -64,7 +64,7 @@ def weight(builder: Builder, name: str) -> str:
 
 
 def vision() -> ir.OpGraph:
-    """Patches of a frame become features."""
+    """Convert patches of a frame to features."""
     b = declare(
         "vision",
         {
@@ -80,7 +80,7 @@ def vision() -> ir.OpGraph:
 
 
 def encoder() -> ir.OpGraph:
-    """A gated layer over each patch's features, added to them."""
+    """Add a gated layer over each patch's features to them."""
     b = declare(
         "encoder",
         {
@@ -101,7 +101,7 @@ def encoder() -> ir.OpGraph:
 
 
 def action() -> ir.OpGraph:
-    """Every patch's thought, as one row, and the goal become a movement of each joint, within -1 and 1."""
+    """Compute a movement of each joint, within -1 and 1, from every patch's thought, as one row, and the goal."""
     b = declare(
         "action",
         {
@@ -170,13 +170,13 @@ class Robot:
         graph.write(port, self._offsets[f"{graph.name} {port}"], np.ascontiguousarray(value))
 
     def act(self) -> np.ndarray:
-        """A movement, f32 [JOINTS], for the frame and the goal that were given last."""
+        """Return a movement, f32 [JOINTS], for the current frame and goal."""
         self._plan.execute().wait(TIMEOUT_SECONDS)
         return np.frombuffer(bytes(self.action.view("out.movement", 0, 4 * JOINTS)), np.float32)
 
 
 def expected(frame: np.ndarray, goal: np.ndarray, weights: Weights) -> np.ndarray:
-    """The same in NumPy, with the sums and functions of canonical-1."""
+    """Compute the same in NumPy, with the sums and functions of canonical-1."""
     math = arithmetic(ORDERING)
 
     def linear(x: np.ndarray, name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Measure tiers on models of a real shape, and the arithmetic and the thread pool below them.
+"""Measure tiers on models of a real shape, and the underlying arithmetic and thread pool.
 
     python3 ci/run.py bench perf/bench_models.py [-k TestModel|TestTiers|TestVulkan|TestArithmetic|TestNativePool]
 
@@ -140,7 +140,9 @@ class TestTiers:
 
     @pytest.mark.parametrize(("kernels", "rounds"), [("cold", 1), ("warm", 3)])
     def test_validate_the_embedded_models(self, benchmark: Any, tmp_path: Path, kernels: str, rounds: int) -> None:
-        """Cold: nothing on disk yet, every kernel is translated and compiled, every oracle result computed."""
+        """A cold run: with empty caches, so that every kernel is translated and compiled, and every oracle result
+        computed.
+        """
         environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
         time_command(benchmark, VALIDATE, env=environment, rounds=rounds, warmup_rounds=int(kernels == "warm"))
         note_limit(benchmark, limit_seconds={"cold": 60.0, "warm": 20.0}[kernels])
@@ -155,7 +157,7 @@ RECORD_SECONDS = 0.020
 
 
 class HostCost:
-    """Times what the host spends in a backend's `submit`, and keeps what was submitted last."""
+    """Times a backend's `submit` on the host, and keeps the last submission."""
 
     def __init__(self, backend: VulkanBackend) -> None:
         self.seconds: list[float] = []
@@ -177,8 +179,9 @@ class HostCost:
 
 @dataclass
 class Turns:
-    """Steps of one token: seconds on the wall, and of this process on all cores. A busy machine stretches only the
-    first."""
+    """Steps of one token: wall-clock seconds, and CPU seconds of this process on all cores. A busy machine affects
+    only the former.
+    """
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
@@ -190,7 +193,7 @@ class Turns:
 
 
 def decode_seconds(engine: Engine, sequence: Any, count: int) -> list[float]:
-    """Seconds of each of so many steps of one token."""
+    """Return the seconds of each of `count` steps of one token."""
     token, taken = 1, []
     for _ in range(count):
         started = time.perf_counter()
@@ -208,7 +211,7 @@ class TestVulkan:
     @pytest.fixture(scope="module")
     @classmethod
     def choice(cls) -> Choice:
-        """Where no device runs models, nothing is measured, and no model is made."""
+        """Choose the device. If no device can run models, skip without creating a model."""
         try:
             return choose_tier("vulkan")
         except ZincError as error:
@@ -230,7 +233,7 @@ class TestVulkan:
             yield made
 
     def test_decode_step(self, benchmark: Any, gguf: GGUFFile, engine: Engine) -> None:
-        """The ratio is its seconds over T-CPU's."""
+        """Measure a decode step. The ratio is its seconds over T-CPU's."""
         oracle = open_backend(choose_tier(registry.ORACLE), "canonical-1", threads=available_cores())
         with Engine(gguf, oracle, ctx=VULKAN_CTX) as beside:
             ours, theirs = engine.open(), beside.open()
@@ -250,7 +253,7 @@ class TestVulkan:
         )
 
     def test_host_cost_of_a_replay(self, benchmark: Any, engine: Engine) -> None:
-        """What vkQueueSubmit and what is around it take of the host, inside decode steps."""
+        """Measure the host time of vkQueueSubmit and the surrounding code within decode steps."""
         backend = engine.backend
         assert isinstance(backend, VulkanBackend)
         submitted = HostCost(backend)
@@ -281,7 +284,7 @@ class TestVulkan:
             assert share <= REPLAY_SHARE
 
     def test_recording_a_step(self, benchmark: Any, engine: Engine) -> None:
-        """The decode graph's command buffer; its pipelines are there."""
+        """Measure recording the decode graph's command buffer, with its pipelines already built."""
         backend = engine.backend
         assert isinstance(backend, VulkanBackend)
         recorded = HostCost(backend)
@@ -368,7 +371,7 @@ POOL_ROUNDS = 15
 
 
 class PoolOfAdds:
-    """y += x by `TASKS` tasks, each after the one before."""
+    """y += x in `TASKS` tasks, each of which depends on the previous one."""
 
     def __init__(self, code: Library) -> None:
         self.x, self.y = (aligned(4 * ROWS * COLUMNS).view(np.float32) for _ in range(2))

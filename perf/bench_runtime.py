@@ -61,7 +61,7 @@ PROGRAMS: tuple[tuple[Stage, tuple[int, ...]], ...] = (("decode", (1, 1, 1)), ("
 
 
 class NoDevice:
-    """What plans are made for: a tier's kernels and ordering, and no memory."""
+    """A tier's kernels and ordering without memory, for planning."""
 
     kernels, ordering = KERNELS, "canonical-1"
     spec, device = registry.spec("t1"), Device("none", DEFAULT_ARCH)
@@ -73,7 +73,7 @@ def stored(gguf: GGUFFile, folder: Path) -> StoredGraphs:
 
 
 def start(gguf: GGUFFile, kept: StoredGraphs) -> list[PlannedGraph]:
-    """Both programs, as Variants comes by them."""
+    """Build both programs as Variants does."""
     backend: Any = NoDevice
     resident = Resident(backend, {}, {})
 
@@ -123,7 +123,7 @@ class TestStart:
         note_dispatches(benchmark, programs)
 
     def test_name_the_files(self, benchmark: Any, gguf: GGUFFile, tmp_path: Path) -> None:
-        """The digests of the model's header and of the code that plans, which a start needs first."""
+        """Measure the digests of the model's header and of the planning code, which a start needs first."""
 
         def digests() -> StoredGraphs:
             planning_version.cache_clear()
@@ -140,7 +140,7 @@ VALIDATE = ["--tiers", "t_cpu", "--no-cache"]
 
 
 def generate(engine: Engine) -> float:
-    """Seconds of a prompt and DECODE tokens."""
+    """Return the seconds of a prompt and DECODE tokens."""
     began = time.perf_counter()
     sequence = engine.open()
     logits = engine.extend(sequence, PROMPT, rows="last")
@@ -151,7 +151,7 @@ def generate(engine: Engine) -> float:
 
 
 def in_turns(*works: Callable[[], float]) -> list[float]:
-    """The least seconds of each over ROUNDS rounds."""
+    """Return the minimum seconds of each over ROUNDS alternating rounds."""
     taken = [[work() for work in works] for _ in range(ROUNDS)]
     return [min(each) for each in zip(*taken, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Measure what a step of the scheduler and of the usage ledger cost the host, over a runner that computes nothing.
+"""Measure the host time of a step of the scheduler and of the usage ledger, over a runner that computes nothing.
 
 python3 ci/run.py bench perf/bench_sched.py [-k TestSched|TestLedger]
 
@@ -49,7 +49,7 @@ ROUNDS = 300
 
 
 class IdleRunner:
-    """The same token for everybody, at once."""
+    """Returns the same token for every request, immediately."""
 
     def __init__(self) -> None:
         self.counts = RunnerCounts()
@@ -81,7 +81,7 @@ class PlainSequence:
 class PlainBatcher:
     """Continuous batching in its smallest form, of nano-vllm's shape (schedule, run, postprocess).
 
-    A queue, a list of running sequences, a block table a sequence, all of it Python objects. One tenant, no
+    It has a queue, a list of running sequences, and a block table per sequence, all Python objects. One tenant, no
     classes, no prefix cache, no ledger: the cost of a step without policy. `step` prepares the input of a model:
     token ids, positions, and the places of keys and values.
     """
@@ -96,14 +96,14 @@ class PlainBatcher:
         self.waiting.append(sequence)
 
     def step(self) -> int:
-        """How many tokens were computed."""
+        """Run a step and return the number of tokens computed."""
         scheduled, prefill = self.schedule()
         inputs = self.prepare(scheduled, prefill)
         self.postprocess(scheduled, [7] * len(scheduled))
         return len(inputs[0])
 
     def schedule(self) -> tuple[list[PlainSequence], bool]:
-        """Prompts first, whole; a token of everybody else where there is none."""
+        """Schedule complete prompts first; if there are none, one token of every running sequence."""
         scheduled: list[PlainSequence] = []
         tokens = 0
         while self.waiting and len(self.running) < self.slots:
@@ -133,7 +133,7 @@ class PlainBatcher:
         self.waiting.appendleft(sequence)
 
     def prepare(self, scheduled: list[PlainSequence], prefill: bool) -> tuple[list[int], list[int], list[int]]:
-        """The step's input, as lists."""
+        """Build the step's input as lists."""
         ids: list[int] = []
         positions: list[int] = []
         places: list[int] = []
@@ -160,8 +160,9 @@ class PlainBatcher:
 
 
 class Load:
-    """`running` requests that end and are followed by others, one each `gap` steps, and `waiting` that get no
-    slot."""
+    """`running` requests, one of which ends and is replaced every `gap` steps, and `waiting` requests without a
+    slot.
+    """
 
     def __init__(self, running: int, gap: int, waiting: int = 0) -> None:
         self.gap, self.number, self.lives = gap, 0, running * gap
@@ -202,7 +203,7 @@ class Load:
 
 
 class PlainLoad:
-    """The same of the loop without policy."""
+    """The same load for the loop without policy."""
 
     def __init__(self, running: int, gap: int) -> None:
         self.gap, self.lives = gap, running * gap
@@ -221,7 +222,7 @@ class PlainLoad:
 
 
 def seconds_a_step(load: Load | PlainLoad, rounds: int = ROUNDS) -> float:
-    """The median of rounds of `gap` steps, of which the first takes in an arrival."""
+    """Return the median of rounds of `gap` steps, of which the first contains an arrival."""
     times = []
     for _ in range(rounds):
         load.arrive()
@@ -232,7 +233,7 @@ def seconds_a_step(load: Load | PlainLoad, rounds: int = ROUNDS) -> float:
 
 
 def timed(benchmark: Any, load: Load, steps: Callable[[], None], rounds: int = ROUNDS) -> float | None:
-    """The benchmark's median a step, in microseconds; None where benchmarks are switched off."""
+    """Return the benchmark's median per step in microseconds, or None if benchmarks are disabled."""
     benchmark.pedantic(steps, setup=lambda: load.arrive(), rounds=rounds, warmup_rounds=20)
     return None if benchmark.stats is None else benchmark.stats.stats.median / load.gap * 1e6
 
@@ -282,7 +283,7 @@ PAGES = {"full": 4096}
 
 
 class Counted:
-    """A ledger, and a step of 64 decodes, an equal share for each tenant."""
+    """A ledger, and a step of 64 decodes, distributed equally over the tenants."""
 
     def __init__(self, tenants: int) -> None:
         self.ledger = UsageLedger([f"tenant {number}" for number in range(tenants)], PAGES)

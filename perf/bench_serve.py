@@ -63,7 +63,9 @@ SERVE = str(Path(sys.executable).parent / "zinc-rt-serve")
 
 
 class StepPeriods:
-    """From a step's end to the next one's, of steps in which all streams decode: what a client waits for."""
+    """Measures the time from the end of a step to the end of the next, for steps in which all streams decode: the
+    interval that a client sees.
+    """
 
     def __init__(self) -> None:
         self.periods_ms: list[float] = []
@@ -84,7 +86,9 @@ class StepPeriods:
 
 @contextmanager
 def serving(slots: int, *, threads: int = 0) -> Iterator[tuple[InferenceServer, str]]:
-    """A server, HTTP and all, in a thread of this process. `threads` of the engine, 0: one a core."""
+    """Start an HTTP server in a thread of this process. `threads` are those of the engine; 0 means one per
+    core.
+    """
     try:
         choose_tier("t_cpu_native", "auto")
     except ZincError as error:
@@ -113,7 +117,7 @@ def serving(slots: int, *, threads: int = 0) -> Iterator[tuple[InferenceServer, 
 
 
 async def unread(server: InferenceServer, asks: list[Ask]) -> list[float]:
-    """The same requests without HTTP, text or JSON: seconds to the first token of each."""
+    """Run the same requests without HTTP, text or JSON. Return the seconds to the first token of each."""
 
     async def one(ask: Ask) -> float:
         began, first = time.perf_counter(), 0.0
@@ -133,7 +137,7 @@ def streamed(url: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def percentiles(values: list[float]) -> tuple[float, float]:
-    """The 50th and the 99th."""
+    """Return the 50th and 99th percentile."""
     return float(np.percentile(values, 50)), float(np.percentile(values, 99))
 
 
@@ -142,8 +146,9 @@ class TestServe:
     def test_step_with_and_without_streams(
         self, benchmark: Any, capsys: pytest.CaptureFixture[str], left: int
     ) -> None:
-        """Where the engine has every core, the streams' work is the step's loss on any server; with one core left
-        to them, the difference is the loss of the engine's own thread."""
+        """Measure a step with and without streams. If the engine uses every core, the streams' work slows the step
+        on any server; with one core left for the streams, the difference is the cost to the engine's own thread.
+        """
         body = {
             "model": MODEL, "prompt": list(range(3, 3 + PROMPT)), "max_tokens": TOKENS, "temperature": 0.8,
             "ignore_eos": True, "stream": True,
@@ -197,7 +202,7 @@ class TestServe:
                 )
 
     def test_first_token_by_class(self, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-        """48 requests at once for 16 slots, a third of each class."""
+        """Measure 48 concurrent requests for 16 slots, a third of each class."""
         sampling = Sampling(max_tokens=40, temperature=0.8, ignore_eos=True)
         asks = [
             Ask(MODEL, tuple(range(3 + number, 35 + number)), sampling, priority=priority)
@@ -230,7 +235,9 @@ class TestServe:
                 print(f"\n{len(asks)} requests at once for 16 slots, first token: {words}")
 
     def test_time_to_ready(self, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-        """From the command's start until /ready says so, the embedded model in a context of 4,096."""
+        """Measure the time from the command's start until /ready succeeds, for the embedded model with a context
+        of 4,096.
+        """
         running: list[subprocess.Popen[str]] = []
 
         def start() -> None:
@@ -253,7 +260,7 @@ class TestServe:
                 print(f"\nready after {benchmark.stats.stats.median:.2f} s (limit {READY_LIMIT_S} s)")
 
     def test_help(self, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-        """`zinc-rt serve --help`: nothing of the server is imported for it."""
+        """Measure `zinc-rt serve --help`, which imports no server code."""
         benchmark.extra_info["limit_seconds"] = HELP_LIMIT_S
         benchmark.pedantic(
             lambda: subprocess.run([SERVE, "--help"], check=True, capture_output=True),
@@ -271,7 +278,7 @@ WORDS = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 250, "ignore_eos": T
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """A server with two tenants: its URL, and each one's key."""
+    """Start a server with two tenants. Return its URL and the tenants' keys."""
     made = {name: new_key(name) for name in ("alice", "mallory")}
     tenants = [
         f"  - {{id: {name}, slots_max: 4, keys: [{{id: {name}, sha256: {kept.sha256}}}]}}"
@@ -290,7 +297,7 @@ def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def gaps_ms(url: str, key: str, seconds: float) -> list[float]:
-    """From one piece of an answer to the next, stream after stream."""
+    """Return the gaps between the pieces of an answer, stream after stream."""
     found: list[float] = []
     until = time.monotonic() + seconds
     headers = {"authorization": f"Bearer {key}"}
@@ -418,15 +425,15 @@ class TestGrammar:
         return made
 
     def test_vocabulary(self, benchmark: Any, compiler: GrammarCompiler) -> None:
-        """Once a model: its 151,936 tokens as llguidance has them."""
+        """Convert the vocabulary for llguidance, once per model: 151,936 tokens."""
         benchmark.pedantic(GrammarVocabulary, (compiler.tokenizer, compiler.vocab), rounds=3)
 
     def test_compile(self, benchmark: Any, compiler: GrammarCompiler) -> None:
-        """With the first mask, the slowest."""
+        """Compile a grammar and compute the first mask, which is the slowest."""
         benchmark(compiler.compile, SPEC)
 
     def test_masks_of_an_answer(self, benchmark: Any, compiler: GrammarCompiler) -> None:
-        """A mask and a token, over a whole answer; `tokens` of them."""
+        """Compute a mask and accept a token, for each of the `tokens` tokens of an answer."""
         tokens = compiler.tokenizer.encode(ANSWER, add_special=False)
         grammar, words = compiler.compile(SPEC), np.zeros(-(-compiler.vocab // 32), np.int32)
 

@@ -63,7 +63,7 @@ RING_BYTES, MEMORY_BYTES, IB_DW = 0x10000, 0x80000, 0xF000
 
 
 class FlatMemory:
-    """Memory whose addresses are offsets into it."""
+    """Memory whose addresses are offsets into a buffer."""
 
     def __init__(self) -> None:
         self.memory = bytearray(MEMORY_BYTES)
@@ -118,7 +118,7 @@ class FlatMemory:
 
 
 class SilentKmd:
-    """A kernel that counts findings and wants none."""
+    """A kernel driver that counts findings and expects none."""
 
     findings = 0
 
@@ -148,7 +148,7 @@ class SilentKmd:
 
 
 class InstantWaves(NoShaderEngine):
-    """Waves that take no time and touch nothing."""
+    """Waves that take no time and access nothing."""
 
     def run(self, dispatch: ShaderDispatch) -> Accesses | None:
         return NOTHING
@@ -210,7 +210,7 @@ def in_ring(host: CpHost, data: bytes) -> Callable[[], None]:
 
 
 def replayed(packets: Sequence[Packet]) -> tuple[CpHost, bytes]:
-    """The packets as an indirect buffer, and what a token then puts into the ring."""
+    """Return the packets as an indirect buffer, and the ring contents of one token."""
     host = CpHost()
     body = packed(packets)
     body += packed([Nop()] * (-len(body) // 4 % 8))
@@ -235,7 +235,7 @@ class TestCp:
         benchmark.extra_info["note"] = "200 launches"
 
     def test_doorbell_to_fence(self, benchmark: Any) -> None:
-        """From ringing the doorbell until the host sees the fence."""
+        """Measure the time from ringing the doorbell until the host sees the fence."""
         host, values = CpHost(), itertools.count(1)
 
         def fence() -> None:
@@ -284,7 +284,7 @@ void matvec(const float *restrict x, const float *restrict w, float *restrict y,
 
 @functools.cache
 def c_matvec() -> Callable[[int, int, int, int, int], None]:
-    """gcc's, or without one clang's."""
+    """Compile the C matvec with gcc, or with clang if gcc is missing."""
     folder = Path(tempfile.mkdtemp())
     (folder / "matvec.c").write_text(C_SOURCE)
     compiler = ["gcc"] if shutil.which("gcc") else [sys.executable, "-m", "ziglang", "cc"]
@@ -301,7 +301,7 @@ def kernels() -> CompiledKernels:
 
 
 class Matvec:
-    """The kernel, set up to be run again and again, as a replayed graph does."""
+    """The kernel, set up for repeated runs like a replayed graph."""
 
     def __init__(self, level: str, threads: int = 1, tokens: int = 1) -> None:
         self.zrt = load("matvec_f32")
@@ -361,7 +361,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def paired(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of each, by turns: the lower quartile, as others use the machine too."""
+    """Return the seconds of each, measured alternately: the lower quartile, because the machine may be shared."""
     one(), other()
     rows = [(seconds(one), seconds(other)) for _ in range(SHADER_ROUNDS)]
     first, second = (statistics.quantiles(column, n=4)[0] for column in zip(*rows, strict=True))
@@ -369,14 +369,14 @@ def paired(one: Callable[[], object], other: Callable[[], object]) -> tuple[floa
 
 
 def largest() -> KernelVariant:
-    """The kernel with the most code, at level full."""
+    """Return the kernel with the most code, in mode full."""
     zrt = max(map(load, names()), key=lambda each: len(each.code))
     launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
     return variant_for(launch, default_target(), zrt.code, Checks("full"))
 
 
 def sums(code: bytes, level: str) -> Callable[[], None]:
-    """Run one wave of ADDENDS or HALF_ADDENDS."""
+    """Return a function that runs one wave of ADDENDS or HALF_ADDENDS."""
     run, table = one_wave(code, level, threads=1)
 
     def call() -> None:
@@ -387,7 +387,9 @@ def sums(code: bytes, level: str) -> Callable[[], None]:
 
 
 def empty_dispatch() -> Callable[[], None]:
-    """Run one workgroup of one wave that ends at once, as the engine runs it again."""
+    """Return a function that runs one workgroup of one wave that ends immediately, like a repeated launch of the
+    engine.
+    """
     run, table = one_wave(ENDPGM, "fast", threads=2)
 
     def call() -> None:
@@ -399,7 +401,7 @@ def empty_dispatch() -> Callable[[], None]:
 
 
 def new_kernels(level: str, name: str) -> Callable[[], CompiledKernel]:
-    """Each call makes a kernel ready that nobody has compiled; helpers that kernels share are there already."""
+    """Return a function that compiles a new kernel at each call; shared helpers are already compiled."""
     zrt = load(name)
     quick = CompiledKernels(ObjectCache(Path(tempfile.mkdtemp())), quick=True)
     launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 4), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
@@ -414,7 +416,7 @@ def new_kernels(level: str, name: str) -> Callable[[], CompiledKernel]:
 
 
 def note_ratio(benchmark: Any, call: Callable[[], object], peer: Callable[[], object], name: str) -> None:
-    """Put the seconds of `call` over those of `peer` into the report."""
+    """Add the ratio of the seconds of `call` to those of `peer` to the report."""
     if benchmark.enabled:
         ours, theirs = paired(call, peer)
         benchmark.extra_info.update(ratio=ours / theirs, peer=f"{name}, {theirs * 1e6:.0f} us")
@@ -424,7 +426,7 @@ class TestShader:
     @pytest.mark.parametrize("name", NEW)
     @pytest.mark.parametrize("level", LEVELS)
     def test_a_new_kernel(self, level: str, name: str, benchmark: Any) -> None:
-        """Its first wave adds less than a millisecond."""
+        """Measure a new kernel. Its first wave adds less than a millisecond."""
         benchmark.pedantic(new_kernels(level, name), rounds=5)
         benchmark.extra_info["note"] = f"{NEW[name]} instructions"
 

@@ -1,4 +1,4 @@
-"""Measure what a step costs the host: the block filled, a graph replayed, packets built. Nothing is computed.
+"""Measure the host time of a step: filling the block, replaying a graph, building packets. Nothing is computed.
 
 python3 ci/run.py bench perf/bench_step.py [-k TestStep|TestExec|TestRing|TestPm4]
 
@@ -88,7 +88,7 @@ def check_median(benchmark: Any, limit_us: float, of: str = "") -> None:
 
 
 class ReachedFence:
-    """A fence that is reached when it is made."""
+    """A fence that is already signalled."""
 
     def __init__(self, value: int = 1) -> None:
         self.value = value
@@ -100,7 +100,7 @@ class ReachedFence:
 
 
 class InstantBackend:
-    """A Backend over plain memory that computes nothing and is done at once."""
+    """A Backend over plain memory that computes nothing and completes immediately."""
 
     spec = registry.spec("t_cpu")
     device = Device("plain memory", "none")
@@ -145,7 +145,7 @@ class InstantBackend:
 
 
 def numpy_loop() -> None:
-    """Some microseconds of small NumPy calls, always the same."""
+    """Run a fixed sequence of small NumPy calls that takes some microseconds."""
     array = np.arange(64, dtype=np.int32)
     for _ in range(8):
         array = (array * 3 + 1) & 0xFFFF
@@ -154,7 +154,7 @@ def numpy_loop() -> None:
 def decode(
     runner: Runner, plan: StepPlan, tokens: np.ndarray, positions: np.ndarray, slots: np.ndarray
 ) -> np.ndarray:
-    """One token for each sequence, fed with what the step before gave."""
+    """Decode one token for each sequence, with the previous step's token as input."""
     count = plan.tokens = plan.sequences = plan.rows = len(slots)
     plan.token_id[:count], plan.position[:count] = tokens, positions
     plan.slot[:count] = plan.sequence[:count] = plan.logit_row[:count] = slots
@@ -212,7 +212,7 @@ class TestStep:
 
 
 class IdleLauncher:
-    """Accepts everything; it is over before it began."""
+    """A launcher that accepts everything and completes immediately."""
 
     def submit(self, variant: Any, stream: Stream) -> Fence:
         return ReachedFence()
@@ -278,7 +278,7 @@ class NoFiles:
 
 
 class StillTransport:
-    """A transport and its kernel's side over plain memory, where nothing moves but by `finish`."""
+    """A transport and its kernel side over plain memory, in which only `finish` makes progress."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -316,7 +316,7 @@ class StillTransport:
         return queue
 
     def finish(self, backend: AmdBackend, stream: Stream) -> None:
-        """The queue looks as if everything submitted were read and done."""
+        """Mark everything submitted to the queue as read and completed."""
         ring = backend.ring(stream)
         rptr = ctypes.c_uint32.from_address(ring.queue.rptr.host.address)
         rptr.value = ring.wptr_dw % ring.ring_dw
@@ -354,7 +354,9 @@ class TestRing:
     @pytest.mark.parametrize("count", [64, 256, 1500])
     @pytest.mark.parametrize(("kind", "tier"), [("kfd", "t1"), ("userq", "t2")])
     def test_graph_replay(self, benchmark: Any, kind: str, tier: str, count: int, writes: bool) -> None:
-        """With `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is flushed."""
+        """Measure a replay. With `writes` the host wrote to a buffer in the BAR since the last replay, so HDP is
+        flushed.
+        """
         still, stream = StillTransport(kind), Stream("main")
         device = Device("plain memory", DEFAULT_ARCH, simulated=True)
         with AmdBackend(still, registry.spec(tier), device, AmdOptions(hang_folder=None)) as backend:
@@ -428,7 +430,7 @@ class TestPm4:
 
     @pytest.mark.parametrize("cls", [cls for cls in PACKETS if G12 in cls.ON], ids=lambda cls: cls.__name__)
     def test_build_every_packet_from_every_field(self, benchmark: Any, cls: type[Packet]) -> None:
-        """The slow way: every field given and none of them 0, where it may be."""
+        """Measure the slow path: every field is given and nonzero where possible."""
         fields: dict[str, Any] = {
             f.name: SMALLEST.get(f.place.payload, int(G12 in f.place.on)) for f in cls.FIELDS
         }

@@ -1,10 +1,10 @@
-"""Every benchmark of perf/bench_*.py as one table, with the limit or the peer each one has.
+"""Print every benchmark of perf/bench_*.py as one table, with its limit or baseline.
 
     python3 ci/run.py bench --table                      all of them, minutes
     python3 ci/run.py bench --table perf/bench_step.py -k TestPm4
 
-A benchmark says what it is held to in its `extra_info`: limit_seconds, limit_median_us or limit_ratio (with the
-measured `ratio`), and `peer`, what a ratio is against.
+A benchmark declares its limit in `extra_info`: limit_seconds, limit_median_us or limit_ratio (with the measured
+`ratio`), and `peer`, the baseline of the ratio.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOTES = ("peer", "not_real", "ordering", "note")
 
 
 def row(benchmark: Mapping[str, Any]) -> list[str]:
-    """One line of the table, from pytest-benchmark's JSON."""
+    """Return one line of the table from pytest-benchmark's JSON."""
     stats, info = benchmark["stats"], benchmark.get("extra_info", {})
     limit, verdict = _limit(stats, info)
     spread = (stats["q3"] - stats["q1"]) / stats["median"] if stats["median"] else 0.0
@@ -61,7 +61,7 @@ FOLDED = 12  # variants of one benchmark without a limit that share a line
 
 
 def table(content: Mapping[str, Any]) -> list[list[str]]:
-    """A line a benchmark; many variants of one share a line with their range."""
+    """Return one line per benchmark; variants of one share a line with their range."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for benchmark in content["benchmarks"]:
         groups.setdefault(benchmark["fullname"].partition("[")[0], []).append(benchmark)
@@ -79,7 +79,7 @@ def _folded(group: list[Mapping[str, Any]], made: list[list[str]]) -> list[str]:
 
 
 def _limit(stats: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[str, str]:
-    """The limit as text, and whether it is kept."""
+    """Return the limit as text, and whether it is kept."""
     for name, (what, unit, text) in LIMITS.items():
         if info.get(name) is None:
             continue
@@ -98,7 +98,7 @@ def _seconds(value: float) -> str:
 
 
 def run(files: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
-    """pytest's exit code and its benchmarks; {} where none finished. A pytest around this one does not count."""
+    """Run pytest and return its exit code and the benchmarks; {} if none finished. Ignores an enclosing pytest."""
     with tempfile.TemporaryDirectory(prefix="zinc-rt-bench-") as folder:
         out = Path(folder) / "benchmarks.json"
         wanted = list(files) or [str(path) for path in sorted(FOLDER.glob("bench_*.py"))]
@@ -109,7 +109,7 @@ def run(files: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
 
 
 def main() -> int:
-    """`python -m zinc_rt.perf.benchmarks [FILE ...]`: 1 where one failed or is over its limit."""
+    """Run `python -m zinc_rt.perf.benchmarks [FILE ...]`. Return 1 if a benchmark failed or exceeds its limit."""
     code, content = run(sys.argv[1:])
     if not content.get("benchmarks"):
         print("no benchmark finished", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Intervals for what is measured in pairs, and changes in a series."""
+"""Confidence intervals for paired measurements, and change points in a series."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CONFIDENCE = 0.95
 def ratio_interval(
     ours: Sequence[float], theirs: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> tuple[float, float, float]:
-    """Ratio ours/theirs of paired runs and its bootstrap interval: (ratio, low, high), geometric means.
-
-    Pairs are resampled whole, so what slows both runs of a pair cancels. Raises ValueError below two pairs.
+    """Return the ratio ours/theirs of paired runs with its bootstrap interval: (ratio, low, high), geometric
+    means. Pairs are resampled as a whole, so that a slowdown of both runs of a pair cancels. Raise ValueError for
+    fewer than two pairs.
     """
     if len(ours) != len(theirs) or len(ours) < 2 or min(*ours, *theirs) <= 0:
         raise ValueError(f"wanted two or more pairs of positive figures, saw {len(ours)} and {len(theirs)}")
@@ -32,7 +32,9 @@ def ratio_interval(
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """The series has another level from `index` on. `p`: how often a shuffled series looks as split as this."""
+    """A change of level of the series at `index`. `p` is the probability that a shuffled series looks as split as
+    this.
+    """
 
     index: int
     before: float
@@ -45,9 +47,8 @@ class LevelChange:
 
 
 def change_points(values: Sequence[float], *, least: int = 3, p: float = 0.01) -> list[LevelChange]:
-    """Where the level shifts: binary segmentation on ranks, each split kept if a permutation test at `p` keeps it.
-
-    `least` values lie on each side. Ranks, so that one outlier is no shift.
+    """Find shifts of the level: binary segmentation on ranks; each split is kept if a permutation test at `p`
+    keeps it. At least `least` values are on each side. Ranks are used so that one outlier is not a shift.
     """
     found: list[int] = []
     _split(values, 0, len(values), least, p, found)
@@ -73,7 +74,7 @@ def _split(values: Sequence[float], start: int, end: int, least: int, p: float, 
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Mid-ranks: equal values share one."""
+    """Return mid-ranks: equal values share one."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     start = 0
@@ -88,7 +89,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _best(ranks: Sequence[float], least: int) -> tuple[float, int]:
-    """The split whose sides' mean ranks lie farthest apart, for their sizes."""
+    """Return the split with the largest distance of the sides' mean ranks, relative to their sizes."""
     total, count, left = sum(ranks), len(ranks), 0.0
     best = (0.0, 0)
     for index in range(1, count):

@@ -1,4 +1,4 @@
-"""What a timing ran on: processor, governor, load, and what the platform's sensors say while it runs."""
+"""The machine of a timing: processor, governor, load, and sensor readings during the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GPU_SENSORS: Mapping[str, tuple[tuple[str, ...], float]] = {
 
 
 def machine(sysfs: Path = SYSFS) -> dict[str, Any]:
-    """The host, for the record. What cannot be told is left out."""
+    """Describe the host for the record. Unavailable properties are omitted."""
     from zinc_rt.host.machine import available_cores
 
     found: dict[str, Any] = {
@@ -47,7 +47,7 @@ def machine(sysfs: Path = SYSFS) -> dict[str, Any]:
 
 
 def gpu_folder(sysfs: Path = SYSFS) -> Path | None:
-    """The hwmon folder of the first AMD GPU; None where there is none."""
+    """Return the hwmon folder of the first AMD GPU, or None."""
     for device in sorted(sysfs.glob("class/drm/renderD*/device")):
         if _text(device / "vendor") == "0x1002":
             return next(iter(sorted(device.glob("hwmon/hwmon*"))), None)
@@ -56,7 +56,7 @@ def gpu_folder(sysfs: Path = SYSFS) -> Path | None:
 
 @dataclass(slots=True)
 class Sampler:
-    """Sensor readings over a run, one every EVERY_SECONDS at most. `look` goes between timed parts."""
+    """Sensor readings during a run, at most one per EVERY_SECONDS. Call `look` between timed parts."""
 
     sysfs: Path = SYSFS
     clock: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""Clients of a server as processes of their own: streams over SSE, each read to its end.
+"""Clients of a server in separate processes: streams over SSE, each read to its end.
 
     python3 -m zinc_rt.perf.stream_clients http://127.0.0.1:8080 64 '{"model": "m", ...}'
 
@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 
 
 async def stream(host: str, port: int, body: bytes) -> tuple[float, int, int]:
-    """Seconds to the first event that is no comment, events, bytes. Raises RuntimeError for a refusal."""
+    """Return the seconds to the first event that is not a comment, events, bytes. Raise RuntimeError for an error
+    response.
+    """
     reader, writer = await asyncio.open_connection(host, port)
     began = time.perf_counter()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"

@@ -1,4 +1,4 @@
-"""Model files of a real model's shape with random weights: what speed is measured on without a real file.
+"""Model files of a real model's shape with random weights, for speed measurements without a real file.
 
     python -m zinc_rt.perf.synthetic --list
     python -m zinc_rt.perf.synthetic qwen3-0.6b-q8_0                    into the cache folder
@@ -45,7 +45,7 @@ FALLBACK = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 
 @dataclass(frozen=True, slots=True)
 class MatrixUse:
-    """`number` of `count`: its place among those of its kind that the rule counts."""
+    """`number` of `count` is its index among the matrices of its kind that the rule counts."""
 
     name: str
     columns: int
@@ -59,7 +59,7 @@ class MatrixUse:
 
 
 def more_bits(number: int, count: int) -> bool:
-    """The first and the last eighth, and every third between them."""
+    """Return whether the matrix gets more bits: the first and the last eighth, and every third between them."""
     return number < count // 8 or number >= 7 * count // 8 or (number - count // 8) % 3 == 2
 
 
@@ -88,8 +88,9 @@ MIXES: Mapping[str, Callable[[MatrixUse], str]] = {
 
 
 def types(shapes: Mapping[str, Sequence[int]], mix: str) -> dict[str, str]:
-    """A type for each tensor, by name: `shapes` are (…, out, in) in file order. Vectors and what no mixture
-    touches are f32. Raises KeyError for another mixture."""
+    """Return a type for each tensor, by name. `shapes` are (…, out, in) in file order. Vectors and tensors outside
+    the mixture are f32. Raise KeyError for an unknown mixture.
+    """
     rule = MIXES[mix]
     tied = "output.weight" not in shapes
     values = [name for name in shapes if re.search(r"attn_(v|qkv|kv_b)\.weight$", name)]
@@ -112,7 +113,7 @@ def types(shapes: Mapping[str, Sequence[int]], mix: str) -> dict[str, str]:
 
 
 def quantised(name: str, shape: Sequence[int]) -> bool:
-    """Whether a mixture touches it at all."""
+    """Return whether a mixture quantises the tensor."""
     return len(shape) >= 2 and name.endswith(".weight") and not KEPT.search(name)
 
 
@@ -129,8 +130,9 @@ CONTEXT = 4096
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A row of ARCHITECTURES at these sizes. `instead`: metadata that differs from a tiny model's. `mix`: a row of
-    MIXES."""
+    """A row of ARCHITECTURES at these sizes. `instead` is metadata that differs from a tiny model's. `mix` is a
+    row of MIXES.
+    """
 
     architecture: str
     sizes: Sizes
@@ -164,8 +166,9 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class BlockScales:
-    """Where a block's float16 scales lie, each with its factor: minima balance quants, so the mean is near zero.
-    `spread`: the standard deviation of what random bytes mean at factors of 1."""
+    """The offsets of a block's float16 scales, each with its factor. Minima balance the quants, so the mean is
+    near zero. `spread` is the standard deviation of values from random bytes at factors of 1.
+    """
 
     places: Mapping[int, float]
     spread: float
@@ -183,7 +186,9 @@ SCALES = {
 
 @dataclass
 class PlannedWeights(RandomWeights):
-    """What a mixture quantises by shape and spread instead of by value; the rest as the tiny models have it."""
+    """Weights that a mixture quantises are planned by shape and spread instead of by value; the others are as in
+    the tiny models.
+    """
 
     spreads: dict[str, tuple[tuple[int, ...], float]] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
@@ -204,7 +209,7 @@ class PlannedWeights(RandomWeights):
 
 
 def plan(shape: ModelShape) -> tuple[dict[str, object], PlannedWeights]:
-    """A shape's metadata, and its tensors in file order."""
+    """Return a shape's metadata and its tensors in file order."""
     row = ARCHITECTURES[shape.architecture]
     shape.sizes.check()
     planned = PlannedWeights(SEED)
@@ -217,7 +222,9 @@ def plan(shape: ModelShape) -> tuple[dict[str, object], PlannedWeights]:
 
 
 def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str, spread: float) -> np.ndarray:
-    """Random rows of a ggml type, uint8 [rows, row bytes]: any quants, values around zero with that deviation."""
+    """Return random rows of a ggml type, uint8 [rows, row bytes]: any quants, with values around zero with that
+    deviation.
+    """
     if dtype == "f32":
         return (rng.standard_normal((rows, columns), np.float32) * np.float32(spread)).view(np.uint8)
     elements, size_bytes = block_of(dtype)
@@ -230,14 +237,14 @@ def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str,
 
 
 def size_bytes_of(shape: ModelShape) -> int:
-    """The size of the tensors, without header and padding."""
+    """Return the size of the tensors, without header and padding."""
     _, planned = plan(shape)
     chosen = types({name: planned.shape(name) for name in planned.order}, shape.mix)
     return sum(_bytes(planned.shape(name), chosen[name]) for name in planned.order)
 
 
 def write_synthetic(path: Path, shape: ModelShape, *, header_only: bool = False) -> Path:
-    """A file of this shape; a finished file that exists is kept. Raises OutputError where it cannot be written."""
+    """Write a file of this shape. An existing finished file is kept. Raise OutputError if it cannot be written."""
     if path.exists():
         return path
     metadata, planned = plan(shape)
@@ -259,7 +266,7 @@ def write_synthetic(path: Path, shape: ModelShape, *, header_only: bool = False)
 
 
 def cached(name: str) -> Path:
-    """A file of SHAPES, made when it is first asked for."""
+    """Return a file of SHAPES, generated on first use."""
     return write_synthetic(cache_folder() / "synthetic" / f"{name}.gguf", SHAPES[name])
 
 

@@ -1,4 +1,4 @@
-"""Say what will run and what it will cost, before it does."""
+"""Print what will run and its estimated cost before the run starts."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ WORTH_MEASURING = 100_000_000  # multiply-adds; below it the answer is "a moment
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run will cost. `seconds` None: too little work to be worth measuring."""
+    """The estimated cost of a run. `seconds` is None if the work is too small to estimate."""
 
     seconds: float | None
     memory_bytes: int
     passes: int
 
     def __str__(self) -> str:
-        memory = f"{self.memory_bytes / 2**20:,.0f} MiB beside the mapped file"
+        memory = f"{self.memory_bytes / 2**20:,.0f} MiB in addition to the mapped file"
         if self.seconds is None:
             return f"a moment, {memory}"
         minutes = f"{self.seconds / 60:.1f} min" if self.seconds >= 90 else f"{self.seconds:.0f} s"
@@ -42,8 +42,9 @@ class Estimate:
 
 
 def multiply_adds(model: Model, graph: OpGraph) -> int:
-    """The multiply-adds of one token, over the weights `graph` reads; of stacked experts only those a token
-    uses."""
+    """Return the number of multiply-adds of one token over the weights that `graph` reads. For stacked experts,
+    count only the selected ones.
+    """
     gguf = model.gguf
     count, used = (
         gguf.metadata.get(f"{gguf.architecture}.{key}", 1) for key in ("expert_count", "expert_used_count")
@@ -81,7 +82,9 @@ def estimate(
 
 
 def _seconds(model: Model, ordering: str, tokens: int, threads: int) -> float:
-    """Best of two over the first rows of the model's largest matrix, scaled to SAMPLE_WEIGHTS weights."""
+    """Measure the first rows of the model's largest matrix, scaled to SAMPLE_WEIGHTS weights. Return the best of
+    two runs.
+    """
     weight = max((w for w in model.weights.values() if len(w.shape) == 2), key=lambda w: w.nbytes)
     rows = max(1, min(weight.shape[0], SAMPLE_WEIGHTS // weight.shape[1]))
     sample: Weight = weight[:rows]
@@ -99,7 +102,7 @@ PASSES_ALONE = 3  # untapped, token by token, second opinion
 
 
 def announce(runner: ValidationRunner, report: Report, show: Callable[[str], None]) -> None:
-    """Prints the header of one model and fills the report's."""
+    """Print the header of one model and add it to the report."""
     job = runner.job
     described = describe_model(job.gguf)
     clamps = list(report.shortcuts)
@@ -130,17 +133,17 @@ def announce(runner: ValidationRunner, report: Report, show: Callable[[str], Non
         for expanded in expanded_weights(runner.engine(spec)):
             show(f"  {'':<6} {expanded}")
     if job.first_input is not None:
-        show(f"  layer {job.layers.first} is fed by {job.first_input.origin}")
+        show(f"  layer {job.layers.first} reads its input from {job.first_input.origin}")
         report.details.setdefault("inputs", {})[job.name] = job.first_input.origin
     if job.golden is not None:
         arrays = f" {job.golden.variant}" if job.golden.variant else ""
         show(f"  reference: {job.golden.path.name}{arrays}, {job.golden.source}")
     if cost.seconds is not None and cost.seconds > LONG_SECONDS:
-        show(f"  that is long; cheaper: {job.repro} --layers 0:1 --steps 0, or --ordering float32-dequant")
+        show(f"  long; cheaper: {job.repro} --layers 0:1 --steps 0, or --ordering float32-dequant")
 
 
 def _simulated(runner: ValidationRunner) -> list[str]:
-    """The shortcut that a simulated device is."""
+    """Return the shortcut entry for a simulated device."""
     tiers = ", ".join(spec.text for spec in runner.simulated)
     return [f"{tiers}: {SIMULATED}"] if tiers else []
 

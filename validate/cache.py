@@ -1,4 +1,4 @@
-"""T-CPU results kept on disk, by everything they depend on: model, tokens, ordering, code, processor and BLAS."""
+"""T-CPU results cached on disk. The key covers all inputs: model, tokens, ordering, code, processor and BLAS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder() -> Path:
 
 @cache
 def arithmetic() -> dict[str, Any]:
-    """What of this machine a float32 sum may depend on: BLAS picks its kernels by the processor it finds."""
+    """Return the machine properties that can affect a float32 sum. BLAS selects its kernels by processor."""
     built = np.show_config(mode="dicts")
     blas: Any = built.get("Build Dependencies", {}).get("blas", {}) if isinstance(built, dict) else {}
     core: Any = getattr(np, "_core", None) or np.core
@@ -44,7 +44,9 @@ def arithmetic() -> dict[str, Any]:
 
 
 def key_of(**parts: Any) -> str:
-    """Arrays count by their bytes, everything else by its JSON. The machine's arithmetic is part of every key."""
+    """Compute a cache key. Arrays contribute their bytes, other values their JSON. The machine's arithmetic is
+    part of every key.
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, np.ndarray):
@@ -58,7 +60,7 @@ def key_of(**parts: Any) -> str:
 
 
 def load(key: str) -> CapturedRun | None:
-    """The result kept under this key. None where there is nothing, or nothing readable."""
+    """Return the result stored under this key, or None if there is none or it is unreadable."""
     try:
         with np.load(folder() / f"{key}.npz", allow_pickle=False) as archive:
             labels, head_dims, generated, seconds, asked = json.loads(str(archive["about"]))
@@ -69,7 +71,7 @@ def load(key: str) -> CapturedRun | None:
 
 
 def store(key: str, run: CapturedRun) -> None:
-    """Best effort: a cache that cannot be written is no error."""
+    """Store a result, on a best-effort basis: a cache that cannot be written is not an error."""
     about = json.dumps([list(run.values), run.head_dims, run.generated, run.seconds, run.asked])
     arrays = {f"value{index}": value for index, value in enumerate(run.values.values())}
     unfinished = folder() / f"{key}.{os.getpid()}.part"

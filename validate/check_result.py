@@ -1,4 +1,4 @@
-"""What one check came to, typed until the report: its row there is `reported`."""
+"""The typed result of one check. `reported` converts it to its row in the report."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from zinc_rt.validate.measure import Agreement, Measure
 
 
 class Reportable(Protocol):
-    """A measure or a limit: JSON-ready figures by name."""
+    """A measure or a limit as JSON-ready figures by name."""
 
     def as_dict(self) -> dict[str, Any]: ...
 
 
 class ReportFigures(dict[str, Any]):
-    """Figures that nothing reads again before the report."""
+    """Figures that are only reported, never read again."""
 
     def as_dict(self) -> dict[str, Any]:
         return dict(self)
@@ -26,8 +26,9 @@ class ReportFigures(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class ValueMeasure:
-    """How far one value is from the reference's. `resync`: the same with the layer's input reset to the
-    reference's; `agreement`: of logits; `histogram`: of the value itself."""
+    """The distance of one value from the reference's. `resync` is the same with the layer's input reset to the
+    reference's, `agreement` that of logits, `histogram` that of the value itself.
+    """
 
     distance: Measure
     agreement: Agreement | None = None
@@ -47,7 +48,7 @@ class ValueMeasure:
 
 @dataclass(frozen=True, slots=True)
 class MedianMeasure:
-    """The typical distance of logits over quantised activations, where the largest says nothing."""
+    """The median distance of logits with quantised activations, for which the maximum is not meaningful."""
 
     median_max_abs: float
 
@@ -57,7 +58,7 @@ class MedianMeasure:
 
 @dataclass(frozen=True, slots=True)
 class GreedyMeasure:
-    """A continuation: how many tokens were compared, and those that the tier chose."""
+    """The result for a greedy continuation: the number of tokens compared, and the tokens that the tier chose."""
 
     tokens: int
     got: Sequence[int]
@@ -68,7 +69,7 @@ class GreedyMeasure:
 
 @dataclass(frozen=True, slots=True)
 class NonfiniteMeasure:
-    """Values that are NaN or infinite; `weights`: those of the model file, in words."""
+    """Values that are NaN or infinite. `weights` describes those of the model file."""
 
     nonfinite: int
     weights: Sequence[str] = ()
@@ -79,7 +80,7 @@ class NonfiniteMeasure:
 
 @dataclass(frozen=True, slots=True)
 class SanitizerMeasure:
-    """What the simulated device found: how much, the first few of it, and the facts it leaned on."""
+    """The findings of the simulated device: their number, the first few, and the facts they depend on."""
 
     findings: int
     level: str
@@ -92,7 +93,7 @@ class SanitizerMeasure:
 
 
 def described(finding: Finding) -> dict[str, Any]:
-    """What is known of a finding, for a report."""
+    """Return a finding as a dictionary for a report."""
     facts = {
         "node": finding.node.label if finding.node is not None else "",
         "kernel": finding.kernel,
@@ -104,7 +105,7 @@ def described(finding: Finding) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class CheckResult:
-    """One thing that was checked. `measure` holds what was found, `limit` what was allowed."""
+    """The result of one check. `measure` is the measured distance, `limit` the allowed one."""
 
     id: str  # MODEL/TIER/NAME
     kind: str
@@ -130,7 +131,7 @@ class CheckResult:
 
     @property
     def against(self) -> str:
-        """What it was held against, in words."""
+        """Return the name of the reference."""
         return "itself" if self.reference == self.tier else self.reference
 
     @property
@@ -142,7 +143,7 @@ class CheckResult:
         return self.value.distance if self.value is not None else None
 
     def reported(self) -> Result:
-        """Its row in the report."""
+        """Return the result's row in the report."""
         return Result(
             self.id,
             self.kind,

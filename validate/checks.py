@@ -1,4 +1,4 @@
-"""Checks turn runs into results: each compares one thing, with its measure and its limit."""
+"""Checks that turn runs into results. Each compares one thing, with its measure and its limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zinc_rt.validate.measure import Limit, agreement, compare, histogram
 
 @dataclass(frozen=True, slots=True)
 class CheckedPair:
-    """What is being judged, against what."""
+    """The names of a checked tier and of its reference."""
 
     model: str
     tier: str  # "t_cpu" or "t_cpu:float32-dequant"
@@ -54,7 +54,7 @@ class CheckedPair:
 
 @dataclass(slots=True)
 class Reference:
-    """What a run is held against, wherever it comes from."""
+    """The reference values of a run, from any source."""
 
     logits: np.ndarray
     values: dict[str, np.ndarray]
@@ -66,12 +66,12 @@ class Reference:
     digested: Collection[str] = ()  # values that a check of their digests compares
 
     def of(self, got: np.ndarray, want: np.ndarray) -> np.ndarray:
-        """The tokens of `got` [T, ...] that `want` holds."""
+        """Return the tokens of `got` [T, ...] that `want` contains."""
         rows = self.rows
         return got if rows is None or len(want) != len(rows) or len(got) <= len(rows) else got[rows]
 
     def placed(self, bad: dict[str, Any], want: np.ndarray) -> dict[str, Any]:
-        """The place `bad` of a comparison with `want`, its token counted from the prompt's first."""
+        """Convert the place `bad` of a comparison with `want` so that its token counts from the prompt's first."""
         if self.rows is None or len(want) != len(self.rows) or "token" not in bad:
             return bad
         return {**bad, "token": int(self.rows[bad["token"]])}
@@ -98,7 +98,9 @@ def reference_from_run(run: CapturedRun) -> Reference:
 
 
 def golden_check(subject: CheckedPair, reference: Reference) -> CheckResult | None:
-    """A golden with NaN or infinity in it is one that nothing agrees with; None where it has none."""
+    """Fail for a golden that contains NaN or infinity, because no run can agree with it. Return None if it does
+    not.
+    """
     arrays = {**reference.values, "logits": reference.logits}
     if reference.greedy_logits is not None:
         arrays["greedy_logits"] = reference.greedy_logits
@@ -114,14 +116,16 @@ def golden_check(subject: CheckedPair, reference: Reference) -> CheckResult | No
         passed=False,
         measure=NonfiniteMeasure(sum(bad.values())),
         first_bad={"node": name, "token": token, "dim": dim, "want": float(flat[token, dim])},
-        cause=f"the golden itself holds {float(flat[token, dim])}: {name}, token {token}, element {dim}",
+        cause=f"the golden itself contains {float(flat[token, dim])}: {name}, token {token}, element {dim}",
     )
 
 
 def node_checks(
     subject: CheckedPair, run: CapturedRun, reference: Reference, resynced: CapturedRun | None
 ) -> Iterable[CheckResult]:
-    """Every captured value that both sides have, in graph order; l_out also with its layer's input reset."""
+    """Compare every captured value that both sides have, in graph order; l_out also with its layer's input
+    reset.
+    """
     for label, got in run.values.items():
         want = reference.values.get(label)
         kind = "experts" if label.startswith("ffn_moe_topk") else "layer" if label.startswith("l_out") else "node"
@@ -129,7 +133,7 @@ def node_checks(
             if label in reference.digested:
                 continue
             why = reference.no_experts if kind == "experts" else ""
-            yield subject.skip(label, kind, why or f"{subject.reference} does not hold it")
+            yield subject.skip(label, kind, why or f"{subject.reference} does not contain it")
             continue
         limit = (
             Limit(bits=True, why="the same experts in the same order")
@@ -178,8 +182,9 @@ def logits_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -
 
 
 def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> CheckResult:
-    """The check of canonical-1-q8 against llama.cpp's own re-quantised path: as near as that path is to plain
-    float32, half as far again."""
+    """Compare canonical-1-q8 with llama.cpp's re-quantised path. The limit is 1.5 times the distance of that path
+    from plain float32.
+    """
     if golden.quantised is None:
         return subject.skip("logits", "logits", "the golden has no logits over quantised activations")
 
@@ -197,7 +202,7 @@ def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> C
 
 
 def greedy_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -> CheckResult | None:
-    """The continuation, token by token; both saw the same tokens up to the first difference."""
+    """Compare the continuation token by token. Both runs have the same tokens up to the first difference."""
     count = min(len(run.generated), len(reference.greedy))
     if not count:
         return None
@@ -213,7 +218,7 @@ def greedy_check(subject: CheckedPair, run: CapturedRun, reference: Reference) -
 def decode_check(
     subject: CheckedPair, run: CapturedRun, reference: Reference, prompt_tokens: int
 ) -> CheckResult | None:
-    """Logits after each greedy token, up to the first token that differs."""
+    """Compare the logits after each greedy token, up to the first token that differs."""
     if reference.greedy_logits is None:
         return None
     pairs = list(zip(run.generated, reference.greedy, strict=False))
@@ -231,7 +236,7 @@ def decode_check(
 def same_bits_check(
     subject: CheckedPair, name: str, kind: str, a: CapturedRun, b: CapturedRun, cause: str
 ) -> CheckResult:
-    """Two ways through one tier: every value and every logit to the bit."""
+    """Compare two paths through one tier: every value and every logit must be bit-identical."""
     limit = subject.limit
     if not len(a.logits) and not a.values.keys() & b.values.keys():
         return subject.skip(name, kind, "the layers that ran do not reach the head: nothing to read without a tap")
@@ -256,10 +261,10 @@ def same_bits_check(
 def digests_check(
     subject: CheckedPair, got: Mapping[str, str], want: Mapping[str, str], name: str = "digests"
 ) -> CheckResult:
-    """Digests of arrays that must be equal to the bit; the first of `got` that is another is named."""
+    """Compare digests of arrays that must be bit-identical, and name the first of `got` that differs."""
     known = [label for label in got if label in want]
     if not known:
-        return subject.skip(name, "digests", "no array that both have digests of")
+        return subject.skip(name, "digests", "both record digests, but of no common array")
     wrong = [label for label in known if got[label] != want[label]]
     return subject.result(
         name,

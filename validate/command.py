@@ -160,13 +160,13 @@ def _body(arguments: argparse.Namespace) -> int:
             show(f"shortcut  {shortcut}")
         if runner.from_disk:
             report.details.setdefault("from_disk", []).extend(f"{job.name}, {what}" for what in runner.from_disk)
-            show(f"from disk {'; '.join(runner.from_disk)}: results of an earlier run (--no-cache computes them)")
+            show(f"cached results: {'; '.join(runner.from_disk)} (--no-cache computes them)")
         show("")
     if not arguments.models:
         spoken = vocabulary_check(shlex.join(["zinc-rt", "validate", "--tiers", arguments.tiers]))
         results.append(spoken)
         report.results.append(spoken.reported())
-        show(f"{VOCABULARY.model.name}  a vocabulary alone, held against what sentencepiece makes of the texts")
+        show(f"{VOCABULARY.model.name}  a tokenizer without tensors, compared with sentencepiece on the texts")
         for page in sections([spoken], verbose=arguments.verbose):
             show(page)
         digest += vocabulary_diagnosis(spoken)
@@ -192,7 +192,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
-    """Those of every model named, in turn; of the embedded ones where none is."""
+    """Yield a job for every named model in turn, or for the embedded models if none is named."""
     from zinc_rt.validate.prepare import prepare
 
     if len(arguments.models) > 1 and arguments.golden:

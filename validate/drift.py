@@ -1,20 +1,20 @@
-"""Rounding differences of two engines grow along depth. What grew is told from what is wrong in three steps.
+"""Distinguish accumulated rounding differences of two engines from errors, in three steps.
 
-Each layer alone. Every layer, and the head, runs on the reference's output of the layer before, so that it shows
-its own error only. That is a few roundings of what the layer adds to the stream (limits.Alone), a hundred times
-less than what a deep model may be off by in the end. A wrong factor (an attention scale, an epsilon) hides among
-roundings for longer than anything else, but not from the part of the error that is proportional to the value:
-roundings cancel there.
+Each layer alone. Every layer, and the head, runs on the reference's output of the previous layer, so that only
+its own error is measured. This error is a few roundings of the layer's contribution to the stream
+(limits.Alone), a hundred times less than the accumulated error of a deep model. A wrong factor (an attention
+scale, an epsilon) is the error that is hardest to distinguish from rounding. It is visible in the part of the
+error that is proportional to the value, in which roundings cancel.
 
-Decode alone. llama.cpp's layers are known for the prompt only, and one token at a time is decode wherever it
-stands. So the same fed run is made again token by token: the prompt's rows are held to the same reference by the
-same limits, and all rows to the run in one pass, whose bits they must have where the ordering is canonical. Behind
-the prompt the layers are fed rows of the reference from elsewhere: true or not, both ways must make the same of
-them.
+Decode alone. llama.cpp's layers are known for the prompt only, but any token can be computed as decode. The
+same run is therefore repeated token by token. The prompt's rows are compared with the same reference and
+limits, and all rows with the run in one pass, which must be bit-identical in a canonical ordering. After the
+prompt the layers are fed other rows of the reference; both runs must compute the same from them, whether or not
+these rows are right.
 
-All together. That every layer is right does not bound their sum, and behind the prompt only the logits are known.
-So what is called drift may be no more than DRIFT_GROWTH times what the oracle's own two orderings differ by at the
-same place of the same model: rounding grows along depth there as it does here, and a fault is in both or in none.
+All together. Correct layers do not bound the accumulated error, and after the prompt only the logits are known.
+Drift is therefore limited to DRIFT_GROWTH times the difference of the oracle's two orderings at the same place
+of the same model. Rounding accumulates in the same way there, and an error is in both orderings or in none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROWS = ("layer", "node", "logits", "decode")
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """Two runs over the prompt and some tokens more, each layer fed by `feeds`, f32 [T + steps, D] by label."""
+    """Two runs over the prompt and some more tokens, each layer fed by `feeds`, f32 [T + steps, D] by label."""
 
     batched: CapturedRun
     stepwise: CapturedRun
@@ -49,7 +49,7 @@ def alone_limit(architecture: str) -> Alone:
 
 
 def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Reference, limit: Alone) -> CheckResult:
-    """Every layer and the head by itself, in one pass and token by token."""
+    """Check every layer and the head separately, in one pass and token by token."""
     worst = {"spread": 0.0, "token": 0.0, "head": 0.0, "gain": 0.0}
     bad: dict[str, object] = {}
     for stage, name, found in _errors(isolated, reference):
@@ -88,8 +88,9 @@ def _in_words(bad: dict[str, object], worst: dict[str, float], limit: Alone) -> 
 
 
 def _errors(isolated: Isolated, reference: Reference) -> Iterator[tuple[str, str, dict[str, float]]]:
-    """What each layer and the head are off by on their own: against the reference; where decode need not have the
-    bits of one pass, also against that."""
+    """Return the separate errors of each layer and the head against the reference. If decode need not be
+    bit-identical with one pass, also return the errors against one pass.
+    """
     prompt = isolated.prompt
     for stage, run in (("prefill", isolated.batched), ("decode", isolated.stepwise)):
         fed = None
@@ -113,7 +114,9 @@ def _layer_error(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> d
 
 
 def _parts(got: np.ndarray, want: np.ndarray, fed: np.ndarray | None) -> tuple[float, float, float]:
-    """The error over all tokens and of the worst, in parts of what was added to `fed`; and its gain."""
+    """Return the error over all tokens and of the worst token, relative to the value added to `fed`, and its
+    gain.
+    """
     if got.shape != want.shape or not (np.isfinite(got).all() and np.isfinite(want).all()):
         return np.inf, np.inf, np.inf
     want = want.astype(np.float64)
@@ -136,15 +139,16 @@ def _both_ways(isolated: Isolated) -> Iterator[tuple[str, np.ndarray, np.ndarray
 
 
 def may_be_drift(results: Iterable[CheckResult]) -> bool:
-    """Whether something is beyond the plain limit and near enough that drift could explain it."""
+    """Return whether a value exceeds the plain limit by an amount that drift could explain."""
     return any(_near(result) for result in results)
 
 
 def without_drift(
     results: Iterable[CheckResult], one: CapturedRun, other: CapturedRun, prompt: int
 ) -> list[CheckResult]:
-    """The same results, each layer being right on its own; those that drift explains pass, and say so. `one`,
-    `other`: the oracle's run in two orderings."""
+    """Return the results, given that each layer is right separately. Results that drift explains pass, with a
+    note. `one`, `other`: the oracle's runs in two orderings.
+    """
     return [_judged(result, one, other, prompt) if _near(result) else result for result in results]
 
 

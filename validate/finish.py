@@ -1,4 +1,4 @@
-"""How a validation ends, of layers or of mixes: its verdict, and its report where it is asked for."""
+"""The end of a validation of layers or of mixes: its verdict and its reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zinc_rt.validate.table import verdict
 
 
 def finish(report: Report, arguments: argparse.Namespace, models: int, show: Callable[[Part], None]) -> int:
-    """Show the verdict on so many models, write what --json and --junit ask for; the exit code."""
+    """Print the verdict on `models` models, write --json and --junit, and return the exit code."""
     show(verdict(report, models, strict=arguments.strict))
     if arguments.json == "-":
         print(to_json(report, strict=arguments.strict))

@@ -1,4 +1,4 @@
-"""What has no tier: a golden's tokenizer, and the tokens it drew at random, repeated here."""
+"""Checks without a tier: a golden's tokenizer, and its random draws, repeated here."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ WAYS = {"plain": "as it is", "special": "with special tokens added", "detok_plai
 
 
 def vocabulary_check(repro: str) -> CheckResult:
-    """What no embedded model has: a vocabulary of SentencePiece's, held against that library's own answers.
-
-    Raises InputError where an installation lost it.
+    """Check a SentencePiece vocabulary, which no embedded model has, against that library's own results. Raise
+    InputError if the installation lacks it.
     """
     try:
         texts = json.loads(VOCABULARY.golden.read_text(encoding="utf-8"))["tokenizer"]
@@ -40,7 +39,7 @@ def vocabulary_check(repro: str) -> CheckResult:
 
 
 def tokenizer_check(subject: CheckedPair, texts: Sequence[Mapping[str, Any]], gguf: GGUFFile) -> CheckResult:
-    """Every text both ways and back, against what another tokenizer made of it."""
+    """Encode and decode every text, and compare with the results of another tokenizer."""
     try:
         tokenizer = Tokenizer.from_metadata(gguf.metadata)
     except UnsupportedError as error:
@@ -76,8 +75,9 @@ def _shown(value: object) -> str:
 
 
 def draws_check(subject: CheckedPair, golden: Golden, gguf: GGUFFile, run: CapturedRun) -> CheckResult | None:
-    """The golden's draws again, from this run's own logits: none lies near enough to another token for their
-    rounding to matter. None where the golden has no draws."""
+    """Repeat the golden's draws from this run's logits; none is close enough to another token to depend on
+    rounding. Return None if the golden has no draws.
+    """
     finite = [bool(np.isfinite(row).all()) for row in run.logits]
     recorded = draws_of(golden.meta, str(golden.path))
     draws = [draw for draw in recorded if draw.row < len(finite) and finite[draw.row]]
@@ -102,7 +102,7 @@ def _question(draw: Draw) -> str:
 
 
 def _run(golden: Golden, gguf: GGUFFile, draw: Draw) -> list[str]:
-    """The command that draws so after the same tokens, of choice 0."""
+    """Return the command that repeats the draw after the same tokens, for choice 0."""
     tokens = ",".join(str(token) for token in golden.ids[: draw.row + 1])
     filters = [f"--{name.replace('_', '-')}={getattr(draw, name)}" for name in FILTERS]
     return ["zinc-rt", "run", "--model", str(gguf.path), "--tokens", tokens, "--max-tokens=1", *filters]

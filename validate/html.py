@@ -1,4 +1,4 @@
-"""The report as one self-contained page: verdict, a drift chart a model, every check with its histogram."""
+"""The report as one self-contained page: verdict, a drift chart per model, every check with its histogram."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BAND = 16  # above and below the axis, for what has no place on it
 
 @dataclass(frozen=True, slots=True)
 class DriftMark:
-    """One layer's error in pixels. Zero lies on the floor and infinity on the top, beside the axis."""
+    """One layer's error in pixels. Zero is drawn on the floor and infinity at the top."""
 
     x: float
     y: float
@@ -59,7 +59,7 @@ class DriftChart:
 
 
 def drift_chart(results: Sequence[CheckResult]) -> DriftChart | None:
-    """The chart of one pair. None where fewer than two layers have an error to plot."""
+    """Return the chart of one pair, or None if fewer than two layers have an error to plot."""
     layers = [result for result in results if result.kind == "layer" and result.value is not None]
     values = [result.value for result in layers if result.value is not None]
     series = {"free-running": [value.distance.max_abs for value in values]}
@@ -142,7 +142,7 @@ def to_html(
     *,
     strict: bool = False,
 ) -> str:
-    """The page's text. `results`: the report's, as they were checked; `matrices`: of the models with logits."""
+    """Return the page's text. `results` are those of the report; `matrices` those of the models with logits."""
     groups = []
     for model, tier, reference in dict.fromkeys((each.model, each.tier, each.reference) for each in results):
         mine = [each for each in results if (each.model, each.tier, each.reference) == (model, tier, reference)]

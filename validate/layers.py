@@ -1,4 +1,4 @@
-"""Running a part of a model: which layers, what feeds the first of them, and the graph that is left."""
+"""Run a part of a model: select layers, the input of the first one, and the remaining graph."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ class Layers:
 
     @property
     def feed(self) -> str:
-        """The value that stands in for the layers before; empty where there are none."""
+        """Return the name of the value that replaces the layers before `first`; empty if there are none."""
         return f"l_out-{self.first - 1}" if self.first else ""
 
 
 def parse_layers(text: str, total: int) -> Layers:
-    """The layers that --layers names: `all`, `i` or `i:j` (either end may be left out). Raises UsageError outside
-    the model."""
+    """Parse --layers: `all`, `i` or `i:j` (either end may be omitted). Raise UsageError outside the model."""
     if text == "all":
         return Layers(0, total, total)
     match = re.fullmatch(r"(\d*)(:)?(\d*)", text)
@@ -49,7 +48,7 @@ def parse_layers(text: str, total: int) -> Layers:
 
 
 def transform(layers: Layers) -> Callable[[OpGraph], OpGraph] | None:
-    """What an engine does to each stage's graph to run only these layers; None for the whole model."""
+    """Return the graph transformation that makes an engine run only these layers; None for the whole model."""
     if layers.whole:
         return None
 
@@ -67,7 +66,7 @@ def transform(layers: Layers) -> Callable[[OpGraph], OpGraph] | None:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What enters the first layer, f32 [T, width], and where it came from in words."""
+    """The input of the first layer, f32 [T, width], and a description of its origin."""
 
     values: np.ndarray
     origin: str
@@ -80,15 +79,16 @@ def random_input(seed: int, tokens: int, width: int) -> Input:
 
 
 def file_input(path: str, layers: Layers, tokens: int, width: int) -> Input:
-    """The input from an .npz: `input` [T, width], or `l_out` [L, T, width] whose layer before the first is
-    taken."""
+    """Read the input from an .npz: `input` [T, width], or `l_out` [L, T, width], of which the layer before the
+    first is used.
+    """
     if not Path(path).exists():
         raise InputError(f"--input {path}: no such file", next="oracle, random:SEED, or an .npz file")
     values = read_arrays(Path(path)).get("input")
     if values is None:
         golden = read_golden(path)
         if golden.l_out is None or len(golden.l_out) < layers.first:
-            raise InputError(f"--input {path}: neither `input` nor l_out of layer {layers.first - 1} is in it")
+            raise InputError(f"--input {path}: contains neither `input` nor l_out of layer {layers.first - 1}")
         values = golden.l_out[layers.first - 1]
     if values.shape != (tokens, width) or not np.issubdtype(values.dtype, np.number):
         saw = f"{values.dtype}{list(values.shape)}"

@@ -1,4 +1,4 @@
-"""How close two runs must be, by what made each: one table, each row with its reason."""
+"""Limits of the difference between two runs, by their arithmetic: one table with a reason in each row."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ BIT_EXACT = Limit(bits=True, why="one ordering on two tiers, or two ways through
 GOLDEN = Limit(max_abs=3e-4, why="float32 in two summation orders")
 GOLDEN_GEMMA4 = Limit(max_abs=1e-3, why="float32 in two summation orders, larger activations")
 # Farther than this is never drift. The most that rounding alone was seen to do is 1.3e-3 (24 layers of Gemma 4).
-DRIFT = Limit(rel_rms=5e-3, why="drift: each layer on its own is within rounding, and so is the sum of them")
+DRIFT = Limit(rel_rms=5e-3, why="drift: each layer alone is within rounding, and so is their sum")
 # Rounding grows along depth by what a model is: 24 layers made 3e-6 of a Llama, 1.3e-3 of a Gemma 4. So a model is
 # held to its own growth: how far the oracle's two orderings part at the same place. The layers of 35 goldens
 # are 0.3 to 1.4 times that far from llama.cpp.
 DRIFT_GROWTH = 4.0
 ORDERINGS = Limit(rel_rms=1e-3, why="two arithmetic orderings of the same weights")
 # Activations quantised to 8 bits: rounding flips dominate, only the typical distance means anything.
-QUANTISED = Limit(why="shown, no gate: activations are re-quantised, one rounding flip moves a whole token")
+QUANTISED = Limit(why="not a criterion: activations are re-quantised, one rounding flip moves a whole token")
 QUANTISED_FACTOR, QUANTISED_OFFSET = 1.5, 0.1
 
 
 def against_golden(architecture: str, ordering: str, recorded: str = "") -> Limit:
-    """The limit against a golden. `recorded`: the ordering the golden was computed in, where this runtime made
-    it."""
+    """Return the limit against a golden. `recorded` is the ordering the golden was computed in, if this runtime
+    made it.
+    """
     if ordering == recorded == "float32-dequant":  # BLAS picks its summation order by machine and shape
         return ORDERINGS
     if recorded:
@@ -41,12 +42,13 @@ def against_golden(architecture: str, ordering: str, recorded: str = "") -> Limi
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What one layer may be off by when it is fed the reference's input; `healthy`: the most seen of each, over 35
-    goldens of llama.cpp in both orderings and 36 models of 24 layers between the two orderings.
+    """Limits of the error of one layer that is fed the reference's input. `healthy` are the maxima observed over
+    35 goldens of llama.cpp in both orderings, and over 36 models of 24 layers between the two orderings.
 
     `spread`, `token`, `head` are RMS errors in `rounding(width)`: over all tokens, of the worst token, of the
-    logits. A layer's is in parts of what it adds to the stream, the head's of the logits. `gain` is what of the
-    error is proportional to the value itself: rounding has next to none, a wrong factor is little else.
+    logits. A layer's error is relative to its contribution to the stream, the head's to the logits. `gain` is the
+    part of the error that is proportional to the value itself: near zero for rounding, dominant for a wrong
+    factor.
     """
 
     spread: float
@@ -94,12 +96,14 @@ ALONE_OF = {"gemma4": SOFTCAP, "qwen35": DELTA, "qwen35moe": DELTA, "qwen3next":
 
 @dataclass(frozen=True, slots=True)
 class NodeLimit:
-    """What one value inside a layer may be off by when the layer is fed by the reference; `healthy`: the most seen
-    of each, over two tokens of 18 structures in F32 in both orderings. `spread`: RMS of the error in parts of the
-    value's RMS. `factor`: what of the error is proportional to the value, where that is all but a tenth of it and
-    the value has at least `fewest` elements. Unless fed, rounding grows: as often as there are layers up to it.
-    `position`: added to `spread` for each position of the prompt up to the last compared, since llama.cpp makes an
-    angle of rope of float32 products (ggml_rope_cache_init in ggml-cpu/ops.cpp), off by its size's rounding."""
+    """Limits of the error of one value inside a layer that is fed by the reference. `healthy` are the maxima
+    observed over two tokens of 18 structures in F32 in both orderings. `spread` is the RMS of the error
+    relative to the value's RMS. `factor` is the part of the error proportional to the value, if it is at least
+    nine tenths of the error and the value has at least `fewest` elements. Unless fed, rounding grows: as often
+    as there are layers up to it. `position`: added to `spread` for each position of the prompt up to the last
+    compared, since llama.cpp makes an angle of rope of float32 products (ggml_rope_cache_init in ggml-
+    cpu/ops.cpp), off by its size's rounding.
+    """
 
     spread: float
     factor: float
@@ -127,8 +131,7 @@ STREAM = 32.0
 
 
 def rounding(width: int) -> float:
-    """The rounding error of sums over `width` terms in two orders: errors of single roundings, that add up as a
-    random walk."""
+    """Return the rounding error of sums over `width` terms in two orders, which accumulates like a random walk."""
     return float(2.0**-23 * np.sqrt(width))
 
 
@@ -136,8 +139,10 @@ OF_PEAK = 2.0**-18
 
 
 def at_scale(limit: Limit, want: np.ndarray) -> Limit:
-    """The limit for values inside the model, where logits are of order one and these of any size: no tighter than
-    some dozen roundings of the largest reference value, whose sums both sides made in their own order."""
+    """Return the limit for values inside the model. Logits are of order one, but these values have any size; the
+    limit is at least some dozen roundings of the largest reference value, because both sides sum in different
+    orders.
+    """
     floor = OF_PEAK * float(np.abs(want).max(initial=0.0))
     if limit.max_abs is None or not floor > limit.max_abs:
         return limit

@@ -1,4 +1,4 @@
-"""How far two arrays are apart, and where they first diverge."""
+"""Measure the distance of two arrays, and find where they first diverge."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ ORDER = np.uint32(0x80000000)
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a difference may be; None sets no bound. `bits`: every bit equal, NaN included. `median_max_abs`: of
-    logits over quantised activations; `findings`: of the simulated device."""
+    """Limits of a difference; None sets no bound. `bits`: every bit must be equal, including NaN. `median_max_abs`
+    applies to logits with quantised activations; `findings` to the simulated device.
+    """
 
     max_abs: float | None = None
     rel_rms: float | None = None
@@ -36,14 +37,15 @@ class Limit:
 
     @property
     def gates(self) -> bool:
-        """Whether anything can be beyond it."""
+        """Return whether any limit is set."""
         return self.bits or self.max_abs is not None or self.rel_rms is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The distance of two arrays. `rel_rms`: RMS of the difference over RMS of the reference. `max_ulp`: in units
-    in the last place."""
+    """The distance of two arrays. `rel_rms` is the RMS of the difference over the RMS of the reference, `max_ulp`
+    is in units in the last place.
+    """
 
     max_abs: float
     rel_rms: float
@@ -64,8 +66,10 @@ class Measure:
 
 
 def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 0) -> Measure:
-    """Arrays [T, ...] of one shape. Where they diverge, `first_bad` names token, dim (head too, given head_dim),
-    both values and the difference. NaN or infinity on either side is never within a limit other than bits."""
+    """Compare arrays [T, ...] of one shape. `first_bad` gives the token and dim (and head, if head_dim is given)
+    of the first divergence, both values and the difference. NaN or infinity on either side exceeds every limit
+    except bits.
+    """
     got, want = np.ascontiguousarray(got, np.float32), np.ascontiguousarray(want, np.float32)
     if got.shape != want.shape:
         return Measure(
@@ -103,8 +107,9 @@ def compare(got: np.ndarray, want: np.ndarray, limit: Limit, *, head_dim: int = 
 
 
 def ulp_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Distance of contiguous float32 arrays on the number line of all float32 values, int64; +0 and -0 are one
-    place on it."""
+    """Return the distance of contiguous float32 arrays on the number line of all float32 values, int64; +0 and -0
+    are equal.
+    """
 
     def line(x: np.ndarray) -> np.ndarray:
         bits = x.view(np.uint32).astype(np.int64)
@@ -135,8 +140,9 @@ def _first(bad: np.ndarray, got: np.ndarray, want: np.ndarray, head_dim: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How two sets of logits agree: KL(want || got) in nats, the mean and the largest over positions, and
-    argmax."""
+    """The agreement of two sets of logits: KL(want || got) in nats, mean and maximum over positions, and
+    argmax.
+    """
 
     kl_mean: float
     kl_max: float
@@ -148,14 +154,14 @@ class Agreement:
 
 
 def agreement(got: np.ndarray, want: np.ndarray) -> Agreement:
-    """How two sets of logits agree, [T, V] each."""
+    """Compute the agreement of two sets of logits, [T, V] each."""
     kl = kl_by_position(got, want)
     top1 = int(np.count_nonzero(got.argmax(axis=-1) == want.argmax(axis=-1)))
     return Agreement(float(kl.mean()), float(kl.max()), top1, len(got))
 
 
 def kl_by_position(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """KL(want || got) in nats of two sets of logits [T, V], float64 [T]; NaN where they are not finite."""
+    """Compute KL(want || got) in nats of two sets of logits [T, V], float64 [T]; NaN for non-finite logits."""
 
     def log_softmax(logits: np.ndarray) -> np.ndarray:
         shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
@@ -171,7 +177,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def histogram(values: np.ndarray) -> list[int]:
-    """Counts of |value| by powers of two: below 2^-8, ..., 2^6 and above."""
+    """Count |value| by powers of two: below 2^-8, ..., 2^6 and above."""
     edges = np.concatenate([BINS, [np.inf]])
     with np.errstate(invalid="ignore"):
         return [int(count) for count in np.histogram(np.abs(values[np.isfinite(values)]), edges)[0]]

@@ -1,8 +1,8 @@
-"""Values inside the layers against a golden's: the first one in graph order that is off names what is wrong.
+"""Compare values inside the layers with a golden's. The first wrong one in graph order identifies the error.
 
-Each layer reads the golden's output of the layer before, where there is one for every token, so that a node shows
-what its own layer does and no drift; in one pass and token by token, which is decode. A golden without that is
-compared as the model runs.
+Each layer reads the golden's output of the previous layer, if it is recorded for every token, so that a node shows
+only its layer's error and no drift. This is done in one pass and token by token, which is decode. With a golden
+without these outputs, the model runs normally.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ FEW = 5  # named beyond the first; the rest is counted
 def nodes_check(
     subject: CheckedPair, golden: Golden, reference: Reference, runs: Mapping[str, CapturedRun], *, fed: bool
 ) -> CheckResult:
-    """The check of values inside the layers. `runs` by stage, over the prompt at least; `fed`: each layer by the
-    reference. Values that only one side has are in the measure, by name."""
+    """Check the values inside the layers. `runs` are by stage and cover at least the prompt; `fed`: each layer is
+    fed by the reference. Values that only one side has are listed by name in the measure.
+    """
     worst: dict[str, tuple[float, str]] = {"spread": (0.0, ""), "factor": (0.0, "")}
     apart: list[str] = []
     bad: dict[str, Any] = {}
@@ -77,7 +78,7 @@ def nodes_check(
 def _pairs(
     reference: Reference, runs: Mapping[str, CapturedRun], tokens: int
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray, int]]:
-    """Stage, label, both values [R, columns] and the head's width, in graph order."""
+    """Yield stage, label, both values [R, columns] and the head's width, in graph order."""
     for stage, run in runs.items():
         for label, values in run.values.items():
             want = reference.nodes.get(label)
@@ -112,7 +113,7 @@ def _errors(got: np.ndarray, want: np.ndarray, bits: bool) -> dict[str, float]:
 
 
 def _allowed(subject: CheckedPair, measure: str, label: str, fed: bool, last: int) -> float:
-    """The limit of one measure. `last`: the largest position compared."""
+    """Return the limit of one measure. `last` is the largest position compared."""
     if subject.limit.bits:
         return 0.0
     layer = label.rpartition("-")[2]

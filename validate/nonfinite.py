@@ -1,5 +1,4 @@
-"""The origin of NaN or infinity in a run: the first value of any node that is not finite, in the order they
-ran."""
+"""Find the origin of NaN or infinity in a run: the first non-finite value of any node, in execution order."""
 
 from __future__ import annotations
 
@@ -17,8 +16,9 @@ from zinc_rt.model.scales import in_weight
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The first value that is not finite. `inputs` says in words whether what the node read was finite, as far as
-    a tap sees it."""
+    """The first non-finite value. `inputs` describes whether the node's inputs were finite, as far as they can be
+    tapped.
+    """
 
     node: str
     token: int
@@ -47,7 +47,9 @@ def holds_nonfinite(run: CapturedRun) -> bool:
 def first_nonfinite(
     engine: Engine, tokens: Sequence[int], follow: Sequence[int], inject: Mapping[str, np.ndarray]
 ) -> Origin | None:
-    """The prompt, then the tokens of `follow` one by one, every node tapped. None where all is finite."""
+    """Run the prompt, then the tokens of `follow` one by one, with every node tapped. Return None if every value
+    is finite.
+    """
     seen: dict[str, bool] = {}  # by buffer: finite in this pass
     origin: list[Origin] = []
 
@@ -76,7 +78,7 @@ def first_nonfinite(
 def _origin(
     engine: Engine, node: Node, name: str, array: np.ndarray, end: int, seen: Mapping[str, bool]
 ) -> Origin:
-    """The first in one pass. `end`: the position after this pass."""
+    """Return the first origin in one pass. `end` is the position after this pass."""
     flat = array.reshape(len(array), -1)
     token, dim = (int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(flat))), flat.shape))
     value = float(flat[token, dim])
@@ -88,7 +90,7 @@ def _origin(
 
 
 def _inputs(engine: Engine, node: Node, seen: Mapping[str, bool]) -> str:
-    """What the node read: activations as they were tapped, weights as they are in the file."""
+    """Describe the node's inputs: tapped activations, and weights from the file."""
     read = [name for name in node.inputs if name != ABSENT]
     for name in read:
         weight = engine.model.weights.get(name)
@@ -99,4 +101,4 @@ def _inputs(engine: Engine, node: Node, seen: Mapping[str, bool]) -> str:
         return f"its input {spoilt[0]} was not finite either"
     buffers = engine.graph("prefill").buffers
     state = [name for name in read if name in buffers and buffers[name].role == "state"]
-    return "its inputs were finite" + (f" but for {state[0]}, which no tap sees" if state else "")
+    return "its inputs were finite" + (f" except {state[0]}, which cannot be tapped" if state else "")

@@ -1,5 +1,6 @@
-"""Turns a command line into jobs: which models, goldens, tokens, layers, tiers; contradictions are refused
-here."""
+"""Build jobs from the command line: models, goldens, tokens, layers, tiers. Contradictory options are rejected
+here.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +35,8 @@ from zinc_rt.validate.tiers import TierSpec, parse_tiers
 def with_repro(
     runner: ValidationRunner, spec: TierSpec, follow: list[int], result: CheckResult, *, folder: Path
 ) -> CheckResult:
-    """The `result` with a folder of its own: run.zlog, and node.zlog with its test where one node is at fault.
-
-    Raises OutputError where the folder cannot be written.
+    """Return `result` with a folder for it: run.zlog, and node.zlog with its test if one node is at fault. Raise
+    OutputError if the folder cannot be written.
     """
     job = runner.job
     here = folder / job.name / spec.text.replace(":", "-")
@@ -60,7 +60,7 @@ REPEATED = ("layers", "input", "ordering", "ctx", "steps", "reference", *options
 
 
 def prepare(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
-    """One job a model. Raises UsageError or InputError, before anything runs, for what cannot be."""
+    """Return one job per model. Raise UsageError or InputError for impossible requests before anything runs."""
     if arguments.model is not None:
         golden = read_golden(arguments.golden) if arguments.golden else None
         return [_job(options.read_model(arguments.model), golden, arguments, settings)]
@@ -90,9 +90,7 @@ def _job(
     first_input = _first_input(gguf, layers, tokens, ctx, arguments, settings)
     if first_input is not None and not first_input.true:
         if arguments.golden:
-            raise UsageError(
-                "--golden holds the model's own values, and --input random is not one", next="--input F.npz"
-            )
+            raise UsageError("--golden contains values of the model's own input", next="--input F.npz")
         golden, dropped = None, golden is not None
     if golden is not None and tokens != [int(token) for token in golden.ids]:
         raise UsageError(f"{golden.path.name} was made for other tokens", next="leave out --tokens and --prompt")
@@ -134,13 +132,15 @@ def _smallest(folder: str | None) -> Smallest | None:
 
 
 def _choice(spec: TierSpec, arguments: argparse.Namespace) -> Choice:
-    """Simulated where there is no AMD GPU at all (design §4.11); raises UnsupportedError saying why not."""
+    """Choose the tier. It is simulated if there is no AMD GPU (design §4.11). Raise UnsupportedError with the
+    reason if that is not possible.
+    """
     simulator = options.simulated_device(arguments)
     return choose_tier(spec.name, arguments.device, simulate=True, unchecked=arguments.unchecked, **simulator)
 
 
 def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: int) -> int:
-    """What was asked for, else as many as the golden has or a few, as far as the context goes."""
+    """Return the requested number of steps, else that of the golden or a few, limited by the context."""
     if asked is None:
         recorded = 0 if golden is None or golden.greedy_tokens is None else len(golden.greedy_tokens)
         return min(DEFAULT_STEPS if golden is None else recorded, room) if layers.whole else 0
@@ -150,14 +150,15 @@ def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: in
         raise UsageError(f"--steps {asked}: greedy tokens need every layer", next="leave out --layers, or --steps")
     if asked > room:
         raise UsageError(
-            f"--steps {asked}: the context holds {room} after the prompt", next="fewer steps, or a larger --ctx"
+            f"--steps {asked}: the context has room for {room} more tokens", next="fewer steps, or a larger --ctx"
         )
     return asked
 
 
 def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, arguments: argparse.Namespace) -> None:
-    """Checks the patterns of --nodes. Raises UsageError for a pattern that no value of these layers has: nothing
-    compared is no pass."""
+    """Check the patterns of --nodes. Raise UsageError for a pattern that matches no value of these layers, because
+    an empty comparison must not pass.
+    """
     backend = open_backend(ORACLE, "canonical-1", threads=1)
     around = observer_of(arguments).around_engine
     with Engine(
@@ -169,19 +170,21 @@ def _refuse_unknown_nodes(gguf: GGUFFile, layers: Layers, ctx: int, arguments: a
         only = Selection((glob,), layers.first, layers.last)
         if not any(only.wants(label, layer) for label, layer in labels):
             raise UsageError(
-                f"--nodes {glob}: no value is called so in these layers", next="zinc-rt inspect --graph lists them"
+                f"--nodes {glob}: no such value in these layers", next="zinc-rt inspect --graph lists them"
             )
 
 
 def layer_count(gguf: GGUFFile) -> int:
-    """Layers a plain forward pass runs: those of next-token prediction at the end are not among them."""
+    """Return the number of layers of a plain forward pass, without the layers for next-token prediction at the
+    end.
+    """
     require_architecture(gguf)
     hyper = Hyper(gguf.architecture, gguf.metadata, str(gguf.path))
     return hyper.positive("block_count") - hyper.integer("nextn_predict_layers", 0)
 
 
 def refuse_other_model(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
-    """Checks that golden and model belong together. Raises InputError where the golden cannot be of this model."""
+    """Check that the golden belongs to the model. Raise InputError if it cannot."""
     table = gguf.tensors.get("token_embd.weight")
     vocab, width = (0, 0) if table is None else table.shape
     for what, recorded, here in (
@@ -208,7 +211,7 @@ def refuse_other_model(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
 
 
 def _ctx(gguf: GGUFFile, golden: Golden | None, asked: int | None) -> int:
-    """What was asked for, else what the golden was made with, else the default."""
+    """Return the requested context, else the golden's, else the default."""
     if asked is None and golden is not None and golden.ctx is not None:
         return min(default_ctx(gguf, None), golden.ctx)
     ctx = default_ctx(gguf, asked)
@@ -218,7 +221,7 @@ def _ctx(gguf: GGUFFile, golden: Golden | None, asked: int | None) -> int:
 
 
 def _reference(tiers: list[TierSpec], golden: Golden | None, arguments: argparse.Namespace) -> TierSpec | None:
-    """--reference, else t_cpu, else the last tier; None where there is but one tier to run."""
+    """Return --reference, else t_cpu, else the last tier; None if only one tier runs."""
     if arguments.reference:
         spec = parse_tiers(arguments.reference, arguments.ordering, options.ORDERING_CHOICES)[0]
         return replace(spec, choice=_choice(spec, arguments))
@@ -234,14 +237,14 @@ def _tokens(gguf: GGUFFile, golden: Golden | None, arguments: argparse.Namespace
         return [int(token) for token in golden.ids]
     tensor = gguf.tensors.get("token_embd.weight")
     if tensor is None:
-        raise InputError(f"{gguf.path}: no token_embd.weight: a vocabulary without weights cannot be validated")
+        raise InputError(f"{gguf.path}: no token_embd.weight: a tokenizer without weights cannot be validated")
     return [(7 * index + 1) % tensor.shape[0] for index in range(DEFAULT_TOKENS)]
 
 
 def _first_input(
     gguf: GGUFFile, layers: Layers, tokens: list[int], ctx: int, arguments: argparse.Namespace, settings: Settings
 ) -> Input | None:
-    """What enters the first layer, where that is not layer 0."""
+    """Return the input of the first layer, if it is not layer 0."""
     if not layers.first:
         if arguments.input not in (arguments.defaults["input"], "oracle"):
             raise UsageError(
@@ -274,7 +277,9 @@ def _first_input(
 def _repro(
     gguf: GGUFFile, golden: Golden | None, tokens: list[int] | None, ctx: int | None, arguments: argparse.Namespace
 ) -> str:
-    """The command that runs this again. `tokens`, `ctx`: those to name, where they do not follow from the rest."""
+    """Return the command that repeats this run. `tokens`, `ctx`: those to name if they do not follow from the
+    rest.
+    """
     parts = ["zinc-rt", "validate", "--model", str(gguf.path), "--tiers", arguments.tiers]
     if golden is not None:
         parts += ["--golden", str(golden.path)]

@@ -1,4 +1,4 @@
-"""Validate one model: run what has to run, hold it against what there is."""
+"""Validate one model: run what is needed and compare it with every available reference."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ SECOND_OPINION = "float32-dequant"
 SIMULATED_ID = "simulated device"
 FEW = 5  # named; the rest is counted
 FINITE = Limit(why="every value is a number")
-STEPS = Limit(bits=True, why="each step is what was asked for")
+STEPS = Limit(bits=True, why="each step matches the request")
 FEW_TOKENS = 4  # that one by one show a difference between the stages, where none were generated
 
 
 def validate(runner: ValidationRunner) -> Iterator[CheckResult]:
-    """Every check of one model, as it is made."""
+    """Yield every check of one model as it completes."""
     job = runner.job
     for spec in job.tiers if job.golden is not None else ():
         yield from _against_golden(runner, spec)
@@ -74,7 +74,7 @@ def validate(runner: ValidationRunner) -> Iterator[CheckResult]:
 
 
 def _steps(runner: ValidationRunner) -> Iterator[CheckResult]:
-    """What the host fed a tier is no comparison of its own where it is right."""
+    """Check the steps that the host built for a tier. Only errors are reported."""
     for spec, watch in runner.watches.items():
         if watch.wrong is not None:
             yield CheckedPair(runner.job.name, spec.text, spec.text, STEPS, runner.job.repro).result(
@@ -88,7 +88,9 @@ def _steps(runner: ValidationRunner) -> Iterator[CheckResult]:
 
 
 def _not_finite(runner: ValidationRunner) -> Iterator[CheckResult]:
-    """NaN and infinity are no rounding, and no agreement either where two tiers have the same bits."""
+    """Fail for NaN and infinity, which are neither rounding nor an agreement, even if two tiers have the same
+    bits.
+    """
     job, spoilt = runner.job, list(runner.nonfinite())
     weights = [found.text for found in not_finite(job.gguf)] if spoilt else []
     for spec, run in spoilt:
@@ -105,7 +107,7 @@ def _not_finite(runner: ValidationRunner) -> Iterator[CheckResult]:
 
 
 def _sanitizer(runner: ValidationRunner) -> CheckResult:
-    """A simulated device is stricter than silicon: whatever it found is a failure, equal bits or not."""
+    """Fail for any finding of a simulated device, which is stricter than hardware, even if the bits are equal."""
     found, job = runner.findings(), runner.job
     return CheckResult(
         id=f"{job.name}/{SIMULATED_ID}/sanitizer",
@@ -172,7 +174,7 @@ def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckR
 
 
 def _digests(runner: ValidationRunner, spec: TierSpec, subject: CheckedPair) -> CheckResult:
-    """Every value that the golden has a digest of, whether or not it holds the value."""
+    """Compare every value for which the golden has a digest, whether or not the golden contains the value."""
     job = runner.job
     assert job.golden is not None
     known = Selection(tuple(job.golden.digests))
@@ -188,7 +190,7 @@ def _selected(job: ValidationJob, label: str) -> bool:
 def _nodes(
     runner: ValidationRunner, spec: TierSpec, subject: CheckedPair, reference: Reference, isolated: Isolated | None
 ) -> CheckResult:
-    """The golden's values inside the layers, each layer fed by it where it can be."""
+    """Compare the golden's values inside the layers, each layer fed by the golden if possible."""
     job = runner.job
     assert job.golden is not None
     if isolated is not None:
@@ -200,7 +202,7 @@ def _nodes(
 
 
 def _held_to_the_bit(job: ValidationJob, spec: TierSpec) -> bool:
-    """Whether the reference tier, whose layers are looked at alone, speaks for this one too."""
+    """Return whether the reference tier, whose layers are examined, represents this one too."""
     other = job.reference
     return (
         other is not None and other in job.tiers and other != spec and between(spec.ordering, other.ordering).bits
@@ -208,7 +210,9 @@ def _held_to_the_bit(job: ValidationJob, spec: TierSpec) -> bool:
 
 
 def _isolated(runner: ValidationRunner, spec: TierSpec, reference: Reference, after: list[int]) -> Isolated | None:
-    """Each layer, the head too, fed by the reference, in both stages; None where it lacks a layer."""
+    """Run each layer and the head fed by the reference, in both stages. Return None if the reference lacks a
+    layer.
+    """
     job = runner.job
     labels = [f"l_out-{layer}" for layer in range(job.layers.total)]
     if not job.layers.whole or not all(len(reference.values.get(each, ())) == len(job.tokens) for each in labels):
@@ -235,14 +239,14 @@ def _isolated(runner: ValidationRunner, spec: TierSpec, reference: Reference, af
 
 
 def _opinion(runner: ValidationRunner, ordering: str, after: list[int]) -> CapturedRun:
-    """What the oracle has for the prompt and these tokens after it."""
+    """Return the oracle's run for the prompt and these tokens after it."""
     oracle = TierSpec(ORACLE.tier, ordering, f"{ORACLE.tier}:{ordering}")
     job = runner.job
     return runner.run(oracle, "rounding's own growth", selection=job.selection, steps=len(after), follow=after)
 
 
 def _between_tiers(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckResult]:
-    """Every other tier against the reference tier, both fed the reference's own greedy tokens."""
+    """Compare every other tier with the reference tier, both fed the reference's greedy tokens."""
     job = runner.job
     first = runner.run(spec, REFERENCE, selection=job.selection, steps=job.steps)
     reference = reference_from_run(first)
@@ -268,7 +272,9 @@ def _between_tiers(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckRe
 
 
 def _resynced(runner: ValidationRunner, spec: TierSpec, reference: Reference) -> CapturedRun | None:
-    """The run in which every layer reads the reference's output of the layer before it; None where it has none."""
+    """Run with every layer reading the reference's output of the previous layer. Return None if the reference has
+    none.
+    """
     job = runner.job
     inside = range(job.layers.first, job.layers.last - 1)
     feeds = {f"l_out-{layer}": reference.values.get(f"l_out-{layer}") for layer in inside}
@@ -279,14 +285,17 @@ def _resynced(runner: ValidationRunner, spec: TierSpec, reference: Reference) ->
 
 
 def _itself(job: ValidationJob, spec: TierSpec) -> CheckedPair:
-    """One tier held against itself: the same bits, but for BLAS, which picks its summation order by shape."""
+    """Compare one tier with itself. The bits must be equal, except for BLAS, which selects its summation order by
+    shape.
+    """
     limit = between(spec.ordering, "") if spec.ordering == SECOND_OPINION else BIT_EXACT
     return CheckedPair(job.name, spec.text, spec.text, limit, job.repro)
 
 
 def _two_ways(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> Iterator[CheckResult]:
-    """What a tier made of the prompt, tapped, and of the tokens after it, one by one, against one untapped pass
-    over all but the last token; the last continues that pass."""
+    """Compare two paths of a tier: the prompt, tapped, and the following tokens one by one, against one untapped
+    pass over all but the last token, continued with the last.
+    """
     job, same = runner.job, _itself(runner.job, spec)
     prompt, after = len(job.tokens), tapped.generated
     plain = runner.run(
@@ -316,7 +325,9 @@ def _two_ways(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> 
 def _between_stages(
     runner: ValidationRunner, spec: TierSpec, result: CheckResult, tokens: list[int]
 ) -> CheckResult:
-    """The same failure at the first node in graph order whose stages diverge; as it is, where no tap shows it."""
+    """Return the same failure at the first node in graph order whose stages diverge, or unchanged if tapping shows
+    none.
+    """
     layers = runner.job.layers
     everything = Selection(("*",), layers.first, layers.last)
     ways: tuple[Prefill, ...] = ("batched", "stepwise")
@@ -337,7 +348,7 @@ def _between_stages(
 
 
 def _rows(run: CapturedRun, first: int, last: int | None) -> CapturedRun:
-    """Part of the positions of a run: a later one changes none before it."""
+    """Return part of the positions of a run; later positions do not affect earlier ones."""
     values = {label: value[first:last] for label, value in run.values.items()}
     return replace(run, logits=run.logits[first:last], values=values)
 
@@ -353,7 +364,7 @@ def _untapped_check(subject: CheckedPair, plain: CapturedRun, tapped: CapturedRu
 
 
 def _alone(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) -> Iterator[CheckResult]:
-    """What one tier can say about itself: two ways through it agree, and so does another ordering."""
+    """Check a single tier: two paths through it must agree, and so must another ordering."""
     job = runner.job
     same = _itself(job, spec)
     tapped = runner.run(spec, FORWARD, selection=job.selection)
@@ -373,7 +384,9 @@ def _alone(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) ->
 def _first_divergent(
     runner: ValidationRunner, spec: TierSpec, against: TierSpec, subject: CheckedPair
 ) -> CheckResult:
-    """The first node in graph order that diverges from the reference tier, all nodes captured on both."""
+    """Return the first node in graph order that diverges from the reference tier, with all nodes captured on
+    both.
+    """
     layers = runner.job.layers
     everything = Selection(patterns=("*",), first=layers.first, last=layers.last)
     got = runner.run(spec, "forward, every node", selection=everything)
@@ -395,8 +408,10 @@ def _first_divergent(
 
 
 def _kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state: bool = False) -> tuple[str, ...]:
-    """What the tier launches for a value's node in the prompt's tapped pass; with `state` also for the nodes that
-    store to the state or KV cache it reads, and for a step of one token. Nothing where the tier has no kernels."""
+    """Return the kernels that the tier launches for a value's node in the prompt's tapped pass; with `state` also
+    those of the nodes that store to the state or KV cache it reads, and of a step of one token. Empty for a tier
+    without kernels.
+    """
     engine = runner.engine(spec)
     tokens, variants = min(len(runner.job.tokens), engine.limits.step_tokens), engine.variants
     variant = variants.fitting("prefill", tokens, 1, tokens, inject=tuple(runner.inject()), tapped=True)

@@ -1,4 +1,4 @@
-"""One model's validation: all it depends on, its engines, and each run of them, made once."""
+"""One model's validation: its dependencies, its engines, and each run, computed once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Smallest = Callable[["ValidationRunner", TierSpec, list[int], CheckResult], Chec
 
 @dataclass(frozen=True, slots=True)
 class ValidationJob:
-    """Everything one model's validation depends on."""
+    """Everything that one model's validation depends on."""
 
     gguf: GGUFFile
     name: str
@@ -60,7 +60,7 @@ class ValidationJob:
 
 
 class ValidationRunner:
-    """Engines opened once per tier, runs remembered: here, and for T-CPU on disk."""
+    """Opens an engine once per tier and caches runs in memory, and for T-CPU on disk."""
 
     def __init__(self, job: ValidationJob, say: Callable[[str], None] = lambda text: None) -> None:
         self.job = job
@@ -169,7 +169,9 @@ class ValidationRunner:
         return run
 
     def same_bits(self) -> list[list[str]]:
-        """The tiers that ran, in groups that agree to the bit in all that was kept of the prompt's pass."""
+        """Return the tiers that ran, in groups that are bit-identical in all recorded values of the prompt's
+        pass.
+        """
         groups: list[tuple[CapturedRun, list[str]]] = []
         for spec, run in self.own_passes.items():
             group = next((names for other, names in groups if _equal(run, other, len(self.job.tokens))), None)
@@ -180,22 +182,22 @@ class ValidationRunner:
         return [names for _, names in groups]
 
     def nonfinite(self) -> Iterator[tuple[TierSpec, CapturedRun]]:
-        """Tiers whose own pass holds a value that is not finite."""
+        """Return the tiers whose own pass contains a non-finite value."""
         return ((spec, run) for spec, run in self.own_passes.items() if holds_nonfinite(run))
 
     def inject(self) -> dict[str, np.ndarray]:
-        """What stands in for the layers before the first that runs."""
+        """Return the values that replace the layers before the first that runs."""
         if self.job.first_input is None or not self.job.layers.feed:
             return {}
         return {self.job.layers.feed: self.job.first_input.values}
 
     @property
     def simulated(self) -> tuple[TierSpec, ...]:
-        """Tiers that a simulated device runs."""
+        """Return the tiers that run on a simulated device."""
         return tuple(spec for spec in self.job.tiers if spec.choice.simulated)
 
     def marks(self) -> dict[str, str]:
-        """What the device behind a tier is where it is no hardware, by the tier's text."""
+        """Return the kind of device behind each tier that is not hardware, by the tier's text."""
         devices = {spec.text: self.engine(spec).backend.device for spec in self.job.tiers if spec in self._engines}
         return {
             text: "simulated" if device.simulated else "in software"
@@ -204,13 +206,15 @@ class ValidationRunner:
         }
 
     def findings(self) -> list[Finding]:
-        """What the simulated device behind them found so far: they share it."""
+        """Return the findings so far of the simulated device that the tiers share."""
         spec = next((spec for spec in self.simulated if spec in self._engines), None)
         instrument = self.engine(spec).backend.instrument if spec is not None else None
         return instrument.findings() if instrument is not None else []
 
     def consulted(self) -> Sequence[str]:
-        """What the simulated device behind them came to so far: marks of zinc_rt/host/facts.py."""
+        """Return the coverage so far of the simulated device that the tiers share: marks of
+        zinc_rt/host/facts.py.
+        """
         spec = next((spec for spec in self.simulated if spec in self._engines), None)
         instrument = self.engine(spec).backend.instrument if spec is not None else None
         return instrument.consulted() if instrument is not None else ()

@@ -1,9 +1,10 @@
-"""Whether each step that the host built is what was asked for: an account of its own, from the bytes written.
+"""Check each step that the host built against the request, independently, from the bytes written.
 
-Every tier is fed the same steps, so a wrong position, row of logits or page makes all of them wrong alike, and no
-comparison between them can tell it from a wrong model. So the step blocks are read as they are written, and held
-against the tokens asked for: ids, positions one after the other, pages that no two places share, a row of logits
-for every token, and recurrent state that begins from the zero row and stays in a row of the slot's own.
+Every tier is fed the same steps, so a wrong position, row of logits or page makes all of them wrong in the same
+way, and a comparison between them cannot distinguish it from a wrong model. The step blocks are therefore read as
+they are written, and compared with the requested tokens: ids, consecutive positions, pages that no two places
+share, a row of logits for every token, and recurrent state that begins from the zero row and stays in a row of the
+slot.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ NAMES = {buffer: name for name, buffer in PARTS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """One difference between a step and what was asked for: `where` in a step's block, or what of the state;
-    `step` counts from the engine's first."""
+    """One difference between a step and the request: `where` is the place in a step's block, or in the state;
+    `step` counts from the engine's first.
+    """
 
     step: int
     where: str
@@ -46,9 +48,9 @@ class Wrong:
 
 @dataclass(eq=False)
 class StepWatch(Observer):
-    """An observer with an account of its own: `begin` a sequence in a slot, `feed` it tokens, each of which is
-    to give logits. What an engine does that nothing was fed for is not looked at. `wrong`: the first thing
-    that is."""
+    """An observer that tracks the expected steps independently: `begin` a sequence in a slot, `feed` it tokens,
+    each of which must give logits. Steps without fed tokens are ignored. `wrong` is the first difference.
+    """
 
     engine: Engine | None = None
     wrong: Wrong | None = None
@@ -60,7 +62,7 @@ class StepWatch(Observer):
     _pages: dict[tuple[int, int], int] = field(default_factory=dict)  # of a page group and the slot's place
 
     def begin(self, slot: int) -> None:
-        """A fresh sequence, just opened."""
+        """Start a new sequence that was just opened."""
         self._slot, self._position = slot, 0
         self._pages.clear()
         self._asked.clear()
@@ -117,7 +119,9 @@ class StepWatch(Observer):
                 return
 
     def _table(self, parts: dict[str, np.ndarray], group: int, entries: int, first: int, positions: int) -> None:
-        """Every position so far that a token from `first` on sees has a page, and no two places share one."""
+        """Check that every position so far that is visible to a token from `first` on has a page, and that no two
+        places share one.
+        """
         if TABLES[group][0] not in parts or self.engine is None:
             return
         limits, window = self.engine.limits, self.engine.page_groups[group].window
@@ -132,7 +136,7 @@ class StepWatch(Observer):
         for place in range(oldest // limits.page_tokens, -(-positions // limits.page_tokens)):
             page = self._pages.get((group, place))
             if page is None:
-                told = "never told to the device"
+                told = "never sent to the device"
                 self._note(f"the page table's entry for slot {self._slot}, place {place}{of}", told, "a page")
                 return
             if page in seen:
@@ -147,7 +151,7 @@ class StepWatch(Observer):
 
 
 def _parts(variant: Variant, data: memoryview) -> dict[str, np.ndarray]:
-    """The block's i32 arrays by the names of runner.PARTS, as the plan places them."""
+    """Return the block's i32 arrays by the names of runner.PARTS, as placed by the plan."""
     found: dict[str, np.ndarray] = {}
     for spec in variant.graph.by_role("step"):
         place = variant.program.plan.placements[spec.name]

@@ -1,4 +1,4 @@
-"""The tables a person reads: one row a value, the verdict last."""
+"""Terminal tables: one row per value, the verdict last."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def first_bad(result: CheckResult) -> str:
 
 
 def _two_values(got: float, want: float) -> str:
-    """Both values, with as many digits as it takes to tell them apart, nine at most: a float32 has no more."""
+    """Format both values with as many digits as distinguish them, at most nine, the precision of a float32."""
     digits = next((digits for digits in (6, 9) if f"{got:.{digits}g}" != f"{want:.{digits}g}"), 9)
     return f"{got:.{digits}g}, not {want:.{digits}g}"
 
@@ -75,7 +75,9 @@ def rows(results: Sequence[CheckResult]) -> list[list[str]]:
 
 
 def figures(result: CheckResult) -> tuple[str, str, str]:
-    """The largest difference, its RMS beside the value's, and ULP; - for what was not measured."""
+    """Return the largest difference, its RMS relative to the value's, and ULP; - for values that were not
+    measured.
+    """
     if isinstance(result.measure, MedianMeasure):
         return figure(result.measure.median_max_abs), figure(None), figure(None)
     distance = result.distance
@@ -89,13 +91,13 @@ def any_resync(results: Iterable[CheckResult]) -> bool:
 
 
 def resync(result: CheckResult) -> str:
-    """The largest difference with the layer's input reset to the reference's; "" where it was not."""
+    """Return the largest difference with the layer's input reset to the reference's; "" if it was not measured."""
     alone = result.value.resync if result.value is not None else None
     return "" if alone is None else figure(alone.max_abs)
 
 
 def table(results: Sequence[CheckResult]) -> Page:
-    """What was measured, a row each; beneath, the reasons there are, a line each."""
+    """Format the measurements, one row each, followed by the reasons, one line each."""
     return Page([*_measured(results), *reason_lines(results), *cause_lines(results)])
 
 
@@ -111,7 +113,7 @@ def _measured(results: Sequence[CheckResult]) -> list[Table]:
 
 
 def cause_lines(results: Sequence[CheckResult]) -> Iterator[str]:
-    """Why something failed, each once; a sanitizer's findings by name as far as the result holds them."""
+    """Return each cause of a failure once; a sanitizer's findings by name as far as the result contains them."""
     causes: dict[str, list[str]] = {}
     for result in results:
         if result.status != "fail":
@@ -142,7 +144,7 @@ def reason_lines(results: Sequence[CheckResult]) -> Iterator[str]:
 
 
 def _ranges(names: Sequence[str]) -> list[str]:
-    """Neighbouring layers as a range: l_out-0, l_out-1, l_out-2, logits -> l_out-0..2, logits."""
+    """Format neighbouring layers as a range: l_out-0, l_out-1, l_out-2, logits -> l_out-0..2, logits."""
     found: list[tuple[str, list[int]]] = []
     for name in names:
         stem, dash, layer = name.rpartition("-")
@@ -165,9 +167,9 @@ def _ranges(names: Sequence[str]) -> list[str]:
 def sections(
     results: Sequence[CheckResult], marks: Mapping[str, str] = NO_MARKS, *, verbose: bool = True
 ) -> Iterator[Page]:
-    """One table for each pair of a tier and what it is held against; `marks`: what a tier's device is where it is
-    no hardware, by tier. Unless `verbose`, pairs in which nothing failed are rows of one table, which comes
-    first."""
+    """Format one table for each pair of a tier and its reference. `marks` is the kind of a tier's device, if it is
+    not hardware, by tier. Unless `verbose`, pairs without failures are rows of one table, which comes first.
+    """
     groups = _groups(results)
     brief = [] if verbose else [group for group in groups if all(result.status != "fail" for result in group)]
     if brief:
@@ -196,7 +198,9 @@ SUMMARY: tuple[str | Column, ...] = (
 
 
 def summary(groups: Sequence[Sequence[CheckResult]], marks: Mapping[str, str] = NO_MARKS) -> Table:
-    """A row each: how many checks, the largest error of a layer and of the logits, and how the logits agree."""
+    """Format one row per pair: the number of checks, the largest error of a layer and of the logits, and the
+    agreement of the logits.
+    """
     shown = []
     for group in groups:
         first, logits = group[0], next((result for result in group if result.kind == "logits"), None)
@@ -218,7 +222,7 @@ def summary(groups: Sequence[Sequence[CheckResult]], marks: Mapping[str, str] = 
 
 
 def _largest(results: Iterable[CheckResult]) -> str:
-    """The largest error; bit-exact where every bit is equal."""
+    """Return the largest error, or bit-exact if every bit is equal."""
     distances = [result.distance for result in results if result.distance is not None]
     if not distances:
         return ""

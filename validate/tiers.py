@@ -1,4 +1,4 @@
-"""The tiers that a validation runs, as --tiers names them."""
+"""The tiers of a validation, parsed from --tiers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zinc_rt.host.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class TierSpec:
-    """A tier, its kernels and the ordering it computes in: TIER[:KERNELSET][:ORDERING] on the command line."""
+    """A tier, its kernels and its ordering: TIER[:KERNELSET][:ORDERING] on the command line."""
 
     tier: str
     ordering: str
@@ -21,13 +21,14 @@ class TierSpec:
 
     @property
     def name(self) -> str:
-        """The tier's name as the registry parses it."""
+        """Return the tier's name as the registry parses it."""
         return f"{self.tier}:{self.kernel_set}" if self.kernel_set else self.tier
 
 
 def parse_tiers(text: str, ordering: str, known: tuple[str, ...]) -> list[TierSpec]:
-    """The tiers that --tiers names. Raises UsageError for an unknown or repeated tier, kernel set or ordering,
-    UnsupportedError for a tier that is not built."""
+    """Parse --tiers. Raise UsageError for an unknown or repeated tier, kernel set or ordering, UnsupportedError
+    for a tier that is not built.
+    """
     specs: list[TierSpec] = []
     for part in text.split(","):
         name, *rest = part.strip().split(":")

@@ -1,4 +1,4 @@
-"""aiperf: a concurrent load over streams, counted by the server's own usage; it reads /metrics beside it."""
+"""Check aiperf: a concurrent load over streams, counted by the server's usage; aiperf also reads /metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""guidellm: a concurrent load over streams; every request ends, with the tokens that were asked for."""
+"""Check guidellm: a concurrent load over streams; every request completes with the requested number of tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""instructor: a pydantic model as a JSON schema, as a tool, as JSON."""
+"""Check instructor: a pydantic model as a JSON schema, as a tool, as JSON."""
 
 from __future__ import annotations
 

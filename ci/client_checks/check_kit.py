@@ -1,4 +1,4 @@
-"""What the checks share: they run in a client's environment, where nothing of this project is installed."""
+"""Functions shared by the checks. They run in a client's environment, in which this project is not installed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _done: list[str] = []
 
 
 def ask(path: str, **body: Any) -> Any:
-    """The same server without any client."""
+    """Send a request to the same server without any client."""
     request = urllib.request.Request(
         f"{URL}{path}", json.dumps({"model": MODEL, **body}).encode(), {"content-type": "application/json"}
     )
@@ -31,7 +31,7 @@ def ask(path: str, **body: Any) -> Any:
 
 
 def said(max_tokens: int, **body: Any) -> str:
-    """The chat answer to MESSAGES at temperature 0."""
+    """Return the chat answer to MESSAGES at temperature 0."""
     answer = ask("/v1/chat/completions", messages=MESSAGES, max_tokens=max_tokens, temperature=0, **body)
     text: str = answer["choices"][0]["message"]["content"]
     return text
@@ -44,7 +44,7 @@ def check(what: str, ok: bool, seen: object = "") -> None:
 
 
 def run(*argv: str) -> str:
-    """A client that is a command; its words, where it fails."""
+    """Run a client's command. If it fails, raise with its output."""
     done = subprocess.run(argv, cwd=FOLDER, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         sys.exit(f"{argv[0]}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}")
@@ -52,7 +52,7 @@ def run(*argv: str) -> str:
 
 
 def tool(name: str) -> str:
-    """A command of this environment."""
+    """Return the path of a command of this environment."""
     return str(Path(sys.executable).parent / name)
 
 

@@ -1,4 +1,4 @@
-"""langchain-openai: invoke, stream, batch, async, logprobs, tools, structured output, completions."""
+"""Check langchain-openai: invoke, stream, batch, async, logprobs, tools, structured output, completions."""
 
 from __future__ import annotations
 

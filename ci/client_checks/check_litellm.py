@@ -1,4 +1,4 @@
-"""litellm: chat, stream, text completions, a refusal as its own exception."""
+"""Check litellm: chat, stream, text completions, an error response as its own exception."""
 
 from __future__ import annotations
 

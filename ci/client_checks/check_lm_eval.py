@@ -1,4 +1,6 @@
-"""lm-eval: a multiple-choice task by log-likelihoods of echoed prompts, and a generation; both the server's."""
+"""Check lm-eval: a multiple-choice task by log-likelihoods of echoed prompts, and a generation, compared with the
+server's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""deploy/ray_serve.py with two replicas on this machine: the same answers, streams, affinity, refusals."""
+"""Check deploy/ray_serve.py with two replicas on this machine: equal answers, streams, affinity, error
+responses.
+"""
 
 from __future__ import annotations
 

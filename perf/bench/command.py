@@ -71,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _counts(text: str) -> tuple[int, ...]:
     words = text.split(",")
     if not all(word.isdecimal() and int(word) for word in words) or len(set(words)) < len(words):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of slots, nor several like 1,16")
+        raise argparse.ArgumentTypeError(f"{text!r} : wanted a number of slots, or several like 1,16")
     return tuple(map(int, words))
 
 
@@ -132,7 +132,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _predicted(report: Report, model: str) -> dict[str, Any]:
-    """For the card that ran, else an R9700, to stand beside what was measured; a reason where there is none."""
+    """Predict the speed for the card that ran, else for an R9700, to compare with the measurement. Return a reason
+    if there is no prediction.
+    """
     from zinc_rt.host.errors import ZincError
     from zinc_rt.model.gguf import read_gguf
     from zinc_rt.perf.predict.devices import table
@@ -168,7 +170,9 @@ def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, load
 
 
 def _drawn(report: Report) -> DrawCounts:
-    """The host takes the likeliest of a prompt's last logits; every other token is the device's."""
+    """Return the counts of drawn tokens. The host takes the most likely of a prompt's last logits; the device
+    draws every other token.
+    """
     from zinc_rt.cli.describe import DrawCounts
 
     each = [result.measure for result in report.results if "slots" in result.measure and "runs" in result.measure]

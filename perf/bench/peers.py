@@ -1,6 +1,6 @@
-"""Programs that a speed may be compared with in evidence: which they are, and what their own words say.
+"""Programs that are accepted as a baseline in evidence, and the parsers of their output.
 
-Anything may be run with --vs; a gate takes only what stands here, from the output that was kept.
+--vs runs any program; a gate accepts only these, from their recorded output.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ BINARY = {b"\x7fELF": "ELF", b"\xcf\xfa\xed\xfe": "Mach-O", b"\xca\xfe\xba\xbe":
 
 @dataclass(frozen=True, slots=True)
 class PeerRun:
-    """One test of another program, as it reports it. `version` names its build; `devices` what it ran on;
-    `model_bytes` are of the tensors."""
+    """One test of another program, as it reports it. `version` names its build, `devices` the devices used;
+    `model_bytes` is the size of the tensors.
+    """
 
     version: str
     devices: str
@@ -38,14 +39,15 @@ class PeerRun:
 
 
 def llama_bench(text: str) -> PeerRun:
-    """The one text generation test in what `llama-bench -o json` prints; its fields are those of get_fields() in
-    llama.cpp tools/llama-bench/llama-bench.cpp. Raises InputError for anything else."""
+    """Parse the one text generation test printed by `llama-bench -o json`; its fields are those of get_fields() in
+    llama.cpp tools/llama-bench/llama-bench.cpp. Raise InputError for anything else.
+    """
     try:
         (row,) = (row for row in json.loads(text) if row["n_gen"])
         speed = float(row["avg_ts"])
         samples = [float(value) for value in row["samples_ts"]]
         if not samples or not all(math.isfinite(value) and value > 0 for value in (*samples, speed)):
-            raise ValueError("its samples are no speeds")
+            raise ValueError("its samples are not speeds")
         if abs(sum(samples) / len(samples) - speed) > 1e-2 * speed:
             raise ValueError("its average is not that of its samples")
         return PeerRun(
@@ -67,7 +69,9 @@ KNOWN: Mapping[str, Callable[[str], PeerRun]] = {"llama-bench": llama_bench}
 
 
 def describe(words: Sequence[str]) -> dict[str, Any]:
-    """The program of a command line, for the record: its name, the digest of its file, and what the file is."""
+    """Describe the program of a command line for the record: its name, the digest of its file, and the kind of
+    file.
+    """
     found = shutil.which(words[0])
     if found is None:
         return {"program": Path(words[0]).name, "sha256": "", "kind": "missing", "command": list(words)}

@@ -1,7 +1,7 @@
-"""Timed runs of one engine: a prompt in, tokens out, every token's seconds kept.
+"""Timed runs of one engine, each a prompt and generated tokens, with the seconds of every token.
 
-A gate computes its figures from these samples again (perf/gate/figures.py), so nothing is averaged away here. End
-tokens are ignored: every run generates what it was asked for.
+A gate recomputes its figures from these samples (perf/gate/figures.py), so nothing is averaged here. End tokens
+are ignored: every run generates the requested number of tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ PERCENTILES = (0.50, 0.90, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class BenchWorkload:
-    """Every run prefills `slots` prompts, one after the other, and then generates `tokens` tokens for each."""
+    """A workload. Every run prefills `slots` prompts, one after the other, and then generates `tokens` tokens for
+    each.
+    """
 
     prompt_tokens: int = 128
     tokens: int = 128
@@ -35,7 +37,7 @@ class BenchWorkload:
     runs: int = 5
 
     def check(self, ctx: int) -> None:
-        """The counts are usable. Raises UsageError for those that are not positive or do not fit the context."""
+        """Check the counts. Raise UsageError if they are not positive or do not fit the context."""
         for name in ("prompt_tokens", "tokens", "slots", "runs"):
             if getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: wanted 1 or more")
@@ -50,7 +52,7 @@ class BenchWorkload:
 
 @dataclass(slots=True)
 class TimedRuns:
-    """Seconds: of each prompt, to each run's first token, and of each generated token, run by run."""
+    """Seconds of each prompt, to each run's first token, and of each generated token, run by run."""
 
     prompts: list[float] = field(default_factory=list)
     firsts: list[float] = field(default_factory=list)
@@ -58,7 +60,7 @@ class TimedRuns:
 
 
 def runs(engine: Engine, load: BenchWorkload, sampler: Sampler) -> Iterator[TimedRuns]:
-    """Warm-up first, then the same record after each measured run, one run longer."""
+    """Run the warm-up, then yield the same record after each measured run, one run longer."""
     timed = TimedRuns()
     for number in range(load.warmup + load.runs):
         kept = timed if number >= load.warmup else TimedRuns()
@@ -94,7 +96,7 @@ def _run(engine: Engine, load: BenchWorkload, sampler: Sampler, timed: TimedRuns
 
 
 def results(timed: TimedRuns, load: BenchWorkload, tier: str, sampler: Sampler) -> list[Result]:
-    """The figures with the samples behind them."""
+    """Return the figures with their samples."""
     name = "decode" if load.slots == 1 else "aggregate"
     made = {"slots": load.slots, "runs": timed.tokens}
     each = [seconds for run in timed.tokens for seconds in run]
@@ -124,8 +126,9 @@ def results(timed: TimedRuns, load: BenchWorkload, tier: str, sampler: Sampler) 
 def against(
     pairs: list[tuple[float, float]], command: str, tier: str, peer: Mapping[str, Any] | None = None
 ) -> Result:
-    """Our tok/s over another command's, run in alternation, with a 95 % interval. `peer`: what the program is and
-    printed, for the record."""
+    """Return the ratio of our tok/s to another command's, run in alternation, with a 95 % interval. `peer` is the
+    program's identity and output, for the record.
+    """
     ratio, low, high = ratio_interval(*zip(*pairs, strict=True))
     measure = {
         "ratio": ratio,
@@ -140,7 +143,7 @@ def against(
 def alternate(
     engine: Engine, load: BenchWorkload, sampler: Sampler, theirs: Callable[[], float]
 ) -> tuple[TimedRuns, list[tuple[float, float]]]:
-    """One run of ours and one of theirs in each pair; who goes first alternates, so drift favours nobody."""
+    """Run pairs of one run of ours and one of theirs. The order alternates, so that drift favours neither."""
     ours = runs(engine, load, sampler)
     timed, pairs = TimedRuns(), []
     for number in range(load.runs):
@@ -153,10 +156,10 @@ def alternate(
 
 
 def nodes_of(engine: Engine) -> int:
-    """The number of nodes of the decode graph, barriers aside."""
+    """Return the number of nodes of the decode graph, without barriers."""
     return sum(node.op is not Op.BARRIER for node in engine.graph("decode").nodes)
 
 
 def _spread(values: list[float]) -> float:
-    """(largest - smallest) / median."""
+    """Return (largest - smallest) / median."""
     return (max(values) - min(values)) / statistics.median(values)

@@ -1,4 +1,6 @@
-"""What more slots bring: one engine decodes with few and with many in turns, so that drift favours neither."""
+"""The effect of more slots: one engine decodes alternately with few and with many, so that drift favours
+neither.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from zinc_rt.perf.machine import Sampler
 
 
 def in_turns(engine: Engine, loads: Sequence[BenchWorkload], sampler: Sampler) -> list[TimedRuns]:
-    """The timed runs of each load: the first run of every one, then the second of every one."""
+    """Return the timed runs of each load: the first run of every load, then the second of every load."""
     *_, timed = zip(*(runs(engine, load, sampler) for load in loads), strict=True)
     return list(timed)
 
@@ -20,7 +22,9 @@ def in_turns(engine: Engine, loads: Sequence[BenchWorkload], sampler: Sampler) -
 def scaling_results(
     timed: Sequence[TimedRuns], loads: Sequence[BenchWorkload], tier: str, sampler: Sampler
 ) -> list[Result]:
-    """Prompts and first tokens of the first number of slots, decode of each, and its speed over the first's."""
+    """Return the prompts and first tokens for the first number of slots, the decode of each, and its speed
+    relative to the first.
+    """
     first, *rest = (results(each, load, tier, sampler) for each, load in zip(timed, loads, strict=True))
     made = list(first)
     for load, (decode, *_) in zip(loads[1:], rest, strict=True):

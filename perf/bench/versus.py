@@ -1,4 +1,4 @@
-"""Another program's decode speed, from what it prints."""
+"""Another program's decode speed, parsed from its output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMS = (
 
 @dataclass(slots=True)
 class OtherProgram:
-    """Another program, run once a call. `outputs`: what it printed, run by run."""
+    """Another program, run once per call. `outputs` are its outputs, run by run."""
 
     words: list[str]
     wanted: re.Pattern[str] | None
@@ -30,8 +30,9 @@ class OtherProgram:
     outputs: list[str] = field(default_factory=list)
 
     def __call__(self) -> float:
-        """Its decode speed in tok/s. Raises UsageError for no such program, InputError where it fails or says no
-        speed."""
+        """Run the program and return its decode speed in tok/s. Raise UsageError if it does not exist, InputError
+        if it fails or prints no speed.
+        """
         name = self.words[0]
         try:
             done = subprocess.run(
@@ -47,13 +48,14 @@ class OtherProgram:
         return speed_in(done.stdout + "\n" + done.stderr, done.stdout, self.wanted)
 
     def record(self) -> dict[str, Any]:
-        """What a report keeps of it."""
+        """Return the program's record for a report."""
         return {**describe(self.words), "outputs": list(self.outputs)}
 
 
 def runner(command: str, pattern: str | None, timeout_seconds: float) -> OtherProgram:
-    """`command` (no shell), to be called for its tok/s. `pattern`: a regular expression whose first group is the
-    figure. Raises UsageError for a pattern without a group or an empty command."""
+    """Return `command` (without a shell) as a callable that returns tok/s. `pattern` is a regular expression whose
+    first group is the figure. Raise UsageError for a pattern without a group or an empty command.
+    """
     words = shlex.split(command)
     if not words:
         raise UsageError("--vs names no command", next="--vs 'llama-bench -m M.gguf -p 0 -n 128'")
@@ -67,8 +69,9 @@ def runner(command: str, pattern: str | None, timeout_seconds: float) -> OtherPr
 
 
 def speed_in(text: str, stdout: str, wanted: re.Pattern[str] | None = None) -> float:
-    """tok/s in a program's output: JSON of llama-bench or of our own bench, else a form of FORMS. Raises
-    InputError where none is found."""
+    """Parse tok/s from a program's output: JSON of llama-bench or of our own bench, else a form of FORMS. Raise
+    InputError if there is none.
+    """
     if wanted is None and (found := _json_speed(stdout)) is not None:
         return found
     for form in (wanted,) if wanted is not None else FORMS:

@@ -1,4 +1,6 @@
-"""A figure from its raw samples: one row a kind of result, so that a bench and a gate compute the same thing."""
+"""Compute figures from raw samples, one row per kind of result, so that a bench and a gate compute the same
+value.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,16 @@ Measure = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CriterionFigure:
-    """`per_run`: one number a run, for the spread; None where that means nothing. `of`: fields by name."""
+    """A figure. `per_run` is one number per run, for the spread, or None if there is no meaningful one. `of` are
+    fields by name.
+    """
 
     of: Mapping[str, Callable[[Measure], float]]
     per_run: Callable[[Measure], list[float] | None]
 
 
 def speeds(measure: Measure) -> list[float]:
-    """tok/s of each run, from its tokens' seconds; with slots, every step yields a token a slot."""
+    """Return tok/s of each run from its tokens' seconds; with slots, every step yields one token per slot."""
     return [measure.get("slots", 1) * len(run) / sum(run) for run in measure["runs"]]
 
 
@@ -64,7 +68,9 @@ TIMED: Mapping[str, Callable[[Measure], float]] = {
 
 
 def figure(criterion: Criterion, result: Mapping[str, Any]) -> float | None:
-    """What a criterion asks of a result, from its samples. None where no bench of this version records them."""
+    """Return the figure of a result that a criterion needs, from its samples. Return None if no bench of this
+    version records it.
+    """
     row = FIGURES.get(criterion.measure)
     if row is None or criterion.figure not in row.of:
         return None
@@ -75,6 +81,6 @@ def figure(criterion: Criterion, result: Mapping[str, Any]) -> float | None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile: a value that was seen."""
+    """Return the nearest-rank percentile, which is an observed value."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered)) - 1))]

@@ -1,4 +1,4 @@
-"""What each milestone has to show, as data: perf/gate/milestones.yaml read and checked, every field of it."""
+"""The criteria of each milestone as data: reads and checks every field of perf/gate/milestones.yaml."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bound:
     limit: float
 
     def holds(self, value: float) -> bool:
-        """False for NaN, whatever the operator."""
+        """Compare a value with the limit. Return False for NaN, whatever the operator."""
         return value == value and OPERATORS[self.sign](value, self.limit)
 
     def __str__(self) -> str:
@@ -43,10 +43,9 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class WantedModel:
-    """The class of models a speed is of, by shape: a file of another shape is another model, whatever its name.
-
-    `width` 0: the source does not state it. `parameters` and `bits_a_weight`: from, to. `active`: the fewest
-    weights that a token reads. `digest` None: nobody has pinned the file's bytes yet.
+    """A class of models by shape: a file of another shape is another model, whatever its name. `width` is 0 if the
+    source does not state it. `parameters` and `bits_a_weight` are ranges (from, to). `active` is the minimum
+    number of weights that a token reads. `digest` is None if the file is not pinned.
     """
 
     key: str
@@ -65,8 +64,9 @@ class WantedModel:
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """A criterion, one row of the file. `arguments` go to the structural measure; the fields below them are a
-    measured criterion's."""
+    """A criterion, one row of the file. `arguments` are passed to the structural measure; the fields below them
+    belong to a measured criterion.
+    """
 
     milestone: str
     id: str
@@ -90,7 +90,7 @@ class Criterion:
 
     @property
     def command(self) -> str:
-        """What measures it."""
+        """Return the command that measures it."""
         if self.type == "structural":
             return f"zinc-rt perf gate --milestone {self.milestone} --only {self.id}"
         if self.type == "measured":
@@ -103,7 +103,7 @@ class Criterion:
 
     @property
     def needs(self) -> str:
-        """The hardware, in words."""
+        """Describe the required hardware."""
         if self.type == "timed":
             return "a report of zinc-rt perf native, on a quiet machine"
         if self.type != "measured":
@@ -113,7 +113,7 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """`predicted`: the original's figures by quantity, tok/s but for ttft (s) and power (W)."""
+    """A milestone. `predicted` are the original's figures by quantity, in tok/s except ttft (s) and power (W)."""
 
     id: str
     title: str
@@ -124,7 +124,7 @@ class Milestone:
 
 
 def parse_bound(text: str) -> Bound:
-    """ ">= 140". Raises ValueError for anything else."""
+    """Parse a bound like ">= 140". Raise ValueError for anything else."""
     sign, _, limit = text.partition(" ")
     if sign not in OPERATORS:
         raise ValueError(f"{text!r}: wanted one of {', '.join(OPERATORS)} and a number")
@@ -133,12 +133,12 @@ def parse_bound(text: str) -> Bound:
 
 @cache
 def milestones() -> tuple[Milestone, ...]:
-    """The project's own file."""
+    """Return the project's own milestones."""
     return read_milestones(FILE)
 
 
 def find_milestone(name: str) -> Milestone:
-    """The milestone of that name. Raises UsageError naming those there are."""
+    """Return the milestone of that name. Raise UsageError with the known names."""
     for each in milestones():
         if each.id.lower() == name.lower():
             return each
@@ -146,8 +146,7 @@ def find_milestone(name: str) -> Milestone:
 
 
 def read_milestones(path: Path) -> tuple[Milestone, ...]:
-    """The milestones of a file. Raises InputError for one with anything unknown, missing or of the wrong type in
-    it."""
+    """Read the milestones of a file. Raise InputError for anything unknown, missing or of the wrong type."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         if document.get("schema") != SCHEMA:

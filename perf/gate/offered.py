@@ -1,4 +1,4 @@
-"""What is put forward for a gate, and one report of it for one criterion: what a rule may look at."""
+"""The evidence given to a gate, and one report of it for one criterion: the data that rules can use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from zinc_rt.perf.history.chain import History
 
 @dataclass(frozen=True, slots=True)
 class GateInput:
-    """What is put forward: reports, statements, the history they are recorded in, its head as noted elsewhere, and
-    the models they must be of: digests with commas, or files, whose shapes stand by digest."""
+    """The evidence: reports, statements, the history in which they are recorded, its separately recorded head, and
+    the expected models, as comma-separated digests or as files, whose shapes are stored by digest.
+    """
 
     reports: Sequence[ReportFile] = ()
     statements: Sequence[Statement] = ()
@@ -36,7 +37,7 @@ class GateInput:
 
 @dataclass(frozen=True, slots=True)
 class OfferedReport:
-    """A report's `result`, put forward for a criterion among all that is `given`."""
+    """A report's `result`, offered for a criterion, with all evidence `given`."""
 
     criterion: Criterion
     evidence: ReportFile
@@ -49,7 +50,7 @@ class OfferedReport:
 
     @property
     def pinned(self) -> tuple[str, ...]:
-        """Digests that the model may have; () where nobody pinned one."""
+        """Return the accepted digests of the model; () if none is pinned."""
         given = tuple(part.strip() for part in self.given.model_digest.split(",") if part.strip())
         own = self.criterion.model.digest if self.criterion.model is not None else None
         return given or tuple(self.given.models) or ((own,) if own else ())
@@ -61,14 +62,14 @@ RefusalRule = Callable[[OfferedReport], str | None]
 
 
 def number(value: object, name: str) -> float:
-    """A finite number that JSON wrote as one. Raises ValueError naming it: true, "1" and NaN are none."""
+    """Return a finite JSON number. Raise ValueError naming it; true, "1" and NaN are rejected."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} is {value!r}, wanted a number")
     return float(value)
 
 
 def moment(text: object, name: str) -> datetime:
-    """A time with its zone. Raises ValueError naming it."""
+    """Parse a time with its zone. Raise ValueError naming it."""
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:
@@ -79,5 +80,5 @@ def moment(text: object, name: str) -> datetime:
 
 
 def agrees(said: float, found: float) -> bool:
-    """Whether what a summary says is what its samples do."""
+    """Return whether a summary agrees with its samples."""
     return abs(said - found) <= AGREEMENT * abs(found)

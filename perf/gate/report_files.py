@@ -1,4 +1,4 @@
-"""Evidence for a gate: reports that commands wrote with --json, and people's statements."""
+"""Evidence for a gate: reports written by commands with --json, and manual statements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATEMENT_KEYS = ("criterion", "by", "date", "saw")  # YAML reads a bare `on` as
 
 @dataclass(frozen=True)
 class ReportFile:
-    """A report that a command wrote. `digest` is of its content."""
+    """A report written by a command. `digest` is that of its content."""
 
     path: Path
     report: Mapping[str, Any] = field(repr=False)
@@ -66,7 +66,7 @@ class ReportFile:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A person says a criterion holds: who, when, what was seen."""
+    """A person's statement that a criterion holds: who, when, and the observation."""
 
     path: Path
     criterion: str
@@ -76,7 +76,7 @@ class Statement:
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[ReportFile], list[Statement]]:
-    """Files and folders of them: *.json are reports, *.yaml statements. Raises InputError for others."""
+    """Collect files and folders of them: *.json are reports, *.yaml statements. Raise InputError for others."""
     reports: list[ReportFile] = []
     statements: list[Statement] = []
     for path in paths:
@@ -95,7 +95,7 @@ def collect(paths: Iterable[Path]) -> tuple[list[ReportFile], list[Statement]]:
 
 
 def _report(path: Path, *, required: bool) -> ReportFile | None:
-    """The report in a file; None for other JSON found in a folder."""
+    """Read a report; return None for other JSON in a folder."""
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
@@ -109,11 +109,11 @@ def _report(path: Path, *, required: bool) -> ReportFile | None:
 
 
 def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What is written twice would be read as one of the two."""
+    """Reject duplicate keys, of which a JSON parser would silently use one."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
@@ -127,7 +127,7 @@ def _statement(path: Path) -> Statement:
         if row.pop("schema") != STATEMENT or set(row) != set(STATEMENT_KEYS):
             raise ValueError(f"wanted schema {STATEMENT} and {', '.join(STATEMENT_KEYS)}")
         if not isinstance(row["date"], date) or row["date"] > date.today():
-            raise ValueError("`date` is a day that has come: 2026-01-31")
+            raise ValueError("`date` must not be in the future: 2026-01-31")
         words = {name: str(row[name]).strip() for name in ("criterion", "by", "saw")}
         if not all(words.values()):
             raise ValueError("`by` and `saw` may not be empty")

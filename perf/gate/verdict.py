@@ -1,7 +1,7 @@
-"""The verdict on a milestone: every criterion PASS, FAIL or BLOCKED, each with its evidence.
+"""The verdict on a milestone: every criterion is PASS, FAIL or BLOCKED, with its evidence.
 
-A gate passes when every criterion does. One failure fails it. Anything else blocks it: what was not shown is never
-taken for granted, and a report that is refused shows nothing.
+A gate passes if every criterion does. One failure fails it. Anything else blocks it: a criterion without evidence
+never passes, and a rejected report is no evidence.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ VERDICTS = {0: "PASS", 1: "FAIL", 77: "BLOCKED"}
 
 
 class GateReport(Report):
-    """A report whose verdict is a gate's: blocked where anything is."""
+    """A report whose verdict is a gate's: blocked if any criterion is."""
 
     def exit_code(self, *, strict: bool = False) -> int:
-        """0 every criterion passed, 1 one failed, 77 one could not be shown."""
+        """Return 0 if every criterion passed, 1 if one failed, 77 if one has no evidence."""
         counts = self.counts()
         if counts.get("fail"):
             return 1
@@ -38,7 +38,7 @@ class GateReport(Report):
 
 
 def evaluate(milestone: Milestone, lab: Lab, given: GateInput, *, only: str = "") -> Iterator[Result]:
-    """Every criterion of the milestone, or the one called `only`, as it is decided."""
+    """Yield the verdict on every criterion of the milestone, or on `only`, as each is decided."""
     judge = {"structural": _structural, "measured": _measured, "timed": _timed, "manual": _manual}
     for criterion in milestone.criteria:
         if only in ("", criterion.id):
@@ -90,7 +90,9 @@ def _of_reports(
     refusals_of: Callable[[OfferedReport], list[str]],
     value_of: Callable[[Mapping[str, Any]], float],
 ) -> Result:
-    """The latest report of `command` that may speak decides: choosing among them would be choosing the result."""
+    """Decide from the latest accepted report of `command`. Choosing among several would mean choosing the
+    result.
+    """
     refused: list[str] = []
     for evidence in sorted(given.reports, key=lambda each: each.started, reverse=True):
         result = evidence.result(criterion.measure)

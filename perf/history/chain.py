@@ -1,7 +1,7 @@
-"""Measured reports on record: JSON lines, appended only, each carrying the hash of the one before it.
+"""The record of measured reports: append-only JSON lines, each with the hash of the previous line.
 
-An edited, dropped or reordered line breaks the chain from there on. Who rewrites the whole file leaves a whole
-chain with another head: note the head elsewhere (`zinc-rt perf history` prints it) and ask for it with --head.
+An edited, dropped or reordered line breaks the chain from there on. A completely rewritten file is a valid chain
+with another head: record the head elsewhere (`zinc-rt perf history` prints it) and check it with --head.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GENESIS = "0" * 64
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """`report`: the digest of the whole report; `figures`: by result id and field."""
+    """An entry. `report` is the digest of the whole report; `figures` are by result id and field."""
 
     sequence: int
     at: str
@@ -38,7 +38,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`problem` says where the chain breaks; it is empty for a whole one."""
+    """A history. `problem` says where the chain is broken; it is empty for a valid one."""
 
     entries: tuple[HistoryEntry, ...]
     problem: str = ""
@@ -48,7 +48,7 @@ class History:
         return self.entries[-1].hash if self.entries else GENESIS
 
     def entry(self, report_digest: str) -> HistoryEntry | None:
-        """The first record of a report."""
+        """Return the first record of a report."""
         return next((entry for entry in self.entries if entry.report == report_digest), None)
 
     def holds(self, report_digest: str) -> bool:
@@ -56,8 +56,9 @@ class History:
 
 
 def digest_of(report: Mapping[str, Any]) -> str:
-    """The digest of a report's content, whatever its layout. Its wall time runs on while it is written, so it is
-    left out."""
+    """Return the digest of a report's content, independent of its layout. The wall time is excluded, because it
+    changes while the report is written.
+    """
     return hashlib.sha256(_canonical({k: v for k, v in report.items() if k != "wall_seconds"})).hexdigest()
 
 
@@ -73,7 +74,7 @@ LOWER_IS_BETTER = ("ttft", "power")
 
 
 def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
-    """The figure of each result that has one, by result id: {"decode": 12.3}."""
+    """Return the figure of each result that has one, by result id: {"decode": 12.3}."""
     found = {}
     for result in report.get("results", []):
         name = HEADLINES.get(result.get("id", ""))
@@ -83,8 +84,7 @@ def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]) -> HistoryEntry:
-    """Record a report. Raises InputError where the chain is broken already, OutputError where it cannot be
-    written."""
+    """Record a report. Raise InputError if the chain is already broken, OutputError if it cannot be written."""
     try:
         with path.open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # runs beside each other append one after the other
@@ -103,15 +103,14 @@ def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[st
 
 
 def record(path: Path, report: Report, figures: Callable[[Mapping[str, Any]], Mapping[str, float]]) -> str:
-    """Record a command's report with the figures it has; the line that says so. Raises as `append`."""
+    """Record a command's report with its figures and return the line to print. Raises as `append`."""
     content = json.loads(to_json(report))
     entry = append(path, report.command, content, figures(content))
     return f"recorded  {path}, entry {entry.sequence}, head {entry.hash}"
 
 
 def read(path: Path) -> History:
-    """The history in a file. Raises InputError for one that cannot be read; what is wrong inside it is
-    `problem`."""
+    """Read a history. Raise InputError if it is unreadable; defects of its contents are in `problem`."""
     try:
         return _parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -153,7 +152,7 @@ def _sealed(known: History, kind: str, report: Mapping[str, Any], figures: Mappi
 
 
 def context_of(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same for two figures to be compared."""
+    """Return the fields that must be equal for two figures to be comparable."""
     device, details = report.get("device", {}), report.get("details", {})
     return {
         "device": device.get("name", ""),

@@ -1,4 +1,4 @@
-"""A series as a picture: inline SVG without any package, PNG with matplotlib."""
+"""Charts of a series: inline SVG without any package, PNG with matplotlib."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INK, FAINT, WORSE = "#0b68cb", "#687076", "#cd2b31"
 
 
 def svg(series: Series) -> str:
-    """The values in order, the axis from zero, a line at each change of level."""
+    """Draw the values in order, with the axis from zero and a line at each change of level."""
     values = series.values
     top = max(values) * 1.1 or 1.0
     plot_width, plot_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -55,7 +55,9 @@ def svg(series: Series) -> str:
 
 
 def write_plot(path: Path, every: list[Series]) -> None:
-    """`path` ends in .html or .png. Raises UnsupportedError for another, or without matplotlib for .png."""
+    """Write the chart. `path` ends in .html or .png. Raise UnsupportedError for another suffix, or if .png lacks
+    matplotlib.
+    """
     if path.suffix == ".html":
         body = "".join(f"<h3>{html.escape(series.title)}</h3>{svg(series)}" for series in every)
         page = f'<!doctype html><meta charset="utf-8"><title>zinc-rt history</title><body>{body}'

@@ -1,4 +1,4 @@
-"""A history's series: like with like, and where a level changed for the worse."""
+"""The series of a history: comparable figures, and regressions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Series:
         return change_points(self.values)
 
     def regression(self) -> LevelChange | None:
-        """The last change of level, if it is one for the worse."""
+        """Return the last change of level if it is for the worse."""
         changes = self.changes()
         if not changes:
             return None
@@ -51,7 +51,7 @@ class Series:
 
 
 def series_of(entries: Sequence[HistoryEntry], figure: str = "") -> list[Series]:
-    """Entries of the same context, by figure; only those of `figure` where it is given."""
+    """Group entries of the same context by figure; only those of `figure` if it is given."""
     groups: dict[tuple[str, str], list[HistoryEntry]] = {}
     for entry in entries:
         context = {name: value for name, value in entry.context.items() if name not in NOT_COMPARED}
@@ -62,7 +62,7 @@ def series_of(entries: Sequence[HistoryEntry], figure: str = "") -> list[Series]
 
 
 def frame(entries: Sequence[HistoryEntry]) -> pandas.DataFrame:
-    """One row an entry, for analysis of one's own. Raises UnsupportedError where pandas is not installed."""
+    """Return one row per entry as a data frame. Raise UnsupportedError if pandas is not installed."""
     try:
         import pandas
     except ImportError as error:
@@ -74,8 +74,9 @@ def frame(entries: Sequence[HistoryEntry]) -> pandas.DataFrame:
 
 
 def write_csv(path: Path, entries: Sequence[HistoryEntry], figure: str = "") -> int:
-    """The frame as CSV, written whole or not at all; only entries of `figure` and that figure where it is given.
-    How many rows it has. Raises UnsupportedError where pandas is not installed, OutputError."""
+    """Write the frame as CSV, atomically; only entries of `figure` and that figure if it is given. Return the
+    number of rows. Raise UnsupportedError if pandas is not installed, or OutputError.
+    """
     made = frame(entries)
     if figure:
         others = {name for entry in entries for name in entry.figures} - {figure}

@@ -1,6 +1,6 @@
-"""The read bandwidth of this machine's memory, and what an empty node costs: measured, beside every speed.
+"""Measure the read bandwidth of this machine's memory and the cost of an empty node, to report with every speed.
 
-Bytes come from a buffer larger than any cache here; every thread reads a part of its own from end to end.
+Bytes are read from a buffer larger than any cache here; every thread reads a separate part from end to end.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class BandwidthThreads(ctypes.Structure):
 
 
 class Bandwidth:
-    """A buffer to read from; `read_gbs` may be asked between rounds. Raises UnsupportedError without a
-    compiler."""
+    """A buffer for bandwidth measurements; call `read_gbs` between rounds. Raises UnsupportedError without a
+    compiler.
+    """
 
     def __init__(self, compiler: str = "") -> None:
         content = build.compile_library(build.compiler(compiler), "native", files=(SOURCE,))
@@ -53,7 +54,7 @@ class Bandwidth:
         self._buffer.fill(1)  # pages of its own: untouched ones are all the same page of zeros
 
     def read_gbs(self, threads: int) -> float:
-        """GB/s of `threads` together, the best of a few passes."""
+        """Return GB/s of `threads` together, the best of a few passes."""
         return max(self._pass(threads) for _ in range(PASSES))
 
     def _pass(self, threads: int) -> float:
@@ -77,8 +78,9 @@ class Bandwidth:
         return part * threads / seconds / 1e9
 
     def empty_node_us(self, threads: int) -> float | None:
-        """Microseconds of a task that does nothing, behind a barrier each: the median of programs in which the
-        threads took turns; None where they did not, on a busy machine."""
+        """Return the microseconds of an empty task followed by a barrier: the median over programs in which the
+        threads alternated; None if they did not, on a busy machine.
+        """
         tasks = aligned(EMPTY_NODES * TASK.itemsize).view(TASK)
         tasks["run"] = ctypes.cast(self.code.nothing, ctypes.c_void_p).value
         seen = BandwidthThreads()
@@ -103,5 +105,5 @@ class Bandwidth:
 
 
 def moved(readings: Sequence[float]) -> float:
-    """(largest - smallest) / largest."""
+    """Return (largest - smallest) / largest."""
     return (max(readings) - min(readings)) / max(readings)

@@ -1,4 +1,5 @@
-"""t_cpu_native beside llama.cpp in one run, in turns, on models of real shapes; its bits are validate's business.
+"""Measure t_cpu_native against llama.cpp in one run, alternating, on models of real shapes. Its bits are checked
+by zinc-rt validate.
 
     python3 ci/run.py perf native --help          the command (native/command.py)
 
@@ -39,8 +40,9 @@ RSS_SPARE = 0.10  # of the file
 
 @dataclass(frozen=True, slots=True)
 class NativeCase:
-    """A shape of synthetic.SHAPES. `tokens` of a decode run, `slots` 0: not measured together; `oracle`: tokens
-    that t_cpu decodes in each round, and whether it takes a prompt in the first."""
+    """A shape of synthetic.SHAPES. `tokens` is the length of a decode run. `slots` 0: no concurrent measurement.
+    `oracle` is the number of tokens that t_cpu decodes in each round, and whether it runs a prompt in the first.
+    """
 
     model: str
     orderings: tuple[str, ...]
@@ -63,8 +65,9 @@ CASES = (
 
 @dataclass(slots=True)
 class NativeSamples:
-    """tok/s a round: ours by ordering and figure, theirs by figure and setting, the oracle's by ordering and
-    figure."""
+    """tok/s by round: ours by ordering and figure, theirs by figure and setting, the oracle's by ordering and
+    figure.
+    """
 
     ours: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     theirs: dict[str, dict[str, list[float]]] = field(default_factory=dict)
@@ -76,7 +79,9 @@ class NativeSamples:
 
 @dataclass(frozen=True, slots=True)
 class NativeBench:
-    """What one run measures with. `peer` None: why is `peer_problem`. `look`: GB/s and load average now."""
+    """The tools of one run. If `peer` is None, `peer_problem` is the reason. `look` returns the current GB/s and
+    load average.
+    """
 
     tier: str
     threads: int
@@ -88,7 +93,7 @@ class NativeBench:
 
 
 def bench_case(case: NativeCase, path: Path, bench: NativeBench) -> Iterator[Result]:
-    """Every result of one model."""
+    """Return every result of one model."""
     gguf = read_gguf(path)
     with ExitStack() as stack:
         try:
@@ -124,7 +129,7 @@ def _engine(gguf: GGUFFile, bench: NativeBench, tier: str, ordering: str, case: 
 
 
 def _warm_up(engine: Engine, case: NativeCase) -> None:
-    """Pages are read and every variant is built."""
+    """Read the pages and build every variant."""
     decode(engine, 2)
     prefill(engine, case.prompt)
     if case.slots:
@@ -167,7 +172,7 @@ def _ours(case: NativeCase, engines: dict[str, Engine], samples: NativeSamples) 
 
 
 def _theirs(case: NativeCase, path: Path, bench: NativeBench, samples: NativeSamples) -> None:
-    """A setting that fails is out of the comparison, with its reason."""
+    """Measure llama.cpp. A setting that fails is excluded, with its reason."""
     assert bench.peer is not None
     load: dict[str, int] = {"prompt": case.prompt, "tokens": case.tokens, "threads": bench.threads}
     together = {**load, "prompt": SLOT_PROMPT, "tokens": case.tokens // 4, "slots": case.slots}
@@ -191,7 +196,7 @@ def _add(to: dict[tuple[str, str], list[float]], key: tuple[str, str], value: fl
 
 
 def prefill(engine: Engine, count: int) -> float:
-    """A prompt in one pass, from an empty sequence, as llama-bench's pp test."""
+    """Run a prompt in one pass, from an empty sequence, like llama-bench's pp test."""
     sequence = engine.open()
     tokens = prompt_of(engine.model.vocab, count)
     started = time.perf_counter()
@@ -202,7 +207,7 @@ def prefill(engine: Engine, count: int) -> float:
 
 
 def decode(engine: Engine, count: int) -> float:
-    """Token by token from an empty sequence, as llama-bench's tg test."""
+    """Decode token by token from an empty sequence, like llama-bench's tg test."""
     sequence = engine.open()
     token = 1
     started = time.perf_counter()
@@ -214,7 +219,7 @@ def decode(engine: Engine, count: int) -> float:
 
 
 def slots(engine: Engine, count: int, tokens: int) -> float:
-    """`count` sequences that decode together, each behind a short prompt."""
+    """Decode `count` sequences together, each after a short prompt."""
     sequences = [engine.open() for _ in range(count)]
     for number, sequence in enumerate(sequences):
         engine.extend(sequence, [(7 * at + number) % engine.model.vocab for at in range(SLOT_PROMPT)], rows="last")
@@ -264,7 +269,9 @@ def _results(
 
 
 def _resident(case: NativeCase, bench: NativeBench, gguf: GGUFFile, path: Path) -> Result:
-    """Weights are the mapped file: what lies beside them in memory is caches, activations and the program."""
+    """Measure resident memory. Weights are the mapped file; the remaining memory is caches, activations and the
+    program.
+    """
     name = f"{case.model}/memory"
     try:
         found = engine_memory(path, bench.tier, case.orderings[0], bench.threads, max(1, case.slots), CTX)
@@ -278,13 +285,15 @@ def _resident(case: NativeCase, bench: NativeBench, gguf: GGUFFile, path: Path) 
 
 
 def empty_node(us: float | None, threads: int, load: float) -> Result:
-    """`load`: when it was measured. Too slow on a busy machine is no verdict."""
+    """Return the result for an empty node. `load` is the load average of the measurement. A slow result on a busy
+    machine gives no verdict.
+    """
     limit = {"us": NODE_LIMIT_US}
     measure: dict[str, Any] = {"us": us, "threads": threads, "load": load} if us is not None else {}
     status: Status = "pass"
     reason = ""
     if us is None:
-        status, reason = "blocked", f"{threads} threads never took turns: the machine is busy"
+        status, reason = "blocked", f"{threads} threads never alternated: the machine is busy"
     elif us > NODE_LIMIT_US:
         status, reason = "fail", f"{us:.2f} µs, allowed {NODE_LIMIT_US}"
         if load > threads + LOAD_BESIDE_US:

@@ -118,7 +118,7 @@ def _chosen(arguments: argparse.Namespace) -> list[NativeCase]:
     known = {case.model: case for case in CASES}
     for name in names:
         if name not in known:
-            raise UsageError(f"--models {name}: not one of this benchmark", next=f"one of {', '.join(known)}")
+            raise UsageError(f"--models {name}: not a model of this benchmark", next=f"one of {', '.join(known)}")
     return [known[name] for name in names] or list(CASES)
 
 
@@ -132,7 +132,7 @@ def _threads(arguments: argparse.Namespace) -> int:
 
 
 def _peer(arguments: argparse.Namespace) -> tuple[LlamaCpp | None, str]:
-    """llama.cpp, or why there is none: a folder that was named must hold it."""
+    """Return llama.cpp, or the reason why there is none. A folder given by the user must contain it."""
     from zinc_rt.cli.options import say
     from zinc_rt.perf.native.llama_cpp import NoPeer, build, find
 
@@ -222,7 +222,7 @@ def _verdict(report: Report) -> str:
 
 
 def _speeds(content: Mapping[str, Any]) -> dict[str, float]:
-    """What a history keeps of a report: tokens a second, by result."""
+    """Return the figures of a report for the history: tokens per second, by result."""
     return {
         each["id"]: float(each["measure"]["tokens_per_second"])
         for each in content["results"]

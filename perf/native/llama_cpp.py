@@ -1,5 +1,5 @@
-"""llama.cpp as the peer: its benchmark programs built from a pinned source package, run, and read.
-
+"""llama.cpp as the baseline: build its benchmark programs from a pinned source package, run them, parse the
+output.
 peer = find(folder) or build(say)
 peer.bench(model, setting, prompt=128, tokens=64, threads=2)     # {"prefill": tok/s, "decode": tok/s}
 peer.slots(model, setting, slots=16, tokens=16, threads=2)       # tok/s of all together
@@ -32,12 +32,12 @@ RUN_SECONDS = 900.0
 
 
 class NoPeer(UnsupportedError):
-    """There is no llama.cpp to compare with: why, and what to do."""
+    """There is no llama.cpp to compare with. The message has the reason and a fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepackSetting:
-    """How llama.cpp keeps weights: as in the file, or repacked for this CPU when it loads them."""
+    """The format of llama.cpp's weights: as in the file, or repacked for this CPU when they are loaded."""
 
     repack: bool
 
@@ -51,8 +51,9 @@ SETTINGS = (RepackSetting(True), RepackSetting(False))
 
 @dataclass(frozen=True, slots=True)
 class LlamaCpp:
-    """`bins`: one folder of programs, or a second without AMX, tried where the first dies. `said`: every command
-    that ended well with what it printed, in order: a report keeps them."""
+    """`bins` are one folder of programs, or two, the second without AMX, used if the first crashes. `said` are all
+    successful commands with their output, in order, for the report.
+    """
 
     bins: tuple[Path, ...]
     said: list[dict[str, Any]] = field(default_factory=list, compare=False, repr=False)
@@ -60,14 +61,14 @@ class LlamaCpp:
     def bench(
         self, model: Path, setting: RepackSetting, *, prompt: int, tokens: int, threads: int
     ) -> dict[str, float]:
-        """tok/s of one prompt and of one stream. Raises InputError with its own words where it fails."""
+        """Return tok/s of one prompt and of one stream. Raise InputError with the program's output if it fails."""
         words = ["-m", str(model), "-p", str(prompt), "-n", str(tokens), "-r", "1", "-t", str(threads)]
         return parse_bench(self._run("llama-bench", [*words, "--repack", str(int(setting.repack)), "-o", "json"]))
 
     def slots(
         self, model: Path, setting: RepackSetting, *, slots: int, prompt: int, tokens: int, threads: int
     ) -> float:
-        """tok/s of `slots` streams together. Raises as `bench`."""
+        """Return tok/s of `slots` concurrent streams. Raises as `bench`."""
         room = slots * (prompt + tokens)
         words = ["-m", str(model), "-c", str(room), "-npp", str(prompt), "-ntg", str(tokens), "-npl", str(slots)]
         words += ["-t", str(threads), "--output-format", "jsonl"]
@@ -79,7 +80,7 @@ class LlamaCpp:
         return self._run("llama-bench", ["--version"], both=True).strip().partition("\n")[0]
 
     def record(self) -> dict[str, Any]:
-        """What a report keeps of it: its build, what its file is, and all it said."""
+        """Return its record for a report: the build, the kind of file, and all output."""
         return {
             **describe([str(self.bins[0] / TARGETS[0])]),
             "version": self.version(),
@@ -105,19 +106,19 @@ class LlamaCpp:
 
 
 def parse_bench(text: str) -> dict[str, float]:
-    """llama-bench -o json: one object a test. Raises InputError for anything else."""
+    """Parse llama-bench -o json: one object per test. Raise InputError for anything else."""
     try:
         rows = json.loads(text)
         found = {"decode" if row["n_gen"] else "prefill": float(row["avg_ts"]) for row in rows}
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"llama-bench printed something else than its JSON: {text.strip()[:200]!r}") from error
+        raise InputError(f"llama-bench printed no valid JSON: {text.strip()[:200]!r}") from error
     if set(found) != {"decode", "prefill"} or min(found.values()) <= 0:
         raise InputError(f"llama-bench gave {found}, wanted a speed of decode and of prefill")
     return found
 
 
 def parse_batched(text: str) -> float:
-    """llama-batched-bench --output-format jsonl, the last line that is an object."""
+    """Parse llama-batched-bench --output-format jsonl, the last line that is an object."""
     lines = [line for line in text.splitlines() if line.startswith("{")]
     try:
         speed = float(json.loads(lines[-1])["speed_tg"])
@@ -129,7 +130,7 @@ def parse_batched(text: str) -> float:
 
 
 def find(folder: Path | None = None) -> LlamaCpp | None:
-    """Programs that are there: in `folder`, or where `build` puts them."""
+    """Return the programs in `folder`, or in the folder to which `build` installs them."""
     if folder is not None:
         bins = [each for each in (folder, folder / "bin") if _whole(each)]
         if not bins:
@@ -144,8 +145,9 @@ def home() -> Path:
 
 
 def build(say: Callable[[str], None]) -> LlamaCpp:
-    """Fetches the source package and builds its programs, some 10 CPU minutes. Raises NoPeer saying what is
-    missing."""
+    """Fetch the source package and build its programs, in some 10 CPU minutes. Raise NoPeer with the missing
+    tools.
+    """
     missing = [name for name in ("cmake", "ninja") if shutil.which(name) is None]
     if shutil.which("c++") is None and shutil.which("clang++") is None:
         missing.append("a C++ compiler")

@@ -1,8 +1,8 @@
-"""What a model's engine adds to a process: resident bytes and page faults, measured in a process of its own.
+"""Measure the resident bytes and page faults that a model's engine adds to a process, in a separate process.
 
     python -m zinc_rt.perf.native.memory MODEL TIER ORDERING THREADS SLOTS CTX      prints one line of JSON
 
-In a process that has computed before, memory that was given back would count against it.
+In a process that has computed before, reused freed memory would distort the measurement.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ PROMPT = 32  # tokens, then as many are generated
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """`resident_bytes` and `major_faults`: from before the engine was opened to after its last token;
-    `cache_bytes`: of its sequences' state."""
+    """`resident_bytes` and `major_faults` are differences from before the engine was opened to after its last
+    token; `cache_bytes` is the size of its sequences' state.
+    """
 
     resident_bytes: int
     cache_bytes: int
@@ -35,7 +36,7 @@ class EngineMemory:
 
 
 def measure(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
-    """What the engine of a model adds to this process."""
+    """Measure the memory that the engine of a model adds to this process."""
     gguf = read_gguf(model)
     before = process_memory()
     backend = open_backend(choose_tier(tier, "cpu"), ordering, threads=threads)
@@ -52,7 +53,7 @@ def measure(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx
 
 
 def engine_memory(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
-    """What it adds to a process of its own. Raises NothingRan with its last words."""
+    """Measure the engine's memory in a separate process. Raise NothingRan with the end of its output."""
     given = (str(model), tier, ordering, str(threads), str(slots), str(ctx))
     words = [sys.executable, "-m", "zinc_rt.perf.native.memory", *given]
     try:

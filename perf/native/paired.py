@@ -1,7 +1,8 @@
-"""Two programs timed in turns in one run: their ratio, its spread, and whether the machine was quiet enough.
+"""Compare two programs timed alternately in one run: their ratio, its spread, and whether the machine was idle
+enough.
 
-A ratio is of the fastest run of each (what disturbs a run only ever slows it); the spread is that of the rounds,
-whose two runs follow each other. A verdict is refused, never bent: BLOCKED.
+A ratio uses the fastest run of each, because disturbances only slow a run; the spread is over the rounds, whose
+two runs are consecutive. An unreliable result is BLOCKED instead of getting a verdict.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Speeds = Mapping[str, Sequence[float]]  # of each setting, tok/s a round
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the machine was like, before each round and after the last."""
+    """The state of the machine before each round and after the last."""
 
     read_gbs: Sequence[float]
     load: Sequence[float]
     threads: int
 
     def noise(self) -> str:
-        """Why no ratio may be judged; empty where one may."""
+        """Return why a ratio is unreliable; empty if it is reliable."""
         found = []
         if moved(self.read_gbs) > MOVED:
             found.append(
@@ -43,17 +44,17 @@ class Conditions:
 
 
 def best_setting(theirs: Speeds) -> str:
-    """The one with the fastest run: who compares with another compares with what nobody would use."""
+    """Return the setting with the fastest run; a comparison with a slower setting would be unfair."""
     return max(theirs, key=lambda name: max(theirs[name]))
 
 
 def ratio(ours: Sequence[float], theirs: Speeds) -> float:
-    """Ours over theirs at its best setting, the fastest run of each."""
+    """Return ours over theirs at its best setting, using the fastest run of each."""
     return max(ours) / max(theirs[best_setting(theirs)])
 
 
 def paired(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
-    """The measure of a result: samples, and what follows from them. `theirs` {} where there is no peer."""
+    """Return the measure of a result: samples and derived figures. `theirs` is {} without a baseline."""
     measure: dict[str, Any] = {
         "tokens_per_second": max(ours),
         "median": statistics.median(ours),
@@ -76,7 +77,7 @@ def paired(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
 
 
 def blocked(conditions: Conditions, rounds: int, peer_problem: str, *, needs_peer: bool) -> str:
-    """Every reason why a result may not be judged; empty where it may."""
+    """Return every reason why a result cannot get a verdict; empty if it can."""
     found = [conditions.noise()]
     if rounds < MIN_ROUNDS:
         found.append(f"{rounds} rounds, wanted {MIN_ROUNDS} or more")

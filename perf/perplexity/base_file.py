@@ -1,4 +1,4 @@
-"""The file `perplexity --save-base` writes: a text's tokens and the logits of every scored row, an .npz.
+"""The file written by `perplexity --save-base`: a text's tokens and the logits of every scored row, as an .npz.
 
 Logits are float32 as the tier left them, uncompressed, and are written and read row by row: a model with 152,000
 tokens has 608 kB a row, more than should lie in memory for a whole text.
@@ -28,7 +28,9 @@ AGAIN = "make it again with --save-base"
 
 @contextmanager
 def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab: int) -> Iterator[RowWriter]:
-    """The file takes its name when the block ends well and all `rows` were written. Raises OutputError."""
+    """Open the file for writing. It gets its name if the block succeeds and all `rows` were written. Raises
+    OutputError.
+    """
     target = Path(path)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
     free = shutil.disk_usage(target.parent).free
@@ -69,7 +71,7 @@ def _told(path: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class RowWriter:
-    """`rows` were written so far."""
+    """Writes rows; `rows` counts them."""
 
     file: IO[bytes]
     path: str
@@ -82,9 +84,8 @@ class RowWriter:
 
 
 class BaseLogits:
-    """A file read back. `meta` as it was written, `tokens` of the text, `vocab`. A context manager.
-
-    Raises InputError for a file that is none, or of another format.
+    """A context manager that reads a file: `meta`, the `tokens` of the text, `vocab`. Raises InputError for an
+    invalid file or another format.
     """
 
     def __init__(self, path: str) -> None:
@@ -103,7 +104,7 @@ class BaseLogits:
                 raise ValueError(f"logits are {dtype}, wanted float32")
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             why = getattr(error, "strerror", None) or error
-            raise InputError(f"{path}: no base of perplexity: {why}", next=AGAIN) from error
+            raise InputError(f"{path}: not a base file of perplexity: {why}", next=AGAIN) from error
         if self.meta.get("format") != FORMAT:
             raise InputError(
                 f"{path}: format {self.meta.get('format')!r}, this build reads {FORMAT!r}", next=AGAIN
@@ -114,14 +115,14 @@ class BaseLogits:
             return np.asarray(np.lib.format.read_array(file))
 
     def __call__(self, count: int) -> np.ndarray:
-        """The next rows, f32 [count, V]. Raises InputError where the file ends before."""
+        """Return the next rows, f32 [count, V]. Raise InputError if the file is truncated."""
         size = 4 * count * self.vocab
         try:
             data = self._file.read(size)
         except (OSError, zipfile.BadZipFile) as error:
             raise InputError(f"{self.path}: {error}", next=AGAIN) from error
         if len(data) != size:
-            raise InputError(f"{self.path}: it ends before its {self.rows} rows do", next=AGAIN)
+            raise InputError(f"{self.path}: truncated: it must have {self.rows} rows", next=AGAIN)
         return np.frombuffer(data, "<f4").reshape(count, self.vocab)
 
     def __enter__(self) -> Self:

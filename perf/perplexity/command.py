@@ -142,7 +142,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None) -> int:
-    """--ctx, else the base's, else 512 or what the model was trained for."""
+    """Return --ctx, else the base's, else 512 or the model's training context."""
     from zinc_rt.engine.engine import trained_ctx
     from zinc_rt.host.errors import UsageError
 
@@ -159,7 +159,7 @@ def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None)
 def _tokens(
     arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None
 ) -> tuple[list[int], int | None, str]:
-    """The text's tokens, what every chunk begins with instead of its first, and where the text is from."""
+    """Return the text's tokens, the token that replaces the first of every chunk, and the origin of the text."""
     from zinc_rt.cli.text_input import read_file, read_text
     from zinc_rt.model.tokenizer import Tokenizer
 
@@ -176,7 +176,7 @@ def _tokens(
 
 
 def _most(arguments: argparse.Namespace, base: BaseLogits | None) -> int | None:
-    """How many chunks are read: no more than the base has."""
+    """Return the number of chunks to read, limited by the base."""
     if base is None:
         return None if arguments.chunks is None else int(arguments.chunks)
     held = int(base.meta["chunks"])
@@ -199,7 +199,7 @@ def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, made: 
 
 
 def _vocabulary(gguf: GGUFFile) -> str:
-    """A digest of the texts of its tokens; "" where the file has none."""
+    """Return a digest of the texts of the tokens; "" if the file has none."""
     import hashlib
 
     tokens = gguf.metadata.get("tokenizer.ggml.tokens")
@@ -214,7 +214,7 @@ def _check_vocabulary(base: BaseLogits, vocab: int, gguf: GGUFFile) -> None:
     if base.vocab != vocab:
         wrong = f"rows of {base.vocab} logits, this model has {vocab}"
     elif base.meta.get("vocabulary") != _vocabulary(gguf):
-        wrong = "its tokens stand for other texts than this model's"
+        wrong = "its tokens have other texts than this model's"
     else:
         return
     raise UsageError(f"{base.path}: {wrong}", next="make the base with a model of the same vocabulary")
@@ -228,7 +228,7 @@ def _beside(base: BaseLogits | None) -> str:
 
 
 def _other(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Any) -> Engine:
-    """Another tier at the same context; options that only one of the two takes are the first's."""
+    """Open another tier at the same context. Options that only one of the two accepts are the first's."""
     from zinc_rt.backends import registry
 
     row, _ = registry.parse(arguments.against)

@@ -1,4 +1,4 @@
-"""How well a model predicts a text, and how far two computations of it are apart: perplexity and KL divergence.
+"""Compute perplexity and KL divergence: how well a model predicts a text, and the distance of two computations.
 
 Defined as llama-perplexity defines them (llama.cpp, tools/perplexity/perplexity.cpp, commit 050fc7f): the text is
 cut into chunks of `ctx` tokens, each read from an empty context, its first token replaced by the beginning-of-text
@@ -24,7 +24,7 @@ QUANTILES = (1.0, 0.999, 0.99, 0.95, 0.9, 0.5, 0.1, 0.05, 0.01, 0.001, 0.0)  # a
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """`tokens` as the model reads them. Row `first + i` of its logits predicts `targets[i]`."""
+    """A chunk. `tokens` are the model's input. Row `first + i` of its logits predicts `targets[i]`."""
 
     tokens: tuple[int, ...]
     first: int
@@ -32,12 +32,12 @@ class TextChunk:
 
 
 def scored(ctx: int) -> int:
-    """Predictions that count of a chunk: those of the second half, but for the last token's."""
+    """Return the number of scored predictions of a chunk: those of the second half, except the last token's."""
     return ctx - ctx // 2 - 1
 
 
 def chunks(tokens: Sequence[int], ctx: int, *, bos: int | None = None, most: int | None = None) -> list[TextChunk]:
-    """A text in chunks. Raises UsageError for one that fills no chunk, and for counts that are none."""
+    """Split a text into chunks. Raise UsageError for a text shorter than a chunk, and for invalid counts."""
     if ctx < LEAST_CTX:
         raise UsageError(f"--ctx {ctx}: a chunk has {LEAST_CTX} tokens or more")
     if most is not None and most < 1:
@@ -58,7 +58,7 @@ def chunks(tokens: Sequence[int], ctx: int, *, bos: int | None = None, most: int
 
 
 def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
-    """The scored logits, f32 [n, V] a piece, in order. Raises CheckFailed where one is not a number."""
+    """Yield the scored logits, f32 [n, V] at a time, in order. Raise CheckFailed for a non-finite logit."""
     sequence = engine.open()
     last = len(chunk.tokens) - 1  # nothing follows its prediction
     try:
@@ -79,7 +79,7 @@ def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """f64 of f32 [n, V]."""
+    """Return f64 of f32 [n, V]."""
     wide = logits.astype(np.float64)
     wide -= wide.max(axis=1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(axis=1, keepdims=True))
@@ -88,10 +88,10 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 @dataclass(slots=True)
 class TokenScores:
-    """What is known of every scored token, in order, natural logarithms: `nll` its negative log-probability.
-    Beside a base also the base's, the divergence KL(base || this) of the whole distribution, the difference of the
-    token's probability, whether both have the same likeliest token, and whether their logits have the same
-    bits."""
+    """The scores of every token, in order, with natural logarithms. `nll` is its negative log-probability. With a
+    base, also the base's, the divergence KL(base || this) of the whole distribution, the difference of the token's
+    probability, whether both have the same most likely token, and whether their logits have the same bits.
+    """
 
     nll: list[float] = field(default_factory=list)
     base_nll: list[float] = field(default_factory=list)
@@ -101,7 +101,7 @@ class TokenScores:
     same_bits: list[bool] = field(default_factory=list)
 
     def add(self, logits: np.ndarray, targets: np.ndarray, base: np.ndarray | None = None) -> None:
-        """f32 [n, V] and i32 [n]; `base`: the other's logits."""
+        """Add f32 [n, V] and i32 [n]; `base` are the other's logits."""
         for start in range(0, len(targets), GROUP):
             stop = start + GROUP
             other = None if base is None else base[start:stop]
@@ -127,7 +127,7 @@ class TokenScores:
 
 
 def mean_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and its standard error: the square root of the variance over n - 1."""
+    """Return the mean and its standard error: the square root of the variance over n - 1."""
     array = np.asarray(values, np.float64)
     mean = float(array.mean())
     return mean, math.sqrt(float(np.square(array - mean).mean()) / (len(array) - 1)) if len(array) > 1 else 0.0
@@ -149,8 +149,9 @@ def perplexity(nll: Sequence[float]) -> ValueAndError:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One computation beside a base. Quantiles by share; Δp: the difference of the right token's probability.
-    `same_bits`: how many rows of logits."""
+    """The comparison of a computation with a base. Quantiles are by share. Δp is the difference of the correct
+    token's probability. `same_bits` counts rows of logits.
+    """
 
     base: ValueAndError
     log_ratio: ValueAndError  # ln(PPL / PPL base)
@@ -165,7 +166,7 @@ class Comparison:
 
 
 def against(scores: TokenScores) -> Comparison:
-    """The comparison of scores with the base that they have."""
+    """Return the comparison of scores with their base."""
     count = len(scores.nll)
     own, base = (np.asarray(each, np.float64) for each in (scores.nll, scores.base_nll))
     (mean, error), (base_mean, base_error) = mean_error(scores.nll), mean_error(scores.base_nll)
@@ -204,7 +205,9 @@ def score(
     keep: Callable[[np.ndarray], None] = lambda rows: None,
     chunk_done: Callable[[int, TokenScores], None] = lambda number, scores: None,
 ) -> TokenScores:
-    """Every chunk on the engine. `base` gives the other's rows as needed; `keep` gets each one computed."""
+    """Score every chunk on the engine. `base` returns the other's rows as needed; `keep` receives each computed
+    row.
+    """
     scores = TokenScores()
     for number, chunk in enumerate(made):
         at = 0
@@ -218,7 +221,7 @@ def score(
 
 
 def rows_from(engine: Engine, made: Sequence[TextChunk]) -> Rows:
-    """Another engine as a base: it computes as rows are asked for."""
+    """Use another engine as a base that computes rows on demand."""
     pending = np.empty((0, engine.model.vocab), np.float32)
     pieces = (piece for chunk in made for piece in rows_of(engine, chunk))
 

@@ -1,12 +1,12 @@
-"""What bounds each dispatch: memory, how much of it is in flight, instruction slots, LDS, or its launch.
+"""Limits of each dispatch: memory bandwidth, latency, instruction slots, LDS, or its launch.
 
-A dispatch's workgroups fill the device in rounds. A round takes as long as its bytes at the memory's speed, and at
-least as long as one wave's loads take, a latency for each time that it waits (Little's law); the last round has
-what is left. The whole takes no less than its instructions and its LDS traffic do. Before it comes its packet, and
-where there is one a barrier.
+A dispatch's workgroups fill the device in rounds. A round takes the time of its bytes at the memory's bandwidth,
+but at least the time of one wave's loads, with one latency for each wait (Little's law); the last round has the
+remaining workgroups. The dispatch takes at least the time of its instructions and of its LDS traffic. It is
+preceded by its packet, and a barrier if there is one.
 
-The prediction (roofline.py) has memory and instructions alone, as if every dispatch filled the device: this is
-beside it, not instead of it. What is assumed are rows of zinc_rt/host/facts.yaml.
+The prediction (roofline.py) has only memory and instructions, as if every dispatch filled the device. This one is
+in addition to it. Assumptions are rows of zinc_rt/host/facts.yaml.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ Limit = Literal["memory", "latency", "tail", "issue", "lds", "launch"]
 
 @dataclass(frozen=True)
 class Ceiling:
-    """One dispatch on a device, in seconds. `memory`: its bytes at the speed that long reads reach; `latency`: all
-    its rounds as long as a wave waits; `tail`: what the last of several rounds takes beyond its share of memory's
-    time; `launch`: packet and barrier. `ideal`: its bytes at the specified bandwidth."""
+    """One dispatch on a device, in seconds. `memory` is the time of its bytes at the bandwidth of long reads;
+    `latency` the time of all its rounds of one wave; `tail` the time of the last of several rounds beyond its
+    share of memory's time; `launch` that of packet and barrier. `ideal` is the time of its bytes at the specified
+    bandwidth.
+    """
 
     work: DispatchWork
     rounds: int
@@ -51,12 +53,12 @@ class Ceiling:
 
     @property
     def bandwidth_share(self) -> float:
-        """Of the specified bandwidth, what it is predicted to reach while it runs."""
+        """Return the predicted share of the specified bandwidth while it runs."""
         return self.ideal / self.running if self.running else 0.0
 
     @cached_property
     def limit(self) -> Limit:
-        """What takes most of its time."""
+        """Return the limit that takes most of its time."""
         parts: dict[Limit, float] = {
             "launch": self.launch,
             "memory": self.memory,
@@ -69,7 +71,7 @@ class Ceiling:
 
 
 def ceiling_of(work: DispatchWork, device: DeviceRow, assumed: Mapping[str, float]) -> Ceiling:
-    """With these values for the assumptions."""
+    """Return the ceiling with these values of the assumptions."""
     simds = device.compute_units * SIMDS_A_CU
     slots = max(1, simds * work.report.waves // work.waves_a_workgroup)  # workgroups that are there at once
     full, left = divmod(work.workgroups, slots)
@@ -103,8 +105,9 @@ def ceiling_of(work: DispatchWork, device: DeviceRow, assumed: Mapping[str, floa
 
 
 def _latency(work: DispatchWork, assumed: Mapping[str, float]) -> float:
-    """Seconds of one wait: as long as memory takes where one of the loads that it waits for goes there, and what
-    waves load beyond what the dispatch reads of memory comes from a cache."""
+    """Return the seconds of one wait: the memory latency if one of its loads goes to memory. Bytes that waves load
+    beyond the dispatch's memory bytes come from a cache.
+    """
     waves = work.workgroups * work.waves_a_workgroup
     missing = min(1.0, work.read_bytes / (waves * work.wave_bytes)) if work.wave_bytes else 0.0
     to_memory = 1 - (1 - missing) ** work.report.in_flight.loads
@@ -113,7 +116,7 @@ def _latency(work: DispatchWork, assumed: Mapping[str, float]) -> float:
 
 
 def _lds_bytes(work: DispatchWork) -> float:
-    """Through LDS in all: of the loop that loads most, for what it loads."""
+    """Return the bytes moved through LDS, extrapolated from the loop with the most loads."""
     loop = work.report.streaming
     waves = work.workgroups * work.waves_a_workgroup
     return waves * work.wave_bytes * loop.lds_bytes / loop.load_bytes if loop is not None else 0.0
@@ -135,7 +138,7 @@ class Alike:
 
 
 def by_time_lost(ceilings: Iterable[Ceiling]) -> list[Alike]:
-    """Alike ones together, by opcode too, those that lose most first."""
+    """Group identical dispatches, also by opcode, sorted by lost time."""
     groups: dict[tuple[object, ...], list[Ceiling]] = {}
     for each in ceilings:
         work = each.work

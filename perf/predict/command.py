@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _place(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
-    """Context and the position of the step's last token. Raises UsageError for what does not fit."""
+    """Return the context and the position of the step's last token. Raise UsageError if it does not fit."""
     from zinc_rt.engine.engine import default_ctx
     from zinc_rt.host.errors import UsageError
 
@@ -144,7 +144,7 @@ def _place(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
 
 
 def _works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, TokenWork]:
-    """The step as it runs, and without fused nodes and merged dispatches."""
+    """Return the work of the step as it runs, and without fused nodes and merged dispatches."""
     from zinc_rt.perf.predict.token_work import work_of
 
     ctx, position = _place(gguf, arguments)
@@ -165,7 +165,7 @@ def _works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, To
 def _compare(
     arguments: argparse.Namespace, rows: list[DeviceRow], known: DeviceTable, report: Report, out: TextIO
 ) -> None:
-    """One row a model: what fusing and merging save."""
+    """Print one row per model: the savings by fusing and merging."""
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.options import read_model
     from zinc_rt.cli.report import Result
@@ -206,7 +206,7 @@ def _saved(work: TokenWork, plain: TokenWork, device: DeviceRow, known: DeviceTa
 
 
 def _tell(work: TokenWork, plain: TokenWork, out: TextIO) -> None:
-    """What no device changes."""
+    """Print the device-independent part."""
     from zinc_rt.cli.output import readable_size
 
     what = "one token" if work.tokens == 1 else f"{work.tokens} tokens of a prompt, the last"
@@ -299,7 +299,7 @@ def _show(
 def _show_memory(
     work: TokenWork, device: DeviceRow, known: DeviceTable, report: Report, out: TextIO, experts: Experts
 ) -> None:
-    """Where the weights lie, and of a decoded token what experts in host memory cost."""
+    """Print the placement of the weights and, for a decoded token, the cost of experts in host memory."""
     from zinc_rt.host.errors import InputError
     from zinc_rt.perf.predict.host_experts import host_experts
     from zinc_rt.perf.predict.roofline import predict
@@ -327,7 +327,7 @@ def _show_memory(
 
 
 def _limited(ceilings: Sequence[Ceiling], parts: TokenSeconds) -> float:
-    """Seconds of a step whose dispatches take what their ceilings say, one after the other."""
+    """Return the seconds of a step whose dispatches run one after the other at their ceilings."""
     return sum(each.seconds for each in ceilings) + parts.submit + parts.host + parts.readback
 
 

@@ -1,4 +1,6 @@
-"""The device table, perf/predict/devices.yaml, and a prediction's assumptions, rows of zinc_rt/host/facts.yaml."""
+"""The device table, perf/predict/devices.yaml, and the assumptions of a prediction, rows of
+zinc_rt/host/facts.yaml.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ SIMDS_A_CU = 2  # each issues one wave32 instruction a cycle (RDNA3 and RDNA4)
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A device by its specification. Bandwidth in 10^9 bytes a second, clock in MHz."""
+    """A device by its specification. Bandwidth is in 10^9 bytes per second, clock in MHz."""
 
     key: str
     name: str
@@ -44,18 +46,18 @@ class DeviceRow:
 
     @property
     def pcie_gbps(self) -> float:
-        """What the link carries each way, without packets' headers."""
+        """Return the link's bandwidth in each direction, without packet headers."""
         return self.pcie_gts * self.pcie_lanes * 128 / 130 / 8
 
     @property
     def issues_a_second(self) -> float:
-        """Wave32 instructions of all SIMDs at the specified clock."""
+        """Return the wave32 instructions per second of all SIMDs at the specified clock."""
         return self.compute_units * SIMDS_A_CU * self.clock_mhz * 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """`value`: pessimistic, likely, optimistic."""
+    """An assumption. `value` is pessimistic, likely, optimistic."""
 
     name: str
     value: tuple[float, float, float]
@@ -68,11 +70,11 @@ class DeviceTable:
     assumptions: Mapping[str, Assumption]
 
     def case(self, name: str) -> dict[str, float]:
-        """Every assumption's value in one of CASES."""
+        """Return every assumption's value in one of CASES."""
         return {each.name: each.value[CASES.index(name)] for each in self.assumptions.values()}
 
     def device(self, key: str) -> DeviceRow:
-        """The row of that key or name. Raises UsageError naming those there are."""
+        """Return the row with that key or name. Raise UsageError with the known names."""
         for row in self.devices.values():
             if key.lower() in (row.key.lower(), row.name.lower()):
                 return row
@@ -85,7 +87,7 @@ def table() -> DeviceTable:
 
 
 def read_table(path: Path) -> DeviceTable:
-    """The devices of a file. Raises InputError for one with anything unknown, missing or not positive in it."""
+    """Read the devices of a file. Raise InputError for anything unknown, missing or not positive."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
@@ -101,8 +103,9 @@ def read_table(path: Path) -> DeviceTable:
 
 
 def assumption(row: facts.Fact) -> Assumption | None:
-    """A row of facts.yaml as an assumption; None for one that is no prediction's. Raises InputError for one
-    without three figures."""
+    """Convert a row of facts.yaml to an assumption; None for one that predictions do not use. Raise InputError for
+    one without three figures.
+    """
     if row.marks != PREDICTION:
         return None
     try:

@@ -1,4 +1,6 @@
-"""What each dispatch of a plan makes a GPU do: bytes, workgroups, loads, instructions. Nothing here is assumed."""
+"""The work of each dispatch of a plan on a GPU: bytes, workgroups, loads, instructions. Contains no
+assumptions.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ class DispatchWork:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A graph's step: so many tokens of one sequence, the last at a position."""
+    """A graph's step: a number of tokens of one sequence, the last at a position."""
 
     graph: OpGraph
     capacity: Mapping[str, int]
@@ -56,12 +58,12 @@ class Step:
     tokens: int
 
     def traffic(self, node: Node) -> tuple[Traffic, ...]:
-        """Of a node, what its tokens share read once."""
+        """Return the bytes of a node; data shared by its tokens is read once."""
         alone = replace(self.graph, nodes=(node,))
         return decode_traffic(alone, position=self.position, tokens=self.tokens)
 
     def traffic_a_token(self, node: Node) -> dict[tuple[str, str], int]:
-        """Bytes that one token in the step's middle reads, by allocation and type."""
+        """Return the bytes read by the token in the middle of the step, by allocation and type."""
         alone = replace(self.graph, nodes=(node,))
         found = decode_traffic(alone, position=max(0, self.position - self.tokens // 2))
         return {(row.name, row.dtype): row.read_bytes for row in found}
@@ -70,8 +72,9 @@ class Step:
 def dispatch_works(
     plan: DispatchPlan, step: Step, reports: Mapping[str, KernelReport], threads: Mapping[str, int]
 ) -> tuple[DispatchWork, ...]:
-    """Every dispatch of the plan, in order. `threads`: of a workgroup, by kernel. A node's bytes are those of its
-    first dispatch that is given what holds them."""
+    """Return every dispatch of the plan, in order. `threads` is the workgroup size by kernel. A node's bytes
+    belong to its first dispatch that takes the buffer.
+    """
     claimed: set[tuple[int, str, str]] = set()
     made = []
     behind = False
@@ -136,20 +139,21 @@ def _work(
 
 
 def _grid(launch: Launch, capacity: Mapping[str, int]) -> tuple[tuple[int, int, int], int]:
-    """Workgroups at full capacity, and how often a weight's bytes are loaded for all tokens: once a token, or of
-    matmul, whose x are tiles of them, once a tile."""
+    """Return the workgroups at full capacity, and how often a weight's bytes are loaded for all tokens: once per
+    token, or for matmul, whose x is a tile of tokens, once per tile.
+    """
     x, y, z = (capacity[dim] if isinstance(dim, str) else dim for dim in launch.grid)
     passes = prod(capacity[dim] for dim in launch.grid if isinstance(dim, str))
     return (x, y, z), x if launch.kernel.startswith(TILED) else passes
 
 
 def _tile(launch: Launch, step: Step, passes: int) -> int:
-    """Tokens whose rows a wave of a projection reads."""
+    """Return the number of tokens whose rows a wave of a projection reads."""
     return -(-step.tokens // passes) if launch.kernel.startswith(TILED) else 1
 
 
 def _heads_a_key(node: Node, graph: OpGraph) -> int:
-    """How many heads of queries load the same keys."""
+    """Return how many query heads load the same keys."""
     queries = prod(int(dim) for dim in graph.buffers[node.inputs[0]].shape[1:])
     keys = next((graph.buffers[name] for name in node.inputs if name.startswith("state.kv_")), None)
     return max(1, queries // prod(int(dim) for dim in keys.shape[1:])) if keys is not None else 1
@@ -163,7 +167,7 @@ def _allocations(launch: Launch, graph: OpGraph) -> Iterator[tuple[str, str]]:
 
 
 def _activation_bytes(each: Dispatch, step: Step, capacity: Mapping[str, int]) -> int:
-    """Of activations and temporaries that it reads, each once."""
+    """Return the bytes of activations and temporaries that it reads, each once."""
     made = {name for node in each.nodes for name in node.outputs}
     found = 0
     for buffer in dict.fromkeys(each.launch.buffers):
@@ -176,8 +180,9 @@ def _activation_bytes(each: Dispatch, step: Step, capacity: Mapping[str, int]) -
 
 
 def instructions_a_byte(kernel: KernelReport) -> float:
-    """What the innermost loop that loads most issues: wave instructions for a byte its lanes load. Its loads of
-    activations count as loads of weights, so this is a lower bound. 0 for a kernel without a loading loop."""
+    """Return the wave instructions per loaded byte of the innermost loop with the most loads. Its loads of
+    activations count as loads of weights, so this is a lower bound. 0 for a kernel without a loading loop.
+    """
     busiest = kernel.streaming
     return _issued(busiest.instructions, busiest.mix) / busiest.load_bytes if busiest is not None else 0.0
 

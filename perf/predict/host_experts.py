@@ -1,7 +1,7 @@
-"""Experts that a device has no VRAM for: where they lie, and what reading them over PCIe makes of a token's time.
+"""Experts that do not fit in VRAM: their placement, and the effect of reading them over PCIe on a token's time.
 
-Nothing else runs while a layer's experts come over the link: what follows needs their result. So a token takes
-longer by their bytes at the link's speed, less what they would take at the memory's.
+Nothing else runs while a layer's experts are read over the link, because later work needs their result. A token
+therefore takes longer by their time at the link's bandwidth, minus their time at the memory's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zinc_rt.perf.predict.devices import DeviceRow
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
-    """A model's weights as the device stores them, in bytes by name; `plan`: of what else it needs."""
+    """A model's weights as stored on the device, in bytes by name; `plan` is the other memory it needs."""
 
     layers: tuple[LayerExperts, ...]
     sizes: Mapping[str, int]
@@ -26,8 +26,9 @@ class ModelWeights:
 
 @dataclass(frozen=True, slots=True)
 class HostExperts:
-    """`seconds`: of a token, its experts over PCIe at the link's speed, the least that they can take; `extra`:
-    beyond what they take in VRAM."""
+    """`seconds` is the time to read a token's experts over PCIe at the link's bandwidth, a lower bound; `extra` is
+    the time beyond that in VRAM.
+    """
 
     residency: Residency
     seconds: float
@@ -37,8 +38,9 @@ class HostExperts:
 def host_experts(
     weights: ModelWeights, device: DeviceRow, experts: Experts, *, read_efficiency: float
 ) -> HostExperts:
-    """Where they lie on a device, of whose memory's speed reads reach `read_efficiency`. Raises InputError as
-    place_weights does."""
+    """Return the placement on a device whose reads reach `read_efficiency` of the memory bandwidth. Raise
+    InputError as place_weights does.
+    """
     room = room_beside(weights.plan, int(device.memory_gb * 1e9))
     if not device.pcie_gbps:
         experts = "vram"  # its host memory is the memory it has

@@ -1,8 +1,9 @@
-"""Tokens a second from a lowered graph and a device's specification: a roofline with the cost of dispatching.
+"""Predict tokens per second from a lowered graph and a device's specification: a roofline with the cost of
+dispatches.
 
-A token's time is the sum, over nodes, of the larger of its bytes at the memory's speed and its instructions at the
-SIMDs' speed, plus what dispatches, barriers, the submission and the host cost. What the figure cannot know it
-assumes, by name and with a range (perf/predict/devices.yaml).
+A token's time is the sum, over nodes, of the larger of its bytes at the memory's bandwidth and its instructions at
+the SIMDs' rate, plus the cost of dispatches, barriers, the submission and the host. Unknown values are named
+assumptions with a range (perf/predict/devices.yaml).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TokenSeconds:
-    """Seconds of one token, by what they are spent on."""
+    """Seconds of one token, by cause."""
 
     memory: float
     issue: float  # beyond what memory hides
@@ -39,7 +40,7 @@ class TokenSeconds:
 
     @property
     def bound(self) -> str:
-        """What most of the time goes into."""
+        """Return the cause that takes most of the time."""
         parts = self.as_dict()
         return max(parts, key=parts.__getitem__)
 
@@ -49,7 +50,9 @@ class TokenSeconds:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """`cases` by pessimistic, likely, optimistic; `ceiling`: every byte once at the specified bandwidth."""
+    """A prediction. `cases` are pessimistic, likely, optimistic; `ceiling` is every byte once at the specified
+    bandwidth.
+    """
 
     device: DeviceRow
     cases: Mapping[str, TokenSeconds]
@@ -62,7 +65,9 @@ class Prediction:
 
 
 def predict(work: TokenWork, device: DeviceRow, table: DeviceTable) -> Prediction:
-    """Greedy decode of one stream, as the engine runs it: the device chooses the token and keeps its logits."""
+    """Predict greedy decode of one stream, as the engine runs it: the device selects the token and keeps its
+    logits.
+    """
     cases = {case: parts_of(work, device, table.case(case)) for case in CASES}
     moved = work.read_bytes + work.written_bytes
     sampled = parts_of(work, device, table.case("likely"), sampled=True)
@@ -72,7 +77,9 @@ def predict(work: TokenWork, device: DeviceRow, table: DeviceTable) -> Predictio
 def parts_of(
     work: TokenWork, device: DeviceRow, assumed: Mapping[str, float], *, sampled: bool = False
 ) -> TokenSeconds:
-    """One token's time with these values for the assumptions. `sampled`: the host reads the logits to draw it."""
+    """Return one token's time with these values of the assumptions. `sampled`: the host reads the logits to draw
+    it.
+    """
     memory_rate = device.memory_gbps * 1e9 * assumed["read_efficiency"]
     issue_rate = device.issues_a_second * assumed["issue_share"]
     readback_bytes = work.readback_bytes + work.logits_bytes * sampled
@@ -93,7 +100,7 @@ def parts_of(
 
 
 def ceiling(bytes_a_token: float, gbps: float) -> float:
-    """tok/s if a token cost nothing but its bytes at `gbps` times 10^9 bytes a second."""
+    """Return tok/s if a token costs only its bytes at `gbps` times 10^9 bytes per second."""
     return gbps * 1e9 / bytes_a_token
 
 
@@ -115,7 +122,7 @@ def _notes(work: TokenWork, device: DeviceRow, sampled: TokenSeconds) -> list[st
 
 @dataclass(frozen=True, slots=True)
 class ChangeWorth:
-    """A structural change, and what it takes a token from and to."""
+    """A structural change, with a token's speed before and after."""
 
     milestone: str
     change: str
@@ -132,9 +139,10 @@ CHANGES = (
 
 
 def worth(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[ChangeWorth]:
-    """What each milestone's structural change is worth for one stream, in tok/s and likely assumptions, from
-    submitting every dispatch and reading the logits of every token on. Barriers stay: a persistent kernel has to
-    wait for its own results too."""
+    """Return the value of each milestone's structural change for one stream, in tok/s with likely assumptions,
+    starting from one submission per dispatch and reading the logits of every token. Barriers remain: a persistent
+    kernel must wait for its own results too.
+    """
     assumed = table.case("likely")
     parts = parts_of(work, device, assumed, sampled=True).as_dict()
     parts["submit"] *= work.dispatches

@@ -1,4 +1,4 @@
-"""Tables of a prediction: dispatches by the time they lose, and models before and after fusing."""
+"""Tables of a prediction: dispatches by lost time, and models before and after fusing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOST = ("", "grid", "MB", "waves", "in flight kB", "run µs", "GB/s %", "issue 
 
 
 def lost_table(groups: Sequence[Alike]) -> Table:
-    """A row for alike dispatches: of each its figures, and what all of them lose."""
+    """Format a row for identical dispatches: the figures of each, and the loss of all."""
     right = [Column(name, right=True) for name in _LOST]
     return Table(["kernel", "op", *right, "limit"], [_lost_row(group) for group in groups])
 
@@ -39,7 +39,7 @@ def _lost_row(group: Alike) -> list[Any]:
 
 
 def lost_measure(group: Alike) -> dict[str, Any]:
-    """The same for a program, times in seconds."""
+    """Return the same as JSON, times in seconds."""
     one, work = group.first, group.first.work
     loop = work.report.streaming
     return {

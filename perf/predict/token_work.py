@@ -1,4 +1,4 @@
-"""What a decoded token, or a prompt, makes a GPU do, from the lowered graph: bytes, dispatches, instructions."""
+"""The work of a decoded token or of a prompt on a GPU, from the lowered graph: bytes, dispatches, instructions."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ SOMEWHERE = 1 << 32  # an address: only the packets' size is looked at
 
 @dataclass(frozen=True, slots=True)
 class NodeWork:
-    """One node: `instructions` is an estimate for all waves, `kernel` the one that streams most. A dispatch that
-    it shares with others counts as the first one's."""
+    """One node. `instructions` is an estimate for all waves, `kernel` the one that streams most. A dispatch that
+    it shares with others counts for the first one.
+    """
 
     label: str
     op: str
@@ -52,9 +53,10 @@ class NodeWork:
 
 @dataclass(frozen=True, slots=True)
 class TokenWork:
-    """One step of one stream, of one token or of `tokens`, the last at a position. `traffic` by class and type;
-    `kernels` by name. `readback_bytes` are what the host reads of each step, `logits_bytes` what it reads besides
-    where it samples. `expanded`: what types that the device stores as another take there."""
+    """One step of one stream, of one token or of `tokens`, the last at a position. `traffic` is by class and type;
+    `kernels` by name. `readback_bytes` are read by the host in each step, `logits_bytes` additionally if it
+    samples. `expanded` is the device memory of types that the device stores in another form.
+    """
 
     model: str
     architecture: str
@@ -96,9 +98,10 @@ def work_of(
     plain: bool = False,
     ordering: str = AMD_ORDERINGS[0],
 ) -> TokenWork:
-    """The work of a token, or of `tokens` of a prompt together, as it runs; `plain`: without fused nodes and
-    merged dispatches, to see what those save. Raises UnsupportedError for a chip without kernels or a node none of
-    them runs, saying which."""
+    """Return the work of a token, or of `tokens` of a prompt together, as it runs; `plain`: without fused nodes
+    and merged dispatches, to show their savings. Raise UnsupportedError for a chip without kernels or a node
+    without a kernel, with the reason.
+    """
     rows = kernel_set(code_of(arch))
     if not isinstance(rows, BinaryKernelSet):
         raise UnsupportedError(f"{arch}: no kernels in this version", next=f"--arch {ARCH} counts theirs")
@@ -159,7 +162,7 @@ def _barriers(plan: DispatchPlan) -> int:
 
 
 def _as_stored(graph: OpGraph, rows: BinaryKernelSet) -> OpGraph:
-    """The graph with its weights of the types that the device stores, whose bytes it reads."""
+    """Return the graph with its weights in the types that the device stores and reads."""
     stored = {
         name: replace(spec, dtype=rows.expansions[spec.dtype])
         for name, spec in graph.buffers.items()
@@ -206,7 +209,7 @@ def _report(arch: str, name: str) -> KernelReport:
 
 
 def _loaded(plan: DispatchPlan, rows: BinaryKernelSet) -> dict[KernelKey, LoadedKernel]:
-    """The kernels of a plan as a device would hold them, at made-up addresses."""
+    """Return the kernels of a plan as a device would load them, at placeholder addresses."""
     loaded = {}
     for number, key in enumerate(dict.fromkeys(step.code for step in plan.dispatches)):
         zrt = rows.load(key[0])

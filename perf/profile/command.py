@@ -140,7 +140,9 @@ def _check_bandwidth(given: str | None) -> None:
 
 
 def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, str]:
-    """GB/s that shares are of, 0 for none, and where the figure is from. A simulated device has none."""
+    """Return the GB/s that shares refer to, 0 for none, and the origin of the figure. A simulated device has
+    none.
+    """
     from zinc_rt.backends.base import device_kind
     from zinc_rt.host.errors import ZincError
 
@@ -302,7 +304,7 @@ def _cells(name: str, kernel: str, row: ProfileRow, made: Profile, limit_gbs: fl
 
 
 def _kernel(row: ProfileRow) -> str:
-    """The one called most, and how many others."""
+    """Return the kernel called most, and the number of others."""
     most = max(row.kernels, key=lambda name: row.kernels[name])
     others = len(row.kernels) - 1
     return f"{most[:13]} +{others}" if others else most[:18]

@@ -1,4 +1,4 @@
-"""Where a step's time goes: node by node, by the tier's own clock, with a row for all that is no node's."""
+"""The time of a step: node by node, by the tier's own clock, with a row for the time outside nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LAYER = re.compile(r".*-(\d+)\Z")
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """One timed step: by the host's monotonic clock, when it was begun and when its tokens were there."""
+    """One timed step: its begin and the arrival of its tokens, by the host's monotonic clock."""
 
     began_ns: int
     ended_ns: int
@@ -40,7 +40,9 @@ class TimedStep:
 
 @dataclass(slots=True)
 class MeasuredSteps:
-    """`plain_ns`: the same steps without readings. `position` of the middle one's token; `tokens` a step."""
+    """`plain_ns` are the same steps without timestamps. `position` is that of the middle one's token; `tokens` is
+    per step.
+    """
 
     graph: OpGraph
     tokens: int
@@ -51,15 +53,16 @@ class MeasuredSteps:
 
 @dataclass(frozen=True, slots=True)
 class ProfileWorkload:
-    """`position`: tokens that were there before the first step. `prefill`: tokens of a step that is a prompt, 0
-    where it decodes one."""
+    """`position` is the number of tokens before the first step. `prefill` is the number of tokens of a prompt
+    step, 0 for decode.
+    """
 
     steps: int = 8
     position: int = 4
     prefill: int = 0
 
     def check(self, ctx: int) -> None:
-        """The workload fits. Raises UsageError for one that cannot be run."""
+        """Check that the workload fits. Raise UsageError if it cannot run."""
         for name, least in (("steps", 1), ("position", 0), ("prefill", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"--{name} {getattr(self, name)}: wanted {least} or more")
@@ -78,7 +81,7 @@ def measure(
     advance: Callable[[int], None] = lambda steps: None,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> MeasuredSteps:
-    """A warm-up step of each kind, then steps without readings and as many with them, on one engine."""
+    """Run a warm-up step of each kind, then steps without timestamps and as many with them, on one engine."""
     prompt = prompt_of(engine.model.vocab, max(load.prefill, load.position, 1))
     stage: Stage = "prefill" if load.prefill > 1 else "decode"
     found = MeasuredSteps(
@@ -119,7 +122,8 @@ def measure(
 @dataclass(slots=True)
 class ProfileRow:
     """Nanoseconds of all measured steps together. `launch_ns` is the part of `nanoseconds` before a dispatch
-    began: its packets, and the wait and the cache invalidation in front of it. `bytes` a step; None: not known."""
+    began: its packets, and the wait and cache invalidation before it. `bytes` is per step; None if unknown.
+    """
 
     name: str
     kernels: dict[str, int] = field(default_factory=dict)  # with their calls
@@ -131,8 +135,9 @@ class ProfileRow:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`rows` by time, longest first. Together with `host_ns` they are the steps, to the nanosecond: `host_ns` is
-    what a step takes before its first dispatch and after its last, on the host or on the way."""
+    """`rows` sorted by time, longest first. Together with `host_ns` they add up to the steps, to the nanosecond:
+    `host_ns` is the time of a step before its first dispatch and after its last, on the host or in transfer.
+    """
 
     rows: tuple[ProfileRow, ...]
     steps: int
@@ -150,7 +155,7 @@ class Profile:
 
 
 def profile(measured: MeasuredSteps, by: str) -> Profile:
-    """`by`: one of GROUPS. Raises UsageError for another, or where no step was timed."""
+    """Build a profile. `by` is one of GROUPS. Raise UsageError for another, or if no step was timed."""
     if by not in GROUPS:
         raise UsageError(f"--by {by}: wanted {', '.join(GROUPS)}")
     if not measured.steps or not all(step.times.dispatches for step in measured.steps):
@@ -181,7 +186,9 @@ def profile(measured: MeasuredSteps, by: str) -> Profile:
 
 
 def _dispatches(times: Times) -> Iterator[tuple[Node | None, str, int, int]]:
-    """(node, kernel, nanoseconds, those before it began): from the end of the one before to its own end."""
+    """Yield (node, kernel, nanoseconds, those before it began), from the end of the previous dispatch to its own
+    end.
+    """
     before = times.dispatches[0].began_ns if times.dispatches else 0
     for each in times.dispatches:
         yield each.node, each.kernel, each.ended_ns - before, each.began_ns - before
@@ -203,7 +210,7 @@ def _name(node: Node | None, kernel: str, by: str) -> str:
 
 
 def _longest(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]]:
-    """Each node, and the kernel of its longest dispatch: what its bytes are laid to."""
+    """Return each node with the kernel of its longest dispatch, to which its bytes are attributed."""
     found: dict[int, tuple[int, Node, str]] = {}
     for each in steps[0].times.dispatches:
         if each.node is not None and each.nanoseconds >= found.get(id(each.node), (0, each.node, ""))[0]:
@@ -212,7 +219,7 @@ def _longest(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]]:
 
 
 def _traffic(measured: MeasuredSteps) -> dict[int, int]:
-    """Bytes that a node reads and writes for one token, by the node's id; nothing of a prompt's step."""
+    """Return the bytes that a node reads and writes for one token, by the node's id; empty for a prompt's step."""
     if measured.tokens != 1:
         return {}
     return {
@@ -235,8 +242,9 @@ def _wrong(steps: Iterable[TimedStep]) -> Iterator[str]:
 
 
 def placed_ns(step: TimedStep) -> int:
-    """What to add to a reading of the step's clock to have the host's monotonic one. A device's clock is laid so
-    that its last reading is when the host saw the end: what the host waited for beyond that shows before it."""
+    """Return the offset from the step's clock to the host's monotonic one. A device's clock is aligned so that its
+    last timestamp is when the host saw the end; any further waiting appears before it.
+    """
     if not step.times.dispatches or step.times.host_time:
         return 0
     return step.ended_ns - step.times.dispatches[-1].ended_ns

@@ -1,4 +1,6 @@
-"""Whether a validation proves bits: the whole model, this tier, device and machine, one ordering, no clamp."""
+"""Check whether a validation proves the bits: the whole model, this tier, device and machine, one ordering, no
+clamp.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ LAYER = re.compile(r"l_out-(\d+)")
 
 
 def bits(case: OfferedReport) -> str | None:
-    """A whole validation of this model on this tier and device, by this code, every value to the bit."""
+    """Require a whole validation of this model on this tier and device, by this code, with every value
+    bit-identical.
+    """
     near: list[str] = []
     for other in case.others:
         if other.command != "validate" or other.model_digests != case.evidence.model_digests:
@@ -36,7 +40,7 @@ def bits(case: OfferedReport) -> str | None:
 
 
 def clamps(evidence: ReportFile) -> list[str]:
-    """Shortcuts that a report names, that its settings are, or that it keeps silent about."""
+    """Return the shortcuts that a report names, that its settings contain, or that it omits."""
     found = list(evidence.report.get("shortcuts", ["no list of shortcuts at all"]))
     settings = evidence.details.get("settings")
     if settings is None:
@@ -46,7 +50,7 @@ def clamps(evidence: ReportFile) -> list[str]:
 
 
 def not_proof(case: OfferedReport, other: ReportFile) -> str | None:
-    """Why this validation says nothing of that speed; None where it does."""
+    """Return why this validation is no evidence for that speed, or None if it is."""
     tier = case.criterion.tier
     devices = other.details.get("devices", {})
     if tier not in devices:
@@ -99,7 +103,7 @@ def _other_code(case: OfferedReport, other: ReportFile) -> str | None:
 
 
 def _not_whole(case: OfferedReport, other: ReportFile) -> str | None:
-    """Every layer, in prefill and in decode."""
+    """Require every layer, in prefill and in decode."""
     ours, theirs = case.evidence.report["model"], other.report["model"]
     if parts := [name for name in SHAPE if name not in theirs or ours.get(name) != theirs[name]]:
         return f"it is of another model: {parts[0]} differs"
@@ -129,7 +133,7 @@ def _not_equal(case: OfferedReport, other: ReportFile) -> str | None:
         if each["status"] != "pass" or each["limit"].get("bits") is not True or same is not True:
             return f"{each['id']} is not equal to the bit"
         if measured.get("nonfinite", 0) or measured.get("max_abs", 0):
-            return f"{each['id']} is called equal and differs by {measured.get('max_abs')}"
+            return f"{each['id']} is reported as equal but differs by {measured.get('max_abs')}"
     if any(r["status"] == "fail" for r in other.results):
         return "it failed"
     return None

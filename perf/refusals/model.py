@@ -1,4 +1,6 @@
-"""Which model a report is of: pinned by its bytes, of the class the milestone names, no faster than it can be."""
+"""Check the model of a report: pinned by its bytes, of the class the milestone names, and not faster than
+possible.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ SHAPE = ("architecture", "size_bytes", "layers", "width", "vocab", "parameters",
 
 
 def digest(case: OfferedReport) -> str | None:
-    """The bytes are those that somebody pinned."""
+    """Require that the model's bytes are pinned."""
     wanted = case.criterion.model
     assert wanted is not None
     model = case.evidence.report.get("model", {})
@@ -35,14 +37,14 @@ def digest(case: OfferedReport) -> str | None:
 
 
 def model(case: OfferedReport) -> str | None:
-    """The class of models by shape: size, quantisation, layers, width, vocabulary."""
+    """Check the class of the model by shape: size, quantisation, layers, width, vocabulary."""
     wanted = case.criterion.model
     assert wanted is not None
     return other_class(case.evidence.report.get("model", {}), wanted)
 
 
 def other_class(model: Mapping[str, Any], wanted: WantedModel) -> str | None:
-    """Why a recorded model is not of this class; None where it is."""
+    """Return why a recorded model is not of this class, or None if it is."""
     if missing := [name for name in SHAPE if name not in model]:
         return f"the report does not say the model's {', '.join(missing)}"
     if model["architecture"] not in wanted.architectures:
@@ -66,7 +68,7 @@ def other_class(model: Mapping[str, Any], wanted: WantedModel) -> str | None:
 
 
 def ceiling(case: OfferedReport) -> str | None:
-    """No speed beyond what the card's memory can deliver: seconds that are no seconds, or another card's."""
+    """Reject a speed beyond the card's memory bandwidth: invalid seconds, or another card's."""
     wanted, row = case.criterion.model, FIGURES.get(case.criterion.measure)
     assert wanted is not None
     if row is None or case.criterion.measure == "power":
@@ -95,5 +97,5 @@ def ceiling(case: OfferedReport) -> str | None:
 
 
 def _row_of(device: str) -> str:
-    """devices.yaml's key for a milestone's device. Raises UsageError."""
+    """Return devices.yaml's key for a milestone's device. Raise UsageError."""
     return next((key for key in table().devices if key.lower() == device.lower()), device)

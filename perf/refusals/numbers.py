@@ -1,4 +1,4 @@
-"""Whether a report's figures can be what clocks and sensors gave: finite, positive, each once, not yet to come."""
+"""Check whether a report's figures are plausible as measurements: finite, positive, unique, not in the future."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ TIMED = ("decode", "aggregate", "prefill", "ttft")  # whose runs are seconds
 
 
 def numbers(case: OfferedReport) -> str | None:
-    """Numbers are numbers, seconds are positive and no more than passed on the wall, each result is there once."""
+    """Require that numbers are numbers, seconds are positive and at most the wall time, and each result occurs
+    once.
+    """
     ids = [each.get("id") for each in case.evidence.results]
     if twice := next((one for one in ids if ids.count(one) > 1), None):
         return f"{twice} is in the report twice"
@@ -27,7 +29,7 @@ def numbers(case: OfferedReport) -> str | None:
         for name, value in sample.items():
             number(value, f"{name} of sample {place}")
     if case.result.get("status", "pass") != "pass":
-        return f"the result is no pass: {case.result.get('status')}"
+        return f"the result did not pass: {case.result.get('status')}"
     timed = 0.0
     for each in case.evidence.results:
         if each.get("id") in TIMED:
@@ -42,7 +44,7 @@ def numbers(case: OfferedReport) -> str | None:
 
 
 def _percentiles(case: OfferedReport) -> str | None:
-    """What is said of tokens is what the samples say, in the same unit."""
+    """Require that the summary of tokens agrees with the samples, in the same unit."""
     measure = case.result.get("measure", {})
     for name, share in PERCENTILES.items():
         if name in measure:
@@ -53,10 +55,10 @@ def _percentiles(case: OfferedReport) -> str | None:
 
 
 def when(case: OfferedReport) -> str | None:
-    """It began before it was recorded, and before now."""
+    """Require that it began before it was recorded, and before now."""
     started = moment(case.evidence.report.get("started"), "started")
     if started > datetime.now(UTC) + SKEW:
-        return f"it began at {case.evidence.started}, which has not come yet"
+        return f"it began at {case.evidence.started}, which is in the future"
     entry = case.given.history.entry(case.evidence.digest) if case.given.history is not None else None
     if entry is not None and started > moment(entry.at, "recorded") + SKEW:
         return f"it began at {case.evidence.started} and was recorded before, at {entry.at}"
@@ -64,7 +66,7 @@ def when(case: OfferedReport) -> str | None:
 
 
 def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Everything that holds nothing else, with its path."""
+    """Yield every leaf value with its path."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from leaves(item, f"{name}.{key}")

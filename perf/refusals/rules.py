@@ -1,7 +1,8 @@
-"""Why a report may not speak for a speed: one function a rule, each with its reason in words.
+"""Rules that reject a report as evidence for a speed: one function per rule, each with its reasons.
 
-Figures are taken from a report's raw samples, never from its summary, and every rule is tried: a refused report
-names all its reasons, each behind its rule's name. A refusal blocks; it neither passes nor fails a gate.
+Figures are computed from a report's raw samples, never from its summary. Every rule is checked: a rejected report
+lists all its reasons, each prefixed with its rule's name. A rejection blocks a gate; it neither passes nor fails
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SAME_MODEL = 0.02  # of weights and bytes: programs count biases and padding dif
 
 
 def peer(case: OfferedReport) -> str | None:
-    """The rule of criteria against a peer, and of no others."""
+    """Check a ratio to a baseline; applies to no other criteria."""
     if case.criterion.measure != "against":
         return None
     measure, command = case.result["measure"], case.result.get("reference")
@@ -34,7 +35,7 @@ def peer(case: OfferedReport) -> str | None:
     found = measure.get("peer") or {}
     name, kind = found.get("program", ""), found.get("kind", "")
     if name not in KNOWN:
-        return f"{name or 'the other program'} is no known peer: {', '.join(KNOWN)}"
+        return f"{name or 'the other program'} is not a known baseline: {', '.join(KNOWN)}"
     if kind not in BINARY.values() or not found.get("sha256"):
         return f"{name} is {'a ' + kind if kind else 'not recorded'}, wanted the program itself"
     outputs, pairs = found.get("outputs", []), measure.get("pairs", [])
@@ -55,7 +56,7 @@ def peer(case: OfferedReport) -> str | None:
 
 
 def _unlike(case: OfferedReport, said: PeerRun) -> str | None:
-    """The same model on the same card, as many tokens, of a named build."""
+    """Require the same model on the same card, as many tokens, and a named build."""
     model, wanted = case.evidence.report["model"], case.criterion
     if not said.version:
         return "its build is not named"
@@ -109,15 +110,16 @@ UNREADABLE = (
 
 
 def _simulated(case: OfferedReport) -> str | None:
-    """A simulated device gives itself away by what the report says, and by what only a simulated device leaves in
-    one."""
+    """Detect a simulated device by the report's own fields, and by values that only a simulated device leaves in
+    one.
+    """
     report, device, details = case.evidence.report, case.evidence.device, case.evidence.details
     traces = [
         *(["its flag"] if device.get("simulated") is not False else []),
         *([f"profile {device['profile']}"] if device.get("profile") else []),
         *(["its shortcuts"] if "simulat" in " ".join(map(str, report.get("shortcuts", []))).lower() else []),
         *(["its name"] if "simulat" in str(device.get("name", "")).lower() else []),
-        *(["assumptions it leaned on"] if details.get("assumptions") else []),
+        *(["assumptions it depends on"] if details.get("assumptions") else []),
         *(["a sanitizer's findings"] if details.get("findings") else []),
     ]
     if traces:
@@ -180,7 +182,7 @@ def _workload(case: OfferedReport) -> str | None:
 
 
 def _stale(case: OfferedReport) -> str | None:
-    """A report is stale if it is of other code, or of another time than its record says."""
+    """Reject a report of other code, or of another time than its record."""
     code = case.evidence.details.get("code")
     if code != case.given.code_version:
         return f"stale: measured of code {str(code)[:12]}, this is {case.given.code_version[:12]}"
@@ -203,22 +205,24 @@ def _edited(case: OfferedReport) -> str | None:
         each for each in history.entries[entry.sequence :] if _same(each, entry) and each.report not in offered
     ]
     if later:
-        return f"the history holds a later report of the same, entry {later[0].sequence}, that is kept back"
+        return f"the history contains a later report of the same, entry {later[0].sequence}, that is withheld"
     return None
 
 
 def _same(a: HistoryEntry, b: HistoryEntry) -> bool:
-    """Whether two records are of one measurement made twice."""
+    """Return whether two records are repetitions of one measurement."""
     return a.kind == b.kind and a.context == b.context
 
 
 def _head(case: OfferedReport) -> str | None:
-    """Who can write the file can write all of it, or leave its end out: only a head noted elsewhere shows that."""
+    """Require a separately recorded head: write access to the file allows rewriting or truncating all of it."""
     head, history = case.given.head, case.given.history
     if not head:
-        return "nobody noted the history's head: --head HASH, from where zinc-rt perf bench or history printed it"
+        return (
+            "the history's head was not recorded: --head HASH, from where zinc-rt perf bench or history printed it"
+        )
     if history is not None and head not in [entry.hash for entry in history.entries]:
-        return f"edited history: it does not hold the head {head[:12]} noted before"
+        return f"edited history: it does not contain the recorded head {head[:12]}"
     return None
 
 
@@ -253,7 +257,7 @@ def _spread(case: OfferedReport) -> str | None:
 
 
 def _samples(case: OfferedReport) -> str | None:
-    """The summary is what its own samples say."""
+    """Require that the summary agrees with its own samples."""
     said = case.result.get("measure", {}).get(case.criterion.figure)
     found = figure(case.criterion, case.result)
     if found is None:
@@ -264,7 +268,7 @@ def _samples(case: OfferedReport) -> str | None:
 
 
 def _power(case: OfferedReport) -> str | None:
-    """Watts are the sensors' own, over the whole run."""
+    """Require that the watts are the sensors' own, over the whole run."""
     seen = [sample["power_w"] for sample in case.evidence.details.get("samples", []) if "power_w" in sample]
     return None if seen == case.result["measure"]["runs"] else "the watts are not those of the sensor samples"
 
@@ -275,7 +279,7 @@ def _runs(case: OfferedReport, id_: str) -> list[Any]:
 
 
 def _thirds(values: Sequence[float]) -> tuple[float, float]:
-    """Medians of the first and the last third."""
+    """Return the medians of the first and the last third."""
     part = max(1, len(values) // 3)
     return statistics.median(values[:part]), statistics.median(values[-part:])
 
@@ -315,13 +319,15 @@ ALIASES: Mapping[str, tuple[str, ...]] = {"speed": tuple(RULES)}
 
 
 def rules_of(criterion: Criterion) -> Iterable[str]:
-    """Names of the rules a criterion's `forbids` stands for."""
+    """Return the names of the rules that a criterion's `forbids` selects."""
     for name in criterion.forbids:
         yield from ALIASES.get(name, (name,))
 
 
 def refusals(case: OfferedReport) -> list[str]:
-    """Every reason why this report may not speak for this criterion, behind its rule's name; [] if it may."""
+    """Return every reason to reject this report for this criterion, prefixed with its rule's name; [] if it is
+    accepted.
+    """
     rules = {name: RULES[name] for name in rules_of(case.criterion)}
     if case.criterion.measure == "against":
         rules |= AGAINST
@@ -329,7 +335,9 @@ def refusals(case: OfferedReport) -> list[str]:
 
 
 def timed_refusals(case: OfferedReport) -> list[str]:
-    """Every reason why this result of zinc-rt perf native may not speak for this criterion; [] if it may."""
+    """Return every reason to reject this result of zinc-rt perf native for this criterion; [] if it is
+    accepted.
+    """
     return _tried(TIMED_RULES, case, "zinc-rt perf native")
 
 

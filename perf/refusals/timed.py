@@ -1,4 +1,4 @@
-"""Why a report of zinc-rt perf native may not speak for a speed of this machine's CPU."""
+"""Rules that reject a report of zinc-rt perf native as evidence for a speed of this machine's CPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSION = re.compile(r"[0-9a-f]{7,40}")  # a commit of llama.cpp
 
 
 def here(case: OfferedReport) -> str | None:
-    """These criteria are of this machine."""
+    """Require that the report is of this machine."""
     then = case.evidence.details.get("host") or {}
     if not then:
         return "which machine it ran on is not recorded"
@@ -31,7 +31,9 @@ def here(case: OfferedReport) -> str | None:
 
 
 def shape(case: OfferedReport) -> str | None:
-    """The model of the result's name has that name's shape; where it names none there is nothing to hold it to."""
+    """Require that the model has the shape that the result's name states; without a name there is nothing to
+    compare.
+    """
     from zinc_rt.perf.synthetic import SHAPES
 
     name, slash, _ = case.criterion.measure.partition("/")
@@ -60,7 +62,7 @@ def shape(case: OfferedReport) -> str | None:
 
 
 def cpu_peer(case: OfferedReport) -> str | None:
-    """A ratio is to llama.cpp itself: the program, its build, and its own words for every figure of its."""
+    """Require a ratio to llama.cpp itself: the program, its build, and its original output for every figure."""
     if case.criterion.figure != "ratio":
         return None
     found = case.evidence.details.get("llama_cpp", {})
@@ -82,7 +84,7 @@ def cpu_peer(case: OfferedReport) -> str | None:
 
 
 def _printed(output: Mapping[str, Any], model: str, setting: str, figure: str) -> float | None:
-    """The figure, in tok/s, in what one run printed; None where the run was of something else."""
+    """Return the figure, in tok/s, from the output of one run, or None for a run of something else."""
     program, *words = output["command"]
     repack = "--repack" in words and words[words.index("--repack") + 1 :][:1] != ["0"]
     if Path(words[words.index("-m") + 1]).stem != model or repack != (setting == SETTINGS[0].name):
@@ -93,7 +95,7 @@ def _printed(output: Mapping[str, Any], model: str, setting: str, figure: str) -
 
 
 def samples(case: OfferedReport) -> str | None:
-    """Judged only where it was quiet, by the samples themselves, and the summary is what they say."""
+    """Require an idle machine according to the samples, and a summary that agrees with them."""
     if case.result.get("tier") != case.criterion.tier:
         return f"ran on {case.result.get('tier')}, wanted {case.criterion.tier}"
     if case.result.get("status") == "blocked":
@@ -103,7 +105,7 @@ def samples(case: OfferedReport) -> str | None:
         if not isinstance(value, str | None):
             number(value, name)
     if any(value <= 0 for name in ("runs", "oracle") for value in measure.get(name, [])):
-        return "a speed of nothing"
+        return "a speed of zero"
     if "conditions" in measure:
         given = Conditions(**measure["conditions"])
         needs_peer = case.criterion.figure == "ratio"
@@ -117,7 +119,7 @@ def samples(case: OfferedReport) -> str | None:
 
 
 def _of_allowed(measure: Mapping[str, Any]) -> str | None:
-    """The share that is reported is that of the bytes beside it."""
+    """Require that the reported share agrees with its bytes."""
     from zinc_rt.perf.native.bench import RSS_SPARE
 
     allowed = measure["file_bytes"] * (1 + RSS_SPARE) + measure["cache_bytes"]

@@ -1,4 +1,6 @@
-"""How a page reaches files: what lies below its own folder by its place there, all else by a copy beside it."""
+"""Links from a page to files: relative for files below its own folder, to a copy next to the page for all
+others.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ from zinc_rt.host.errors import OutputError
 
 @dataclass(slots=True)
 class PageLinks:
-    """The links of a page that is written to `page`. `copied`: files that went into `beside` so far."""
+    """The links of a page that is written to `page`. `copied` counts files copied to `beside` so far."""
 
     page: Path
     copied: int = 0
 
     @property
     def beside(self) -> Path:
-        """The folder that goes with the page: index-files of index.html."""
+        """Return the folder that belongs to the page: index-files for index.html."""
         return self.page.with_name(f"{self.page.stem}-files")
 
     def to(self, path: Path, folder: Path) -> str:
-        """A link to `path`, which lies in `folder`, for HTML. Raises OutputError where none can be made."""
+        """Return a link to `path`, a file in `folder`, for HTML. Raise OutputError if there is none."""
         home, target = self.page.resolve().parent, path.resolve()
         if target.is_relative_to(home):
             return quote(target.relative_to(home).as_posix())

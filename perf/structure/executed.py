@@ -1,4 +1,6 @@
-"""What a tier really ran: nodes dispatched, values that came back, kernels' code. A table's row is no evidence."""
+"""Measure what a tier actually ran: dispatched nodes, returned values, kernels' code. A table row is no
+evidence.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ WIDE = 1024  # activations of a token: what matrix kernels take is whole groups 
 
 
 def dispatched(variant: Variant) -> list[Node]:
-    """The nodes that submitting it computes on the tier's device, as the backend built them."""
+    """Return the nodes that a submission computes on the tier's device, according to the backend."""
     nodes = getattr(variant.built, "nodes", None)  # what a backend compiled: a GPU tier's with their dwords
     if nodes is None:
         return [call.node for call in variant.program.calls]
@@ -34,17 +36,15 @@ def dispatched(variant: Variant) -> list[Node]:
 
 
 def code_of(variant: Variant) -> dict[str, bytes]:
-    """The machine code it dispatches, by kernel."""
+    """Return the machine code that it dispatches, by kernel."""
     found: dict[str, bytes] = variant.built.kernels()
     return found
 
 
 def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
-    """Nodes of a prompt's and a token's plain graph that no dispatch computed, or whose value is not the oracle's.
-
-    A fused node computes those between what it reads and what it gives. What lies between is nowhere to be looked
-    at then, so every value is compared where all of them are kept, and of the graph that is replayed in production
-    the logits.
+    """Count nodes of a prompt's and a token's plain graph that no dispatch computed, or whose value is not the
+    oracle's. A fused node computes the nodes between its inputs and outputs, whose values are not observable then.
+    So every value is compared in a graph that keeps all of them, and the logits in the production graph.
     """
     missing: dict[str, str] = {}
     total = fused = 0
@@ -73,8 +73,9 @@ def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
 
 
 def stands_for(graph: OpGraph, node: Node) -> list[Node]:
-    """The nodes of a plain graph that a node which ran in its place computes: back from what it writes to what it
-    reads."""
+    """Return the nodes of a plain graph that a replacement node computes, walking back from its outputs to its
+    inputs.
+    """
     written = {name: each for each in graph.nodes if each.op is not Op.BARRIER for name in each.outputs}
     found: dict[int, Node] = {}
     todo = [written[name] for name in node.outputs if name in written]
@@ -87,8 +88,9 @@ def stands_for(graph: OpGraph, node: Node) -> list[Node]:
 
 
 def layers_joined(lab: Lab, tier: str) -> Measurement:
-    """Layers of a prompt whose work shares a dispatched node with another layer's: 0 where its logits are not the
-    oracle's."""
+    """Count layers of a prompt that share a dispatched node with another layer; 0 if the logits are not the
+    oracle's.
+    """
     bench = lab.bench(tier)
     graph, replay = bench.engine.graph("prefill"), _replayed(bench, "prefill")
     if replay.logits.tobytes() != _replayed(lab.bench(registry.ORACLE), "prefill").logits.tobytes():
@@ -107,7 +109,7 @@ def layers_joined(lab: Lab, tier: str) -> Measurement:
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """What the untapped graph, which runs in production, dispatched and gave."""
+    """The dispatches and results of the untapped graph, which is used in production."""
 
     nodes: list[Node]
     logits: np.ndarray
@@ -131,7 +133,7 @@ def _replayed(bench: LabEngine, stage: Stage) -> _Replay:
 
 
 def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict[str, str]:
-    """Why the value of a node is not the oracle's, by node; every node of the stage is looked at."""
+    """Return why the value of a node is not the oracle's, by node, for every node of the stage."""
     seen = [dict(_tapped(each, stage)) for each in (bench, oracle)]
     wrong = {}
     for (label, buffer), want in seen[1].items():
@@ -144,7 +146,7 @@ def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict
 
 
 def _tapped(bench: LabEngine, stage: Stage) -> Iterator[tuple[tuple[str, str], bytes]]:
-    """Every output of every node, by the node and the buffer."""
+    """Return every output of every node, by node and buffer."""
     found: list[tuple[tuple[str, str], bytes]] = []
     engine = bench.engine
 
@@ -163,7 +165,9 @@ def _tapped(bench: LabEngine, stage: Stage) -> Iterator[tuple[tuple[str, str], b
 
 
 def ops_not_run(lab: Lab, tier: str) -> Measurement:
-    """Opcodes without a kernel of this tier that has just given the oracle's bits, on small unkind operands."""
+    """Count opcodes for which no kernel of this tier reproduced the oracle's bits on small adversarial
+    operands.
+    """
     from zinc_rt.backends.cpu.self_test import difference
     from zinc_rt.backends.cpu.self_test_cases import cases
 
@@ -186,7 +190,7 @@ def ops_not_run(lab: Lab, tier: str) -> Measurement:
 
 
 def drafts_misjudged(lab: Lab, tier: str, sequences: int, drafted: int) -> Measurement:
-    """VERIFY_K run alone on the tier, over drafts of which the target agrees with none, some and all tokens."""
+    """Run VERIFY_K alone on the tier, over drafts of which the target accepts none, some and all tokens."""
     random = np.random.default_rng(0)
     target = random.integers(0, 3, (sequences, drafted + 1)).astype(np.int32)
     draft = np.where(random.random((sequences, drafted)) < 0.8, target[:, :drafted], 7).astype(np.int32)
@@ -220,9 +224,9 @@ def drafts_misjudged(lab: Lab, tier: str, sequences: int, drafted: int) -> Measu
 
 
 def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], ordering: str) -> Measurement:
-    """Kernels that a prompt of `tokens` dispatched whose machine code holds matrix instructions: 0 where its
-    logits are not the oracle's. Of a model of one layer as wide as such a kernel takes, in each type of
-    `quants`."""
+    """Count the kernels with matrix instructions that a prompt of `tokens` dispatched; 0 if its logits are not the
+    oracle's. Uses a model of one layer with the minimum width of such a kernel, in each type of `quants`.
+    """
     from zinc_rt.golden.tiny_models.writer import write_tiny
 
     found: set[str] = set()
@@ -256,7 +260,9 @@ def _holds_matrix(image: bytes, arch: str) -> bool:
 
 
 def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Measurement:
-    """How many of the ops that a token spends most on, by prediction, ran from machine code of the kernel set."""
+    """Count how many of the ops with the largest predicted time of a token ran from machine code of the kernel
+    set.
+    """
     from zinc_rt.perf.predict.token_work import work_of
 
     cost: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Where structural criteria are measured: engines on one device, opened once, and the queues they make."""
+"""The environment of structural criteria: engines on one device, opened once, and the queues they create."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ ORDERING = "canonical-1"
 
 
 class CannotMeasure(ZincError):
-    """The criterion cannot be tried here: it is BLOCKED, with this as the reason."""
+    """The criterion cannot be measured here. It is BLOCKED, with this as the reason."""
 
     exit_code = 77
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`value` in the criterion's unit; `how` in a sentence; `detail` is what it was made of."""
+    """`value` is in the criterion's unit; `how` is a sentence; `detail` are the parts."""
 
     value: float
     how: str
@@ -45,13 +45,13 @@ class Measurement:
 
 
 def prompt_of(vocab: int, count: int) -> list[int]:
-    """Token ids of any vocabulary, no two neighbours alike."""
+    """Return token ids for any vocabulary, without equal neighbours."""
     return [(7 * index + 1) % vocab for index in range(count)]
 
 
 @dataclass(slots=True)
 class CountingObserver(Observer):
-    """What the host asked of the device: replays, of which variants, and every queue it made."""
+    """Counts the host's requests to the device: replays, their variants, and every queue created."""
 
     replays: int = 0
     ran: set[tuple[Graph, tuple[int, ...]]] = field(default_factory=set)  # executable graph and key
@@ -66,7 +66,7 @@ class CountingObserver(Observer):
 
     @property
     def published_dw(self) -> int:
-        """Dwords published to all queues so far: the sum of their write pointers, read from memory."""
+        """Return the dwords published to all queues so far: the sum of their write pointers, read from memory."""
         return sum(ctypes.c_uint64.from_address(queue.wptr.host.address).value for queue in self.queues)
 
 
@@ -79,8 +79,9 @@ class LabEngine:
 
     @property
     def submissions(self) -> int:
-        """Fences of every stream that replayed something, as its ring counts them; replays where there is no
-        ring."""
+        """Return the fences of every stream that replayed something, as counted by its ring; without a ring, the
+        replays.
+        """
         ring = getattr(self.engine.backend, "ring", None)
         if ring is None:
             return self.counted.replays
@@ -88,7 +89,7 @@ class LabEngine:
 
 
 class Lab:
-    """`device`: auto, hw, cpu or sim, as every command takes it. Where there is no AMD GPU, auto simulates one."""
+    """`device` is auto, hw, cpu or sim, as for every command. Without an AMD GPU, auto simulates one."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class Lab:
         self._stack.close()
 
     def folder(self) -> Path:
-        """For files that are gone with the lab."""
+        """Return a folder for files that are deleted with the lab."""
         return Path(self._stack.enter_context(TemporaryDirectory(prefix="zinc-rt-lab-")))
 
     def gguf(self, path: Path | None = None) -> GGUFFile:
@@ -129,7 +130,7 @@ class Lab:
         return self._files[path]
 
     def models(self, which: str = "") -> list[Path]:
-        """The model under test, or with "embedded" those that ship, where none was named."""
+        """Return the model under test, or with "embedded" the shipped ones, if none was named."""
         if which == "embedded" and self.model == DEFAULT_MODEL:
             return [pair.model for pair in embedded()]
         return [self.model]
@@ -137,7 +138,7 @@ class Lab:
     def bench(
         self, tier: str, *, model: Path | None = None, slots: int = 1, ordering: str = ORDERING
     ) -> LabEngine:
-        """An engine on that tier. Raises CannotMeasure saying why there is none."""
+        """Return an engine on that tier. Raise CannotMeasure with the reason if there is none."""
         key = (tier, model or self.model, slots, ordering)
         if key not in self._engines:
             try:
@@ -161,7 +162,7 @@ class Lab:
         return self._engines[key]
 
     def validated(self, tiers: tuple[str, ...], model: Path | None = None) -> list[Result]:
-        """What zinc-rt validate finds for these tiers. Raises CannotMeasure where it cannot run them."""
+        """Return the results of zinc-rt validate for these tiers. Raise CannotMeasure if it cannot run them."""
         from zinc_rt.validate.command import parser
         from zinc_rt.validate.prepare import prepare
         from zinc_rt.validate.run import validate
@@ -187,7 +188,9 @@ class Lab:
         return self._validated[key]
 
     def described(self) -> dict[str, Any]:
-        """The device behind the GPU tiers, else what there is, with `simulated` true if any part of it was."""
+        """Describe the device of the GPU tiers, else the available one, with `simulated` true if any part of it
+        was.
+        """
         named = [self.devices[tier] for tier in sorted(self.devices) if tier != registry.ORACLE]
         device = (named or list(self.devices.values()) or [Device("none", "")])[0]
         return {

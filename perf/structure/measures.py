@@ -1,4 +1,4 @@
-"""Structural criteria: what a runtime does, counted on whatever device there is, a simulated one included.
+"""Structural criteria: counts of the runtime's behaviour on any available device, including a simulated one.
 
 Each function takes the lab and a criterion's arguments and returns a number and how it came about. It raises
 CannotMeasure where there is nothing to count yet: that blocks a gate and never passes one.
@@ -47,8 +47,9 @@ SEED = 1
 
 
 def scheduled(lab: Lab, workload: str, check: str, figure: str) -> Measurement:
-    """One figure of one check of `zinc-rt sched-test`: the real scheduler in virtual time. Counts and shares are
-    the scheduler's; seconds are a predicted card's, and only their ratios are judged."""
+    """Return one figure of one check of `zinc-rt sched-test`: the real scheduler in virtual time. Counts and
+    shares are the scheduler's. Seconds are predicted for a card, and only their ratios are evaluated.
+    """
     found = _checked(workload, check)
     if found.status == "skip" or figure not in found.measure:
         raise CannotMeasure(f"sched-test --workload {workload}: {check}: {found.reason or 'says no ' + figure}")
@@ -74,14 +75,14 @@ def _checked(name: str, check: str) -> CheckOutcome:
 
 
 def requests_disturbed(lab: Lab, tier: str, requests: int) -> Measurement:
-    """Requests of a mix that had other bits, or other tokens, than alone, and plans or books that were wrong."""
+    """Count requests of a mix whose bits or tokens differ from a solo run, and wrong plans or invariants."""
     found = _mixed(lab, tier, requests)
     wrong = len(found.witness.diverged) + len(list(found.lost())) + len(found.wrong)
     return Measurement(wrong, f"{found.told()} on {tier}", {"mix": found.figures(), "digest": list(found.lines())})
 
 
 def requests_at_once(lab: Lab, tier: str, slots: int, requests: int) -> Measurement:
-    """The most that had a slot at once, in a mix in which nobody was disturbed."""
+    """Return the maximum number of concurrent slots, in a mix without a disturbed request."""
     found = _mixed(lab, tier, requests, slots=slots)
     if not found.passed:
         return Measurement(0, next(found.lines()), {"digest": list(found.lines())})
@@ -90,7 +91,7 @@ def requests_at_once(lab: Lab, tier: str, slots: int, requests: int) -> Measurem
 
 
 def _mixed(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
-    """A mix on a tier, as `zinc-rt validate --isolation` runs it. Raises CannotMeasure where it cannot run."""
+    """Run a mix on a tier, like `zinc-rt validate --isolation`. Raise CannotMeasure if it cannot run."""
     line = ["--isolation", "--model", str(lab.model), "--tiers", tier, "--device", lab.device_option]
     try:
         arguments = parser().parse_args(line)
@@ -125,7 +126,7 @@ def original_opcodes(lab: Lab) -> Measurement:
 
 
 def planted_graphs_refused(lab: Lab) -> Measurement:
-    """Each plant is one change to a model's own graph, which verifies unchanged."""
+    """Count rejected graphs. Each has one injected change to a model's own graph, which verifies without it."""
     graph = lab.bench("t_cpu").engine.graph("decode")
     verify(graph)
     refused = {}
@@ -166,7 +167,7 @@ def rank_of_tier(lab: Lab, tier: str) -> Measurement:
 
 
 def tokens_as_the_oracle(lab: Lab, tier: str, tokens: int) -> Measurement:
-    """Greedy tokens that a tier generates as T-CPU does, up to the first that differs."""
+    """Count greedy tokens that agree with T-CPU's, up to the first that differs."""
     if not registry.spec(tier).built:
         raise CannotMeasure(f"tier {tier} is not built in this version")
     made = [_greedy(lab.bench(each).engine, tokens) for each in (tier, registry.ORACLE)]
@@ -175,7 +176,7 @@ def tokens_as_the_oracle(lab: Lab, tier: str, tokens: int) -> Measurement:
 
 
 def not_built(lab: Lab, what: str) -> Measurement:
-    """A criterion whose subject does not exist: whoever builds it puts a measure in this one's place."""
+    """A criterion whose subject does not exist yet. The change that implements it replaces this measure."""
     raise CannotMeasure(f"{what}: not built in this version")
 
 
@@ -195,7 +196,9 @@ def _greedy(engine: Engine, count: int) -> list[int]:
 
 
 def _decode_cost(lab: Lab, tier: str) -> tuple[list[int], list[int], LabEngine]:
-    """Submissions and dwords of each of DECODED tokens, after a prompt and one token that build the variants."""
+    """Return the submissions and dwords of each of DECODED tokens, after a prompt and one token that build the
+    variants.
+    """
     bench = lab.bench(tier)
     engine = bench.engine
     sequence = engine.open()
@@ -235,7 +238,7 @@ def ring_dwords_a_token(lab: Lab, tier: str) -> Measurement:
 
 
 def _prompt_submissions(bench: LabEngine, tokens: int) -> tuple[int, int]:
-    """Submissions of a prompt whose variants are built, and how many tokens it had."""
+    """Return the submissions of a prompt whose variants are built, and its number of tokens."""
     engine = bench.engine
     count = min(tokens, engine.limits.ctx)
     for _ in range(2):
@@ -252,8 +255,9 @@ def submissions_a_prompt(lab: Lab, tier: str, tokens: int) -> Measurement:
 
 
 def submissions_beyond_chunks(lab: Lab, tier: str, tokens: int) -> Measurement:
-    """The host decides it, so any tier shows it: a long prompt on a simulated device takes minutes. The model is
-    one of a single layer, made for its context length."""
+    """Measure submissions beyond one per chunk. The host decides this, so any tier shows it; a long prompt on a
+    simulated device takes minutes. The model has a single layer and is generated for its context length.
+    """
     from zinc_rt.golden.tiny_models.writer import write_tiny
 
     model = lab.folder() / "long.gguf"
@@ -335,7 +339,7 @@ def tiers_differing(lab: Lab, tiers: Sequence[str]) -> Measurement:
 
 
 def golden_tokens_differing(lab: Lab) -> Measurement:
-    """Greedy continuations of the embedded models against llama.cpp's."""
+    """Count greedy continuations of the embedded models that differ from llama.cpp's."""
     from zinc_rt.golden.format import read_golden
 
     wrong, total, source = 0, 0, ""

@@ -1,4 +1,6 @@
-"""Sequences side by side: each has the bits it has alone, whatever lies beside it and wherever its pages are."""
+"""Concurrent sequences: each has the bits of its solo run, independent of the others and of the placement of its
+pages.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ from zinc_rt.perf.structure.lab import CannotMeasure, Lab, Measurement, prompt_o
 
 
 def live(values: np.ndarray) -> None:
-    """Equal bits of nothing prove nothing."""
+    """Require values that vary, because equal constant values prove nothing."""
     if not values.size or not np.isfinite(values).all() or float(np.ptp(values)) == 0.0:
         raise CannotMeasure("the logits are constant or not finite: comparing them would show nothing")
 
 
 def differing(rows: abc.Sequence[np.ndarray], others: abc.Sequence[np.ndarray]) -> int:
-    """Values with other bits, f32."""
+    """Count values with other bits, f32."""
     return sum(int((a.view(np.uint32) != b.view(np.uint32)).sum()) for a, b in zip(rows, others, strict=True))
 
 
 def values_differing_in_a_batch(lab: Lab, tier: str, slots: int) -> Measurement:
-    """Sequences of different lengths and positions, advanced together and alone."""
+    """Compare sequences of different lengths and positions, advanced together and alone."""
     bench = lab.bench(tier, slots=slots)
     engine = bench.engine
     prompts = [prompt_of(engine.model.vocab, 2 + slot)[::-1] for slot in range(slots)]
@@ -45,8 +47,9 @@ def values_differing_in_a_batch(lab: Lab, tier: str, slots: int) -> Measurement:
 
 
 def values_moved_by_neighbours(lab: Lab, tier: str, steps: int) -> Measurement:
-    """One sequence alone, and while neighbours of other contents join, run beside it, end and have their slots
-    taken again."""
+    """Compare a sequence alone with one whose neighbours with other contents join, run, end and are replaced in
+    their slots.
+    """
     engine = lab.bench(tier, slots=4).engine
     vocab = engine.model.vocab
     prompt = prompt_of(vocab, 5)
@@ -61,8 +64,9 @@ def values_moved_by_neighbours(lab: Lab, tier: str, steps: int) -> Measurement:
 
 
 def _run(engine: Engine, prompt: list[int], steps: int, neighbours: list[list[int]]) -> list[np.ndarray]:
-    """Logits of one sequence, token by token. A neighbour joins in every step that has one; the oldest leaves when
-    two are there, so that slots are used again."""
+    """Return the logits of one sequence, token by token. A neighbour joins in every step that has one; the oldest
+    leaves when there are two, so that slots are reused.
+    """
     sequence = engine.open()
     rows = [engine.extend(sequence, prompt, rows="last")[-1]]
     beside: list[Sequence] = []
@@ -83,7 +87,7 @@ def _run(engine: Engine, prompt: list[int], steps: int, neighbours: list[list[in
 
 
 def values_moved_by_paging(lab: Lab, tier: str, tokens: int) -> Measurement:
-    """One sequence whose pages lie one after the other, and one whose pages lie between another's."""
+    """Compare a sequence with contiguous pages with one whose pages are interleaved with another's."""
     engine = lab.bench(tier, slots=2).engine
     page = engine.limits.page_tokens
     count = min(tokens, engine.limits.ctx - 1)

@@ -152,7 +152,7 @@ def test_a_golden_of_another_model_is_refused(golden: Path, capsys: Any) -> None
     assert main(["check", str(golden), "--model", str(other)]) == 1
     said = capsys.readouterr().out
     assert "made for another model: m.gguf (qwen3moe, " in said and "other.gguf is qwen3moe, " in said
-    assert "next  give it its own model, m.gguf (qwen3moe, " in said
+    assert "next  use its own model, m.gguf (qwen3moe, " in said
 
 
 def test_another_engines_golden_is_never_to_be_remade_for_a_wrong_model(golden: Path, capsys: Any) -> None:
@@ -165,7 +165,7 @@ def test_another_engines_golden_is_never_to_be_remade_for_a_wrong_model(golden: 
         assert main(["check", str(tampered(golden, meta=meta)), "--model", str(gemma)]) == 1
         said = capsys.readouterr().out
         assert "made for another model: m.gguf (qwen3moe" in said and "gemma.gguf is gemma3, " in said
-        assert "next  give it its own model, m.gguf (qwen3moe" in said and "golden make" not in said
+        assert "next  use its own model, m.gguf (qwen3moe" in said and "golden make" not in said
 
 
 def test_where_another_engines_values_differ_it_is_compared_and_not_remade(golden: Path, capsys: Any) -> None:
@@ -376,7 +376,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(line: str, said: str, mode
 def test_a_golden_without_its_model_beside_it_asks_for_one(golden: Path, capsys: Any) -> None:
     golden.with_name("m.gguf").rename(golden.with_name("elsewhere.gguf"))
     assert main(["check", str(golden)]) == 2
-    assert re.search(r"its model, m.gguf, is not beside it\n  next: --model", capsys.readouterr().err)
+    assert re.search(r"no model m.gguf in the same folder\n  next: --model", capsys.readouterr().err)
     assert main(["check", str(golden), "--model", str(golden.with_name("elsewhere.gguf"))]) == 0
 
 

@@ -260,7 +260,7 @@ def test_a_planted_mistake_is_found_with_its_smallest_case(
 def test_words_that_cannot_be_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     for words, sentence in {
         ("--kernel", "swigul", *SIMULATED): "did you mean swiglu",
-        ("--family", "odd", *SIMULATED): "no family is called that",
+        ("--family", "odd", *SIMULATED): "there is no such family",
         ("--tier", "t_cpu"): "it is the oracle",
         ("--tier", "t9"): "no tier is called 't9'",
         ("--jobs", "0"): "wanted 1 or more",

@@ -97,7 +97,7 @@ FORGERIES: dict[str, tuple[str, Change]] = {
     "its flag taken off, its profile left": ("simulated", put("device.profile", "r9700")),
     "its flag taken off, its shortcut left": (
         "simulated",
-        put("shortcuts", ["t2: simulated device: says nothing about hardware"]),
+        put("shortcuts", ["t2: simulated device: no evidence about hardware"]),
     ),
     "its name": ("simulated", put("device.name", "Radeon AI PRO R9700 (simulated)")),
     "its assumptions left": ("simulated", put("details.assumptions", [{"id": "function_bits"}])),

@@ -281,7 +281,7 @@ def test_a_golden_that_is_not_finite_never_passes(
         values[1, 3] = value
 
     said = told({}, "--golden", edited(tmp_path, qwen3, **{array: edit}), "--steps", "0")
-    assert said["not finite"].startswith(f"the golden itself holds {value}: ")
+    assert said["not finite"].startswith(f"the golden itself contains {value}: ")
     assert said["suspect"].startswith("suspect the golden")
 
 

@@ -45,7 +45,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_every_layer_keeps_alone_passes_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert validate(PAIR.golden) == 0
     shown = capsys.readouterr().out
-    assert "pass  l_out-1..2: drift: each layer on its own is within rounding" in shown
+    assert "pass  l_out-1..2: drift: each layer alone is within rounding" in shown
     assert "isolation: each layer alone, prompt and decode: spread 0.14 of 1.5 (healthy 0.7)" in shown
 
 

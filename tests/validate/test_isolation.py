@@ -56,7 +56,7 @@ def shared_answers() -> dict[Any, Any]:
 def test_a_mix_is_as_alone(run: Run, slow_counts: Counts) -> None:
     code, said, report = run("--requests", str(slow_counts(6, 40)), "--seed", "5")
     assert code == 0, said
-    assert "each as alone, to the bit" in said and said.splitlines()[-1].startswith("PASS")
+    assert "each equal to its solo run, to the bit" in said and said.splitlines()[-1].startswith("PASS")
     names = [result["id"].rpartition("/")[2] for result in report["results"]]
     assert names == ["rows", "deliveries", "invariants", "plans"]
     (mix,) = report["details"]["mixes"]

@@ -114,4 +114,4 @@ def test_a_page_that_the_device_was_never_told_of_is_named(
 
     monkeypatch.setattr(Engine, "_cover", forgets)
     causes = [each["cause"] for each in judged(validate, tiny).results if each["kind"] == "step"]
-    assert causes and "slot 0, place 1 is never told to the device" in causes[0]
+    assert causes and "slot 0, place 1 is never sent to the device" in causes[0]

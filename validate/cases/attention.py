@@ -1,4 +1,6 @@
-"""RoPE, the paged cache and attention: positions at the edges of pages, groups of 32 and chunks of 256 keys."""
+"""Cases of RoPE, the paged cache and attention: positions at the edges of pages, groups of 32 and chunks of 256
+keys.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise opcodes: one row after the other, columns at the edges of waves and workgroups."""
+"""Cases of elementwise opcodes: consecutive rows, and columns at the edges of waves and workgroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: the router, the experts' projections and their sum, the shared expert."""
+"""Cases of mixtures of experts: the router, the experts' projections and their sum, the shared expert."""
 
 from __future__ import annotations
 

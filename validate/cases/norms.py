@@ -1,4 +1,4 @@
-"""RMS norms over rows and over heads, and the residual's sum before one."""
+"""Cases of RMS norms over rows and over heads, also fused with the preceding residual sum."""
 
 from __future__ import annotations
 

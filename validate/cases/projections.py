@@ -1,4 +1,4 @@
-"""Projections, by one token and by many, and nodes that are mostly one.
+"""Cases of projections, for one token and for many, and of nodes that consist mainly of a projection.
 
 Rows of a weight at the edges of a workgroup's 16 (matvec) and 8 (matmul) and the native set's panels of 16; tokens
 at those of matmul's 4; inner sizes at those of blocks, of a wave's step of 128 and of the packed layout's 1,024.

@@ -1,4 +1,4 @@
-"""Convolution, the gated delta rule and the selective scan, in every form of their state."""
+"""Cases of convolution, the gated delta rule and the selective scan, in every form of their state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _delta(k_heads: int, v_heads: int, head_dim: int, grouping: str) -> dict[str
 
 
 def _apart(op: Op, attrs: dict[str, object]) -> tuple[dict[str, object], ...]:
-    """The same with rows that do not meet, where an opcode is told of rows."""
+    """Return the same attributes with disjoint rows, if the opcode has rows."""
     return ({**attrs, "disjoint": True},) if op in IDS else ()
 
 

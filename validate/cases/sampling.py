@@ -1,4 +1,4 @@
-"""Cases of sampling: from logits to tokens, what a draft was worth, the upkeep of rings and page tables."""
+"""Cases of sampling: from logits to tokens, verification of drafts, updates of rings and page tables."""
 
 from __future__ import annotations
 

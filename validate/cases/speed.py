@@ -1,4 +1,6 @@
-"""Sizes of real models, for times: each kernel's heaviest work in a 27 B model's layer, or a 35 B mixture's."""
+"""Sizes of real models for timings: the largest operation of each kernel in a layer of a 27 B model or a 35 B
+mixture of experts.
+"""
 
 from __future__ import annotations
 

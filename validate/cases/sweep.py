@@ -1,4 +1,4 @@
-"""Many cases from a few lines: the shapes of one opcode, with every type, attribute and kind of value.
+"""Sweeps that generate many cases: the shapes of one opcode, combined with types, attributes and kinds of values.
 
 A sweep is data. Sizes may be expressions over the other sizes and the integer attributes, as shape patterns are.
 """
@@ -34,8 +34,9 @@ Attrs = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A case for each of `shapes` x `attrs` x `types` x `values`; `without`, `rooms` and `vectors` (types of
-    biases and scales) go round by turns."""
+    """Generate a case for each of `shapes` x `attrs` x `types` x `values`. `without`, `rooms` and `vectors` (types
+    of biases and scales) rotate over the cases.
+    """
 
     op: Op
     shapes: tuple[Sizes, ...]
@@ -48,7 +49,7 @@ class Sweep:
     more: Sizes = field(default_factory=dict)  # sizes of every shape, after its own
 
     def cases(self) -> Iterator[Case]:
-        """The same ones at every call, each with a seed of its own."""
+        """Return the cases. Every call returns the same ones; each has a separate seed."""
         axes = product(self.shapes, self.attrs, self.types, self.values)
         for number, (shape, attrs, dtype, values) in enumerate(axes):
             turn, kind = divmod(number, len(self.values))
@@ -62,7 +63,7 @@ class Sweep:
 
 
 def sizes(named: Mapping[str, Size], attrs: Mapping[str, Any]) -> dict[str, int]:
-    """Every expression as its value; each may name those before it."""
+    """Evaluate the size expressions in order; each may use the names before it."""
     known = {name: value for name, value in attrs.items() if type(value) is int}
     made: dict[str, int] = {}
     for name, size in named.items():
@@ -73,12 +74,12 @@ def sizes(named: Mapping[str, Size], attrs: Mapping[str, Any]) -> dict[str, int]
 
 
 def shapes(**axes: tuple[Size, ...] | Size) -> tuple[dict[str, Size], ...]:
-    """Every combination."""
+    """Return every combination."""
     lists = [value if isinstance(value, tuple) else (value,) for value in axes.values()]
     return tuple(dict(zip(axes, each, strict=True)) for each in product(*lists))
 
 
 def paired(**axes: tuple[Size, ...]) -> tuple[dict[str, Size], ...]:
-    """The first of each, then the second of each; shorter ones begin again."""
+    """Pair the first elements, then the second elements, and so on; shorter lists are repeated."""
     longest = max(len(values) for values in axes.values())
     return tuple({name: values[i % len(values)] for name, values in axes.items()} for i in range(longest))

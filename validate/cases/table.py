@@ -1,7 +1,7 @@
-"""Every case there is, by family.
+"""All cases, by family.
 
-A family is one file with SWEEPS. Adding one: its import, its name here. zinc-rt kernel-test and tests/kernels run
-the same ones.
+A family is one file with SWEEPS. To add a family, import it and add its name here. zinc-rt kernel-test and
+tests/kernels run the same cases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAMILIES: dict[str, Sequence[Sweep]] = {
 
 
 def cases(family: str) -> Iterator[Case]:
-    """The cases of one family, each once."""
+    """Return the cases of one family without duplicates."""
     seen = set()
     for sweep in FAMILIES[family]:
         for case in sweep.cases():

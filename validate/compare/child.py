@@ -1,4 +1,4 @@
-"""A program in a process group of its own: with a time-out, and gone with everything it started."""
+"""Run a program in a separate process group, with a time-out, and end all processes that it started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GRACE_SECONDS = 2.0  # between asking to end and ending
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """How a program ended. `code` is None where it did not end in time, or could not be started."""
+    """The outcome of a program. `code` is None if it timed out or could not be started."""
 
     command: str
     seconds: float
@@ -35,7 +35,7 @@ class ChildRun:
 
     @property
     def why(self) -> str:
-        """One line for an end that was not good."""
+        """Return one line that describes an unsuccessful end."""
         if self.timed_out:
             return f"did not end within {self.seconds:.0f} s"
         if self.error:
@@ -49,8 +49,9 @@ class ChildRun:
 
 
 def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str] | None = None) -> ChildRun:
-    """Its output goes through files: a program that hangs cannot fill a pipe. `settings`: added to the
-    environment."""
+    """Run a program. Its output goes through files, so that a program that hangs cannot fill a pipe. `settings`
+    are added to the environment.
+    """
     command = shlex.join(words)
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -83,7 +84,9 @@ def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Asked first, so that it gives a GPU's queues back. One that a driver holds may not even be killed."""
+    """End the process, first with a signal that lets it release a GPU's queues. A process blocked in a driver may
+    survive even a kill.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)

@@ -121,7 +121,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], out: TextIO) -> Report:
-    """One model on every peer."""
+    """Run one model on every peer."""
     import tempfile
     from pathlib import Path
 
@@ -150,9 +150,7 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
         },
     }  # fmt: skip
     report.results = [result_of(outcome, found, arguments, task) for outcome, found in rows]
-    report.shortcuts += [
-        f"{o.peer}: simulated device: says nothing about hardware" for o, _ in rows if o.simulated
-    ]
+    report.shortcuts += [f"{o.peer}: simulated device: no evidence about hardware" for o, _ in rows if o.simulated]
     report.shortcuts += [f"{o.peer}: {IN_SOFTWARE}" for o, _ in rows if o.software]
     _show(rows, report, arguments, out)
     return report
@@ -198,8 +196,9 @@ def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
 
 
 def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> list[ComparedPeer]:
-    """The peers to run, in the table's order; a family's name ("llama.cpp") stands for every build. The reference
-    is among them where it is there at all."""
+    """Return the peers to run, in the table's order. The name of a family ("llama.cpp") selects every build. The
+    reference is included if it is available.
+    """
     from zinc_rt.host.errors import UsageError
 
     if asked is None:

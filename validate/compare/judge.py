@@ -1,4 +1,4 @@
-"""How far each peer's values are from the reference's, over whatever of them both have."""
+"""Compute the distance of each peer's values from the reference's, over the values that both have."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from zinc_rt.validate.measure import agreement
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far a peer is from the reference. `logits`: the largest difference; None where nothing could be
-    compared. `layers`: RMS of the difference over RMS of the reference by layer; of sampled values over the
-    samples. `samples`: how many values, 0 for all."""
+    """The distance of a peer from the reference. `logits` is the largest difference, or None if nothing could be
+    compared. `layers` is the RMS of the difference over the RMS of the reference, by layer; for sampled values,
+    over the samples. `samples` is the number of values, 0 for all.
+    """
 
     logits: float | None = None
     kl: float | None = None
@@ -45,7 +46,7 @@ class Distance:
 
 
 def distance(outcome: PeerOutcome, reference: PeerOutcome) -> Distance:
-    """How far one outcome is from another. `reference` has logits [T, V] and layers."""
+    """Return the distance of one outcome from another. `reference` has logits [T, V] and layers."""
     want = reference.logits
     assert want is not None
     if outcome.logits is not None:
@@ -97,7 +98,7 @@ def _sampled(outcome: PeerOutcome, got: Sample, reference: PeerOutcome, want: np
 
 
 def _at(whole: np.ndarray, sample: Sample) -> np.ndarray:
-    """The same elements of the reference. A value of fewer rows is that of the last tokens."""
+    """Return the same elements of the reference. A value with fewer rows contains only the last tokens."""
     first = len(whole) - sample.rows
     values: np.ndarray = whole[first + sample.at[:, 0], sample.at[:, 1]].astype(np.float64)
     return values

@@ -1,4 +1,6 @@
-"""Run by compare in an environment with llama-cpp-python: logits to an .npz, speeds as a line of JSON."""
+"""Child process of compare in an environment with llama-cpp-python: writes logits to an .npz and prints speeds as
+a line of JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The peers that are llama.cpp's own programs, one peer a build: llama-bench for the speed; for the values
-zinc-llama-dump where somebody has built it (`zinc-rt golden dumper llama-cpp`), else what llama-eval-callback
-prints."""
+"""Peers that run llama.cpp's own programs, one peer per build. llama-bench gives the speed. The values come from
+zinc-llama-dump if it was built (`zinc-rt golden dumper llama-cpp`), otherwise from the output of
+llama-eval-callback.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +27,7 @@ DIGITS = 4
 
 
 def samples(text: str) -> dict[str, Sample]:
-    """The samples by the tensor's name, the first of each name; matrices only. What is not understood is left
-    out."""
+    """Parse samples by the tensor's name, the first of each name, matrices only. Unparsable lines are ignored."""
     found: dict[str, Sample] = {}
     lines = iter(text.splitlines())
     head = next((made for made in map(HEAD.match, lines) if made), None)
@@ -42,7 +42,7 @@ def samples(text: str) -> dict[str, Sample]:
 
 
 def _block(lines: Iterator[str]) -> tuple[list[list[float]], re.Match[str] | None]:
-    """The rows of numbers up to the next tensor, and that."""
+    """Read the rows of numbers up to the next tensor. Return them and that tensor."""
     values: list[list[float]] = []
     for line in lines:
         if head := HEAD.match(line):
@@ -73,8 +73,9 @@ ALL_LAYERS = "999"
 
 
 def peers(named: Sequence[str]) -> list[ComparedPeer]:
-    """One peer a build. `named`: folders as the user gave them, DIR or NAME=DIR, each with one build or several.
-    Raises UsageError for one without any."""
+    """Return one peer per build. `named` are the folders given by the user, DIR or NAME=DIR, each with one or
+    several builds. Raise UsageError for a folder without a build.
+    """
     builds: dict[Path, str] = {}
     for text in named:
         name, equals, folder = text.rpartition("=")
@@ -135,7 +136,7 @@ def _speed(outcome: PeerOutcome, build: Path, task: PeerTask) -> None:
 
 
 def _take_rows(outcome: PeerOutcome, rows: list[dict[str, Any]]) -> None:
-    """One object a test: n_prompt or n_gen says which, avg_ts is tokens a second."""
+    """Parse one object per test: n_prompt or n_gen identifies the test, avg_ts is tokens per second."""
     first = rows[0]
     outcome.version = f"b{first['build_number']} ({first['build_commit']})"
     hardware = first.get("gpu_info") or first.get("cpu_info") or ""

@@ -1,4 +1,4 @@
-"""This runtime's own tiers, each in a process of its own: what the registry has, nothing listed here."""
+"""This runtime's own tiers, each in a separate process, as listed in the registry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = (sys.executable, "-m", "zinc_rt.cli")
 
 
 def peers(device: str) -> list[ComparedPeer]:
-    """Every built tier; one that cannot run on `device` says why."""
+    """Return every built tier. A tier that cannot run on `device` has the reason."""
     found = []
     for row, answer in probe_tiers(device):
         if row.built:

@@ -1,4 +1,4 @@
-"""What is asked of every peer, and what comes back: plain data, whoever computed it."""
+"""The task given to every peer and its outcome, as plain data that is independent of the engine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from zinc_rt.validate.compare.child import ChildRun
 
 @dataclass(frozen=True, slots=True)
 class PeerTask:
-    """One prompt for the values, one workload for the speed. `text` is empty where ids were given: some programs
-    take text only. `timeout_seconds`: of each program that is run. `folder`: for files that peers leave."""
+    """One prompt for the values, and one workload for the speed. `text` is empty if ids were given; some programs
+    accept text only. `timeout_seconds` applies to each program. `folder` is for the peers' files.
+    """
 
     model: Path
     tokens: tuple[int, ...]
@@ -37,8 +38,9 @@ class PeerTask:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Some elements of a value, as a program prints them. `at`: indices [n, 2] of (token, dim); `rows`: how many
-    tokens the value has, of which a graph may keep the last only. `digits`: after the decimal point."""
+    """Some elements of a value, as printed by a program. `at` are indices [n, 2] of (token, dim). `rows` is the
+    number of tokens of the value; a graph may keep only the last. `digits` counts digits after the decimal point.
+    """
 
     at: np.ndarray
     values: np.ndarray
@@ -48,9 +50,10 @@ class Sample:
 
 @dataclass(slots=True)
 class PeerOutcome:
-    """What came back. `problem`: why there is less than was asked for; `hung`: a program ran out of time.
-    `skipped`: nothing was run, for `problem`; `next` says how to get it. Arrays are f32: logits [T, V], layers [T,
-    D] by number."""
+    """The outcome of a peer. `problem` is the reason for missing results. `hung`: a program timed out. `skipped`:
+    nothing ran, because of `problem`; `next` says how to install it. Arrays are f32: logits [T, V], layers [T, D]
+    by number.
+    """
 
     peer: str
     version: str = ""
@@ -72,7 +75,9 @@ class PeerOutcome:
     notes: list[str] = field(default_factory=list)
 
     def take(self, ran: ChildRun, what: str) -> bool:
-        """Keep a program's run; whether it ended well. The first failure is the outcome's problem."""
+        """Record a program's run and return whether it succeeded. The first failure becomes the outcome's
+        problem.
+        """
         self.ran.append(ran)
         if ran.ok:
             return True
@@ -84,8 +89,9 @@ class PeerOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPeer:
-    """An engine to compare. `run` never raises for what a program does; `absent` is why it cannot run here, with
-    how to get it."""
+    """An engine to compare. `run` never raises for a failure of a program. `absent` is the reason why it cannot
+    run here, with instructions to install it.
+    """
 
     name: str
     run: Callable[[PeerTask], PeerOutcome]

@@ -1,4 +1,6 @@
-"""Engines that are Python packages: a script beside this file runs in their environment, which may not be ours."""
+"""Peers that are Python packages. A script in this folder runs in the package's environment, which may be a
+different one.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ SCRIPTS = {  # peer -> the package it needs, the script
 
 
 def peers(pythons: Mapping[str, str]) -> list[ComparedPeer]:
-    """One peer a package. `pythons`: by peer, the interpreter of an environment that has it; else this one, if it
-    is here."""
+    """Return one peer per package. `pythons` maps peers to the interpreter of an environment with the package; the
+    default is this interpreter, if the package is installed.
+    """
     found = []
     for name, (package, script) in SCRIPTS.items():
         python = pythons.get(name)
@@ -35,7 +38,7 @@ def peers(pythons: Mapping[str, str]) -> list[ComparedPeer]:
 
 
 def _run(name: str, script: str, python: str, task: PeerTask) -> PeerOutcome:
-    """Values and speed in a process each: what goes wrong with one leaves the other."""
+    """Measure values and speed in separate processes, so that a failure of one does not affect the other."""
     outcome = PeerOutcome(name)
     context = task.ctx or max(256, len(task.tokens), task.prompt_tokens + task.new_tokens + 1)
     words = [python, str(Path(__file__).with_name(script)), "--model", str(task.model), "--tokens", task.ids]
@@ -54,7 +57,7 @@ def _run(name: str, script: str, python: str, task: PeerTask) -> PeerOutcome:
 
 
 def _said(outcome: PeerOutcome, words: list[str], task: PeerTask, what: str) -> dict[str, Any] | None:
-    """The line of JSON at the end of what it printed; None where there is none."""
+    """Return the line of JSON at the end of the output, or None if there is none."""
     ran = run(words, task.timeout_seconds)
     if not outcome.take(ran, what):
         return None

@@ -1,4 +1,4 @@
-"""One row a peer."""
+"""The table of compare, one row per peer."""
 
 from __future__ import annotations
 

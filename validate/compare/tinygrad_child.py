@@ -1,4 +1,5 @@
-"""Run by compare in an environment with tinygrad: logits and layers to an .npz, speeds as a line of JSON.
+"""Child process of compare in an environment with tinygrad: writes logits and layers to an .npz and prints speeds
+as a line of JSON.
 
 Over tinygrad's own GGUF transformer (tinygrad.llm, before that tinygrad.apps.llm), with float32 weights.
 """

@@ -1,6 +1,6 @@
-"""The digest of a model's failures: where, who agrees with whom, what to suspect and what to run next.
+"""The digest of a model's failures: the place, the agreement of tiers, the suspect and the next command.
 
-What is suspected is decided by patterns.PATTERNS alone, the first that fits.
+The suspect is determined only by patterns.PATTERNS; the first matching pattern is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOLD_APART = ("golden", "finite", "sanitizer", "step")  # on lines of their own
 
 
 def diagnosis(evidence: ModelFailures) -> Iterator[str]:
-    """The digest of a model's failures, line by line; nothing where nothing failed."""
+    """Return the digest of a model's failures, line by line; empty if nothing failed."""
     if not evidence.failed:
         return
     places = list(dict.fromkeys(_place(result) for result in _places(evidence)))
@@ -42,15 +42,15 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
 
 
 def vocabulary_diagnosis(result: CheckResult) -> Iterator[str]:
-    """The digest of a vocabulary without a model; nothing where it passed."""
+    """Return the digest for a vocabulary without a model; empty if it passed."""
     if result.status == "fail":
         yield f"first bad  {result.model}, {_place(result)}"
-        yield f"suspect    a text becomes other tokens: suspect the tokenizer: {result.cause}"
+        yield f"suspect    a text gives other tokens: suspect the tokenizer: {result.cause}"
         yield f"next       {result.advice}"
 
 
 def agreement(groups: Sequence[Sequence[str]]) -> str:
-    """A sentence that says which tiers agree with which."""
+    """Describe in a sentence which tiers agree with each other."""
     if not groups:
         return "nothing ran"
     if len(groups) == 1:
@@ -64,7 +64,7 @@ def agreement(groups: Sequence[Sequence[str]]) -> str:
 
 
 def _places(evidence: ModelFailures) -> Iterator[CheckResult]:
-    """The failure that says best where, for each pair of a tier and what it was held against."""
+    """Return the failure with the most specific place for each pair of a tier and its reference."""
     yield evidence.place
     for pair in dict.fromkeys((r.tier, r.reference) for r in evidence.failed):
         mine = [r for r in evidence.failed if (r.tier, r.reference) == pair]

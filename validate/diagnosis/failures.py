@@ -1,4 +1,4 @@
-"""One model's failures: who differs from whom and where, and the words that name it."""
+"""One model's failures: which tiers differ, where, and the words used to report it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ DEFAULT_ORDERING = "canonical-1"
 
 
 def kernel_file(kernel: str, job: ValidationJob) -> str:
-    """The file of a simulated device's kernel, of a set that a tier names before any other's; "" for one that is
-    none of ours."""
+    """Return the file of a simulated device's kernel, preferring the set that a tier names. Return "" for a kernel
+    that is not part of this project.
+    """
     named = {spec.kernel_set for spec in job.tiers if spec.choice.simulated}
     found = sorted(Path(kernels.__file__).parent.glob(f"*/{BUILT}/{kernel}.zrt")) if kernel else []
     return str(min(found, key=lambda path: path.parent.parent.name not in named, default=""))
 
 
 def run_again(job: ValidationJob, spec: TierSpec) -> list[str]:
-    """The command in which the tier goes wrong once more, with nothing else running: to be recorded."""
+    """Return the command that reproduces the error of the tier alone, to be recorded."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
     asked = spec.choice.options
@@ -44,19 +45,21 @@ def run_again(job: ValidationJob, spec: TierSpec) -> list[str]:
 
 
 def resynced(job: ValidationJob, layer: str) -> str:
-    """Every layer on the reference's own input; where that was so already, all of the layer that is off."""
+    """Return the command that runs every layer on the reference's own input. If this run already did so, capture
+    all nodes of the wrong layer.
+    """
     return f"{job.repro} --nodes '*-{layer}'" if job.resync else f"{job.repro} --resync"
 
 
 def with_oracle(job: ValidationJob) -> str:
-    """The same again, the oracle beside it."""
+    """Return the same command with the oracle added."""
     words = shlex.split(job.repro)
     words[words.index("--tiers") + 1] += f",{ORACLE.tier}"
     return shlex.join(words)
 
 
 def stepwise(job: ValidationJob, spec: TierSpec) -> list[str]:
-    """The prompt and what the golden goes on with, in one pass and token by token."""
+    """Return the command that runs the prompt and the golden's continuation in one pass and token by token."""
     golden = job.golden
     more = [] if golden is None or golden.greedy_tokens is None else [int(token) for token in golden.greedy_tokens]
     tokens = ",".join(map(str, [*job.tokens, *more]))
@@ -64,7 +67,7 @@ def stepwise(job: ValidationJob, spec: TierSpec) -> list[str]:
 
 
 def judged(job: ValidationJob) -> list[str]:
-    """The oracle against its own second opinion, which another library computes."""
+    """Return the command that compares the oracle with its second reference, which another library computes."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     layers = [] if job.layers.whole else ["--layers", f"{job.layers.first}:{job.layers.last}", *_input(job)]
     tiers = f"{ORACLE.tier},{ORACLE.tier}:{SECOND_OPINION}"
@@ -72,7 +75,7 @@ def judged(job: ValidationJob) -> list[str]:
 
 
 def _input(job: ValidationJob) -> list[str]:
-    """The --input that was asked for."""
+    """Return the --input option of the run."""
     words = shlex.split(job.repro)
     return ["--input", words[words.index("--input") + 1]] if "--input" in words else []
 
@@ -83,7 +86,7 @@ OF_EVERY_TIER = ("greedy", "decode")  # kinds that each tier is held to the gold
 
 @dataclass(frozen=True)
 class ModelFailures:
-    """One model's results. `same_bits`: the tiers that ran, in groups that agree to the bit."""
+    """One model's results. `same_bits` are the tiers that ran, in groups that are bit-identical."""
 
     job: ValidationJob
     results: Sequence[CheckResult]
@@ -127,7 +130,9 @@ class ModelFailures:
 
     @property
     def golden_recovers(self) -> bool:
-        """One layer of the golden is off and what is computed from it is not: nothing computes so."""
+        """Return whether one layer differs from the golden and the values computed from it do not. No computation
+        behaves so.
+        """
         mine = [r for r in self.results if r.reference == self._golden and r.kind in ("layer", "logits")]
         states = [r.status for r in mine if r.tier == mine[0].tier]
         return "fail" in states[:-1] and states[-1] == "pass" and states.index("fail") < len(states) - 1
@@ -140,7 +145,7 @@ class ModelFailures:
 
     @cached_property
     def apart(self) -> list[str]:
-        """Tiers that differ from the reference tier."""
+        """Return the tiers that differ from the reference tier."""
         return list(dict.fromkeys(r.tier for r in self.failed if r.reference == self.reference != r.tier))
 
     @cached_property
@@ -150,12 +155,12 @@ class ModelFailures:
 
     @property
     def agree(self) -> bool:
-        """Whether all tiers agree to the bit, one alone with itself."""
+        """Return whether all tiers are bit-identical. A single tier agrees with itself."""
         return len(self.same_bits) == 1
 
     @property
     def only_later(self) -> bool:
-        """Whether the prompt's own pass is right, and what follows it is not."""
+        """Return whether the prompt's own pass is right and a later step is not."""
         compared = [r for r in self.failed if r.kind in ("layer", "node", "experts", "logits", "greedy", "decode")]
         prompt = len(self.job.tokens)
         return bool(compared) and all(
@@ -169,20 +174,24 @@ class ModelFailures:
 
     @cached_property
     def suspect(self) -> TierSpec:
-        """The tier to look at: the first that is wrong, not the oracle where another is too."""
+        """Return the tier to examine: the first wrong one, but the oracle only if no other is wrong."""
         wrong = [r.tier for r in self.failed]
         named = [spec for spec in self.job.tiers if spec.text in wrong]
         return next((spec for spec in named if spec.text != ORACLE.tier), (named or list(self.job.tiers))[0])
 
     @cached_property
     def nodes(self) -> list[CheckResult]:
-        """The results in which values inside the layers are off the golden's: not those that a torn golden fed."""
+        """Return the results in which values inside the layers differ from the golden's, except those fed by a
+        torn golden.
+        """
         found = [result for result in self.failed if result.id.endswith("/nodes")]
         return [] if found and self.agree and self.golden_recovers else found
 
     @cached_property
     def place(self) -> CheckResult:
-        """The failure that says best where: the first node that diverges, else the first value that does."""
+        """Return the failure with the most specific place: the first node that diverges, else the first value that
+        does.
+        """
         order = ("node", "finite", "layer", "experts", "logits", "decode", "greedy", "tap", "prefill")
         mine = [r for r in self.failed if r.tier == self.suspect.text] or self.failed
         mine = [r for r in mine if r in self.nodes or not r.id.endswith("/nodes")] or mine
@@ -193,7 +202,7 @@ class ModelFailures:
 
     @cached_property
     def words(self) -> dict[str, str]:
-        """What the sentences and commands of PATTERNS may name."""
+        """Return the words that the sentences and commands of PATTERNS may use."""
         finding = next((r.first_bad for r in self.of("sanitizer")), {})
         golden = self.job.golden
         return {
@@ -230,7 +239,7 @@ class ModelFailures:
 
 
 def layer_of(result: CheckResult) -> str:
-    """The layer's number, from the node's name, else the value's."""
+    """Return the layer's number from the node's name, else from the value's."""
     name = str(result.first_bad.get("node", result.name))
     found = re.search(r"[-\[](\d+)\]?$", name)
     return found[1] if found else ""

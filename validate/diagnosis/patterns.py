@@ -1,4 +1,4 @@
-"""What a model's failures say together: the first row that fits names what to suspect and what to run next."""
+"""Patterns of a model's failures. The first matching row names the suspect and the next command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Predicate = Callable[[ModelFailures], bool]
 
 @dataclass(frozen=True, slots=True)
 class FailurePattern:
-    """One row of the table. `sentence` and `command` name the words of ModelFailures."""
+    """One row of the table. `sentence` and `command` use the words of ModelFailures."""
 
     fits: Predicate
     sentence: str

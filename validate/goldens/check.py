@@ -1,4 +1,4 @@
-"""Whether a golden still holds: for the model it names, and in the arithmetic it was computed in."""
+"""Check whether a golden is still valid for the model it names, in the arithmetic it was computed in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ ORDERINGS = ("canonical-1", "canonical-1-q8", "float32-dequant")
 
 
 def model_of(golden: Golden, named: str | None) -> GGUFFile:
-    """The model asked for, else the one the golden names, else the one of its own name, beside it."""
+    """Return the requested model, else the one the golden names, else the file of the same name in the golden's
+    folder.
+    """
     if named is not None:
         return read_model(named)
     beside = [golden.path.with_suffix(".gguf")]
@@ -35,18 +37,18 @@ def model_of(golden: Golden, named: str | None) -> GGUFFile:
     for path in beside:
         if path.exists():
             return read_model(str(path))
-    raise InputError(f"{golden.path}: its model, {beside[0].name}, is not beside it", next="--model M.gguf")
+    raise InputError(f"{golden.path}: no model {beside[0].name} in the same folder", next="--model M.gguf")
 
 
 def again(golden: Golden) -> str:
-    """The command that makes it again; of another engine's, none of ours does."""
+    """Return the command that regenerates the golden. A golden of another engine has none."""
     if golden.foreign:
-        return f"have {golden.source} compute it again and import that: zinc-rt golden import --help"
+        return f"regenerate it with {golden.source} and import the result: zinc-rt golden import --help"
     return str(golden.meta.get("command") or f"zinc-rt golden make --model M.gguf -o {golden.path.name}")
 
 
 def belonging(golden: Golden) -> str:
-    """The model it was made for, as far as it records one."""
+    """Describe the model it was made for, as far as recorded."""
     named = str(golden.meta.get("model") or "a model it does not name")
     facts = [
         str(golden.meta[key])[:length]
@@ -57,8 +59,10 @@ def belonging(golden: Golden) -> str:
 
 
 def other_model(golden: Golden) -> str:
-    """What to do where the model at hand is another than the golden's: a golden is not remade for a wrong file."""
-    theirs = f"give it its own model, {belonging(golden)}: zinc-rt golden check {golden.path} --model M.gguf"
+    """Return the advice for a model that is not the golden's: a golden must not be regenerated for a wrong
+    file.
+    """
+    theirs = f"use its own model, {belonging(golden)}: zinc-rt golden check {golden.path} --model M.gguf"
     return theirs if golden.foreign else f"{theirs}; if the model was meant to change: {again(golden)}"
 
 
@@ -71,7 +75,7 @@ def check_golden(
     threads: int = 0,
     say: Callable[[str], None],
 ) -> Iterator[CheckResult]:
-    """The model's identity, then everything recorded against a fresh computation."""
+    """Check the model's identity, then compare every recorded value with a fresh computation."""
     name = golden.path.name
     identity = _identity(golden, gguf)
     yield identity
@@ -97,14 +101,16 @@ def check_golden(
 
 
 def _advice(golden: Golden, gguf: GGUFFile) -> str:
-    """Another engine's values are no less true for ours being others: where they diverge is what is wanted."""
+    """Return the advice for a mismatch. Values of another engine are not wrong because they differ from ours; the
+    first divergence is of interest.
+    """
     if golden.foreign:
         return f"zinc-rt validate --model {gguf.path} --golden {golden.path} --resync"
     return again(golden)
 
 
 def _cause(golden: Golden, gguf: GGUFFile) -> str:
-    """Why it may not hold, where that can be known."""
+    """Return the reason why the golden may be outdated, if it can be determined."""
     if golden.ordering:
         same = golden.meta.get("code") == code_version()
         return "" if same else "the arithmetic or the model code has changed since"

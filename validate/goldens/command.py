@@ -69,7 +69,7 @@ def _out(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
 
 
 def _forbid(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
-    """Options that would have no effect are refused."""
+    """Reject options that would have no effect."""
     for name in names:
         if getattr(arguments, name) not in (None, False, []):
             raise UsageError(f"--{name.replace('_', '-')} {why}")

@@ -1,4 +1,4 @@
-"""Where two goldens differ: their models, their prompts, then each array that both hold, by value or by digest."""
+"""Compare two goldens: their models, their prompts, then each common array, by value or by digest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ SAME_CHOICE = Limit(bits=True, why="the same choices in the same order")
 
 @dataclass(frozen=True, slots=True)
 class GoldenDifference:
-    """What was compared, in the order of the graph as far as layers go, and the logits' matrix of the two."""
+    """The result of a comparison: the arrays in graph order and by layer, and the matrix of the two sets of
+    logits.
+    """
 
     results: list[CheckResult]
     matrix: LogitMatrix
@@ -29,7 +31,7 @@ class GoldenDifference:
 
     @property
     def verdict(self) -> str:
-        """A sentence."""
+        """Return the verdict as a sentence."""
         failed = [result for result in self.results if result.status == "fail"]
         if failed:
             return f"{len(failed)} of {len(self.results)} differ, first {failed[0].name}"
@@ -40,15 +42,16 @@ class GoldenDifference:
 
 @dataclass(frozen=True, slots=True)
 class PositionedArray:
-    """An array of a golden: `values` [R, ...] of `positions` i64 [R], counted from the prompt's first token."""
+    """An array of a golden: `values` [R, ...] at `positions` i64 [R], counted from the prompt's first token."""
 
     positions: np.ndarray
     values: np.ndarray
 
 
 def diff_goldens(got: Golden, want: Golden, *, repro: str = "") -> GoldenDifference:
-    """Everything the two have in common, `got` held against `want`. Of two models or prompts nothing more is
-    compared."""
+    """Compare `got` with `want` in all common arrays. If the models or prompts differ, nothing more is
+    compared.
+    """
     limit = limit_of(got, want)
     subject = CheckedPair(str(want.meta.get("model") or want.path.stem), _name(got), _name(want), limit, repro)
     results = [_model(subject, got, want), _prompt(subject, got, want)]
@@ -64,7 +67,7 @@ def diff_goldens(got: Golden, want: Golden, *, repro: str = "") -> GoldenDiffere
 
 
 def limit_of(got: Golden, want: Golden) -> Limit:
-    """How close the two must be: to the bit in one canonical ordering."""
+    """Return the limit of the difference: bit-identical in one canonical ordering."""
     if got.ordering and want.ordering:
         same_blas = got.ordering == want.ordering == "float32-dequant"
         return (
@@ -113,7 +116,7 @@ def _arrays(subject: CheckedPair, got: Golden, want: Golden) -> Iterator[CheckRe
         kind = _kind(label)
         if label not in mine or label not in theirs:
             lacks = got if label not in mine else want
-            yield subject.skip(label, kind, f"{lacks.path.name} does not hold it")
+            yield subject.skip(label, kind, f"{lacks.path.name} does not contain it")
             continue
         a, b = mine[label], theirs[label]
         at = np.intersect1d(a.positions, b.positions)
@@ -139,7 +142,7 @@ def _arrays(subject: CheckedPair, got: Golden, want: Golden) -> Iterator[CheckRe
 
 
 def digests_of(golden: Golden) -> Mapping[str, str]:
-    """The digests it records; without those, of the arrays it holds whole."""
+    """Return the recorded digests, or digests of the arrays that it contains completely."""
     return golden.digests or array_digests({
         label: rows.values
         for label, rows in _values(golden).items()
@@ -148,7 +151,7 @@ def digests_of(golden: Golden) -> Mapping[str, str]:
 
 
 def _values(golden: Golden) -> dict[str, PositionedArray]:
-    """Every array by its label, with the positions it holds."""
+    """Return every array by its label, with its positions."""
     prompt = np.arange(len(golden.ids))
     kept = golden.rows
 
@@ -164,13 +167,15 @@ def _values(golden: Golden) -> dict[str, PositionedArray]:
 
 
 def _common(a: Golden, b: Golden) -> int:
-    """How many greedy tokens the two begin with alike."""
+    """Return the number of leading greedy tokens that are equal."""
     pairs = list(zip(*([] if each is None else each for each in (a.greedy_tokens, b.greedy_tokens)), strict=False))
     return next((at for at, (x, y) in enumerate(pairs) if x != y), len(pairs))
 
 
 def _depth(label: str) -> tuple[int, bool]:
-    """By layer, its output behind its other values; what has no layer in front, what follows the layers last."""
+    """Return the sort key of a label: by layer, with the layer's output last; values before the first layer first,
+    values after the last layer last.
+    """
     stem, _, layer = label.rpartition("-")
     if layer.isdigit():
         return int(layer), stem == "l_out"

@@ -1,4 +1,4 @@
-"""What a folder of goldens holds, one row a file."""
+"""List the goldens of a folder, one row per file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ State = Literal["current", "recheck", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """A golden's state: `current` holds, `recheck` may not (zinc-rt golden check says), `expired` cannot. `next`
-    mends it."""
+    """The state of a golden: `current` is valid, `recheck` may be outdated (run zinc-rt golden check), `expired`
+    is invalid. `next` is the command that repairs it.
+    """
 
     state: State
     why: str = ""
@@ -27,14 +28,13 @@ class Validity:
 
 
 def validity(golden: Golden, model_digest: str = "") -> Validity:
-    """Whether this golden is still valid. `model_digest`: of the model beside it, where there is one.
-
-    Another engine's values do not depend on our arithmetic: they expire with the format or their model alone.
+    """Return whether this golden is still valid. `model_digest` is that of the model in the same folder, if any.
+    Values of another engine do not depend on our arithmetic; they expire only with the format or their model.
     """
     recorded = str(golden.meta.get("model_digest") or "")
     if recorded and model_digest and recorded != model_digest:
         return Validity(
-            "expired", f"its model was {recorded[:12]}, the one beside it is another", other_model(golden)
+            "expired", f"its model was {recorded[:12]}, the one in the same folder is another", other_model(golden)
         )
     if golden.ordering and golden.ordering not in ORDERINGS:
         return Validity("expired", f"made in {golden.ordering}, which this build does not compute", again(golden))
@@ -49,7 +49,9 @@ HEADERS = ("golden", "architecture", "source", "state", "arrays", "tokens", "siz
 
 @dataclass(frozen=True, slots=True)
 class GoldenRow:
-    """One golden of a folder. `problem` is empty for a golden, else why the file is none."""
+    """One golden of a folder. `problem` is empty for a valid golden file, otherwise the reason why it is not
+    one.
+    """
 
     path: str
     architecture: str = ""
@@ -84,7 +86,7 @@ class GoldenRow:
 
 
 def golden_row(path: Path) -> GoldenRow:
-    """Never raises for what is in the file."""
+    """Return the row of a file. Never raises because of the file's contents."""
     raw = path.read_bytes()
     size, sha = len(raw), hashlib.sha256(raw).hexdigest()
     try:
@@ -115,7 +117,7 @@ def golden_row(path: Path) -> GoldenRow:
 
 
 def shortened(names: tuple[str, ...]) -> str:
-    """The value arrays' stems: `ids, logits, l_out, ffn_moe_topk-*`."""
+    """Return the stems of the value arrays: `ids, logits, l_out, ffn_moe_topk-*`."""
     stems = dict.fromkeys(f"{n.rpartition('-')[0]}-*" if n.rpartition("-")[2].isdigit() else n for n in names)
     main = [stem for stem in stems if not stem.endswith(("_deq", "_exactgelu")) and not stem.startswith("greedy_")]
     variants = sorted({suffix for stem in stems for suffix in ("_deq", "_exactgelu") if stem.endswith(suffix)})

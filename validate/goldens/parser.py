@@ -1,4 +1,4 @@
-"""The options of zinc-rt-golden, with examples; nothing heavy is imported for --help."""
+"""Command-line options of zinc-rt-golden, with examples. No heavy module is imported for --help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histograms over powers of two: of differences by sign and magnitude, of distances by magnitude alone."""
+"""Histograms over powers of two: of differences by sign and magnitude, of distances by magnitude."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOUBLING_BINS = 33  # 0, then [2^(k-1), 2^k) up to the distance of any two float
 
 
 def signed(differences: np.ndarray) -> np.ndarray:
-    """Counts i64 [64] of differences, float64 of any shape."""
+    """Return counts i64 [64] of differences, float64 of any shape."""
     finite = np.isfinite(differences)
     known = differences[finite]
     magnitude = np.clip(np.frexp(known)[1] - 1, LOWEST - 1, HIGHEST) - (LOWEST - 1)
@@ -26,13 +26,13 @@ def signed(differences: np.ndarray) -> np.ndarray:
 
 
 def doubling(distances: np.ndarray) -> np.ndarray:
-    """Counts i64 [33] of distances, whole numbers below 2^32 of any shape."""
+    """Return counts i64 [33] of distances, integers below 2^32 of any shape."""
     places = np.frexp(distances.astype(np.float64))[1]  # exact: 33 bits at most
     return np.bincount(places.reshape(-1), minlength=DOUBLING_BINS)
 
 
 def signed_name(place: int) -> str:
-    """What lies in a bin of a signed histogram, in words."""
+    """Describe a bin of a signed histogram."""
     if place in (ZERO, NONFINITE):
         return "0" if place == ZERO else "not finite"
     sign, magnitude = ("-", ZERO - 1 - place) if place < ZERO else ("", place - ZERO - 1)
@@ -43,6 +43,6 @@ def signed_name(place: int) -> str:
 
 
 def doubling_name(place: int) -> str:
-    """What lies in a bin of a histogram of distances."""
+    """Describe a bin of a histogram of distances."""
     low, high = 1 << max(place - 1, 0), (1 << place) - 1
     return "0" if not place else str(low) if low == high else f"{low}..{high}"

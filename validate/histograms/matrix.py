@@ -1,4 +1,4 @@
-"""Every pair of a model's sources of logits."""
+"""The matrix of all pairs of a model's sources of logits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from zinc_rt.validate.histograms.sources import LogitSource
 
 @dataclass(frozen=True, slots=True)
 class LogitMatrix:
-    """The pairs of one model, each source against every one behind it in `names`."""
+    """The pairs of one model, each source with every later one in `names`."""
 
     model: str
     names: tuple[str, ...]
     pairs: tuple[LogitPair, ...]
 
     def pair(self, got: str, want: str) -> LogitPair | None:
-        """The pair of two names in either order; None for a name with itself."""
+        """Return the pair of two names in either order; None for a name with itself."""
         return next((each for each in self.pairs if {each.got, each.want} == {got, want}), None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -37,11 +37,13 @@ class LogitMatrix:
 
 
 def matrix(model: str, sources: Sequence[LogitSource]) -> LogitMatrix:
-    """All pairs; of each the source that comes later is the reference."""
+    """Compare all pairs; the later source of a pair is the reference."""
     pairs = (compare_pair(got, want, same_bits=_same_bits(got, want)) for got, want in combinations(sources, 2))
     return LogitMatrix(model, tuple(source.name for source in sources), tuple(pairs))
 
 
 def _same_bits(a: LogitSource, b: LogitSource) -> bool:
-    """A canonical ordering fixes every rounding; BLAS picks its summation order by machine and shape."""
+    """Return whether the two must be bit-identical. A canonical ordering fixes every rounding; BLAS selects its
+    summation order by machine and shape.
+    """
     return a.ordering == b.ordering and a.ordering.startswith("canonical")

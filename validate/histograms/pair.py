@@ -1,4 +1,4 @@
-"""Two sources of logits held against each other: how their differences are spread, and what that does to ranks."""
+"""Compare two sources of logits: the distribution of differences, and their effect on ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOP = 50  # tokens of a position whose ranks are followed
 
 @dataclass(frozen=True, slots=True)
 class ValueHistogram:
-    """How the differences of two arrays of one shape are spread, in the bins of bins.py."""
+    """The distribution of the differences of two arrays of one shape, in the bins of bins.py."""
 
     differences: tuple[int, ...]
     ulps: tuple[int, ...]  # of finite pairs
@@ -47,9 +47,10 @@ class ValueHistogram:
 
 @dataclass(frozen=True, slots=True)
 class LogitPair:
-    """`got` against `want`, at the `positions` both have. `ranks`: how far each of the 50 likeliest tokens of
-    `want` has moved, in doubling bins; `kl`: of want || got in nats, by position; `layers`: of l_out by label.
-    `same_bits`: whether nothing but equality is right for the two."""
+    """`got` compared with `want`, at the `positions` both have. `ranks` is how far each of the 50 most likely
+    tokens of `want` has moved, in doubling bins; `kl` is KL(want || got) in nats, by position; `layers` is l_out
+    by label. `same_bits`: the two must be equal.
+    """
 
     got: str
     want: str
@@ -63,7 +64,7 @@ class LogitPair:
 
     @property
     def wrong(self) -> bool:
-        """Whether there is mass outside the bin of 0, or another bit, where there may be none."""
+        """Return whether a pair that must be equal has a difference."""
         every = [*self.layers.values(), *([self.logits] if self.logits is not None else [])]
         return self.same_bits and not all(each.equal_bits for each in every)
 
@@ -82,7 +83,7 @@ class LogitPair:
 
 
 def compare_pair(got: LogitSource, want: LogitSource, *, same_bits: bool) -> LogitPair:
-    """What the two have at positions that both computed from the same tokens."""
+    """Compare two sources at the positions that both computed from the same tokens."""
     layers = {
         label: value_histogram(*_rows(got.layers[label], want.layers[label]))
         for label in want.layers
@@ -107,7 +108,9 @@ def compare_pair(got: LogitSource, want: LogitSource, *, same_bits: bool) -> Log
 
 
 def value_histogram(got: np.ndarray, want: np.ndarray) -> ValueHistogram:
-    """The histogram of two float32 arrays [T, ...] of one shape, a row at a time: a vocabulary is large."""
+    """Return the histogram of two float32 arrays [T, ...] of one shape. Processed row by row, because a vocabulary
+    is large.
+    """
     differences, ulps = np.zeros(bins.SIGNED_BINS, np.int64), np.zeros(bins.DOUBLING_BINS, np.int64)
     largest = 0.0
     for a, b in zip(got, want, strict=True):
@@ -123,8 +126,9 @@ def value_histogram(got: np.ndarray, want: np.ndarray) -> ValueHistogram:
 
 
 def rank_changes(got: np.ndarray, want: np.ndarray, top: int = TOP) -> tuple[int, ...]:
-    """How many places the likeliest `top` tokens of each row of `want` [T, V] have moved in `got`, in doubling
-    bins. Of equal logits the lower token comes first."""
+    """Return how many ranks the `top` most likely tokens of each row of `want` [T, V] have moved in `got`, in
+    doubling bins. Of equal logits the lower token comes first.
+    """
     counts = np.zeros(bins.DOUBLING_BINS, np.int64)
     for a, b in zip(got, want, strict=True):
         likeliest = np.argsort(-b, kind="stable")[:top]
@@ -135,14 +139,14 @@ def rank_changes(got: np.ndarray, want: np.ndarray, top: int = TOP) -> tuple[int
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """How many tokens the two begin with alike."""
+    """Return the number of leading tokens that are equal."""
     return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _rows(
     got: tuple[np.ndarray, np.ndarray], want: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays' rows of the positions that both hold."""
+    """Return both arrays' rows of the positions that both have."""
     at = np.intersect1d(got[0], want[0])
     a, b = (values[np.searchsorted(positions, at)] for positions, values in (got, want))
     return a.reshape(len(at), -1), b.reshape(len(at), -1)

@@ -1,4 +1,4 @@
-"""Where logits come from: each tier's own pass, and a golden."""
+"""Sources of logits: each tier's own pass, and a golden."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ Rows = tuple[np.ndarray, np.ndarray]  # positions i64 [R], rising, and what is k
 
 @dataclass(frozen=True, slots=True)
 class LogitSource:
-    """Logits f32 [R, V] of `positions` i64 [R], rising, counted from the prompt's first token. `after`: the tokens
-    fed behind the `prompt`'s so many; `layers`: l_out by label. `ordering` "": another engine's."""
+    """Logits f32 [R, V] at `positions` i64 [R], ascending, counted from the prompt's first token. `after` are the
+    tokens fed after `prompt` prompt tokens; `layers` is l_out by label. `ordering` is "" for another engine.
+    """
 
     name: str
     ordering: str
@@ -30,7 +31,7 @@ class LogitSource:
 
 
 def sources(runner: ValidationRunner) -> Iterator[LogitSource]:
-    """Every tier that ran the prompt by itself, the reference tier behind the others, then the golden."""
+    """Return every tier that ran the prompt, the reference tier after the others, then the golden."""
     job = runner.job
     for spec, run in sorted(runner.own_passes.items(), key=lambda ran: ran[0] == job.reference):
         yield source_of_run(run, spec.text, spec.ordering, len(job.tokens))
@@ -47,7 +48,7 @@ def source_of_run(run: CapturedRun, name: str, ordering: str, prompt: int) -> Lo
 
 
 def source_of_golden(golden: Golden) -> LogitSource:
-    """The golden's logits of the prompt and, where it has them, after each greedy token."""
+    """Return the golden's logits for the prompt and, if recorded, after each greedy token."""
     reference, prompt = reference_from_golden(golden), len(golden.ids)
 
     def at(array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The matrix as a person reads it on a terminal: a row a pair; with -v every bin, position and layer."""
+"""The matrix as terminal output: one row per pair; with -v every bin, position and layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BAR = 40  # cells of the fullest bin
 
 
 def pages(matrix: LogitMatrix, *, verbose: bool) -> Iterator[Page]:
-    """The matrix; nothing where there is but one source, or no pair has a position in common."""
+    """Return the matrix as text; empty if there is only one source, or no pair has a common position."""
     shown = [pair for pair in matrix.pairs if pair.logits is not None]
     if shown:
         yield Page(["", Table(COLUMNS, [_row(pair, pair.logits) for pair in shown if pair.logits is not None])])
@@ -51,8 +51,9 @@ def _agreement(pair: LogitPair) -> list[str]:
 
 
 def spread(differences: Sequence[int]) -> str:
-    """A signed histogram in a line, both sides as far as the farthest bin that holds something, the bin of 0 left
-    out: -2^-19 ▁▃█▇▂ 0 ▂▇█▃▁ 2^-19"""
+    """Format a signed histogram in one line, each side up to the outermost non-empty bin, without the bin of 0:
+    -2^-19 ▁▃█▇▂ 0 ▂▇█▃▁ 2^-19
+    """
     sides = differences[: bins.ZERO][::-1], differences[bins.ZERO + 1 : bins.NONFINITE]
     farthest = max((at for side in sides for at, count in enumerate(side) if count), default=-1)
     broken = f"{differences[bins.NONFINITE]:,} not finite" if differences[bins.NONFINITE] else ""
@@ -85,7 +86,7 @@ def _rule(pair: LogitPair) -> str:
 
 
 def _bins(title: str, counts: Sequence[int], name: Callable[[int], str]) -> Table:
-    """The bins that hold something, a row each."""
+    """Return a row for each non-empty bin."""
     top = max(counts, default=0) or 1
     rows = [[name(at), f"{count:,}", "█" * -(-count * BAR // top)] for at, count in enumerate(counts) if count]
     return Table((number(title), number("count"), ""), rows)

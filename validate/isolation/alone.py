@@ -1,4 +1,4 @@
-"""A request by itself: the rows of logits and the tokens that every mix has to give it."""
+"""The solo run of a request: the rows of logits and the tokens that every mix must reproduce."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IN_PROMPT = -(1 << 31)  # bit 31 of a token's count
 
 @dataclass(slots=True)
 class AloneAnswer:
-    """One choice of a request. `rows[i]`: the logits that `tokens[i]` was drawn from, f32 [V]."""
+    """One choice of a request. `rows[i]` are the logits that `tokens[i]` was drawn from, f32 [V]."""
 
     first: int  # position of the first token drawn
     tokens: list[int] = field(default_factory=list)
@@ -28,7 +28,7 @@ class AloneAnswer:
 
 
 def answer_alone(engine: Engine, request: MixedRequest, choice: int) -> AloneAnswer:
-    """What the request gives where nothing else runs: its prompt in one pass, then token by token."""
+    """Compute the request without any other: its prompt in one pass, then token by token."""
     made = AloneAnswer(len(request.prompt))
     sequence = engine.open()
     try:
@@ -44,7 +44,7 @@ def answer_alone(engine: Engine, request: MixedRequest, choice: int) -> AloneAns
 
 
 def _drawn(request: MixedRequest, choice: int, logits: np.ndarray, made: Sequence[int]) -> int:
-    """The token, by the oracle's kernels, from operands that owe nothing to a scheduler."""
+    """Draw the token with the oracle's kernels, from operands that are computed without a scheduler."""
     math, sampling = arithmetic("canonical-1"), request.sampling
     position = np.array([len(request.prompt) + len(made)], np.int32)
     slot = np.zeros(1, np.int32)

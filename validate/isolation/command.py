@@ -1,4 +1,4 @@
-"""`zinc-rt validate --isolation`: requests in any mix, each held against itself alone, to the bit."""
+"""`zinc-rt validate --isolation`: a mix of requests, each compared bit for bit with a solo run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OTHER = ("prompt", "tokens", "golden", "resync", "emit_repro", "html")  # of a v
 def isolation(
     arguments: argparse.Namespace, settings: Settings, jobs: list[ValidationJob], show: Callable[[Part], None]
 ) -> int:
-    """Every mix of every model on every tier; the exit code."""
+    """Run every mix of every model on every tier and return the exit code."""
     check_writable(arguments.junit, report=arguments.json)
     for name in OTHER:
         if getattr(arguments, name):
@@ -66,7 +66,7 @@ def _verdicts(
     for spec in job.tiers:
         if spec.ordering == NO_CLAIM:
             raise UsageError(
-                f"{spec.text}: {NO_CLAIM} makes no claim that a mix changes no bits", next="--ordering canonical-1"
+                f"{spec.text}: {NO_CLAIM} does not guarantee equal bits in a mix", next="--ordering canonical-1"
             )
     trial = MixTrial(
         job,

@@ -1,5 +1,6 @@
-"""A mix of requests, and what befalls them, from a seed: lengths, tenants, classes, sampling, arrivals, and parks,
-evictions, holds and cancels at steps of their own."""
+"""A seeded mix of requests and events: lengths, tenants, classes, sampling, arrivals, and preemptions, evictions,
+pauses and cancellations at separate steps.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +34,15 @@ TENANTS = (
 
 
 def quotas(pages: int) -> tuple[PageQuota, ...]:
-    """Of each tenant, in every page group: one has some for sure, one not all of them."""
+    """Return the quotas of each tenant, in every page group: one has a guarantee, one has a maximum."""
     return PageQuota(reserved=RESERVED), PageQuota(), PageQuota(most=max(12, pages // 2))
 
 
 @dataclass(frozen=True, slots=True)
 class MixedRequest:
-    """One request. `arrives`: before which step it is submitted, at the latest when nothing else is left."""
+    """One request. `arrives` is the step before which it is submitted at the latest; it is submitted earlier if
+    nothing else is left.
+    """
 
     number: int
     tenant: int
@@ -50,7 +53,7 @@ class MixedRequest:
 
 @dataclass(frozen=True, slots=True)
 class MixEvent:
-    """Something done to one of those that run; which: `pick` modulo how many there are."""
+    """An event that affects one running request, selected by `pick` modulo their number."""
 
     step: int
     kind: EventKind
@@ -65,7 +68,7 @@ class RequestMix:
 
 
 def request_mix(seed: int, count: int, *, vocab: int, ctx: int, penalties: bool = True) -> RequestMix:
-    """`count` requests for a model with so many tokens; each fits `ctx`, prompt and answer."""
+    """Generate `count` requests for a model with this vocabulary; prompt and answer of each fit `ctx`."""
     chance = random.Random(seed)
     common = _tokens(chance, vocab, 32)  # no tenant may find another's pages by it
     beginnings = [[(*common, *_tokens(chance, vocab, length)) for length in (1, 16)] for _ in TENANTS]

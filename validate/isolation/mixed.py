@@ -1,4 +1,4 @@
-"""A mix, run: requests arrive, things befall them, steps are made until everybody has ended."""
+"""Run a mix: submit requests, apply events, and step until all requests have ended."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ AUDIT_EVERY = 25  # steps from one look at the device's tables and records to th
 
 @dataclass(slots=True)
 class MixOutcome:
-    """`delivered`: tokens of each choice as batches brought them. `cancelled`: by an event, whatever they had.
-    `broken`: what an audit said, and in which step."""
+    """The outcome of a mix. `delivered` are the tokens of each choice as batches delivered them. `cancelled` are
+    the choices cancelled by an event, with any number of tokens. `broken` are the audit's messages and their step.
+    """
 
     delivered: dict[Who, list[int]] = field(default_factory=dict)
     ended: dict[Who, str] = field(default_factory=dict)
@@ -30,7 +31,7 @@ class MixOutcome:
 
 
 class MixDriver:
-    """Gives a mix to a server. `say`: told each step's number; `audit_every`: steps."""
+    """Feeds a mix to a server. `say` is called with each step's number; `audit_every` counts steps."""
 
     def __init__(
         self,
@@ -80,13 +81,13 @@ class MixDriver:
         return self.outcome
 
     def _arrive(self, step: int, *, at_once: bool) -> None:
-        """Whoever is due; where nobody else is there, whoever is next."""
+        """Submit the due requests; if no request is running, submit the next one."""
         while self._waiting and (self._waiting[0].arrives <= step or at_once):
             self.server.submit(self._waiting.pop(0))
             at_once = False
 
     def _do(self, event: MixEvent) -> None:
-        """What befalls one of those that run, or are held."""
+        """Apply an event to one of the running or paused requests."""
         running = [request for request in self.scheduler.running() if not request.held]
         if event.kind == "resume":
             self._resume_all()
@@ -122,7 +123,7 @@ class MixDriver:
             self.outcome.ended[number, choice] = reason
 
     def _step(self, step: int) -> Batch | None:
-        """A step, whose crash is a finding as good as any."""
+        """Run a step. A crash is recorded as a finding."""
         try:
             return self.server.step()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""A scheduler over an engine, short of pages, with everybody watching: what a mix is given to."""
+"""A scheduler over an engine with few pages, with all checks enabled, that runs a mix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLICE_TOKENS = 4  # so that answers of a few tokens take turns too
 
 
 class MixServer:
-    """`alone`: what rows and tokens are held against; whoever is not there is not compared."""
+    """`alone` are the solo runs to compare rows and tokens with; requests without one are not compared."""
 
     def __init__(
         self, engine: Engine, alone: Mapping[Who, AloneAnswer], *, name: str, pages_share: float = PAGES_SHARE
@@ -46,7 +46,9 @@ class MixServer:
         self._spaces = [namespace(name, engine.backend.ordering, "f32", limits.page_tokens) for _ in TENANTS]
 
     def _scheduler(self, engine: Engine, pages_share: float) -> Scheduler:
-        """It knows of fewer pages than the device has: they run short, and evictions are forced."""
+        """Create a scheduler with fewer pages than the device has, so that pages run short and evictions are
+        forced.
+        """
         limits = engine.limits
         pages = max(limits.pages_per_slot + RESERVED, int(pages_share * limits.slots * limits.pages_per_slot))
         groups = [PageGroup(spec.name, pages, spec.window) for spec in engine.page_groups]
@@ -73,16 +75,16 @@ class MixServer:
         return self.scheduler.step()
 
     def audit(self) -> list[str]:
-        """What the device has of slots and pages, held against the host's."""
+        """Compare the device's slots and pages with the host's."""
         return kv_audit(self.scheduler, self.model)
 
     def left(self) -> Iterator[str]:
-        """What is still held once nobody is there."""
+        """Report resources that are still allocated after all requests have ended."""
         scheduler, cache = self.scheduler, self.scheduler.cache
         for group, pool in zip(cache.groups, cache.pools, strict=True):
             if pool.pool.used:
-                yield f"{pool.pool.used} pages of group {group.name} are still held, and nobody is there"
+                yield f"{pool.pool.used} pages of group {group.name} are still allocated after the last request"
         if cache.rows is not None and cache.rows.used:
-            yield f"{cache.rows.used} state rows are still held, and nobody is there"
+            yield f"{cache.rows.used} state rows are still allocated after the last request"
         if len(scheduler.slots.free) != scheduler.limits.slots:
-            yield f"{scheduler.limits.slots - len(scheduler.slots.free)} slots are bound, and nobody is there"
+            yield f"{scheduler.limits.slots - len(scheduler.slots.free)} slots still bound after the last request"

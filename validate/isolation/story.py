@@ -1,5 +1,6 @@
-"""What happened to each request of a mix, as the steps themselves tell it: where it ran, with whom, and what of it
-was computed when."""
+"""The trace of each request of a mix, recorded from the steps: where it ran, with which other requests, and which
+of its tokens were computed when.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ class Stretch:
 
 @dataclass(slots=True)
 class MixStory:
-    """Every stretch of everybody, and who ran in each step; the first is step 1."""
+    """Every stretch of every request, and the requests of each step; the first is step 1."""
 
     of: dict[Who, list[Stretch]] = field(default_factory=dict)
     steps: list[list[Who]] = field(default_factory=list)
 
     def step(self, who: list[Who], slot: np.ndarray, sequence: np.ndarray, position: np.ndarray) -> None:
-        """Notes a step: of each slot who is in it, and the plan's arrays, their valid part."""
+        """Record a step: the request of each slot, and the valid part of the plan's arrays."""
         number = len(self.steps) + 1
         starts = np.flatnonzero(np.diff(sequence, prepend=-1)).tolist()
         ran = []
@@ -42,11 +43,11 @@ class MixStory:
         self.steps.append(ran)
 
     def neighbours(self, who: Who, step: int) -> list[Who]:
-        """Who else ran in that step."""
+        """Return the other requests of that step."""
         return [each for each in self.steps[step - 1] if each != who]
 
     def counts(self) -> dict[str, int]:
-        """How often what befell somebody."""
+        """Count the events of requests by kind."""
         found = dict.fromkeys(("hits", "forks", "chunks", "pauses", "evictions"), 0)
         for who, stretches in self.of.items():
             if stretches[0].first:
@@ -61,7 +62,7 @@ class MixStory:
         return found
 
     def told(self, who: Who, prompt: int, until: int) -> Iterator[str]:
-        """What happened to it up to a step, in order."""
+        """Return the events of a request up to a step, in order."""
         stretches = [each for each in self.of.get(who, []) if each.step <= until]
         if not stretches:
             return

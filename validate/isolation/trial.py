@@ -31,7 +31,7 @@ from zinc_rt.validate.tiers import TierSpec
 
 
 class MixTrial:
-    """Answers of requests alone are computed once, on T-CPU, and serve every tier."""
+    """A mix for several tiers. The solo runs are computed once, on T-CPU, and used for every tier."""
 
     def __init__(
         self,
@@ -45,8 +45,9 @@ class MixTrial:
         repro: str = "",
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`count` requests. `pages_share`: of the pages that all slots could fill, so many there are; `ctx`: a
-        short one unless given; `repro`: the command that shows it again."""
+        """Create `count` requests. `pages_share` is the number of pages relative to what all slots could fill.
+        `ctx` is short by default. `repro` is the command that reproduces the mix.
+        """
         self.job, self.seed, self.count, self.slots, self.say = job, seed, count, slots, say
         self.pages_share = pages_share
         self.ctx = min(job.ctx, CTX) if ctx is None else ctx
@@ -66,7 +67,7 @@ class MixTrial:
 
     @contextmanager
     def opened(self, spec: TierSpec, *, alone: bool = False) -> Iterator[Engine]:
-        """An engine for the mix, or for one request at a time."""
+        """Open an engine for the mix, or for one request at a time."""
         slots = 1 if alone else self.slots
         self.say(f"{spec.text}: loading")
         backend = open_backend(spec.choice, spec.ordering, threads=self.job.threads)
@@ -89,7 +90,7 @@ class MixTrial:
             yield engine
 
     def verdict(self, spec: TierSpec, engine: Engine) -> MixVerdict:
-        """The mix on a tier."""
+        """Run the mix on a tier and return the verdict."""
         mix = request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
         alone = self._answers(mix.requests, spec.ordering)
         server = MixServer(engine, alone, name=self.job.name, pages_share=self.pages_share)
@@ -104,7 +105,7 @@ class MixTrial:
         return made if first is None else replace(made, apart=self._differs_alone(spec, mix, first.who))
 
     def _answers(self, requests: Sequence[MixedRequest], ordering: str) -> dict[Who, AloneAnswer]:
-        """Every choice of every request alone, on T-CPU."""
+        """Compute every choice of every request alone, on T-CPU."""
         if ordering not in self._alone:
             spec = TierSpec(ORACLE.tier, ordering, ORACLE.tier)
             with self.opened(spec, alone=True) as engine:
@@ -117,7 +118,7 @@ class MixTrial:
         return self._alone[ordering]
 
     def _differs_alone(self, spec: TierSpec, mix: RequestMix, who: Who) -> bool:
-        """Whether a request has other logits on this tier than on T-CPU where nothing else runs."""
+        """Return whether a solo run of the request on this tier gives other logits than on T-CPU."""
         request = next(each for each in mix.requests if each.number == who[0])
         with self.opened(spec, alone=True) as engine:
             here = answer_alone(engine, request, who[1])

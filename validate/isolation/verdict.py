@@ -1,5 +1,6 @@
-"""What a mix showed, in words and as results: the first request that is not as it is alone, what befell it, who
-was beside it, and whose fault that looks like."""
+"""The verdict on a mix, as text and as results: the first request that differs from its solo run, its events, the
+other requests of the step, and the suspect.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +20,10 @@ FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class MixVerdict:
-    """One model's mix on one tier. `plans`: what the shadow device said of the scheduler's plans; `apart`: whether
-    the first request that diverged does so alone on this tier too; `findings`: of the simulated device."""
+    """One model's mix on one tier. `plans` are the shadow device's messages about the scheduler's plans. `apart`
+    is whether the first request that diverged also differs in a solo run on this tier. `findings` are those of the
+    simulated device.
+    """
 
     model: str
     tier: str
@@ -43,7 +46,7 @@ class MixVerdict:
 
     @property
     def wrong(self) -> list[str]:
-        """What is wrong with no single request."""
+        """Return the errors that belong to no single request."""
         books = [text for _, text in self.outcome.broken]
         return [*books, *filter(None, [self.outcome.stuck]), *self.plans, *self.findings]
 
@@ -52,7 +55,7 @@ class MixVerdict:
         return not self.witness.diverged and not self.wrong and not any(self.lost())
 
     def figures(self) -> dict[str, Any]:
-        """What ran, for the report: a mix in which nothing happened shows nothing."""
+        """Return the counts for the report; a mix without events tests nothing."""
         return {
             "model": self.model, "tier": self.tier, "seed": self.mix.seed, "requests": len(self.mix.requests),
             "steps": len(self.story.steps), "tokens": self.witness.tokens, "rows": self.witness.rows,
@@ -60,15 +63,15 @@ class MixVerdict:
         }  # fmt: skip
 
     def told(self) -> str:
-        """A line of what ran."""
+        """Return a line that describes the run."""
         befell = ", ".join(f"{count} {what}" for what, count in self.story.counts().items() if count)
         rows, wrong = self.witness.rows, len(self.witness.diverged)
-        alike = f"{wrong} requests differ" if wrong else "each as alone, to the bit"
+        alike = f"{wrong} requests differ" if wrong else "each equal to its solo run, to the bit"
         ran = f"{len(self.story.steps)} steps, {self.witness.tokens} tokens, {rows} rows of logits"
         return f"{ran}, {alike}; {befell}"
 
     def lost(self) -> Iterator[str]:
-        """Requests that did not get, token for token, what they get alone."""
+        """Return the requests whose tokens differ from those of their solo run."""
         for request in self.mix.requests:
             for choice in range(request.sampling.n):
                 who = (request.number, choice)
@@ -85,7 +88,7 @@ class MixVerdict:
                     yield f"{named(who)}: its token {at} was delivered as {got}, alone it is {alike}"
 
     def lines(self) -> Iterator[str]:
-        """The digest; nothing where all is well."""
+        """Return the digest; empty if everything passed."""
         first, lost = self.first, list(self.lost())
         if first is not None:
             yield (
@@ -117,7 +120,7 @@ class MixVerdict:
             yield f"next       {following}"
 
     def suspect(self, first: RowDivergence | None) -> tuple[str, str]:
-        """Whose fault it looks like, and the command that narrows it down."""
+        """Return the suspect and the command that narrows it down."""
         if self.plans or self.outcome.broken or self.outcome.stuck:
             seen = "the plans themselves are wrong" if self.plans else "its books are wrong"
             return f"{seen}: suspect the scheduler, in the runtime", "zinc-rt sched-test"
@@ -149,7 +152,7 @@ class MixVerdict:
         return next(each for each in self.mix.requests if each.number == first.who[0])
 
     def results(self) -> Iterator[Result]:
-        """Of the report: rows, deliveries, books, plans, sanitizer."""
+        """Return the rows of the report: rows, deliveries, invariants, plans, sanitizer."""
         first, lost = self.first, list(self.lost())
         bad = {}
         if first is not None:

@@ -1,4 +1,4 @@
-"""A runner that looks at what each row was drawn from, and holds it against the request alone."""
+"""A runner that compares the logits of each row with the request's solo run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from zinc_rt.validate.isolation.story import MixStory, Who
 
 @dataclass(frozen=True, slots=True)
 class RowDivergence:
-    """The first row of a request that is not as it is alone. `values` differ of its logits, the first at `index`;
-    none where only the token drawn from them is another."""
+    """The first row of a request that differs from its solo run. `values` logits differ, the first at `index`; 0
+    if only the token drawn from them differs.
+    """
 
     who: Who
     step: int
@@ -40,8 +41,9 @@ class RowDivergence:
 
 @dataclass(slots=True)
 class StepWitness:
-    """A StepRunner around another, beside a device that knows what it would read. `rows`: so many were compared;
-    `diverged`: each request's first divergence."""
+    """A StepRunner that wraps another one, with a shadow device that tracks what would be read. `rows` counts
+    compared rows; `diverged` is each request's first divergence.
+    """
 
     inner: StepRunner
     records: np.ndarray
@@ -55,7 +57,9 @@ class StepWitness:
     _logits: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
     def saw(self, plan: StepPlan, logits: np.ndarray) -> None:
-        """The step's rows of logits, f32 [rows, V], as the runner shows them while it collects."""
+        """Compare the step's rows of logits, f32 [rows, V]; the wrapped runner calls this when it collects a
+        step.
+        """
         self._logits = logits.copy()
 
     def submit(self, plan: StepPlan) -> object:

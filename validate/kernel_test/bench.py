@@ -1,8 +1,8 @@
-"""One case on one backend, held against the oracle bit by bit.
+"""Run one case on one backend and compare it with the oracle bit by bit.
 
-The node goes the ordinary way: lowered by the tier's own kernel table, built, submitted, read back. Its operands
-lie side by side in device memory, named, so that a simulated device knows where each ends; outputs begin as NaN
-that counts as never written.
+The node takes the normal path: it is lowered by the tier's kernel table, built, submitted and read back. Its
+operands are adjacent named allocations in device memory, so that a simulated device knows their bounds. Outputs
+are initialised to NaN and marked as never written.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ FAILED: tuple[Status, ...] = ("wrong", "finding", "stopped", "died")
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """What came of one case. `kernels`: those it dispatched; `said`: why not, in full; `blamed`: the kernel that a
-    finding names, or for whose failures the case was left out."""
+    """The outcome of a case. `kernels` are the dispatched kernels; `said` is the complete reason of a failure;
+    `blamed` is the kernel that a finding names, or because of whose failures the case was skipped.
+    """
 
     status: Status
     kernels: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ class CaseOutcome:
 
 @dataclass(frozen=True, slots=True)
 class OracleAnswer:
-    """The oracle's answer. `outputs`: name and value in port order; `fresh`: those that are not in place."""
+    """The oracle's answer. `outputs` are name and value in port order; `fresh` are those that are not in place."""
 
     operands: tuple[Operand, ...]
     outputs: tuple[tuple[str, np.ndarray], ...]
@@ -67,8 +68,9 @@ class OracleAnswer:
 
 
 class CaseBench:
-    """A bench for cases. Owns the backend that `opened` gives, and opens another where a case stopped one. A
-    context manager."""
+    """A context manager that runs cases. It owns the backend that `opened` returns, and opens a new one after a
+    case that stopped it.
+    """
 
     def __init__(self, opened: Callable[[], Backend]) -> None:
         self._opened = opened
@@ -90,8 +92,9 @@ class CaseBench:
             ready.close()
 
     def run(self, case: Case, timeout_seconds: float = TIMEOUT_SECONDS) -> CaseOutcome:
-        """Never raises for what a kernel does. A device that found something is given up for a fresh one: what it
-        finds again it would not tell twice."""
+        """Run a case. Never raises because of a kernel's behaviour. A device with findings is replaced, because it
+        does not report a repeated finding again.
+        """
         wanted = _oracle_answer(case, self.backend.ordering)
         node = one_node(case.op, wanted.operands, wanted.fresh, capacity=case.room, **case.attrs)
         ready = self._now()
@@ -115,14 +118,16 @@ class CaseBench:
         return _compared(wanted, node, got, kernels)
 
     def results(self, node: OneNode, timeout_seconds: float = TIMEOUT_SECONDS) -> dict[str, np.ndarray]:
-        """Every buffer of the node but its weights, as it is afterwards; compared with nothing. Raises
-        UnsupportedError where the tier refuses the node."""
+        """Return every buffer of the node except its weights after the run, without a comparison. Raise
+        UnsupportedError if the tier rejects the node.
+        """
         ready = self._now()
         return ready.run(node, ready.lowered(node), timeout_seconds)
 
     def timed(self, case: Case, count: int) -> list[float]:
-        """Seconds of `count` submissions, each waited for. Nothing is compared. Raises UnsupportedError where the
-        tier refuses the node."""
+        """Return the seconds of `count` submissions, each waited for, without a comparison. Raise UnsupportedError
+        if the tier rejects the node.
+        """
         fresh = [np.empty(case.shape(port), _KIND[port.kind]) for port in OPS[case.op].outputs if not port.inplace]
         node = one_node(case.op, case.operands(), fresh, capacity=case.room, **case.attrs)
         ready = self._now()
@@ -134,7 +139,7 @@ class CaseBench:
         return self._ready
 
     def _abandon(self) -> None:
-        """A device that hangs does not close in good order."""
+        """Drop the backend. A hung device does not close cleanly."""
         ready, self._ready = self._ready, None
         if ready is not None:
             with suppress(ZincError):
@@ -142,7 +147,7 @@ class CaseBench:
 
 
 class _OpenedBackend:
-    """An open backend, and the memory in which cases take turns."""
+    """An open backend, and the memory that the cases use in turn."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -163,7 +168,7 @@ class _OpenedBackend:
         return replace(program, merging=backend.kernels.merging)
 
     def run(self, node: OneNode, program: LoweredGraph, timeout_seconds: float) -> dict[str, np.ndarray]:
-        """Every buffer but the weights, as it is afterwards."""
+        """Run a program and return every buffer except the weights."""
         size = program.plan.allocations[TOGETHER].size_bytes
         with _Built(self, node, program) as built:
             self.backend.submit(built, self._stream)
@@ -189,7 +194,7 @@ class _OpenedBackend:
         return fresh
 
     def last_words(self) -> str:
-        """What a simulated device found before it stopped."""
+        """Return the findings of a simulated device before it stopped."""
         try:
             return "\n".join(dict.fromkeys(each.text for each in self.new_findings()))
         except ZincError:  # its process has gone
@@ -199,7 +204,7 @@ class _OpenedBackend:
         return self.backend.instrument.findings() if self.backend.instrument is not None else []
 
     def _room(self, size_bytes: int) -> tuple[Buffer, Buffer]:
-        """Device memory for the operands, and host memory to read them from."""
+        """Return device memory for the operands, and host memory to read them back."""
         if self._arena is None or self._back is None or self._arena.size_bytes < size_bytes:
             for buffer in (self._arena, self._back):
                 if buffer is not None:
@@ -211,7 +216,7 @@ class _OpenedBackend:
 
 
 class _Built:
-    """A program with its operands in place, given back at the end."""
+    """A program with its operands in place, released at the end."""
 
     def __init__(self, ready: _OpenedBackend, node: OneNode, program: LoweredGraph) -> None:
         self._backend = ready.backend
@@ -286,7 +291,7 @@ def _compared(
 
 
 def _reason(error: UnsupportedError) -> str:
-    """What the kernel table says, out of lower's error about one node."""
+    """Return the kernel table's reason from lower's error about one node."""
     return re.sub(r"^.*?\n\s*[^:\n]*: ", "", str(error), count=1, flags=re.S)
 
 
@@ -295,6 +300,6 @@ def _sentence(error: Exception) -> str:
 
 
 def _named(said: str, kernels: tuple[str, ...]) -> str:
-    """The kernel of these that a report speaks of first."""
+    """Return the kernel that a report mentions first."""
     found = [(said.find(name), name) for name in kernels if re.search(rf"\b{re.escape(name)}\b", said)]
     return min(found)[1] if found else ""

@@ -1,4 +1,4 @@
-"""The place where two arrays' bits diverge, and how far apart the values are."""
+"""Find the first place where the bits of two arrays diverge, and the distance of the values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ SIGN = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class BitDifference:
-    """The first wrong element of an output. `ulp`: representable numbers between the two, None where one is NaN
-    or an integer."""
+    """The first wrong element of an output. `ulp` is the number of representable values between the two, or None
+    for NaN and integers.
+    """
 
     output: str
     index: tuple[int, ...]
@@ -35,7 +36,7 @@ class BitDifference:
 
 
 def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[int, BitDifference | None]:
-    """How many elements differ, and the first of them; a NaN equals any NaN."""
+    """Return the number of elements that differ, and the first of them; a NaN equals any NaN."""
     mine, theirs = (np.ascontiguousarray(array).view(np.uint32) for array in (got, want))
     wrong = mine != theirs
     if want.dtype == np.float32:
@@ -60,7 +61,7 @@ def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[in
 
 
 def _apart(mine: np.ndarray, theirs: np.ndarray, got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """The distance, i64 for each element: ulp, -1 where that means nothing."""
+    """Return the distance of each element, i64, in ulp, or -1 where it is undefined."""
     if want.dtype != np.float32:
         return np.full(len(mine), -1, np.int64)
     far = np.abs(_place(mine) - _place(theirs))
@@ -68,6 +69,6 @@ def _apart(mine: np.ndarray, theirs: np.ndarray, got: np.ndarray, want: np.ndarr
 
 
 def _place(bits: np.ndarray) -> np.ndarray:
-    """A float's place in the order of all: neighbours are one apart, both zeros are 0."""
+    """Map a float to its index in the order of all floats: neighbours differ by one, both zeros are 0."""
     wide = bits.astype(np.int64)
     return np.where(wide & SIGN, -(wide & (SIGN - 1)), wide)

@@ -1,4 +1,4 @@
-"""What the command does in each mode: choose sides and cases, run them, print and report."""
+"""The modes of the command: select sides and cases, run them, print and report."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
 def _one_side(
     arguments: argparse.Namespace, side: Side, met: Met, report: Report, out: TextIO
 ) -> tuple[int, int, int]:
-    """How many cases ran, of how many kernels, and how many of those failed. `met` gets what it could."""
+    """Run the cases of one side. Return the number of cases, of kernels, and of failed kernels. `met` collects the
+    kernels that ran.
+    """
     first = side.name not in met
     chosen = _plans(arguments, side, met)
     runnable = sum(1 for each in chosen if each.kernels)
@@ -83,7 +85,7 @@ def _one_side(
 
 
 def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool) -> list[str]:
-    """The kernels to report on: the whole set where `every`, or those that the chosen cases dispatch."""
+    """Return the kernels to report: the whole set if `every`, else those that the selected cases dispatch."""
     names = [name for name in side.set().names() if matches(name, arguments.kernel)]
     if every and not (arguments.case or arguments.family or arguments.kernel):
         return names
@@ -105,7 +107,7 @@ def _anew(side: Side, given: Sequence[Case], met: Met) -> list[PlannedCase]:
 
 
 def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVerdict]) -> dict[str, Smallest]:
-    """Each failing kernel's smallest case, shrunk unless that is not wanted."""
+    """Return each failing kernel's smallest case, reduced unless this is disabled."""
     made = {}
     worker = Worker(side)
     try:
@@ -121,7 +123,7 @@ def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVer
 
 
 def _again(side: Side, worker: Worker, kernel: str) -> Callable[[Case], CaseRun | None]:
-    """Runs a case; None where it passes, or does not come to the kernel."""
+    """Return a function that runs a case and returns None if it passes or does not reach the kernel."""
 
     def fails(case: Case) -> CaseRun | None:
         plan = planned(case, side.set(), side.ordering)
@@ -166,8 +168,9 @@ def _result(side: Side, verdict: KernelVerdict, shown: Smallest | None) -> Resul
 
 
 def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle: bool = False) -> list[Side]:
-    """The tiers to test. Raises NothingRan where no tier can run its kernels, UsageError for options that none of
-    them takes."""
+    """Return the tiers to test. Raise NothingRan if no tier can run its kernels, UsageError for options that no
+    tier accepts.
+    """
 
     def unusable(tier: str, why: str) -> None:
         terminal.show(f"{tier} cannot run here: {why}", out=out)
@@ -198,7 +201,7 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
 
 
 def _jobs(arguments: argparse.Namespace, side: Side) -> int:
-    """A card is one process's at a time."""
+    """Return the number of processes. A card is used by one process only."""
     if registry.spec(side.tier).simulable and not side.simulated:
         return 1
     return arguments.jobs or available_cores()

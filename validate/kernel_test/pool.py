@@ -1,4 +1,4 @@
-"""Cases over processes: each worker has a device of its own, and one that dies is replaced."""
+"""Run cases in worker processes. Each worker has its own device, and a worker that dies is replaced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COSTLY_MOST = 6  # of one kernel; its other cases are left out
 
 @dataclass(frozen=True, slots=True)
 class CaseRun:
-    """A case and what came of it."""
+    """A case and its outcome."""
 
     case: Case
     outcome: CaseOutcome
@@ -44,7 +44,7 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, case: Case, kernels: tuple[str, ...] = (), timeout_seconds: float = TIMEOUT_SECONDS) -> CaseRun:
-        """Runs one case. Raises ZincError where the tier cannot be opened. A process that dies is an outcome."""
+        """Run one case. Raise ZincError if the tier cannot be opened. The death of the process is an outcome."""
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
         with suppress(BrokenPipeError):  # it has died: what it said last is still there
@@ -60,7 +60,7 @@ class Worker:
         return CaseRun(case, from_json(said), said["seconds"])
 
     def close(self) -> None:
-        """Ends the process, at once where it is at work."""
+        """End the process, immediately if it is busy."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None and process.stdout is not None
@@ -94,8 +94,9 @@ class Worker:
 def run_all(
     side: Side, plans: Sequence[PlannedCase], jobs: int, *, ran: Callable[[], None] = lambda: None
 ) -> list[CaseRun]:
-    """Every case in order; refused ones are not given to a worker. A kernel that ended the device COSTLY_MOST
-    times is left alone: the rest of its cases is left out. Raises what a worker raises."""
+    """Run every case in order; rejected ones are not sent to a worker. The remaining cases of a kernel that ended
+    the device COSTLY_MOST times are skipped. Raises the workers' exceptions.
+    """
     work: queue.SimpleQueue[list[tuple[int, PlannedCase]]] = queue.SimpleQueue()
     runnable = [(number, each) for number, each in enumerate(plans) if each.kernels]
     for start in range(0, len(runnable), BATCH):
@@ -156,7 +157,7 @@ def _count(costly: Counter[str], outcome: CaseOutcome) -> None:
 
 
 def _error(said: dict[str, Any]) -> ZincError:
-    """The worker's own error, with its exit code."""
+    """Return the worker's own error, with its exit code."""
     codes = {kind.exit_code: kind for kind in (ZincError, CheckFailed, errors.NothingRan)}
     return codes.get(said["exit"], ZincError)(said["error"])
 

@@ -1,4 +1,4 @@
-"""The kernels a case comes to on a kernel set, without computing anything."""
+"""Determine the kernels that a case dispatches on a kernel set, without computing anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 
 @dataclass(frozen=True, slots=True)
 class PlannedCase:
-    """A case on a kernel set: the kernels it dispatches, or why its node is refused."""
+    """A case on a kernel set: the kernels it dispatches, or the reason why its node is rejected."""
 
     case: Case
     kernels: tuple[str, ...]
@@ -35,7 +35,7 @@ class PlannedCase:
 
 
 def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[PlannedCase]:
-    """What each case comes to. Cases that differ in their values alone come to the same kernels."""
+    """Plan each case. Cases that differ only in their values dispatch the same kernels."""
     known: dict[str, PlannedCase] = {}
     made = []
     for case in cases:
@@ -47,13 +47,13 @@ def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Plan
 
 
 def anew(made: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> list[PlannedCase]:
-    """Those that come to other kernels than the same case does in `known`."""
+    """Return the plans that dispatch other kernels than the same case does in `known`."""
     met = {(plan.case.text(), plan.kernels) for plan in known}
     return [plan for plan in made if (plan.case.text(), plan.kernels) not in met] if met else list(made)
 
 
 def planned(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
-    """What one case comes to. Raises UnsupportedError never: a refusal is an answer."""
+    """Plan one case. A rejection is a result, so UnsupportedError is never raised."""
     node = skeleton(case)
     entry = choose(node.node, node.graph, kernels.entries, ordering)
     if isinstance(entry, str):
@@ -72,7 +72,7 @@ def planned(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:
 
 
 def dispatched(program: LoweredGraph, kernels: KernelSet) -> tuple[str, ...]:
-    """The set's own kernels that a program comes to, each once, in order; of the oracle its opcodes."""
+    """Return the set's own kernels that a program dispatches, each once, in order; for the oracle, its opcodes."""
     known = kernels.names()
     if kernels.target == "numpy-reference":
         return tuple(dict.fromkeys(call.node.op.name.lower() for call in program.calls))
@@ -81,7 +81,7 @@ def dispatched(program: LoweredGraph, kernels: KernelSet) -> tuple[str, ...]:
 
 
 def skeleton(case: Case) -> OneNode:
-    """The case's node over memory that holds anything."""
+    """Build the case's node over uninitialised memory."""
     spec = OPS[case.op]
     operands = [None if port.name in case.without else _empty(case, port) for port in spec.inputs]
     fresh = [_array(case, port) for port in spec.outputs if not port.inplace]
@@ -105,7 +105,9 @@ def _array(case: Case, port: Port) -> np.ndarray:
 
 
 def selected(plans: Iterable[PlannedCase], globs: Sequence[str]) -> list[PlannedCase]:
-    """Those that dispatch a kernel of these names; of refused ones none where there are names."""
+    """Return the plans that dispatch a kernel matching one of these patterns. With patterns, rejected cases are
+    excluded.
+    """
     if not globs:
         return list(plans)
     return [each for each in plans if any(matches(name, globs) for name in each.kernels)]
@@ -116,13 +118,13 @@ def matches(kernel: str, globs: Sequence[str]) -> bool:
 
 
 def check_globs(globs: Sequence[str], sets: Iterable[KernelSet]) -> None:
-    """Checks the patterns of --kernel. Raises UsageError for a name that no kernel of these sets has."""
+    """Check the patterns of --kernel. Raise UsageError for one that matches no kernel of these sets."""
     known = sorted({name for kernels in sets for name in kernels.names()})
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in known):
             near = difflib.get_close_matches(glob, known, 4)
             raise UsageError(
-                f"--kernel {glob}: no kernel is called that",
+                f"--kernel {glob}: no kernel has this name",
                 next=f"did you mean {', '.join(near)}?"
                 if near
                 else f"there are {', '.join(known[:8])} and others",
@@ -130,16 +132,15 @@ def check_globs(globs: Sequence[str], sets: Iterable[KernelSet]) -> None:
 
 
 def all_cases(families: Sequence[str]) -> list[Case]:
-    """Every case of these families. Raises UsageError for a family there is not."""
+    """Return every case of these families. Raise UsageError for an unknown family."""
     for name in families:
         if name not in FAMILIES:
-            raise UsageError(f"--family {name}: no family is called that", next=f"one of {', '.join(FAMILIES)}")
+            raise UsageError(f"--family {name}: there is no such family", next=f"one of {', '.join(FAMILIES)}")
     return [case for name in families or FAMILIES for case in cases(name)]
 
 
 def thinned(plans: Sequence[PlannedCase], most: int) -> list[PlannedCase]:
-    """A sample: at most so many of each group of kernels, each from the middle of its part of them; refused ones
-    stay."""
+    """Return a sample of at most `most` cases for each group of kernels, evenly spread; rejected ones are kept."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for number, each in enumerate(plans):
         groups.setdefault(each.kernels, []).append(number)

@@ -1,4 +1,4 @@
-"""A failing case made as small as it still fails: operands left out, plain values, sizes halved."""
+"""Reduce a failing case: remove operands, use plain values, halve sizes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ MOST_SECONDS = 300.0
 
 
 def size(case: Case) -> int:
-    """Elements of all operands."""
+    """Return the number of elements of all operands."""
     return sum(prod(case.shape(port)) for port in OPS[case.op].inputs if port.name not in case.without)
 
 
 def smallest(failed: CaseRun, fails: Callable[[Case], CaseRun | None]) -> tuple[CaseRun, int]:
-    """The smallest failing case that one change after the other leads to, and how many were tried. `fails` runs a
-    case, None where it does not fail any more."""
+    """Reduce a failing case by greedy steps. Return the smallest failing case and the number of attempts. `fails`
+    runs a case and returns None if it passes.
+    """
     tried = 0
     seen = {failed.case.text()}
     ends = time.monotonic() + MOST_SECONDS
@@ -45,7 +46,7 @@ def smallest(failed: CaseRun, fails: Callable[[Case], CaseRun | None]) -> tuple[
 
 
 def smaller(case: Case) -> Iterator[Case]:
-    """Cases with one thing less, the largest steps first. Some of them can be no node."""
+    """Yield cases that are one step smaller, the largest steps first. Some are not valid nodes."""
     yield from _sizes(case, coarse=True)
     yield from _features(case)
     yield from _sizes(case, coarse=False)
@@ -74,7 +75,7 @@ def _features(case: Case) -> Iterator[Case]:
 
 
 def _sizes(case: Case, *, coarse: bool) -> Iterator[Case]:
-    """Each size or integer attribute less, alone and with those that are multiples of it."""
+    """Yield cases with a smaller size or integer attribute, alone and together with its multiples."""
     named = {**case.dims, **{name: value for name, value in case.attrs.items() if type(value) is int}}
     block = block_of(case.dtype)[0]
     for name, value in sorted(named.items(), key=lambda item: -item[1]):
@@ -88,7 +89,7 @@ def _sizes(case: Case, *, coarse: bool) -> Iterator[Case]:
 
 
 def _less(value: int, block: int, coarse: bool) -> list[int]:
-    """Smaller numbers worth trying, the smallest first; whole blocks among them."""
+    """Return smaller values to try, the smallest first, including multiples of the block."""
     if coarse:
         wanted = [1, value // 4, value // 2]
     else:

@@ -1,4 +1,4 @@
-"""The tier on which cases run, in an ordering, opened in a process of its own."""
+"""A tier and ordering on which cases run, opened in a separate process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from zinc_rt.kernels.zrt import Zrt, read_zrt
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What a worker is told of its tier. `simulated`: on the simulated device. `replaced`: .zrt files that take
-    the place of the set's kernels of their names."""
+    """A worker's tier. `simulated`: on the simulated device. `replaced` are .zrt files that replace kernels of the
+    set with the same names.
+    """
 
     tier: str
     ordering: str
@@ -37,7 +38,7 @@ class Side:
 
     @property
     def name(self) -> str:
-        """The tier, and its kernel set where it is not the first of those that the tier takes."""
+        """Return the tier's name, with its kernel set if it is not the tier's first."""
         first = registry.spec(self.tier).kernel_sets[0]
         return self.tier if self.kernels == first else f"{self.tier}:{self.kernels}"
 
@@ -47,7 +48,7 @@ class Side:
 
     @property
     def options(self) -> str:
-        """What names this side on the command line."""
+        """Return the command-line options that select this side."""
         words = ["--tier", self.name]
         if self.simulated or self.device != "auto":
             words += ["--device", simulated_name(self.as_dict()) if self.simulated else self.device]
@@ -80,7 +81,7 @@ class Side:
 
 
 def side_of(data: Mapping[str, Any]) -> Side:
-    """What `as_dict` gave, read back from JSON."""
+    """Create a side from the result of `as_dict`, read from JSON."""
     return Side(**{**data, "replaced": tuple(data["replaced"])})
 
 
@@ -98,10 +99,11 @@ def sides(
     unusable: Callable[[str, str], None] = lambda tier, why: None,
     oracle: bool = False,
 ) -> list[Side]:
-    """The sides of the tiers `asked` for, comma between; "" is one tier for each kernel set but the oracle's own.
-    Without an AMD GPU in this machine a GPU tier is simulated unless `device` is hw. `unusable` is told of a tier
-    nobody asked for that cannot run. Raises UsageError for the oracle unless `oracle`, and what choose_tier
-    raises."""
+    """Return the sides for the comma-separated tiers `asked`; "" selects one tier for each kernel set except the
+    oracle's own. Without an AMD GPU, a GPU tier is simulated unless `device` is hw. `unusable` is called for a
+    tier that cannot run and was not requested explicitly. Raise UsageError for the oracle unless `oracle`, and the
+    exceptions of choose_tier.
+    """
     found: list[Side] = []
     for tiers in [[part.strip()] for part in asked.split(",")] if asked else _by_set():
         reasons = []
@@ -109,7 +111,7 @@ def sides(
             row, named = registry.parse(tier)
             if row.tier == registry.ORACLE and not oracle:
                 raise UsageError(
-                    f"--tier {registry.ORACLE}: it is the oracle, there is nothing to hold it against",
+                    f"--tier {registry.ORACLE}: it is the oracle, so there is no reference for it",
                     next="leave --tier out; --mode support and --mode perf take it",
                 )
             try:
@@ -143,7 +145,9 @@ def sides(
 
 
 def orderings(tier: str, ordering: str) -> tuple[str, ...]:
-    """Those to test: the one asked for, or all that the tier computes. Raises UsageError for one it does not."""
+    """Return the orderings to test: the requested one, or all that the tier computes. Raise UsageError for one
+    that it does not compute.
+    """
     row = registry.spec(tier)
     if not ordering:
         return row.orderings or ("canonical-1",)
@@ -155,10 +159,11 @@ def orderings(tier: str, ordering: str) -> tuple[str, ...]:
 
 
 def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
-    """The set with these containers in place of its own. Raises InputError for one that cannot be read or is
-    another chip's, UsageError for a set whose kernels are no containers or that has none of the name."""
+    """Return the set with these containers in place of its own. Raise InputError for one that is unreadable or for
+    another chip, UsageError for a set whose kernels are no containers or that has no kernel of this name.
+    """
     if not isinstance(kernels, BinaryKernels):
-        raise UsageError(f"--replace: the kernels of {kernels.target} are no .zrt containers")
+        raise UsageError(f"--replace: the kernels of {kernels.target} are not .zrt containers")
     given: dict[str, Zrt] = {}
     for path in paths:
         try:
@@ -175,8 +180,9 @@ def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
 
 
 def _by_set() -> list[list[str]]:
-    """The tiers that run each kernel set but the oracle's, the one that leans on least first: a kernel's bits do
-    not depend on the queue, so the first that can run is enough."""
+    """Return the tiers for each kernel set except the oracle's, the tier with the fewest dependencies first. A
+    kernel's bits do not depend on the queue, so the first usable tier is sufficient.
+    """
     tiers: dict[str, list[str]] = {}
     for row in reversed(registry.preferred()):
         for name in row.kernel_sets if row.tier != registry.ORACLE else ():
@@ -185,7 +191,7 @@ def _by_set() -> list[list[str]]:
 
 
 def _set_of(choice: Choice) -> str:
-    """The kernel set of the device that a tier would run on."""
+    """Return the kernel set of the device that a tier would use."""
     if choice.kernel_set:
         return choice.kernel_set
     arch = choice.gpu.arch if choice.gpu is not None else ""

@@ -1,7 +1,7 @@
-"""Time of one call of a kernel at the sizes of real models, with the bytes and operations it stands for.
+"""Time one call of a kernel at the sizes of real models, with its bytes and operations.
 
-A time covers a submission and its end as the host sees them, so that of a short kernel is mostly the way there. On
-the simulated device a time is that of the simulator: no rate is given.
+A time covers a submission until the host observes its end, so the time of a short kernel is mostly overhead. On
+the simulated device it is the simulator's time, and no rate is given.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SIMULATED_CALLS = 1
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one call: the middle one of `calls`, and the tenth and ninetieth of a hundred."""
+    """Seconds of one call: the median of `calls`, and the 10th and 90th percentile."""
 
     case: Case
     kernels: tuple[str, ...]
@@ -48,7 +48,7 @@ class Timing:
 
     @property
     def share(self) -> float | None:
-        """The share of the device's memory bandwidth."""
+        """Return the share of the device's memory bandwidth."""
         rate = self.bytes_per_second
         return rate / self.memory_bytes_per_second if rate and self.memory_bytes_per_second else None
 
@@ -92,8 +92,9 @@ def timings(side: Side, chosen: Sequence[PlannedCase]) -> Iterator[Timing]:
 
 
 def touched_bytes(case: Case) -> int:
-    """The bytes of every operand and output once, weights as the file has them. Of experts those that were
-    chosen."""
+    """Return the bytes of every operand and output, each counted once, weights in the file's format. For experts,
+    count only the selected ones.
+    """
     node = skeleton(case)
     total = sum(array.nbytes for array in node.operands.values())
     for name, weight in node.weights.items():
@@ -106,7 +107,9 @@ def touched_bytes(case: Case) -> int:
 
 
 def flops(case: Case) -> int:
-    """Multiplications and additions of matrix products; 0 of other opcodes, which memory limits."""
+    """Return the multiplications and additions of matrix products; 0 for other opcodes, which are limited by
+    memory.
+    """
     rows = case.dims.get("L" if case.op is Op.LM_HEAD else "T", 1)
     if case.op in (Op.MOE_GATE_UP, Op.MOE_DOWN_ACC):
         rows *= case.dims["k"]

@@ -1,4 +1,4 @@
-"""What --mode perf prints: a line a case, and what the numbers are."""
+"""Output of --mode perf: one line per case, and an explanation of the figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS: tuple[str | Column, ...] = (
 
 def title(side: Side) -> Page:
     clock = (
-        "the simulator's own time on this host, no speed" if side.simulated else "submission to end, on the host"
+        "the simulator's time on this host, not a speed" if side.simulated else "submission to end, on the host"
     )
     return Page([f"{side.label}  {side.kernels}  {side.ordering}: {clock}", Table(COLUMNS, [])])
 
@@ -39,12 +39,12 @@ def line(timing: Timing) -> Table:
 
 
 def verdict(sides: Sequence[Side], timed: int, software: Collection[str] = ()) -> str:
-    """`software`: tiers on a driver in software."""
+    """Return the last line. `software` are tiers on a software driver."""
     simulated = sorted({side.tier for side in sides if side.simulated})
     if software:
-        return f"TIMED     {timed} calls; in SOFTWARE: {', '.join(sorted(software))}, no GPU's speed"
+        return f"TIMED     {timed} calls; in SOFTWARE: {', '.join(sorted(software))}, not a GPU's speed"
     if simulated:
-        return f"TIMED     {timed} calls; SIMULATED: {', '.join(simulated)}, no speed is claimed of it"
+        return f"TIMED     {timed} calls; SIMULATED: {', '.join(simulated)}, not a speed"
     return f"TIMED     {timed} calls"
 
 

@@ -1,4 +1,6 @@
-"""The opcodes that a kernel set runs with each type of weights, and why not, as its tables say: nothing is run."""
+"""The opcodes that a kernel set supports for each type of weights, and the reasons for missing support, from its
+tables without running anything.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ LEFT_OUT = (Op.BARRIER,)  # no set has a kernel for it: lowering itself keeps it
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """An opcode with a type on a set. `kernels`: what it dispatches; `refused`: why it does not run; of `cases`
-    in validate/cases `taken` run."""
+    """Support of an opcode with a type on a set. `kernels` are the dispatched kernels; `refused` is the reason if
+    it is not supported. `taken` of the `cases` in validate/cases run.
+    """
 
     op: Op
     dtype: str
@@ -31,7 +34,7 @@ class Support:
 
 
 def support(kernels: KernelSet, ordering: str) -> list[Support]:
-    """Every opcode; those that read matrices of weights with every type, the others once, as f32."""
+    """Return every opcode; those that read weight matrices with every type, the others once, as f32."""
     examples: dict[tuple[Op, str], list[Case]] = {}
     for family in FAMILIES:
         for case in cases(family):
@@ -51,7 +54,7 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
 
 
 def _of(examples: Mapping[tuple[Op, str], list[Case]], op: Op) -> list[Case]:
-    """Those of the first type that the opcode has any of."""
+    """Return the examples of the first type that has any for the opcode."""
     return next((cases for (other, _), cases in examples.items() if other is op), [])
 
 
@@ -76,7 +79,9 @@ def _support(op: Op, dtype: str, given: Sequence[Case], kernels: KernelSet, orde
 
 
 def matrix(found: Mapping[str, Sequence[Support]]) -> Page:
-    """A table a kernel set: each opcode, with its types by what becomes of them; then the reasons, each once."""
+    """Return a table per kernel set: each opcode with its supported and unsupported types, then each reason
+    once.
+    """
     parts = [part for name, rows in found.items() for part in ("", *_one(name, rows))]
     return Page(parts[1:])
 
@@ -108,5 +113,5 @@ def _cell(support: Support, reasons: dict[str, int]) -> str:
 
 
 def _general(support: Support) -> str:
-    """The reason without what only names the type, so that many cells share one."""
+    """Return the reason without the name of the type, so that cells can share a reason."""
     return support.refused.replace(f" {support.dtype}", " of this type")

@@ -1,4 +1,4 @@
-"""What kernel-test prints: a line a kernel, then each failing kernel with its smallest case."""
+"""Output of kernel-test: one line per kernel, then each failing kernel with its smallest case."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LINES_MOST = 6  # of what a device found
 
 @dataclass(frozen=True, slots=True)
 class Smallest:
-    """A failing kernel's smallest case, and how many others were tried on the way."""
+    """A failing kernel's smallest case, and the number of other cases tried."""
 
     ran: CaseRun
     tried: int
 
 
 def heading(side: Side, cases: int, refused: int, kernels: int) -> str:
-    refusals = f", {refused} refused (--mode support says why)" if refused else ""
+    refusals = f", {refused} rejected (for the reasons use --mode support)" if refused else ""
     return f"{side.label}  {side.kernels}  {side.ordering}: {cases} cases of {kernels} kernels{refusals}"
 
 
@@ -43,7 +43,7 @@ def _result(verdict: KernelVerdict) -> str:
 
 
 def left_out(verdict: KernelVerdict) -> str:
-    """How many cases did not run, and why; empty for none."""
+    """Describe the number of skipped cases and the reason; empty for none."""
     if not verdict.left_out:
         return ""
     return f"{verdict.left_out.total()} cases left out: {_ended(verdict.left_out)}"
@@ -54,15 +54,17 @@ def _ended(kernels: Iterable[str]) -> str:
 
 
 def failure(side: Side, verdict: KernelVerdict, smallest: Smallest) -> list[str]:
-    """The smallest failing case of a kernel, in full."""
+    """Describe the smallest failing case of a kernel in full."""
     ran = smallest.ran
-    steps = f", made smaller in {smallest.tried} tries" if smallest.tried else ""
+    steps = f", reduced in {smallest.tried} tries" if smallest.tried else ""
     first = f"FAIL      {verdict.kernel}: {len(verdict.failed)} of {verdict.cases} cases; the smallest"
     return [f"{first} ({size(ran.case)} elements{steps}):", *told(side, ran, verdict.kernel)]
 
 
 def told(side: Side, ran: CaseRun, kernel: str = "") -> list[str]:
-    """One case that failed: what it is, what is wrong, how to run it again. `kernel`: the one at fault."""
+    """Describe a failed case: the case, the error, and the command that repeats it. `kernel` is the one at
+    fault.
+    """
     outcome = ran.outcome
     lines = outcome.said.splitlines() or [outcome.status]
     shown = [
@@ -80,7 +82,9 @@ def told(side: Side, ran: CaseRun, kernel: str = "") -> list[str]:
 
 
 def repro(side: Side, ran: CaseRun, kernel: str = "") -> str:
-    """One case alone does not tell which of its kernels is at fault: it is named."""
+    """Return the command that repeats a case. The kernel is named, because one case does not determine which of
+    its kernels is at fault.
+    """
     named = f" --kernel {kernel}" if kernel and len(ran.outcome.kernels) > 1 else ""
     return f"zinc-rt kernel-test {side.options}{named} --case {shlex.quote(ran.case.text())}"
 
@@ -90,7 +94,7 @@ def uncovered(names: Sequence[str]) -> str:
 
 
 def case(side: Side, ran: CaseRun) -> str:
-    """A case that was asked for by its line, whatever came of it."""
+    """Describe a case that was requested explicitly, whatever its outcome."""
     outcome = ran.outcome
     if outcome.failed:
         return "\n".join(["FAIL", *told(side, ran)])
@@ -104,11 +108,11 @@ def case(side: Side, ran: CaseRun) -> str:
 
 
 def verdict(sides: Sequence[Side], kernels: int, cases: int, failed: int) -> str:
-    """The last line."""
+    """Return the last line."""
     simulated = ", ".join(dict.fromkeys(side.tier for side in sides if side.simulated))
-    where = f"; SIMULATED: {simulated}, which says nothing about hardware" if simulated else ""
+    where = f"; SIMULATED: {simulated}, no evidence about hardware" if simulated else ""
     if not cases:
-        return f"NOTHING RAN: every case was refused{where}"
+        return f"NOTHING RAN: every case was rejected{where}"
     if failed:
         return f"FAIL      {failed} of {kernels} kernels, {cases} cases{where}"
     return f"PASS      {kernels} kernels, {cases} cases{where}"

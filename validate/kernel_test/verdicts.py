@@ -1,4 +1,6 @@
-"""Verdicts on kernels from their cases: which ran, which failed, and whose fault a failing case is."""
+"""Compute the verdict on each kernel from the cases: which ran, which failed, and which kernel caused a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from zinc_rt.validate.kernel_test.pool import CaseRun
 
 @dataclass(slots=True)
 class KernelVerdict:
-    """One kernel: its cases that ran, the types of weights among them, and those that failed by its fault.
-    `left_out`: cases that did not run, by the kernel that had ended the device too often."""
+    """The verdict on a kernel: its cases that ran, their types of weights, and the failures it caused. `left_out`
+    are skipped cases, by the kernel that had ended the device too often.
+    """
 
     kernel: str
     cases: int = 0
@@ -27,7 +30,7 @@ class KernelVerdict:
 
 
 def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, KernelVerdict]:
-    """The verdict on each of these kernels, and of others at whose fault a case failed."""
+    """Return the verdict on each of these kernels, and on others that caused a failure."""
     blamed = blame(ran, kernels)
     made = {name: KernelVerdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
     for number, each in enumerate(ran):
@@ -49,11 +52,12 @@ def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, Kernel
 
 
 def blame(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:
-    """The kernel at fault in each failed case, by its index: the one that a finding names; else one that fails
-    alone; else the one that explains most, by failures times the share of its cases that they are. A kernel
-    explains all the failures it is in before the next is looked for, so one that is broken does not accuse those
-    that it works with. Where a case has kernels of `among`, it is one of these: of others too few cases may have
-    run to tell."""
+    """Return the kernel at fault for each failed case, by its index. It is the kernel that a finding names;
+    otherwise one that fails in a case without other kernels; otherwise the one that explains most, by number of
+    failures times the share of its cases that fail. A kernel explains all failures it is in before the next one is
+    determined, so a broken kernel does not incriminate the kernels used with it. If a case has kernels of `among`,
+    one of these is chosen, because too few cases of the others may have run.
+    """
     failed = {i: each for i, each in enumerate(ran) if each.outcome.failed}
     blamed = {i: each.outcome.blamed for i, each in failed.items() if each.outcome.blamed}
     alone = [each.outcome.kernels[0] for each in failed.values() if len(each.outcome.kernels) == 1]

@@ -1,6 +1,7 @@
-"""Runs cases that come in on stdin, a JSON line each, and answers each with a line: see pool.py.
+"""Run cases that arrive on stdin as JSON lines, and answer each with a line; see pool.py.
 
-A process of its own: a kernel of the CPU may end it by a signal, and the parent knows which case that was.
+The worker is a separate process, because a CPU kernel may end it with a signal; the parent knows which case was
+running.
 """
 
 from __future__ import annotations
