@@ -124,7 +124,7 @@ def unpack(archive: Path) -> MachineCapture:
                 )
                 break
     except OSError as error:
-        raise InputError(f"{archive}: cannot read: {error.strerror or error}") from error
+        raise unreadable(archive, error) from error
     except tarfile.ReadError as error:
         if "could not be opened" not in str(error):
             raise InputError(f"{archive}: damaged or truncated: {error}", next="fetch it again") from error

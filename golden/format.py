@@ -16,6 +16,7 @@ import numpy as np
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.files import write_whole
+from zinc_rt.host.input_files import unreadable
 
 FORMAT = 1
 _AGAIN = "download it again, or create it: zinc-rt golden make --help"
@@ -191,7 +192,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
-        raise InputError(f"{path}: no such golden", next="zinc-rt golden list") from error
+        raise unreadable(path, error, next="zinc-rt golden list") from error
     except UNREADABLE as error:
         raise InputError(f"{path}: not a readable golden: {_why(path, error)}", next=_AGAIN) from error
 

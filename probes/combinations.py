@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.input_files import unreadable
 
 SCHEMA = "zinc-rt-combinations/1"
 FILE = Path(__file__).with_name("combinations.yaml")
@@ -91,7 +92,7 @@ def load(path: Path = FILE) -> tuple[Combination, ...]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror}") from error
+        raise unreadable(path, error) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     schema = document.get("schema") if isinstance(document, dict) else None

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from zinc_rt.cli.report import Result
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.input_files import unreadable
 
 KINDS = ("fail", "flake", "skip")
 
@@ -67,8 +68,8 @@ def load(path: Path, known: Collection[str]) -> Expectations:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise InputError(f"{path}: cannot be read: {why}", next=_FORM) from error
+        reason = error if isinstance(error, OSError) else ValueError("not a text file")
+        raise unreadable(path, reason, next=_FORM) from error
     chip, rows = "", []
     seen: set[str] = set()
     for number, line in enumerate(text.splitlines(), 1):

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights]\n"
         "           (-- | --attach) COMMAND [ARGUMENT ...]\n"
-        "       %(prog)s (--stats | --plan | --chrome FILE) LOG\n"
+        "       %(prog)s [--stats | --plan | --chrome FILE] LOG\n"
         "       %(prog)s --show NODE [--step N] [--export F.npz]\n"
         "           [--tier T] [--model FILE] LOG",
     )
@@ -84,14 +84,15 @@ def parser() -> argparse.ArgumentParser:
 
 def _body(arguments: argparse.Namespace) -> int:
     wrapped: list[str] = arguments.wrapped or []
-    looks = arguments.stats or arguments.plan or arguments.chrome or arguments.show is not None
+    named = arguments.log is not None and arguments.out is None and not wrapped and not arguments.command
+    looks = arguments.stats or arguments.plan or arguments.chrome or arguments.show is not None or named
     for name in ("step", "export", "tier", "model"):
         if getattr(arguments, name) is not None and arguments.show is None:
             raise UsageError(f"--{name} goes with --show NODE")
     if looks:
         if wrapped or arguments.out:
             raise UsageError(
-                "--stats, --plan, --chrome and --show read a log and do not record", next="leave out one"
+                "--stats, --plan, --chrome and --show read a log and cannot record one", next="leave out one"
             )
         if arguments.command:
             raise UsageError(
@@ -158,7 +159,7 @@ def _look(arguments: argparse.Namespace) -> int:
         else:
             from zinc_rt.trace.show import memory_maps, statistics
 
-            for line in statistics(log) if arguments.stats else memory_maps(log):
+            for line in memory_maps(log) if arguments.plan else statistics(log):
                 terminal.show(line)
         for problem in log.problems:
             _say(f"warning: {problem}")

@@ -12,6 +12,7 @@ from typing import Any, Self
 import zstandard
 
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.input_files import unreadable
 from zinc_rt.trace import frame, records
 from zinc_rt.trace.frame import LogFrame
 from zinc_rt.trace.records import LogRecord
@@ -31,7 +32,7 @@ class LogReader:
         try:
             self._file = self.path.open("rb")
         except OSError as error:
-            raise InputError(f"{path}: cannot read the log: {error.strerror}") from error
+            raise unreadable(path, error) from error
         try:
             self.size_bytes = os.fstat(self._file.fileno()).st_size
             self.header, start = frame.read_file_header(self._file, str(path))

@@ -13,6 +13,7 @@ import zstandard
 
 from zinc_rt.host.errors import InputError, OutputError, UsageError
 from zinc_rt.host.files import write_whole
+from zinc_rt.host.input_files import unreadable
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.zst")
 MOST_BYTES = 32 << 20  # unpacked: sixteen times what a bundle may have
@@ -127,7 +128,7 @@ def _unpacked(path: Path) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
         raise _refused(path, f"damaged or cut short ({error})") from error
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise unreadable(path, error) from error
     if len(data) > MOST_BYTES:
         raise _refused(path, f"unpacks to more than {MOST_BYTES >> 20} MiB")
     return data

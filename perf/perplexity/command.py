@@ -142,8 +142,8 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None) -> int:
-    """Return --ctx, else the base's, else 512 or the model's training context."""
-    from zinc_rt.engine.engine import trained_ctx
+    """--ctx, else the base's, else 512 or what the model was trained for."""
+    from zinc_rt.engine.engine import default_ctx, trained_ctx
     from zinc_rt.host.errors import UsageError
 
     if base is not None:
@@ -152,7 +152,7 @@ def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None)
             raise UsageError(f"--ctx {arguments.ctx}: the base has chunks of {ctx} tokens", next="leave --ctx out")
         return ctx
     if arguments.ctx is not None:
-        return int(arguments.ctx)
+        return default_ctx(gguf, arguments.ctx)
     return min(DEFAULT_CTX, trained_ctx(gguf))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO, get_args
 from zinc_rt.backends.registry import AMD_ORDERINGS
 from zinc_rt.cli.output import begin, finish, output_stream
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import add_models
+from zinc_rt.host.arguments import add_models, context_length
 from zinc_rt.host.settings import Experts
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c",
         "--ctx",
-        type=int,
+        type=context_length,
         metavar="N",
         help="context length; 0: the trained length (default: as zinc-rt run)",
     )

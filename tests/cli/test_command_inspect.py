@@ -111,7 +111,6 @@ def test_control_characters_in_a_file_do_not_reach_the_terminal(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--ctx", "0"], "--ctx 0: this model's context is 1 to 256 tokens"),
         (["--slots", "0"], "--slots 0: wanted 1 or more"),
         (["--step-tokens", "0"], "--step-tokens 0: wanted 1 or more"),
         (["--position", "256"], "--position 256: wanted 0 to 255"),

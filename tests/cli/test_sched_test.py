@@ -53,7 +53,7 @@ def test_the_list_and_a_name_that_is_none(capsys: Capture) -> None:
     assert main(["--workload", "floot"]) == 2
     assert "no workload 'floot': did you mean flood?" in capsys.readouterr().err
     assert main(["--workload", "missing.jsonl"]) == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
 
 
 def test_an_export_runs(tmp_path: Path, capsys: Capture) -> None:

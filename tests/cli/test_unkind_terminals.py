@@ -121,7 +121,7 @@ def test_the_usage_names_the_whole_command(row: str) -> None:
         (["golden", "check", str(FOLDER / "qwen3-q.npz"), "--model", ""], "'': not the name of a model"),
         (["golden", "check", MODEL], "not a readable golden: it begins with b'GGUF'"),
         (["golden", "check", str(FOLDER)], "not a readable golden: Is a directory"),
-        (["pm4-test", "--device", "sim", "--expect", "/missing"], "/missing: cannot be read: No such file"),
+        (["pm4-test", "--device", "sim", "--expect", "/missing"], "/missing: no such file"),
         (["pm4-test", "--device", "/dev/dri/renderD999"], "renderD999: there is none"),
         (["pm4-test", "--device", "sim", "--json", "-", "--tap", "-"], "stdout holds one of them"),
         (["pm4-test", "--device", "sim", "--junit", "/missing/x"], "there is no folder /missing"),
@@ -136,7 +136,7 @@ def test_the_usage_names_the_whole_command(row: str) -> None:
         (["sim", "--socket", "/tmp/" + "x" * 200], "path too long"),
         (["sim", "--socket", "s", "--time-scale", "0"], "--time-scale 0.0: wanted more than 0"),
         (["validate", "--model", MODEL, "--html", "-"], "only the report goes to stdout"),
-        (["pm4", "decode", ""], "'': cannot read: Is a directory"),
+        (["pm4", "decode", ""], "'': is a folder, not a file"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )

@@ -137,7 +137,7 @@ def test_a_torn_file_is_refused(keep: int, tmp_path: Path) -> None:
 
 
 def test_missing_bare_and_pickled_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such golden"):
+    with pytest.raises(InputError, match="no such file"):
         read_golden(tmp_path / "g.npz")
     np.save(tmp_path / "bare.npy", np.ones(3))
     with pytest.raises(InputError, match="a bare array"):

@@ -70,7 +70,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, line: str, said: str) -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no request in it"):
         read(tmp_path, "\n\n")
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="no such file"):
         read_workload(tmp_path / "missing.jsonl")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not UTF-8 at byte 0"):

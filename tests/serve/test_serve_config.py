@@ -141,7 +141,7 @@ def test_a_file_that_cannot_be_meant(text: str, said: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.yaml: No such file"):
+    with pytest.raises(InputError, match=r"none\.yaml: no such file"):
         read_config(tmp_path / "none.yaml")
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not UTF-8 at byte 0"):

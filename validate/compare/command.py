@@ -9,10 +9,11 @@ from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable, simulated_note
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.arguments import Parser, add_models, context_length
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Report, Result
+    from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.validate.compare.judge import Distance
     from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask
 
@@ -87,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "-c",
         "--ctx",
-        type=int,
+        type=context_length,
         metavar="N",
         help="context length; 0: the trained length (default: each peer's own)",
     )
@@ -132,7 +133,7 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
 
     gguf = options.read_model(model)
     report = begin(
-        Report("compare", ordering=arguments.ordering, model=describe_model(gguf), ctx=arguments.ctx or 0),
+        Report("compare", ordering=arguments.ordering, model=describe_model(gguf), ctx=_ctx(arguments, gguf) or 0),
         arguments,
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -213,6 +214,13 @@ def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> lis
     return [peer for peer in peers if peer.name in names or peer.name.split()[0] in names]
 
 
+def _ctx(arguments: argparse.Namespace, gguf: GGUFFile) -> int | None:
+    """Return --ctx, None without it. 0 becomes the trained length, because peers do not know that convention."""
+    from zinc_rt.engine.engine import default_ctx
+
+    return None if arguments.ctx is None else default_ctx(gguf, arguments.ctx)
+
+
 def _task(arguments: argparse.Namespace, gguf: object, folder: object) -> PeerTask:
     from zinc_rt.validate.compare.peer import PeerTask
 
@@ -221,7 +229,7 @@ def _task(arguments: argparse.Namespace, gguf: object, folder: object) -> PeerTa
     return PeerTask(
         model=gguf.path, tokens=tuple(tokens), text=text, folder=folder,  # type: ignore[attr-defined, arg-type]
         values=not arguments.no_values, speed=not arguments.no_speed, prompt_tokens=arguments.prompt_tokens,
-        new_tokens=arguments.new_tokens, runs=arguments.runs, ctx=arguments.ctx, device=arguments.device,
+        new_tokens=arguments.new_tokens, runs=arguments.runs, ctx=_ctx(arguments, gguf), device=arguments.device,
         ordering=arguments.ordering, timeout_seconds=arguments.timeout,
     )  # fmt: skip
 

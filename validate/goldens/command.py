@@ -349,6 +349,7 @@ def _import(arguments: argparse.Namespace) -> int:
         )
         report.results.append(_wrote(out, f"{len(arrays['ids'])} tokens, " + ", ".join(sorted(arrays)), show))
         return finish(report, arguments)
+    from zinc_rt.engine.engine import default_ctx
     from zinc_rt.golden.llama_cpp.importing import import_llama_cpp
     from zinc_rt.validate.goldens.check import PLAIN
 
@@ -357,15 +358,15 @@ def _import(arguments: argparse.Namespace) -> int:
     _forbid(arguments, ("map", "source"), "goes with --from npz")
     tokens = options.model_tokens(gguf, arguments.tokens, arguments.prompt)
     steps = DEFAULT_STEPS if arguments.steps is None else arguments.steps
-    if arguments.ctx is not None and arguments.ctx < 1:
-        raise UsageError(f"--ctx {arguments.ctx}: wanted 1 or more")
     terminal.show(f"running {len(tokens)} tokens + {steps} steps through llama.cpp ...", out=sys.stderr)
     arrays = import_llama_cpp(
         arguments.model,
         tokens,
         out,
         steps=steps,
-        context=arguments.ctx or max(DEFAULT_CONTEXT, len(tokens) + steps),
+        context=max(DEFAULT_CONTEXT, len(tokens) + steps)
+        if arguments.ctx is None
+        else default_ctx(gguf, arguments.ctx),
         dequantised=arguments.dequantised,
         rows=arguments.rows or (),
         whole=not arguments.only_rows,

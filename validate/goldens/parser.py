@@ -7,7 +7,7 @@ import argparse
 from zinc_rt.backends import registry
 from zinc_rt.cli import options
 from zinc_rt.cli.output import add_json
-from zinc_rt.host.arguments import Parser
+from zinc_rt.host.arguments import Parser, context_length
 
 DEFAULT_STEPS = 8
 SIZES = (
@@ -141,7 +141,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     import_.add_argument(
         "-c",
         "--ctx",
-        type=int,
+        type=context_length,
         metavar="N",
         help="context length, which some RoPE factors depend on; 0: the trained length",
     )

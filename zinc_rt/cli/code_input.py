@@ -10,6 +10,7 @@ from typing import Any
 
 from zinc_rt.cli.output import printable
 from zinc_rt.host.errors import InputError, UnsupportedError
+from zinc_rt.host.input_files import unreadable
 from zinc_rt.isa.target import DEFAULT_ARCH
 
 Place = tuple[str, int]
@@ -121,7 +122,7 @@ def _read(name: str, source: str) -> bytes:
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        raise InputError(f"{source}: cannot read: {error.strerror}") from None
+        raise unreadable(source, error) from None
 
 
 def hex_bytes(line: str, source: str) -> bytes:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.backends import registry
 from zinc_rt.cli.observer import CommandObserver
+from zinc_rt.host.arguments import MODELS
 from zinc_rt.host.errors import OutputError, UsageError, ZincError
+from zinc_rt.host.input_files import check_model_file
 from zinc_rt.host.settings import Settings, read_settings, settings_error
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ class Command:
             arguments.observer = observer or CommandObserver()
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
+            if getattr(parser, "checks_models", False):
+                for model in getattr(arguments, MODELS, None) or ():
+                    check_model_file(model)
             environment_settings()  # every command refuses a misspelt setting, including those that read none
             return self.body(arguments)
 

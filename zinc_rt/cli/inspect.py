@@ -12,7 +12,7 @@ from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import settings
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable, readable_size
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.arguments import Parser, add_models, context_length
 from zinc_rt.host.errors import InputError, UsageError, ZincError
 from zinc_rt.host.settings import Experts
 from zinc_rt.host.terminal import Column, Table
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "-c",
         "--ctx",
-        type=int,
+        type=context_length,
         metavar="N",
         help="context length; 0: the trained length (default: that, at most 4096)",
     )

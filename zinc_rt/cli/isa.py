@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt.cli import isa_lint, isa_report
 from zinc_rt.cli.code_input import hex_bytes, read_code
 from zinc_rt.cli.command import Command
+from zinc_rt.cli.kernel_input import form_of
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.host.arguments import Parser
 from zinc_rt.isa.target import DEFAULT_ARCH
@@ -44,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
     )
     given = disasm.add_mutually_exclusive_group(required=True)
+    given.add_argument("file", nargs="?", metavar="FILE", help="an ELF code object or a .zrt kernel")
     given.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction per line")
     given.add_argument("--elf", metavar="FILE", help="executable sections of an ELF code object")
     given.add_argument(
@@ -63,6 +65,8 @@ def _disasm(arguments: argparse.Namespace) -> int:
     from zinc_rt.isa.target import target_of
 
     check_writable(report=arguments.json)
+    if arguments.file is not None:
+        setattr(arguments, form_of(arguments.file), arguments.file)
     if arguments.hex == "-":
         return _lines(arguments, target_of(arguments.arch or DEFAULT_ARCH, arguments.wave or 32))
     return _listing(arguments)

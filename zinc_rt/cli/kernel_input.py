@@ -57,10 +57,11 @@ def read_kernels(arguments: argparse.Namespace) -> Iterator[KernelInput]:
     if arguments.hex:
         yield from _of_file(arguments, "hex", arguments.hex)
     for name in arguments.files:
-        yield from _of_file(arguments, _form(name), name)
+        yield from _of_file(arguments, form_of(name), name)
 
 
-def _form(name: str) -> str:
+def form_of(name: str) -> str:
+    """Return "elf" or "zrt", from the file's magic."""
     try:
         with Path(name).open("rb") as file:
             return _MAGIC.get(file.read(4), "zrt")

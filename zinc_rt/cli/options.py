@@ -13,7 +13,7 @@ from zinc_rt.cli.command import environment_settings
 from zinc_rt.cli.observer import observer_of
 from zinc_rt.cli.progress import stages
 from zinc_rt.host import terminal
-from zinc_rt.host.arguments import meant
+from zinc_rt.host.arguments import context_length, meant
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH
 
@@ -127,7 +127,7 @@ def add_engine(parser: argparse.ArgumentParser, *, tier: bool = True) -> None:
     group.add_argument(
         "-c",
         "--ctx",
-        type=int,
+        type=context_length,
         metavar="N",
         help="context length; 0: the trained length (default: that, at most 4096)",
     )

@@ -13,6 +13,7 @@ from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.cli.text_input import stdin_bytes
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.input_files import unreadable
 from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
@@ -90,9 +91,7 @@ def _read(name: str, *, hexadecimal: bool) -> Sequence[int]:
     try:
         raw = stdin_bytes() if name == "-" else Path(name).read_bytes()
     except OSError as error:
-        raise InputError(
-            f"{printable(source) or repr(name)}: cannot read: {error.strerror}", next="check the path; - is stdin"
-        ) from None
+        raise unreadable(printable(name) or repr(name), error, next="check the path; - is stdin") from None
     if hexadecimal:
         dwords = _read_hex(raw, printable(source))
     else:

@@ -21,7 +21,7 @@ from zinc_rt.cli.options import (
     timeout,
 )
 from zinc_rt.cli.serve_plan import show_new_key, show_plan
-from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.arguments import Parser, add_models, context_length
 from zinc_rt.host.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ was lost; 2 an unusable file, option or address.
 def parser() -> argparse.ArgumentParser:
     made = Parser(description="Serve models over HTTP with OpenAI's API.", epilog=EXAMPLES)
     add_models(made, required=False)
+    made.checks_models = False  # an embedded model's name is accepted too
     where = made.add_argument_group("server")
     where.add_argument("--config", metavar="F.yaml", help="models, tenants, keys and limits (docs/serving.md)")
     where.add_argument("--host", metavar="ADDRESS", help=f"address to listen on (default {HOST})")
@@ -84,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument(
         "-c",
         "--ctx",
-        type=int,
+        type=context_length,
         metavar="N",
         help="context length; 0: the trained length (default: that, at most 4096)",
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from zinc_rt.host.arguments import meant
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.input_files import unreadable
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.tenant import Priority, Tenant
 
@@ -49,7 +50,7 @@ def _rows(path: str) -> list[Any]:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))  # JSON is YAML
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}") from error
     except yaml.YAMLError as error:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.input_files import unreadable
 
 
 def read_text(argument: str) -> str:
@@ -21,7 +22,7 @@ def read_file(path: str) -> str:
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot read the text: {error.strerror}") from error
+        raise unreadable(path, error) from error
     return _decode(raw, path)
 
 

@@ -350,11 +350,18 @@ def trained_ctx(gguf: GGUFFile) -> int:
 
 
 def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
-    """`ctx` if given, else min(the model's context_length, 4096). Raises UsageError for less than one token."""
+    """Return `ctx` if given, 0 meaning the trained length, else min(the trained length, 4096).
+
+    Raises UsageError for a negative length.
+    """
+    if ctx == 0:
+        return trained_ctx(gguf)
     if ctx is None:
         return min(trained_ctx(gguf), DEFAULT_CTX)
     if ctx < 1:
-        raise UsageError(f"--ctx {ctx}: this model's context is 1 to {trained_ctx(gguf)} tokens")
+        raise UsageError(
+            f"--ctx {ctx}: this model's context is 0 (the trained length) to {trained_ctx(gguf)} tokens"
+        )
     return ctx
 
 

@@ -30,6 +30,7 @@ class Parser(argparse.ArgumentParser):
 
     most_models: int | None = 0  # that it takes as plain words; None: any number
     needs_model = False
+    checks_models = True  # before the command's body, that each is a GGUF file
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **{"formatter_class": Help, **named})
@@ -131,6 +132,17 @@ def _folded(line: str, width: int) -> str:
         line, width - 2 * example, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
     )
     return (" \\\n" if example else "\n").join(made)
+
+
+MOST_CTX = 2**31 - 1  # positions are int32 in the step's buffers
+
+
+def context_length(text: str) -> int:
+    """Parse a context length in tokens, as argparse's `type`. 0 selects the model's trained length."""
+    value = int(text)
+    if not 0 <= value <= MOST_CTX:
+        raise argparse.ArgumentTypeError(f"{value}: wanted 0 (the trained length) to {MOST_CTX} tokens")
+    return value
 
 
 def positive(text: str) -> float:

@@ -107,15 +107,15 @@ class Screen:
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str] = os.environ) -> Screen:
+        asked = environ.get("COLUMNS", "")
+        columns = int(asked) if asked.isdecimal() else 0
         if not is_terminal(stream, environ):
-            return cls()
+            return cls(columns if columns >= NARROWEST else None)
         try:
             width = os.get_terminal_size(stream.fileno()).columns
         except (OSError, ValueError):  # no file behind it, or none that knows its size
             width = 0
-        asked = environ.get("COLUMNS", "")
-        width = int(asked) if asked.isdecimal() and int(asked) else width
-        width = width or shutil.get_terminal_size().columns
+        width = columns or width or shutil.get_terminal_size().columns
         return cls(width if width >= NARROWEST else None, colour=not environ.get("NO_COLOR"))
 
     def drawn(self, part: Part) -> str:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.input_files import unreadable
 
 
 def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Path]:
@@ -41,4 +42,4 @@ def read_source(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror}") from None
+        raise unreadable(path, error) from None

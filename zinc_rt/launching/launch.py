@@ -16,6 +16,7 @@ from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.host import locks
 from zinc_rt.host.arguments import meant
 from zinc_rt.host.errors import CheckFailed, InputError, UsageError
+from zinc_rt.host.input_files import unreadable
 from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import Gpu, find_gpus
@@ -144,7 +145,7 @@ def read_code(code: str | Path | bytes) -> tuple[str, bytes]:
     try:
         return str(code), Path(code).read_bytes()
     except OSError as error:
-        raise InputError(f"{code}: {error.strerror or error}") from None
+        raise unreadable(code, error) from None
 
 
 def _kernel(image: CodeImage, kernel: str, source: str) -> CodeKernel:

@@ -18,6 +18,7 @@ import numpy as np
 
 from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.host.files import cache_folder
+from zinc_rt.host.input_files import unreadable
 from zinc_rt.model.gguf_header import TensorInfo, read_header
 
 # ggml types whose elements NumPy has; bf16 stays as its 16 bits. Everything else is blocks of bytes.
@@ -112,8 +113,7 @@ def _map(path: Path) -> tuple[mmap.mmap, os.stat_result]:
                 raise InputError(f"{path}: the file is empty", next="download it again")
             mapping = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot read the model: {reason}", next="check the path") from error
+        raise unreadable(path, error) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):  # fewer page faults, where the file system has large pages
         with suppress(OSError):
             mapping.madvise(mmap.MADV_HUGEPAGE)

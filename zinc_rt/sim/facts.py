@@ -15,6 +15,7 @@ from typing import Any
 
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.host.facts import table
+from zinc_rt.host.input_files import unreadable
 
 VERSION = 1
 WMMA_LENGTH = 16
@@ -117,7 +118,7 @@ def load(path: Path, *, chip: str = "", force: bool = False) -> FactsFile:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot read: {error}") from None
+        raise unreadable(path, error) from None
     facts = parse(text, str(path))
     if facts.simulated and not force:
         raise UsageError(

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from zinc_rt.host.errors import InputError, UsageError
+from zinc_rt.host.input_files import unreadable
 
 SCHEMA = "zinc-rt-bisect-env/1"
 MAX_VALUES_UNORDERED = 6  # any set of them may be bad: 16 sets
@@ -146,7 +147,7 @@ def load(path: Path) -> tuple[Problem, dict[str, Any]]:
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a text file", next=DOCS) from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}", next=DOCS) from None
+        raise unreadable(path, error, next=DOCS) from None
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}", next=DOCS) from None
     return parse(document, str(path)), document

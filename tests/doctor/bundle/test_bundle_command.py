@@ -86,7 +86,7 @@ def test_one_bad_bundle_of_several_is_refused_and_the_others_are_taken(folder: P
         (["-o", "."], "holds other files"),
         (["--add", "missing.json"], "there is no such file"),
         (["--device", "gpu0"], "wanted auto, hw, sim"),
-        (["show", "missing.tar.gz"], "cannot read: No such file"),
+        (["show", "missing.tar.gz"], "no such file"),
         (["show", "."], "not a bundle: bundle.json: No such file"),
         (["diff", "x.txt", "x.txt"], "not a bundle"),
         (["page", "-o", "p.html"], "there is no store yet"),

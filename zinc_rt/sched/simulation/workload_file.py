@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.input_files import unreadable
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.tenant import Priority, Tenant
 
@@ -41,7 +42,7 @@ def read_workload(path: str | Path) -> list[Arrival]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", next="zinc-rt sched-test --list names workloads") from error
+        raise unreadable(path, error, next="zinc-rt sched-test --list names workloads") from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: not UTF-8 at byte {error.start}", next="JSON Lines, a request a line"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from zinc_rt.host import locks
 from zinc_rt.host.errors import InputError, OutputError, UnsupportedError
+from zinc_rt.host.input_files import unreadable
 from zinc_rt.host.version import __version__
 from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta
 
@@ -112,7 +113,7 @@ def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
 def open_to_read(path: Path) -> sqlite3.Connection:
     """The database as others may go on writing it. Raises as `open_to_write` does, and where there is no file."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise unreadable(path, FileNotFoundError())
     try:
         connection = sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True, timeout=BUSY_S)
         connection.text_factory = _text

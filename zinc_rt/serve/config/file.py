@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from zinc_rt.host.arguments import meant
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.input_files import unreadable
 from zinc_rt.serve.config.checks import contradictions
 from zinc_rt.serve.config.marks import Place, marked_yaml
 from zinc_rt.serve.config.settings import Config, TenantLimits
@@ -25,9 +26,7 @@ def read_config(path: str | Path) -> Config:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror}", next="name a YAML file; docs/serving.md shows one"
-        ) from error
+        raise unreadable(path, error, next="name a YAML file; docs/serving.md shows one") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}") from error
     return parse_config(text, str(path))
