@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from zinc_rt.doctor.gather import gather
 from zinc_rt.doctor.reading import members, read_bounded
+from zinc_rt.host import input_files
 from zinc_rt.host.errors import InputError, OutputError
 from zinc_rt.host.version import __version__
 
@@ -124,7 +125,7 @@ def unpack(archive: Path) -> MachineCapture:
                 )
                 break
     except OSError as error:
-        raise unreadable(archive, error) from error
+        raise input_files.unreadable(archive, error) from error
     except tarfile.ReadError as error:
         if "could not be opened" not in str(error):
             raise InputError(f"{archive}: damaged or truncated: {error}", next="fetch it again") from error

@@ -104,7 +104,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         show(f"journal   {what} while {suspected} ran ({suspect.when})")
     show("")
     with ExitStack() as alone:
-        stage = alone.enter_context(stages())
+        stage = alone.enter_context(stages(plain=name == "mem-test"))
         if not spec.simulated:
             alone.enter_context(locks.held(str(device.get("render_path") or spec.option)))
         for result in runner.run(stage.say):

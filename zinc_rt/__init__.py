@@ -1,25 +1,47 @@
-"""ZINC_RT: from a GGUF file to the GPU's command processor, and the tools to trust every step between."""
+"""ZINC_RT: run and validate language models on AMD GPUs, in Python.
+
+    from zinc_rt import LLM, Sampling
+
+The command line is `zinc-rt`. docs/library.md describes this API.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt import _moved
+from zinc_rt import _moved as _moved
 
 if TYPE_CHECKING:
     from zinc_rt.engine.llm import LLM as LLM
+    from zinc_rt.host.errors import CheckFailed as CheckFailed
+    from zinc_rt.host.errors import InputError as InputError
+    from zinc_rt.host.errors import NothingRan as NothingRan
+    from zinc_rt.host.errors import OutputError as OutputError
+    from zinc_rt.host.errors import UnsupportedError as UnsupportedError
+    from zinc_rt.host.errors import UsageError as UsageError
+    from zinc_rt.host.errors import ZincError as ZincError
     from zinc_rt.host.version import __version__ as __version__
     from zinc_rt.launching.launch import launch as launch
     from zinc_rt.sched.sampling import Sampling as Sampling
 
-__all__ = ["LLM", "Sampling", "__version__", "launch"]
-
-_LAZY = {  # a command's --help must not load a runtime
+_LAZY = {  # name -> module; a command's --help must not load a runtime
     "LLM": "zinc_rt.engine.llm",
     "Sampling": "zinc_rt.sched.sampling",
     "__version__": "zinc_rt.host.version",
     "launch": "zinc_rt.launching.launch",
+    "CheckFailed": "zinc_rt.host.errors",
+    "InputError": "zinc_rt.host.errors",
+    "NothingRan": "zinc_rt.host.errors",
+    "OutputError": "zinc_rt.host.errors",
+    "UnsupportedError": "zinc_rt.host.errors",
+    "UsageError": "zinc_rt.host.errors",
+    "ZincError": "zinc_rt.host.errors",
 }
+
+__all__ = [
+    "LLM", "CheckFailed", "InputError", "NothingRan", "OutputError", "Sampling", "UnsupportedError",
+    "UsageError", "ZincError", "__version__", "launch",
+]  # fmt: skip
 
 _moved.install()
 
@@ -33,4 +55,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted(__all__)

@@ -7,13 +7,14 @@ import fcntl
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import INTERRUPTED, Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, simulated_note
+from zinc_rt.cli.progress import ProgressLine, plain_lines
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import OutputError, UsageError, ZincError
@@ -160,7 +161,8 @@ def _walk(
 def _run(line: list[str], path: Path, *, quiet: bool) -> int:
     """A stage's command in a process of its own: what ends it does not end the walk."""
     made = [sys.executable, "-m", "zinc_rt.cli", *line, "--json", str(path)]
-    done = subprocess.run(made, check=False, stdin=subprocess.DEVNULL, stdout=sys.stderr if quiet else None)
+    with nullcontext() if terminal.is_terminal(sys.stderr) else plain_lines(ProgressLine(f"zinc-rt {line[0]}")):
+        done = subprocess.run(made, check=False, stdin=subprocess.DEVNULL, stdout=sys.stderr if quiet else None)
     if done.returncode == INTERRUPTED:
         raise KeyboardInterrupt
     return done.returncode

@@ -127,6 +127,7 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
     from pathlib import Path
 
     from zinc_rt.cli.describe import describe_model
+    from zinc_rt.cli.progress import stages
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import IN_SOFTWARE
     from zinc_rt.validate.compare.peer import skipped
@@ -139,10 +140,12 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
     with tempfile.TemporaryDirectory() as folder:
         task = _task(arguments, gguf, Path(folder))
         outcomes = []
-        for peer in chosen:
+        for number, peer in enumerate(chosen, 1):
             if peer.absent is None:
                 terminal.show(f"running {peer.name} ...", out=_progress())
-            outcomes.append(skipped(peer) if peer.absent is not None else peer.run(task))
+            with stages(plain=True) as stage:
+                stage.say(f"peer {number} of {len(chosen)}: {peer.name}")
+                outcomes.append(skipped(peer) if peer.absent is not None else peer.run(task))
     rows = _judged(outcomes, arguments.reference)
     report.details |= {
         "task": {

@@ -37,7 +37,7 @@ def isolation(
         raise UsageError(f"--requests {arguments.requests}: wanted 1 or more")
     report = begin(Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
     digest: list[str] = []
-    with stages() as stage:
+    with stages(plain=True) as stage:
         for number, job in enumerate(jobs, 1):
             name = f"model {number} of {len(jobs)}: {job.name}"
             for made in _verdicts(job, arguments, report, stage, name, show):

@@ -64,7 +64,7 @@ def _one_side(
     runnable = sum(1 for each in chosen if each.kernels)
     names = _names(arguments, side, chosen, every=first)
     terminal.show(text.heading(side, runnable, len(chosen) - runnable, len(names)), out=out)
-    with progress(runnable, f"kernels of {side.label}", "case") as advance:
+    with progress(runnable, f"kernels of {side.label}", "case", plain=True) as advance:
         ran = run_all(side, chosen, _jobs(arguments, side), ran=lambda: advance(1))
     found = verdicts(ran, names)
     bad = [each for each in found.values() if each.failed]

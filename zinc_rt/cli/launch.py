@@ -95,6 +95,7 @@ def _axes(text: str) -> tuple[int, ...]:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.progress import stages
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.devices import require_gpu
     from zinc_rt.host.errors import UsageError
@@ -122,18 +123,20 @@ def _body(arguments: argparse.Namespace) -> int:
     report = begin(Report("launch"), arguments)
     out = output_stream(arguments)
     try:
-        done = launch(
-            data,
-            name,
-            grid=arguments.grid,
-            block=arguments.block,
-            args=dict(given),
-            device=arguments.device,
-            sanitizer=arguments.sanitizer,
-            timeout_seconds=arguments.timeout,
-            times=1 + arguments.time,
-            queue=arguments.queue,
-        )
+        with stages(plain=True) as stage:
+            stage.say(f"launch {name}, time-out {arguments.timeout:g} s")
+            done = launch(
+                data,
+                name,
+                grid=arguments.grid,
+                block=arguments.block,
+                args=dict(given),
+                device=arguments.device,
+                sanitizer=arguments.sanitizer,
+                timeout_seconds=arguments.timeout,
+                times=1 + arguments.time,
+                queue=arguments.queue,
+            )
     except LaunchStopped as stop:
         _show_findings(stop.findings, out)
         told = {"findings": [asdict(each) for each in stop.findings]}

@@ -1,4 +1,7 @@
-"""Progress on stderr, for what takes longer than two seconds, and only where somebody watches.
+"""Progress on stderr, for work of more than two seconds.
+
+A terminal shows one live display; nested work adds a line below it. A pipe or file gets plain lines from the
+commands that ask for them.
 
 One display at a time: what begins inside something else is a line below it.
 
@@ -12,14 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from zinc_rt.backends.precompile import on_compile
-from zinc_rt.host.terminal import is_terminal
+from zinc_rt.host.terminal import PlainProgress, is_terminal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -150,17 +153,23 @@ class Display:
 
 
 _display: ContextVar[Display | None] = ContextVar("display", default=None)
+_plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
 @contextmanager
-def progress(total: int, label: str, unit: str = "token") -> Iterator[Callable[[int], None]]:
-    """`advance(count)` while the body runs, towards `total`; nothing is drawn where stderr is no terminal."""
+def progress(
+    total: int, label: str, unit: str = "token", *, plain: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """Yield `advance(count)`, which counts towards `total` while the body runs.
+
+    Without a terminal nothing is shown, or with `plain` a line of text every few seconds.
+    """
     line = ProgressLine(label, total, unit)
 
     def advance(count: int) -> None:
         line.done += count
 
-    with _shown(line):
+    with _shown(line, plain=plain):
         yield advance
 
 
@@ -183,17 +192,47 @@ class ProgressStage:
 
 
 @contextmanager
-def stages() -> Iterator[ProgressStage]:
-    """`stage.say("model 2 of 3: ...")` while the body runs; nothing is drawn where stderr is no terminal."""
+def stages(*, plain: bool = False) -> Iterator[ProgressStage]:
+    """Yield a stage whose `say("model 2 of 3: ...")` sets the text while the body runs.
+
+    Without a terminal nothing is shown, or with `plain` a line of text every few seconds.
+    """
     line = ProgressLine("")
-    with _shown(line) as display:
+    with _shown(line, plain=plain) as display:
         yield ProgressStage(line, display)
 
 
 @contextmanager
-def _shown(line: ProgressLine) -> Iterator[Display | None]:
+def plain_lines(line: ProgressLine) -> Iterator[None]:
+    """Print `line` on stderr every few seconds while the body runs, without escape codes.
+
+    An enclosing call prints for the calls within it.
+    """
+    if _plain.get():
+        yield
+        return
+    shown, finished = PlainProgress(sys.stderr), threading.Event()
+
+    def show_until_finished() -> None:
+        while not finished.wait(REFRESH_SECONDS):
+            shown.show("  ".join(filter(None, (line.text, line.count()))))
+
+    thread = threading.Thread(target=show_until_finished, daemon=True)
+    token = _plain.set(True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+        _plain.reset(token)
+
+
+@contextmanager
+def _shown(line: ProgressLine, *, plain: bool) -> Iterator[Display | None]:
     if not is_terminal(sys.stderr):
-        yield None
+        with plain_lines(line) if plain else nullcontext():
+            yield None
         return
     outer = _display.get()
     display = outer or Display()

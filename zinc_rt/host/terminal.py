@@ -14,8 +14,10 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -144,6 +146,32 @@ class Screen:
 def is_terminal(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether somebody watches `stream` on something that can draw."""
     return stream.isatty() and environ.get("TERM", "") not in ("dumb", "unknown")
+
+
+PLAIN_AFTER_SECONDS = 2.0
+PLAIN_EVERY_SECONDS = 5.0
+
+
+class PlainProgress:
+    """Progress for a pipe or a file: plain lines, none in the first 2 s, at most one every 5 s.
+
+    `clock` gives seconds; tests pass their own.
+    """
+
+    def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out, self._clock = out, clock
+        self._started = clock()
+        self._next = self._started + PLAIN_AFTER_SECONDS
+
+    def show(self, text: str) -> bool:
+        """Print `text` with the elapsed time, unless it is too early. Return whether a line was printed."""
+        now = self._clock()
+        if not text or now < self._next:
+            return False
+        self._next = now + PLAIN_EVERY_SECONDS
+        elapsed = timedelta(seconds=int(now - self._started))
+        print(f"progress  {printable(text)}  {elapsed}", file=self._out, flush=True)
+        return True
 
 
 def styled(line: str) -> Text:
