@@ -20,10 +20,10 @@ from zinc_rt.host.errors import InputError, OutputError
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     files = corpus.base("two-r9700").files
-    MachineCapture(files, {"firmware.txt": "debugfs is for root"}).write(tmp_path / "out")
+    MachineCapture(files, {"firmware.txt": "debugfs requires root"}).write(tmp_path / "out")
     again = MachineCapture.read(tmp_path / "out")
     assert dict(again.files) == dict(files)
-    assert again.unreadable == {"firmware.txt": "debugfs is for root"}
+    assert again.unreadable == {"firmware.txt": "debugfs requires root"}
 
 
 @pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
@@ -67,7 +67,7 @@ def test_a_file_that_is_no_archive_is_refused_in_a_sentence(content: bytes, tmp_
 def test_an_archive_with_other_things_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as zipped:
         zipped.writestr("photo.jpg", b"x")
-    with pytest.raises(InputError, match="nothing of a machine"):
+    with pytest.raises(InputError, match="contains no data of a machine"):
         unpack(tmp_path / "x.zip")
 
 
@@ -75,10 +75,10 @@ def test_no_folder_a_file_and_an_empty_folder_are_refused(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="no such folder"):
         MachineCapture.read(tmp_path / "missing")
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="a file, wanted the folder"):
+    with pytest.raises(InputError, match="a file, expected the folder"):
         MachineCapture.read(tmp_path / "file")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="nothing of a machine"):
+    with pytest.raises(InputError, match="contains no data of a machine"):
         MachineCapture.read(tmp_path / "empty")
 
 

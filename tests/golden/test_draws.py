@@ -47,5 +47,5 @@ def test_an_embedded_golden_draws_every_way_and_not_one_token_alone(pair: object
 
 def test_draws_of_another_shape_are_refused() -> None:
     assert draws_of({}, "g.npz") == []
-    with pytest.raises(InputError, match=r"g\.npz: meta's draws are not understood"):
+    with pytest.raises(InputError, match=r"g\.npz: cannot parse the draws in meta"):
         draws_of({"draws": [{"row": 1, "heat": 2}]}, "g.npz")

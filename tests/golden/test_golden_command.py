@@ -284,7 +284,7 @@ def test_bfloat16_is_taken_as_ml_dtypes_saves_it(golden: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"logits": None}, "no array called logits; it holds"),
+        ({"logits": None}, "array logits is missing; the file contains"),
         ({"logits": np.ones((3, 511))}, r"logits has shape \[3, 511\], wanted \[3, 512\]"),
         ({"logits": np.full((3, 512), np.nan)}, r"logits\[0, 0\] is not a number"),
         ({"logits": np.ones((3, 512), np.int32)}, "logits is int32, wanted floats"),
@@ -293,10 +293,10 @@ def test_bfloat16_is_taken_as_ml_dtypes_saves_it(golden: Path) -> None:
         ({"l_out-1": None}, r"l_out has shape \[1, 3, 64\], wanted \[2, 3, 64\]"),
         ({"l_out-1": np.ones((3, 32))}, "l_out-N of shapes"),
         ({"l_out-1": None, "l_out-2": np.ones((3, 64))}, "no l_out-1; every layer is wanted"),
-        ({"l_out": np.ones((2, 3, 64))}, "l_out and l_out-0: one or the other"),
+        ({"l_out": np.ones((2, 3, 64))}, "give either l_out or l_out-0"),
         ({"attn_norm-0": np.ones((4, 64))}, r"attn_norm-0 has shape \[4, 64\], wanted \[3, 64\]"),
         ({"weights": np.ones(3)}, "what is weights?"),
-        ({"ids": np.ones(3, int)}, "two arrays would be called ids"),
+        ({"ids": np.ones(3, int)}, "two arrays would have the name ids"),
         ({"tokens": None}, "no array called tokens"),
     ],
 )
@@ -346,7 +346,7 @@ def test_what_llama_cpp_computes_holds(architecture: str, quant: str, tmp_path: 
         ("make --model {model} --tokens 1 -o {folder}/no/g.npz", "there is no folder"),
         ("make --model {model} --tokens 512 -o {folder}/g.npz", "512"),
         ("make --model {model} -o {folder}/g.npz", "nothing to run"),
-        ("make --model {model} --tokens 1,2 --ctx 4 --steps 3 -o {folder}/g.npz", "do not fit a context of 4"),
+        ("make --model {model} --tokens 1,2 --ctx 4 --steps 3 -o {folder}/g.npz", "exceed a context of 4"),
         ("make --model {model} --tokens 1 --seed 3 -o {folder}/g.npz", "--seed goes with --tiny"),
         ("make --model {folder}/none.gguf --tokens 1 -o {folder}/g.npz", "no such file"),
         ("make --tiny qwen9 -o {folder}/t.gguf", "no tiny model called 'qwen9'"),

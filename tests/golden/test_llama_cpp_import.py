@@ -82,11 +82,11 @@ def test_rows_outside_the_prompt_are_refused(
 @needs_llama_cpp
 def test_prompts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", "llama")
-    with pytest.raises(UsageError, match="do not fit into a context of 256"):
+    with pytest.raises(UsageError, match="exceed a context of 256"):
         import_llama_cpp(tmp_path / "m.gguf", [1] * 250, tmp_path / "m.npz")
     with pytest.raises(UsageError, match="0 tokens"):
         import_llama_cpp(tmp_path / "m.gguf", [], tmp_path / "m.npz")
-    with pytest.raises(InputError, match="token ids run to 511"):
+    with pytest.raises(InputError, match="token ids range up to 511"):
         import_llama_cpp(tmp_path / "m.gguf", [512], tmp_path / "m.npz")
     with pytest.raises(OutputError, match="cannot write"):
         import_llama_cpp(tmp_path / "m.gguf", [1], tmp_path / "no folder" / "m.npz")

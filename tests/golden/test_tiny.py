@@ -87,7 +87,7 @@ def test_a_vocabulary_has_the_size_asked_for_and_no_token_twice(kind: str) -> No
 def test_sizes_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no tiny model called 'bert'"):
         tiny("bert")
-    with pytest.raises(UsageError, match="4 heads cannot share 3 kv heads"):
+    with pytest.raises(UsageError, match="4 heads cannot be divided evenly among 3 kv heads"):
         tiny("llama", kv_heads=3)
     with pytest.raises(UsageError, match="multiples of 8"):
         tiny("llama", hidden=60)

@@ -98,8 +98,8 @@ def test_bad_rows_come_first() -> None:
         ("verdict: bad", "verdict: ugly", "verdict 'ugly'"),
         ("what: it hangs,", "", "lacks what"),
         ('kernel: "6.17"', "colour: red", "unknown colour"),
-        ('kernel: "6.17", ', "", "no condition beside the chip"),
-        ("https://example.org/1", "a friend", "is no link"),
+        ('kernel: "6.17", ', "", "no condition other than the chip"),
+        ("https://example.org/1", "a friend", "is not a link"),
         ("2026-01-02", "yesterday", "wanted YYYY-MM-DD"),
         ("[gfx1201]", "gfx1201", "are lists"),
         ("rows:", "rows: [", "not YAML"),
@@ -116,7 +116,7 @@ def test_a_row_that_is_not_whole_is_refused_by_name(old: str, new: str, said: st
 def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(ROW + "\n".join(ROW.splitlines()[2:]) + "\n")
-    with pytest.raises(InputError, match="two rows are called a"):
+    with pytest.raises(InputError, match="duplicate row ids: a"):
         load(path)
 
 

@@ -129,7 +129,7 @@ def test_an_order_that_is_none_leaves_the_default() -> None:
     ("change", "said"),
     [
         ("{", "not JSON"),
-        ("[]", "wanted an object, not list"),
+        ("[]", "expected an object, not list"),
         ({"version": 2}, "version 2, this build reads 1"),
         ({"chip": 1}, "chip is 1, wanted str"),
         ({"facts": {"a": 1}}, "fact a wants exactly value, how and probe"),

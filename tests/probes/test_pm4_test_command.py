@@ -31,7 +31,7 @@ def test_without_an_amd_gpu_it_says_so_and_how_to_simulate(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--device", "gpu0"], "wanted auto, hw, sim"),
+        (["--device", "gpu0"], "expected auto, hw, sim"),
         (["--device", "sim:gfx9999"], "no chip 'gfx9999'"),
         (["--device", "sim:@2.4"], "no Linux version '2.4'"),
         (["--device", "sim", "--inject", "gremlins"], "no injection 'gremlins'"),
@@ -60,7 +60,7 @@ def test_a_reordered_device_says_so_and_the_probes_hold(
 ) -> None:
     out = tmp_path / "report.json"
     assert command.main(["--device", "sim", "-k", "P24", "--reorder", "7", "--json", str(out)]) == 0
-    assert any("order of its own, seed 7" in line for line in json.loads(out.read_text())["shortcuts"])
+    assert any("random order, seed 7" in line for line in json.loads(out.read_text())["shortcuts"])
 
 
 def test_the_list_is_readable(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def test_an_expected_failure_is_a_skip_with_its_reason(tmp_path: Path) -> None:
 
 def test_an_unexpected_pass_is_reported(tmp_path: Path) -> None:
     result = run([probe("A")], expectations=expectations(tmp_path, "fail A paint\n"))["A/t1"]
-    assert result.status == "fail" and "passes, though" in result.reason and "take the line out" in result.advice
+    assert result.status == "fail" and "passes, though" in result.reason and "remove the line" in result.advice
 
 
 def test_a_flake_may_do_both(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: type[Card]) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [(Lit, "this GPU lights card0-DP-1"), (NO_DISPLAY_KNOWN, "whether this GPU lights a display cannot be seen")],
+    [(Lit, "this GPU drives card0-DP-1"), (NO_DISPLAY_KNOWN, "whether this GPU lights a display cannot be seen")],
 )
 def test_nothing_that_may_hang_runs_unasked_where_a_screen_could_freeze(
     machine: pytest.MonkeyPatch, capsys: Capture, kind: type[Card], said: str
@@ -91,7 +91,7 @@ def results(tier: str, *failed: str, without: str = "") -> list[Result]:
 def test_what_passed_and_failed_is_noted_for_each_tier(machine: pytest.MonkeyPatch) -> None:
     report = Report("pm4-test", results=[*results("t1"), *results("t2", "P33")])
     lines = passed.note(report, {"render_path": RENDER}, {}, hazard=1)
-    assert lines[0].startswith("noted     t1 passed") and "t2 failed (P33/t2)" in lines[1]
+    assert lines[0].startswith("recorded  t1 passed") and "t2 failed (P33/t2)" in lines[1]
     driver = Card()
     setup = checked.identify(driver, find_gpus(driver).gpus[0])
     assert checked.verdict(setup, "t1").passed and not checked.verdict(setup, "t2").passed

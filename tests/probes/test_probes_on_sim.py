@@ -95,11 +95,11 @@ FAULTS = (
     Fault("firmware-old", "P06/t2", "MES 100 < 123", "linux-firmware", status="skip"),
     Fault("vm-busy", "P07/t1", "another fd", "ROCm"),
     Fault("counter-stuck", "P08/t1", "suspended", "runpm=0"),
-    Fault("gpu-gone", "P08/t1", "fallen off the bus", "power-cycle"),
+    Fault("gpu-gone", "P08/t1", "disappeared from the bus", "power-cycle"),
     Fault("small-bar", "P10/t1", "small BAR", "Resizable BAR"),
-    Fault("out-of-memory", "P10/t1", "taken by other clients", "close other programs"),
+    Fault("out-of-memory", "P10/t1", "other clients use the memory", "close other programs"),
     Fault("no-doorbell-domain", "P12/t2", "no doorbell domain", "6.17"),
-    Fault("event-page-refused", "P13/t1", "refuses the event page", "one KFD user"),
+    Fault("event-page-refused", "P13/t1", "rejects the event page", "one KFD user"),
     Fault("cwsr-mismatch", "P15/t1", "context save area", "ctl_stack_size"),
     Fault("mes-add-failure", "P15/t1", "ADD_QUEUE", "linux-firmware"),
     Fault("mes-add-failure", "P48/t2", "ADD_QUEUE", "linux-firmware"),
@@ -114,8 +114,8 @@ FAULTS = (
     Fault("no-interrupt", "P22/t1", "no interrupt came", "amdgpu.msi"),
     Fault("ring-size-off-by-one", "P29/t1", "another size than ours", "power of two"),
     Fault("ring-size-off-by-one", "P29/t2", "another size than ours", "power of two"),
-    Fault("shader-crash", "P32/t1", "vanished as waves started", "crash record", shared=True),
-    Fault("shader-crash", "P32/t2", "vanished as waves started", "crash record", shared=True),
+    Fault("shader-crash", "P32/t1", "disappeared when waves started", "crash record", shared=True),
+    Fault("shader-crash", "P32/t2", "disappeared when waves started", "crash record", shared=True),
     Fault("stale-icache", "P40/t1", "GLI_INV was ignored", "-k P41"),
     Fault("stale-icache", "P40/t2", "GLI_INV was ignored", "-k P41"),
     Fault("stale-hdp", "P41/t1", "stay in HDP", "stage uploads"),
@@ -199,7 +199,7 @@ def test_two_buffers_over_the_same_vram_are_seen_by_the_gpu(
     monkeypatch.setattr(GpuVm, "map", over_the_first)
     found = run(select(memory_stress.PROBES, probe), tiers=(T1,))
     assert [each.status for each in found] == ["fail"] and says in found[0].reason, found[0].reason
-    assert found[0].cause == "two buffers share memory, or pages moved under a mapping"
+    assert found[0].cause == "two buffers share memory, or pages moved while mapped"
 
 
 def test_a_small_bar_does_not_upset_the_memory_test() -> None:

@@ -38,15 +38,15 @@ def changed(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"eop_buffer_size": 8192}, "the EOP buffer: eop_buffer_size 0x2000 is refused where 0x1000 is taken"),
-        ({"ring_size": 3000}, "the ring: ring_size 0xbb8 is refused where 0x10000 is taken"),
-        ({"ring_size": 1 << 17}, "the ring: ring_size 0x20000 is refused where 0x10000 is taken"),
-        ({"queue_priority": 16}, "the priority: queue_priority 0x10 is refused where 0x7 is taken"),
-        ({"queue_percentage": 101}, "the percentage: queue_percentage 0x65 is refused where 0x64 is taken"),
-        ({"queue_type": 99}, "the type: queue_type 0x63 is refused where 0x0 is taken"),
-        ({"gpu_id": 1}, "the GPU: gpu_id 0x1 is refused where"),
-        ({"read_pointer_address": 0x1000}, "rptr: read_pointer_address 0x1000 is refused where"),
-        ({"ctx_save_restore_size": 4096}, "the context save area: ctx_save_restore_size 0x1000 is refused where"),
+        ({"eop_buffer_size": 8192}, "the EOP buffer: eop_buffer_size 0x2000 is rejected where 0x1000 is accepted"),
+        ({"ring_size": 3000}, "the ring: ring_size 0xbb8 is rejected where 0x10000 is accepted"),
+        ({"ring_size": 1 << 17}, "the ring: ring_size 0x20000 is rejected where 0x10000 is accepted"),
+        ({"queue_priority": 16}, "the priority: queue_priority 0x10 is rejected where 0x7 is accepted"),
+        ({"queue_percentage": 101}, "the percentage: queue_percentage 0x65 is rejected where 0x64 is accepted"),
+        ({"queue_type": 99}, "the type: queue_type 0x63 is rejected where 0x0 is accepted"),
+        ({"gpu_id": 1}, "the GPU: gpu_id 0x1 is rejected where"),
+        ({"read_pointer_address": 0x1000}, "rptr: read_pointer_address 0x1000 is rejected where"),
+        ({"ctx_save_restore_size": 4096}, "the context save area: ctx_save_restore_size 0x1000 is rejected where"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -56,7 +56,7 @@ def test_a_wrong_part_is_named_with_what_is_taken(
     changed(monkeypatch, **values)
     result = p15()
     assert result.status == "fail" and says in result.reason, result.reason
-    assert result.reason.count("is refused where") == 1, "nothing else is accused"
+    assert result.reason.count("is rejected where") == 1, "nothing else is accused"
     assert "a part of the request" in result.cause or "context save area" in result.cause
 
 
@@ -64,14 +64,14 @@ def test_two_wrong_parts_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None
     changed(monkeypatch, queue_priority=16, eop_buffer_size=8192)
     reason = p15().reason
     assert "queue_priority 0x10" in reason and "eop_buffer_size 0x2000" in reason
-    assert reason.count("is refused where") == 2
+    assert reason.count("is rejected where") == 2
 
 
 def test_a_buffer_of_another_size_is_named_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kfd_queue, "PAGE_BYTES", 8192)
     reason = p15().reason
     assert "rptr: read_pointer_address" in reason and "wptr: write_pointer_address" in reason
-    assert reason.count("is refused where") == 2
+    assert reason.count("is rejected where") == 2
 
 
 def test_a_control_stack_computed_otherwise_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,14 +82,14 @@ def test_a_control_stack_computed_otherwise_is_named(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(kfd_queue, "cwsr_sizes", short)
     result = p15()
-    assert "the context save area: ctl_stack_size" in result.reason and result.reason.count("is refused") == 1
+    assert "the context save area: ctl_stack_size" in result.reason and result.reason.count("is rejected") == 1
 
 
 @pytest.mark.parametrize(
     ("name", "probe", "fields", "says"),
     [
         ("CREATE_QUEUE", "P15", ("read_pointer_address", "ring_base_address"), "ring_base_address at offset 16"),
-        ("ALLOC_MEMORY_OF_GPU", "P09", ("gpu_id", "flags"), "gpu_id at offset 36, kfd_ioctl.h has it at 32"),
+        ("ALLOC_MEMORY_OF_GPU", "P09", ("gpu_id", "flags"), "gpu_id at offset 36, in kfd_ioctl.h it is at 32"),
     ],
 )
 def test_a_layout_that_is_not_the_headers_is_named_by_member_and_offset(

@@ -255,4 +255,4 @@ def test_what_cannot_be_taken_further_fails_with_what_was_seen(  # type: ignore[
 
 def test_a_tier_without_a_defect_has_the_oracles_bits(logs) -> None:  # type: ignore[no-untyped-def]
     found = bisect(logs("qwen3-q"), partial(PlantedBackend, plant=Plant()))
-    assert found.where is None and found.text == "t1: every step has t_cpu's bits"
+    assert found.where is None and found.text == "t1: every step has the bits of t_cpu"

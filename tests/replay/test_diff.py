@@ -22,7 +22,7 @@ def test_the_first_difference(left: Level, right: Level, tmp_path: Path) -> None
     found = diff(one, other)
     if (left, right) != ("full", "full"):
         assert found.first.startswith("step 0: ") and found.first.endswith("request[slot].logits differs")
-        assert "elements  not known: record both with --level full" in found.lines
+        assert "elements  unknown: record both logs with --level full" in found.lines
         return
     assert re.fullmatch(
         r"step 0: node \d+ l_out-1, act.l_out\[1\] differs: element \[1, 5\] is \S+ and \S+; 1 of 1280 differ, "

@@ -73,7 +73,7 @@ def test_an_engine_that_has_run_before_is_recorded_from_its_next_sequence_on(tmp
         engine.release(half)
         with record(engine, tmp_path / "a.zlog") as log:
             run(engine)
-            with pytest.raises(UsageError, match="recorded already"), record(engine, tmp_path / "b.zlog"):
+            with pytest.raises(UsageError, match="already being recorded"), record(engine, tmp_path / "b.zlog"):
                 pass
         assert log.steps == STEPS
     assert replay(tmp_path / "a.zlog", ORACLE).equal
@@ -106,7 +106,7 @@ def test_a_log_with_its_weights_needs_no_model(model: str, tmp_path: Path) -> No
             run(engine)
     moved.unlink()
     assert replay(tmp_path / "held.zlog", ORACLE).equal
-    with pytest.raises(InputError, match="not there any more"):
+    with pytest.raises(InputError, match="does not exist"):
         replay(tmp_path / "bare.zlog", ORACLE)
     assert replay(tmp_path / "bare.zlog", ORACLE, model=FOLDER / f"{model}.gguf").equal
 
@@ -124,7 +124,7 @@ def test_another_weight_or_another_model_is_refused_by_name(tmp_path: Path) -> N
         replay(path, ORACLE, model=changed)
     with LogReader(path) as log:
         want = read_tape(log).weights["model.attn.q_weight[1]"].sha256
-    assert "model.attn.q_weight[1] has other bytes" in str(refused.value) and want in str(refused.value)
+    assert "the bytes of model.attn.q_weight[1] differ" in str(refused.value) and want in str(refused.value)
     with pytest.raises(InputError, match="recorded"):
         replay(path, ORACLE, model=FOLDER / "gemma4-q.gguf")
 
@@ -166,7 +166,7 @@ def test_a_log_damaged_before_its_end_is_refused(tmp_path: Path) -> None:
     at = whole.rindex(b'"buffer":"request[slot].token_id"')
     whole[at + 12] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(InputError, match=r"damaged and left out, and what is missing may be what a step needs"):
+    with pytest.raises(InputError, match=r"damaged and was skipped, and the missing data may be needed by a step"):
         replay(path, ORACLE)
 
 

@@ -60,7 +60,7 @@ def test_kept_and_computed_again_are_what_the_run_had(full: tuple[Path, Taps], i
     for one, two in zip(kept, again, strict=True):
         wanted = taps[step, one.buffer]
         assert wanted.any() and one.array.tobytes() == two.array.tobytes() == wanted.tobytes()
-        assert "kept in the log" in one.origin and "3 of 3 outputs" in two.origin and "t_cpu" in two.origin
+        assert "stored in the log" in one.origin and "3 of 3 outputs" in two.origin and "t_cpu" in two.origin
 
 
 def test_a_node_is_named_by_label_number_or_buffer(full: tuple[Path, Taps]) -> None:
@@ -79,7 +79,7 @@ def test_what_is_not_there_is_refused_with_what_is_near(full: tuple[Path, Taps],
             ("l_uot-1", None, "did you mean .*l_out-1"),
             ("999", None, "has nodes 0 to"),
             ("l_out-1", 9, "has steps 0 to 2"),
-            ("table_store", None, "nothing but state"),
+            ("table_store", None, "produces only state"),
         ):
             with pytest.raises(UsageError, match=told):
                 values(log, wanted, step)
@@ -113,4 +113,4 @@ def test_the_command_prints_and_exports(inputs: Path, tmp_path: Path, capsys: py
     assert main(["--show", "nothing at all", str(inputs)]) == 2
     capsys.readouterr()
     assert main(["--show", "l_out-0", str(inputs), "--step", "1"]) == 2
-    assert "--step stands behind the log" in capsys.readouterr().err
+    assert "--step follows the log" in capsys.readouterr().err

@@ -120,7 +120,7 @@ def test_a_difference_names_the_buffer(buffer: str, logs: dict[Level, Path], tmp
             if isinstance(each, GraphCreated):
                 writer.blob(log.blob(each.ir))
             writer.write(replace(changed, parts=parts) if each == changed else each)
-    assert diff(path, logs["inputs"]).first == f"step 1: the host wrote other bytes into {buffer}"
+    assert diff(path, logs["inputs"]).first == f"step 1: the host wrote different bytes to {buffer}"
 
 
 @pytest.mark.parametrize("level", LEVELS)

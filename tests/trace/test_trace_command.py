@@ -80,7 +80,7 @@ def test_stats_plan_and_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert main(["--stats", str(path)]) == 0
     shown = capsys.readouterr().out
-    assert "bytes a token" in shown and "qwen3-decode 1,1,1: 3 steps" in shown
+    assert "bytes per token" in shown and "qwen3-decode 1,1,1: 3 steps" in shown
     assert main(["--plan", str(path)]) == 0
     assert "request[slot].token_id" in capsys.readouterr().out
     assert main(["--chrome", str(tmp_path / "t.json"), str(path)]) == 0
@@ -124,7 +124,7 @@ def test_info_json_and_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert replay_command.main([one, "--diff", other]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS")
     assert replay_command.main([one, "--diff", third]) == 1
-    assert "the host wrote other bytes into request[slot].token_id" in capsys.readouterr().out
+    assert "the host wrote different bytes to request[slot].token_id" in capsys.readouterr().out
 
 
 def test_a_report_says_what_was_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,14 +134,14 @@ def test_a_report_says_what_was_compared(tmp_path: Path, capsys: pytest.CaptureF
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["results"][0]["measure"]["outputs"] == 12 and report["verdict"]["status"] == "PASS"
     assert replay_command.main([str(path), "--bisect"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "PASS      t_cpu: every step has t_cpu's bits"
+    assert capsys.readouterr().out.splitlines()[-1] == "PASS      t_cpu: every step has the bits of t_cpu"
 
 
 def test_a_full_disk_fails_a_run_that_was_to_be_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-o", "/dev/full", "--", *RUN]) == 1
     said = capsys.readouterr().err
     last = said.splitlines()[-1]
-    assert last == "trace     /dev/full: 0 of 4 steps, the rest is lost: No space left on device, 0 B"
+    assert last == "trace     /dev/full: 0 of 4 steps, the rest was lost: No space left on device, 0 B"
     assert said.count("No space left on device") == 2 and "zinc-rt-replay" not in said
 
 
@@ -162,7 +162,7 @@ def test_a_disk_that_fills_up_is_told_with_the_steps_that_are_there(
     monkeypatch.undo()
     with LogReader(path) as log:
         steps = len(read_tape(log).steps)
-    assert f"{path}: {steps} of 4 steps, the rest is lost: No space" in capsys.readouterr().err.splitlines()[-1]
+    assert f"{path}: {steps} of 4 steps, the rest was lost: No space" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_folder_that_goes_away_holds_no_step(
@@ -178,7 +178,7 @@ def test_a_folder_that_goes_away_holds_no_step(
 
     monkeypatch.setattr(Recorder, "retired", removing)
     assert main(["-o", str(folder / "run.zlog"), "--", *RUN]) == 1
-    assert "0 of 4 steps, the rest is lost: its file was removed" in capsys.readouterr().err.splitlines()[-1]
+    assert "0 of 4 steps, the rest was lost: its file was removed" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_of_probes_too_a_full_disk_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,7 +225,7 @@ def test_a_run_that_ends_badly_leaves_its_log_and_says_how_to_see_it_again(
         sequence = engine.open()
         for token in range(5):
             engine.extend(sequence, [token])
-    assert said == [f"recorded up to step 2; run it again: zinc-rt-replay {path} --until 2"]
+    assert said == [f"recorded up to step 2; replay it with: zinc-rt-replay {path} --until 2"]
     with LogReader(path) as log:
         tape = read_tape(log)
         assert log.closed

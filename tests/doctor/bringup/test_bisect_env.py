@@ -142,7 +142,7 @@ def test_a_torn_line_costs_only_itself(begun: Path, capsys: Capture) -> None:
     begun.write_bytes(whole + b'\n{"what": "record", "run": {"v0": "go')
     code, said = bisect(begun, "status")
     assert (code, said["torn_lines"], len(said["runs"])) == (0, 1, 1)
-    assert "1 torn line left out" in capsys.readouterr().out
+    assert "1 truncated line ignored" in capsys.readouterr().out
     bisect(begun, "record", "pass")
     assert len(bisect(begun, "status")[1]["runs"]) == 2
 
@@ -198,8 +198,8 @@ def test_a_wrong_boot_is_no_evidence(tmp_path: Path, capsys: Capture) -> None:
     ("change", "said"),
     [
         ({"schema": "other/1"}, "schema is 'other/1'"),
-        ({"variables": {}}, "a row for each"),
-        ({"variables": {"a": {"good": 1}}}, "a: wanted good and bad"),
+        ({"variables": {}}, "one row per variable"),
+        ({"variables": {"a": {"good": 1}}}, "a: expected good and bad"),
         ({"variables": {"a": {"good": 1, "bad": 1}}}, "cannot be guilty"),
         ({"variables": {"a": {"good": 1, "bad": 2, "kind": "moon"}}}, "no kind 'moon'"),
         ({"variables": {"a": {"good": 1, "bad": 2, "values": [1, 3]}}}, "among them"),
@@ -239,8 +239,8 @@ def test_values_are_taken_as_written(tmp_path: Path) -> None:
     [
         ([], "wanted one of: start"),
         (["next"], "no bisection was started here"),
-        (["record"], "record wants pass, fail or unclear"),
-        (["record", "maybe"], "record wants pass, fail or unclear"),
+        (["record"], "record expects pass, fail or unclear"),
+        (["record", "maybe"], "record expects pass, fail or unclear"),
         (["start"], "start wants VARIABLES.yaml"),
         (["start", "absent.yaml"], "cannot be read"),
         (["next", "--could-not"], "--could-not goes with record"),
@@ -255,7 +255,7 @@ def test_wrong_words_are_one_sentence(words: list[str], said: str, tmp_path: Pat
 def test_a_bisection_under_way_is_not_overwritten(begun: Path, capsys: Capture) -> None:
     variables_file = str(begun.with_name("v.yaml"))
     assert command.main(["start", variables_file, "--journal", str(begun)]) == 2
-    assert "holds a bisection already" in capsys.readouterr().err
+    assert "already contains a bisection" in capsys.readouterr().err
     assert command.main(["start", variables_file, "--journal", str(begun), "--again"]) == 0
     assert len(list(begun.parent.glob("j.*"))) == 1
 

@@ -34,7 +34,7 @@ def test_without_a_gpu_it_says_so_and_how_to_simulate(capsys: Capture) -> None:
         (["--up-to", "hazard-3"], "--up-to hazard-3: no such stage"),
         (["--device", "sim", "--yes", "all"], "--yes all: no such stage"),
         (["--inject", "no-eop"], "--device sim"),
-        (["--device", "gpu0"], "wanted auto, hw, sim"),
+        (["--device", "gpu0"], "expected auto, hw, sim"),
         (["--device", "sim", "--folder", "/proc/nowhere"], "cannot be written"),
     ],
 )

@@ -99,7 +99,7 @@ def test_before_each_stage_it_says_what_can_happen_and_what_would_be_lost_and_as
 
     machine.consent = consent
     machine.walk(lit=("DP-1",))
-    assert asked == list(NAMES[1:]) and any("This GPU lights DP-1" in line for line in machine.said)
+    assert asked == list(NAMES[1:]) and any("This GPU drives DP-1" in line for line in machine.said)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_only_tiers_that_passed_what_models_need_run_them(machine: Machine) -> N
 
 def test_no_tier_at_all_is_a_failure_and_so_is_a_stage_that_says_nothing(machine: Machine) -> None:
     machine.answers["hazard-1"] = probes(skipped=tuple(f"{n}/{t}" for n in NEEDED for t in ("t1", "t2")))
-    assert machine.walk()[-1].reason == "no tier passed what models need"
+    assert machine.walk()[-1].reason == "no tier passed the tests that models need"
     machine.answers = {"first-kernel": []}
     machine.codes = {"first-kernel": -11}
     last = machine.walk()[-1]

@@ -35,13 +35,13 @@ def test_this_machine_its_hangs_and_what_is_added_go_in_and_names_do_not(folder:
     (state / "pm4-test.journal").write_text('{"what": "begin", "probe": "P20/t1"}\n')
     assert command.main(["-o", "b.tar.gz", "--add", "facts.json", "my.log"]) == 0
     said = capsys.readouterr().out
-    assert "wrote     b.tar.gz" in said and "look through it" in said
+    assert "wrote     b.tar.gz" in said and "review it" in said
     bundle = read(Path("b.tar.gz"))
     assert {"facts/facts.json", "logs/my.log", "logs/pm4-test.journal", "findings.json"} <= bundle.files.keys()
     assert bundle.files["logs/my.log"] == b"<user-1> was here\n"
     assert b"said <user-1>" in bundle.files["hangs/hang-20261122-1/report.txt"]
     assert not [name for name in bundle.files if "devcoredump" in name]
-    assert any("devcoredump.bin is left out" in note for note in bundle.manifest["notes"])
+    assert any("devcoredump.bin is omitted" in note for note in bundle.manifest["notes"])
 
 
 def test_pm4_tests_bundle_is_one_of_the_same_and_all_actions_take_it(folder: Path, capsys: Capture) -> None:
@@ -81,7 +81,7 @@ def test_one_bad_bundle_of_several_is_refused_and_the_others_are_taken(folder: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-o", "x.zip"], "wanted a folder, or a file that ends in .tar.gz"),
+        (["-o", "x.zip"], "expected a folder, or a file that ends in .tar.gz"),
         (["-o", "missing/b.tar.gz"], "there is no folder"),
         (["-o", "."], "holds other files"),
         (["--add", "missing.json"], "there is no such file"),
@@ -89,8 +89,8 @@ def test_one_bad_bundle_of_several_is_refused_and_the_others_are_taken(folder: P
         (["show", "missing.tar.gz"], "no such file"),
         (["show", "."], "not a bundle: bundle.json: No such file"),
         (["diff", "x.txt", "x.txt"], "not a bundle"),
-        (["page", "-o", "p.html"], "there is no store yet"),
-        (["export", "--kcidb", "-o", "k.json"], "there is no store yet"),
+        (["page", "-o", "p.html"], "the store does not exist"),
+        (["export", "--kcidb", "-o", "k.json"], "the store does not exist"),
         (["import", "x.txt", "--store", "x.txt"], "not a store of bundles"),
     ],
 )

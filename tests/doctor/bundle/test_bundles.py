@@ -83,7 +83,7 @@ def test_a_report_of_another_setup_is_kept_apart(device: dict[str, Any], why: st
     maker.add("reports/new.json", to_json(Report("pm4-test", device=same, results=passed)), "report")
     bundle = maker.make()
     assert list(bundle.reports) == ["reports/new.json"] and "logs/of-another-setup-old.json" in bundle.files
-    assert bundle.manifest["notes"] == [f"old.json is of another setup ({why}): it is in logs/"]
+    assert bundle.manifest["notes"] == [f"old.json belongs to another setup ({why}): moved to logs/"]
     assert bundle.combination.firmware == {"mes": "0x84", "pfp": "0x7"}
 
 
@@ -188,10 +188,10 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "leads out": (lambda: tar_of(plain("../../etc/passwd")), "would lie outside"),
     "absolute": (lambda: tar_of(plain("/etc/passwd")), "would lie outside"),
     "windows": (lambda: tar_of(plain("..\\x")), "would lie outside"),
-    "symlink": (lambda: tar_of(link("b/x", "/etc/passwd", tarfile.SYMTYPE)), "no plain file"),
-    "hard link": (lambda: tar_of(link("b/x", "/etc/passwd", tarfile.LNKTYPE)), "no plain file"),
-    "device": (lambda: tar_of(link("b/x", "", tarfile.CHRTYPE)), "no plain file"),
-    "pipe": (lambda: tar_of(link("b/x", "", tarfile.FIFOTYPE)), "no plain file"),
+    "symlink": (lambda: tar_of(link("b/x", "/etc/passwd", tarfile.SYMTYPE)), "not a regular file"),
+    "hard link": (lambda: tar_of(link("b/x", "/etc/passwd", tarfile.LNKTYPE)), "not a regular file"),
+    "device": (lambda: tar_of(link("b/x", "", tarfile.CHRTYPE)), "not a regular file"),
+    "pipe": (lambda: tar_of(link("b/x", "", tarfile.FIFOTYPE)), "not a regular file"),
     "twice": (lambda: tar_of(plain("b/x"), plain("b/x", b"y")), "there twice"),
     "control": (lambda: tar_of(plain("b/x\x1b[2J")), "would lie outside"),
     "crowd": (lambda: tar_of(*(plain(f"b/{n}", b"") for n in range(4001))), "more than 4000 files"),
@@ -243,9 +243,9 @@ def made_id(whole: bytes, folder: Path, suffix: str) -> str:
         (lambda m: m.pop("files"), "no proper 'files'"),
         (lambda m: m["files"].pop(), "not listed"),
         (lambda m: m["files"].append({"path": "../x", "sha256": ""}), "would lie outside"),
-        (lambda m: m["files"].append({"path": "logs/x", "sha256": ""}), "listed and missing"),
+        (lambda m: m["files"].append({"path": "logs/x", "sha256": ""}), "listed but missing"),
         (lambda m: m["files"].append(7), "lists 7"),
-        (lambda m: m["files"][0].update(sha256="0" * 64), "is not what bundle.json lists"),
+        (lambda m: m["files"][0].update(sha256="0" * 64), "does not match bundle.json"),
         (lambda m: m["combination"].update(chip={"a": 1}), "no proper 'chip'"),
         (lambda m: m["combination"].update(firmware=[]), "no proper 'firmware'"),
     ],
