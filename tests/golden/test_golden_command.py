@@ -212,7 +212,7 @@ def test_the_list_names_goldens_and_says_why_a_file_is_none(golden: Path, capsys
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:]}
     assert "qwen3moe" in rows["g"] and "3 + 2" in rows["g"] and "attn_norm-*" in rows["g"]
     assert "not a readable golden" in rows["torn"]
-    assert "no array called logits" in rows["foreign"]
+    assert "array logits is missing" in rows["foreign"]
     assert main(["list", str(golden.parent), "--json", "-"]) == 0
     listed = {row["path"]: row for row in json.loads(capsys.readouterr().out)["details"]["goldens"]}
     assert listed[str(golden)]["model_digest"] == read_golden(golden).meta["model_digest"]

@@ -95,7 +95,7 @@ def test_rows_that_are_none_are_refused(rows: list[object], tmp_path: Path) -> N
     [
         ({"ids": None}, "array ids is missing"),
         ({"ids": np.array([["a"]])}, "array ids is <U1"),
-        ({"logits": None}, "no array called logits"),
+        ({"logits": None}, "array logits is missing"),
         ({"logits": np.ones((2, 5))}, "3 ids, but logits of 2 positions"),
         ({"logits": np.ones(3)}, r"expected numbers in 2 dimensions"),
         ({"l_out": np.ones((2, 4, 4))}, r"l_out has shape \(2, 4, 4\)"),
@@ -140,7 +140,7 @@ def test_missing_bare_and_pickled_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_golden(tmp_path / "g.npz")
     np.save(tmp_path / "bare.npy", np.ones(3))
-    with pytest.raises(InputError, match="a bare array"):
+    with pytest.raises(InputError, match="a single array"):
         read_golden(tmp_path / "bare.npy")
     np.savez(tmp_path / "objects.npz", ids=np.array([{}], object))
     with pytest.raises(InputError, match="not a readable golden"):

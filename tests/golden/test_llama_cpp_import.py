@@ -69,7 +69,7 @@ def test_every_node_of_some_rows_is_kept_under_our_names(architecture: str, tmp_
 @needs_llama_cpp
 @pytest.mark.parametrize(
     ("rows", "whole", "said"),
-    [((1, 1), True, "different positions"), ((99,), True, "different positions"), ((), False, "nothing would")],
+    [((1, 1), True, "distinct positions"), ((99,), True, "different positions"), ((), False, "nothing would")],
 )
 def test_rows_outside_the_prompt_are_refused(
     rows: tuple[int, ...], whole: bool, said: str, tmp_path: Path

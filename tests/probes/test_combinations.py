@@ -101,7 +101,7 @@ def test_bad_rows_come_first() -> None:
         ('kernel: "6.17", ', "", "no condition other than the chip"),
         ("https://example.org/1", "a friend", "is not a link"),
         ("2026-01-02", "yesterday", "wanted YYYY-MM-DD"),
-        ("[gfx1201]", "gfx1201", "are lists"),
+        ("[gfx1201]", "gfx1201", "must be lists"),
         ("rows:", "rows: [", "not YAML"),
     ],
 )

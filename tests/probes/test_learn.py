@@ -163,7 +163,7 @@ def test_a_missing_file_another_chip_and_a_simulated_one_are_refused(tmp_path: P
     with pytest.raises(UsageError, match="calibrates nothing"):
         parse("sim", [], facts=str(path))
     assert parse("sim", [], facts=str(path), force_facts=True).force_facts
-    with pytest.raises(UsageError, match="only a simulated device"):
+    with pytest.raises(UsageError, match="supported only by a simulated device"):
         parse("auto", [], facts=str(path))
 
 
@@ -171,7 +171,7 @@ def test_the_command_writes_what_it_learned_and_marks_it_simulated(tmp_path: Pat
     path = tmp_path / "facts.json"
     words = ["--device", "sim", "-k", "L02,L12"]
     assert command.main([*words, "--learn", str(path)]) == 0
-    assert "no calibration" in capsys.readouterr().out
+    assert "not a calibration" in capsys.readouterr().out
     found = facts.parse(path.read_text(), "f")
     assert (
         found.simulated

@@ -36,7 +36,7 @@ def test_the_next_run_names_and_skips_the_probe_that_took_the_machine_down(tmp_p
     probes = [probe("A", hazard=1), probe("B", hazard=1)]
     found = run(probes, journal=journal, boot="second")
     assert found["A/t1"].status == "pass"
-    assert found["B/t1"].status == "skip" and "the machine was reset while it ran" in found["B/t1"].reason
+    assert found["B/t1"].status == "skip" and "the machine was reset while it was running" in found["B/t1"].reason
     assert "--again" in found["B/t1"].reason
     assert run(probes, journal=journal, boot="second", again=True)["B/t1"].status == "pass"
     assert run(probes, journal=journal, boot="third")["B/t1"].status == "pass", "it ended well since"
@@ -89,7 +89,7 @@ def test_an_expected_failure_is_a_skip_with_its_reason(tmp_path: Path) -> None:
 
 def test_an_unexpected_pass_is_reported(tmp_path: Path) -> None:
     result = run([probe("A")], expectations=expectations(tmp_path, "fail A paint\n"))["A/t1"]
-    assert result.status == "fail" and "passes, though" in result.reason and "remove the line" in result.advice
+    assert result.status == "fail" and "passes, although" in result.reason and "remove the line" in result.advice
 
 
 def test_a_flake_may_do_both(tmp_path: Path) -> None:

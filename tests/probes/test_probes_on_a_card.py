@@ -36,7 +36,10 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: type[Card]) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [(Lit, "this GPU drives card0-DP-1"), (NO_DISPLAY_KNOWN, "whether this GPU lights a display cannot be seen")],
+    [
+        (Lit, "this GPU drives card0-DP-1"),
+        (NO_DISPLAY_KNOWN, "cannot determine whether this GPU drives a display"),
+    ],
 )
 def test_nothing_that_may_hang_runs_unasked_where_a_screen_could_freeze(
     machine: pytest.MonkeyPatch, capsys: Capture, kind: type[Card], said: str

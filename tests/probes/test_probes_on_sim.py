@@ -103,7 +103,7 @@ FAULTS = (
     Fault("cwsr-mismatch", "P15/t1", "context save area", "ctl_stack_size"),
     Fault("mes-add-failure", "P15/t1", "ADD_QUEUE", "linux-firmware"),
     Fault("mes-add-failure", "P48/t2", "ADD_QUEUE", "linux-firmware"),
-    Fault("doorbell-offset", "P17/t1", "doorbell's offset", "masked with"),
+    Fault("doorbell-offset", "P17/t1", "doorbell offset", "masked with"),
     Fault("lost-doorbell", "P18/t1", "doorbell does not reach", "P17"),
     Fault("lost-doorbell", "P18/t2", "doorbell does not reach", "P48"),
     Fault("fence-never-written", "P20/t1", "end of the pipe does not write", "P21"),

@@ -121,13 +121,13 @@ def test_an_npz_that_cannot_feed_the_layer_is_refused(
     elif wrong == "bare":
         with path.open("wb") as file:
             np.save(file, np.zeros((3, 256), np.float32))
-        sentence = "a bare array"
+        sentence = "a single array"
     elif wrong == "layer":
         ids, logits = np.arange(3, dtype=np.int32), np.zeros((3, 512), np.float32)
         np.savez(path, ids=ids, logits=logits, l_out=np.zeros((1, 3, 256), np.float32))
         sentence = "neither `input` nor l_out of layer 1 is in it"
     else:
         np.savez(path, something=np.zeros(3))
-        sentence = "no array called logits"
+        sentence = "array logits is missing"
     said = refused(capsys, "--model", qwen3, "--tokens", "1,2,3", "--layers", "2", "--input", str(path))
     assert sentence in said

@@ -200,7 +200,7 @@ def test_a_wrong_boot_is_no_evidence(tmp_path: Path, capsys: Capture) -> None:
         ({"schema": "other/1"}, "schema is 'other/1'"),
         ({"variables": {}}, "one row per variable"),
         ({"variables": {"a": {"good": 1}}}, "a: expected good and bad"),
-        ({"variables": {"a": {"good": 1, "bad": 1}}}, "cannot be guilty"),
+        ({"variables": {"a": {"good": 1, "bad": 1}}}, "cannot be the cause"),
         ({"variables": {"a": {"good": 1, "bad": 2, "kind": "moon"}}}, "no kind 'moon'"),
         ({"variables": {"a": {"good": 1, "bad": 2, "values": [1, 3]}}}, "among them"),
         ({"variables": {"a": {"good": 1, "bad": 2, "set": {"3": "x"}}}}, "no such value: 3"),

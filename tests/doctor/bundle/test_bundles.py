@@ -196,7 +196,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "control": (lambda: tar_of(plain("b/x\x1b[2J")), "would lie outside"),
     "crowd": (lambda: tar_of(*(plain(f"b/{n}", b"") for n in range(4001))), "more than 4000 files"),
     "bomb": (lambda: bytes(archive.MOST_BYTES + 1), "unpacks to more than"),
-    "no manifest": (lambda: tar_of(plain("b/x")), "no bundle.json"),
+    "no manifest": (lambda: tar_of(plain("b/x")), "bundle.json is missing"),
     "no tar": (lambda: b"hello" * 1000, "not a bundle"),
     "empty": (lambda: b"", "not a bundle"),
 }
