@@ -22,12 +22,7 @@ Capture = pytest.CaptureFixture[str]
 def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What some probes leaned on now, by probe and tier."""
     out = tmp_path_factory.mktemp("probed") / "report.json"
-    assert (
-        pm4_test.main(
-            ["COMMAND requires --flipdevice", "sim", "-k", "P20,P40,P52", "COMMAND requires --flipjson", str(out)]
-        )
-        == 0
-    )
+    assert pm4_test.main(["--device", "sim", "-k", "P20,P40,P52", "--json", str(out)]) == 0
     report = json.loads(out.read_text())
     told = {row["id"] for row in report["details"]["assumptions"]}
     found = {result["id"]: result["measure"]["assumptions"] for result in report["results"]}
@@ -37,7 +32,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 def listed(tmp_path: Path, *words: str) -> dict[str, dict[str, Any]]:
     out = tmp_path / "assumptions.json"
-    assert assumptions.main([*words, "COMMAND requires --flipjson", str(out)]) == 0
+    assert assumptions.main([*words, "--json", str(out)]) == 0
     return {result["id"]: result for result in json.loads(out.read_text())["results"]}
 
 
@@ -78,7 +73,7 @@ def test_all_assumed_rows_are_listed_and_what_most_leans_on_first(tmp_path: Path
 
 
 def test_every_row_with_where_it_comes_from(tmp_path: Path) -> None:
-    found = listed(tmp_path, "COMMAND requires --flipall", "ioctl/")
+    found = listed(tmp_path, "--all", "ioctl/")
     assert found["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["from"] == "source"
     assert "kfd_queue.c" in found["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["where"]
     assert all(id.startswith("ioctl/") or id == "facts.yaml" for id in found)
@@ -116,7 +111,7 @@ def test_the_files_of_cards_in_the_tree_are_of_cards() -> None:
 
 
 def test_flipping_a_row_runs_what_leans_on_it(tmp_path: Path, capsys: Capture) -> None:
-    assert assumptions.main(["COMMAND requires --flipflip", "code_without_invalidate"]) == 0
+    assert assumptions.main(["--flip", "code_without_invalidate"]) == 0
     said = capsys.readouterr()
     assert "flipped   code_without_invalidate: fresh instead of stale" in said.err
     assert "without invalidate fresh" in said.out and "2 probes" in said.out
@@ -125,18 +120,8 @@ def test_flipping_a_row_runs_what_leans_on_it(tmp_path: Path, capsys: Capture) -
 
 def test_any_command_may_run_with_a_row_flipped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "report.json")
-    words = [
-        "pm4-test",
-        "COMMAND requires --flipdevice",
-        "sim",
-        "COMMAND requires --fliplearn",
-        str(tmp_path / "f.json"),
-        "-k",
-        "L15",
-        "COMMAND requires --flipjson",
-        out,
-    ]
-    assert assumptions.main(["COMMAND requires --flipflip", "ib-nesting", "COMMAND requires --flip", *words]) == 0
+    words = ["pm4-test", "--device", "sim", "--learn", str(tmp_path / "f.json"), "-k", "L15", "--json", out]
+    assert assumptions.main(["--flip", "ib-nesting", "--", *words]) == 0
     report = json.loads(Path(out).read_text())
     assert report["results"][0]["measure"]["value"] == 1  # the queue stops at the second buffer
     assert "the simulated device has assumption ib-nesting negated" in report["shortcuts"]
@@ -144,43 +129,23 @@ def test_any_command_may_run_with_a_row_flipped(tmp_path: Path, capfd: pytest.Ca
 
 def test_pm4_test_flips_and_its_repro_says_so(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    words = [
-        "COMMAND requires --flipdevice",
-        "sim",
-        "-k",
-        "P20",
-        "COMMAND requires --fliptiers",
-        "t1",
-        "COMMAND requires --flipflip",
-        "protected_fence",
-        "COMMAND requires --flipinject",
-        "no-eop",
-    ]
-    assert pm4_test.main([*words, "COMMAND requires --flipjson", str(out)]) == 1
-    assert "COMMAND requires --flipflip protected_fence" in json.loads(out.read_text())["results"][0]["repro"]
+    words = ["--device", "sim", "-k", "P20", "--tiers", "t1", "--flip", "protected_fence", "--inject", "no-eop"]
+    assert pm4_test.main([*words, "--json", str(out)]) == 1
+    assert "--flip protected_fence" in json.loads(out.read_text())["results"][0]["repro"]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["nobody"], "no such row: nobody"),
-        (["COMMAND requires --flipflip", "nobody"], "no fact 'nobody'"),
-        (["COMMAND requires --flipflip", "counter"], "no other value"),
-        (["COMMAND requires --flipflip", "writes-count"], "no probe is known to depend on writes-count"),
-        (
-            ["COMMAND requires --flipflip", "protected_fence", "COMMAND requires --flipall"],
-            "COMMAND requires --flipflip goes alone",
-        ),
-        (
-            ["COMMAND requires --flipflip", "protected_fence", "COMMAND requires --flip", "nothing"],
-            "no command 'nothing'",
-        ),
-        (
-            ["COMMAND requires --flip", "pm4-test"],
-            "COMMAND requires --flip COMMAND goes with COMMAND requires --flipflip",
-        ),
-        (["COMMAND requires --fliprecord"], "COMMAND requires --fliprecord wants reports"),
-        (["COMMAND requires --fliprecord", "absent.json"], "absent.json: cannot be read"),
+        (["--flip", "nobody"], "no fact 'nobody'"),
+        (["--flip", "counter"], "no other value"),
+        (["--flip", "writes-count"], "no probe is known to depend on writes-count"),
+        (["--flip", "protected_fence", "--all"], "--flip must be used alone"),
+        (["--flip", "protected_fence", "--", "nothing"], "no command 'nothing'"),
+        (["--", "pm4-test"], "-- COMMAND requires --flip"),
+        (["--record"], "--record wants reports"),
+        (["--record", "absent.json"], "absent.json: cannot be read"),
     ],
 )
 def test_wrong_words_are_one_sentence(words: list[str], said: str, capsys: Capture) -> None:
@@ -189,13 +154,13 @@ def test_wrong_words_are_one_sentence(words: list[str], said: str, capsys: Captu
 
 
 def test_only_a_simulated_device_is_flipped(capsys: Capture) -> None:
-    assert pm4_test.main(["COMMAND requires --flipflip", "protected_fence"]) == 2
-    assert "COMMAND requires --flipflip: only a simulated device" in capsys.readouterr().err
+    assert pm4_test.main(["--flip", "protected_fence"]) == 2
+    assert "--flip: supported only by a simulated device" in capsys.readouterr().err
 
 
 def test_a_report_that_says_nothing_of_it_is_refused(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "r.json").write_text('{"results": []}')
-    assert assumptions.main(["COMMAND requires --fliprecord", str(tmp_path / "r.json")]) == 2
+    assert assumptions.main(["--record", str(tmp_path / "r.json")]) == 2
     assert "none of its results lists assumptions" in capsys.readouterr().err
 
 
