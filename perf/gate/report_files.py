@@ -130,7 +130,7 @@ def _statement(path: Path) -> Statement:
             raise ValueError("`date` must not be in the future: 2026-01-31")
         words = {name: str(row[name]).strip() for name in ("criterion", "by", "saw")}
         if not all(words.values()):
-            raise ValueError("`by` and `saw` may not be empty")
+            raise ValueError("`by` and `saw` must not be empty")
         return Statement(path, words["criterion"], words["by"], row["date"], words["saw"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: no statement: {error}", next="docs/perf.md shows one") from error

@@ -218,7 +218,7 @@ def _line(measure: dict[str, Any]) -> str:
 def _verdict(report: Report) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(report.counts().items()))
     names = {0: "PASS", 1: "FAIL", 77: "BLOCKED"}
-    return f"{names[report.exit_code()]}  {counts}; ratios are judged by zinc-rt perf gate --milestone cpu"
+    return f"{names[report.exit_code()]}  {counts}; zinc-rt perf gate --milestone cpu evaluates ratios"
 
 
 def _speeds(content: Mapping[str, Any]) -> dict[str, float]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 # What a section of the original ZINC_RT design is about, by number or by its first part.
 SECTIONS: Mapping[str, str] = {
     "1": "targets and where it stands",
-    "1.A": "what counts as an honest figure",
-    "2": "where a token's time goes",
+    "1.A": "requirements for a valid figure",
+    "2": "the time of a token",
     "3.1": "speed of one stream",
     "3.2": "speed of many slots together",
     "3.3": "speed of a prompt",
@@ -32,7 +32,7 @@ SECTIONS: Mapping[str, str] = {
     "22": "other makers' devices",
     "23": "validation",
     "25": "milestones",
-    "25.3": "what a milestone's speed has to survive",
+    "25.3": "robustness requirements of a milestone's speed",
 }
 # Where the original is wrong about hardware, kernel or arithmetic: the errata win.
 ERRATA: Mapping[str, str] = {

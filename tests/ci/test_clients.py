@@ -41,5 +41,5 @@ def test_hugging_faces_files_cut_a_text_as_we_do(tmp_path: Path) -> None:
 
 def test_a_tokenizer_that_cannot_be_said_so_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text, **options: [1])
-    with pytest.raises(UnsupportedError, match="cannot be said in Hugging Face's files"):
+    with pytest.raises(UnsupportedError, match="cannot be expressed in Hugging Face's files"):
         write_files(GGUF, tmp_path)

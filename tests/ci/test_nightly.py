@@ -353,7 +353,7 @@ def test_a_history_that_lost_the_head_of_a_night_before_fails(nightly: Nightly) 
     (nightly.out / "heads.txt").write_text("2026-11-22T01:00:00+00:00 sim " + "ab" * 32 + "\n")
     (nightly.out / "history-sim.jsonl").write_text("")
     code, said = nightly.run("pass", "pass", "pass")
-    assert code == 1 and "does not hold the head abababababababab of a night before" in said
+    assert code == 1 and "does not contain the head abababababababab of an earlier night" in said
     assert nightly.summary()["history_lost"] == "ab" * 32
 
 

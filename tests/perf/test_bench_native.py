@@ -96,7 +96,7 @@ def test_an_empty_node_is_held_to_half_a_microsecond_where_the_machine_is_quiet(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--models", "gpt-5"], "not one of this benchmark"),
+        (["--models", "gpt-5"], "not a model of this benchmark"),
         (["--rounds", "0"], "--rounds 0"),
         (["--threads", "0"], "--threads 0"),
     ],

@@ -31,7 +31,7 @@ def test_a_history_without_its_head_proves_nothing(tmp_path: Path) -> None:
     given = put_forward(tmp_path, bench_report(), validation())
     result = decided(replace(given, head=""))
     assert result.status == "blocked" and names_of(result) == {"head"}
-    assert "nobody noted" in result.reason
+    assert "was not recorded" in result.reason
 
 
 def forged_history(folder: Path, how: str) -> GateInput:
@@ -89,7 +89,7 @@ def test_a_report_recorded_before_it_began_is_refused(tmp_path: Path) -> None:
 def test_a_later_report_that_is_kept_back_is_asked_for(tmp_path: Path) -> None:
     """The slow one of the next day is in the history, and not among what is put forward."""
     result = decided(forged_history(tmp_path, ""))
-    assert names_of(result) == {"edited"} and "entry 3, that is kept back" in result.reason
+    assert names_of(result) == {"edited"} and "entry 3, that is withheld" in result.reason
 
 
 def test_a_file_that_is_read_is_believed_before_a_report(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_a_wrong_draw_is_the_samplers(plant: Planting, monkeypatch: pytest.Monke
     monkeypatch.setattr(draws, "sample", min_p_last)
     results, digest = judged("qwen3-q")
     assert [result.id.rpartition("/")[2] for result in results if result.status == "fail"] == ["draws"]
-    assert any(line.startswith("suspect    every logit agrees and a draw from them does not") for line in digest)
+    assert any(line.startswith("suspect    every logit agrees, but a draw from them does not") for line in digest)
     assert any(line.startswith("next       zinc-rt run --model ") and "--seed=" in line for line in digest)
 
 

@@ -116,7 +116,7 @@ def test_a_row_that_is_another(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(StepWitness, "saw", saw)
     code, said, _ = run("--requests", "3", "--seed", "5")
     assert code == 1 and "1 logits differ, the first is 7" in said and "\nbeside     " in said
-    assert "suspect    the plans are right, and what was computed is not" in said
+    assert "suspect    the plans are right, but the results are not" in said
 
 
 def test_a_plan_that_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,42 +30,42 @@ JUDGE = "{judge} --resync"  # the oracle against its second opinion, and the fir
 PATTERNS = (
     FailurePattern(
         lambda e: bool(e.of("step")),
-        "{fed} was not fed what was asked for: suspect the runtime that builds steps: {wrong_step}",
+        "{fed} got other steps than requested: suspect the runtime that builds steps: {wrong_step}",
         "zinc-rt trace -o run.zlog -- {run} ; zinc-rt replay --info run.zlog",
     ),
     FailurePattern(
         lambda e: bool(e.words["weight"]),
-        "the model file holds numbers that are none: {weight}",
+        "the model file contains non-finite values: {weight}",
         "zinc-rt inspect --model {model} --check",
     ),
     FailurePattern(
         lambda e: bool(e.of("golden")),
-        "suspect the golden: it holds NaN or infinity itself, so nothing agrees with it",
+        "suspect the golden: it contains NaN or infinity",
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     FailurePattern(
         lambda e: e.only("tokenizer"),
-        "every number is right and a text becomes other tokens: suspect the tokenizer: {cause}",
+        "every value is right, but a text gives other tokens: suspect the tokenizer: {cause}",
         "{advice}",
     ),
     FailurePattern(
         lambda e: e.only("draws"),
-        "every logit agrees and a draw from them does not: suspect the sampler: {cause}",
+        "every logit agrees, but a draw from them does not: suspect the sampler: {cause}",
         "{advice}",
     ),
     FailurePattern(
         lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
-        "every value is right and the simulated device objects: suspect kernel {kernel_at}",
+        "every value is right, but the simulated device reports findings: suspect kernel {kernel_at}",
         "zinc-rt isa lint {kernel_file}",
     ),
     FailurePattern(
         lambda e: e.only("sanitizer"),
-        "every value is right and the simulated device objects to how it was asked: suspect the packets",
+        "every value is right, but the simulated device reports packets: suspect the packets",
         "zinc-rt pm4-test --device sim",
     ),
     FailurePattern(
         lambda e: e.words["rule"] in KERNEL_AT_FAULT and bool(e.words["kernel_file"].strip("'")),
-        "the simulated device objects, and what differs may come of that: suspect kernel {kernel_at}",
+        "the simulated device reports findings that may cause the difference: suspect kernel {kernel_at}",
         BISECT,
     ),
     FailurePattern(
@@ -85,12 +85,12 @@ PATTERNS = (
     ),
     FailurePattern(
         lambda e: e.agree and bool(e.off_golden) and not e.on_golden and e.golden_recovers,
-        "the golden's layer {layer} is off and what follows from it is not: suspect the golden, edited or torn",
+        "the golden's layer {layer} is off, but later values are not: suspect the golden, edited or torn",
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     FailurePattern(
         lambda e: e.agree and e.only("greedy") and bool(e.off_golden),
-        "every logit agrees with the golden and a greedy token does not: suspect a near tie, or the golden",
+        "every logit agrees with the golden, but a greedy token does not: suspect a near tie, or the golden",
         "zinc-rt golden check {golden_path} --model {model}",
     ),
     FailurePattern(
@@ -141,13 +141,13 @@ PATTERNS = (
     ),
     FailurePattern(
         lambda e: bool(e.apart) and e.suspect.tier == ORACLE.tier,
-        "{apart_differ} from {reference}, two ways to compute one model: suspect the kernels of {tier}",
+        "{apart_differ} from {reference}, two implementations of one model: suspect the kernels of {tier}",
         RESYNC,
     ),
     FailurePattern(
         lambda e: bool(e.apart),
-        "{apart_differ} from {reference}, and no other tier says which is right: suspect {tier}",
+        "{apart_differ} from {reference}, and there is no third tier to decide: suspect {tier}",
         BISECT,
     ),
-    FailurePattern(lambda e: True, "several things are wrong with {tier}", BISECT),
+    FailurePattern(lambda e: True, "{tier} has several failures", BISECT),
 )

@@ -125,16 +125,15 @@ class MixVerdict:
             seen = "the plans themselves are wrong" if self.plans else "its books are wrong"
             return f"{seen}: suspect the scheduler, in the runtime", "zinc-rt sched-test"
         if self.findings and first is None:
-            return "only the sanitizer objects: suspect the runtime or a kernel", self.repro
+            return "only the sanitizer reports findings: suspect the runtime or a kernel", self.repro
         if first is None:
             return (
-                "every row is right and deliveries are not: suspect the scheduler, in the runtime",
+                "every row is right, but deliveries are not: suspect the scheduler, in the runtime",
                 "zinc-rt sched-test",
             )
         if self.apart:
             return (
-                f"{named(first.who)} differs on {self.tier} alone too: it is no matter of its neighbours, suspect "
-                f"{self.tier} or a kernel",
+                f"{named(first.who)} differs on {self.tier} in a solo run too: suspect {self.tier} or a kernel",
                 f"{self.repro.replace(' --isolation', '').partition(' --seed')[0]} --reference t_cpu",
             )
         if not first.values:
@@ -143,7 +142,7 @@ class MixVerdict:
                 self.repro,
             )
         return (
-            "the plans are right, and what was computed is not: suspect the runtime's step block, page table or a "
+            "the plans are right, but the results are not: suspect the runtime's step block, page table or a "
             "kernel",
             self.repro,
         )
