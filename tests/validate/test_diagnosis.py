@@ -258,7 +258,7 @@ def test_a_golden_whose_greedy_tokens_were_edited(told: Told, qwen3: str, tmp_pa
     path = edited(tmp_path, qwen3, greedy_tokens_deq=edit)
     said = told({}, "--golden", path)
     assert said["agree"] == "only t_cpu ran" and "greedy, token 3" in said["first bad"]
-    assert said["suspect"].startswith("every logit agrees with the golden and a greedy token does not")
+    assert said["suspect"].startswith("every logit agrees with the golden, but a greedy token does not")
     assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
 
 

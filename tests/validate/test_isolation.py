@@ -149,7 +149,7 @@ def test_a_scheduler_that_stops_is_a_finding(run: Run, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--ordering", "float32-dequant"], "makes no claim"),
+        (["--ordering", "float32-dequant"], "does not guarantee"),
         (["--requests", "0"], "--requests 0: wanted 1 or more"),
         (["--tokens", "1,2"], "--tokens is for layers"),
     ],

@@ -31,10 +31,10 @@ def test_results_from_the_disk_say_so_everywhere(
 ) -> None:
     line = ["--model", qwen3, *FEW, "--json", str(kept / "r.json"), "--html", str(kept / "r.html")]
     assert main(line) == 0
-    assert "from disk" not in capsys.readouterr().out
+    assert "cached results" not in capsys.readouterr().out
     assert "from_disk" not in json.loads((kept / "r.json").read_text())["details"]
     assert main(line) == 0
-    assert "from disk t_cpu: forward" in capsys.readouterr().out
+    assert "cached results: t_cpu: forward" in capsys.readouterr().out
     told = json.loads((kept / "r.json").read_text())["details"]["from_disk"]
     assert told[0] == "qwen3-q, t_cpu: forward" and len(told) == 4
     assert "kept from an earlier run" in (kept / "r.html").read_text()
@@ -66,7 +66,7 @@ def test_a_trace_of_what_is_on_disk_records_all_the_same(
         assert trace.main(["-o", str(log), "--", "validate", "--model", qwen3, *FEW, "--tiers", "t_cpu"]) == 0
         with LogReader(log) as reader:
             steps.append(sum(isinstance(each, Replayed) for each in reader))
-    assert "from disk" not in capsys.readouterr().out
+    assert "cached results" not in capsys.readouterr().out
     assert steps[0] == steps[1] > 0
 
 
