@@ -297,7 +297,9 @@ def seen(device: SimDriver) -> tuple[Any, ...]:
     return gpu.chip, machine.linux, gpu.cp.device.behaviour, gpu.cp.engine.checks.perturb  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("id", "said"), [("nothing", "no fact 'nothing'"), ("counter", "has no other value")])
+@pytest.mark.parametrize(
+    ("id", "said"), [("nothing", "no fact 'nothing'"), ("counter", "has no alternative value")]
+)
 def test_what_cannot_be_flipped_is_said(id: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         SimDriver(flip=[id])

@@ -132,7 +132,7 @@ def test_an_order_that_is_none_leaves_the_default() -> None:
         ("[]", "expected an object, not list"),
         ({"version": 2}, "version 2, this build reads 1"),
         ({"chip": 1}, "chip is 1, wanted str"),
-        ({"facts": {"a": 1}}, "fact a wants exactly value, how and probe"),
+        ({"facts": {"a": 1}}, "fact a must have exactly value, how and probe"),
         ({"facts": {"a": {"value": 1, "how": 2, "probe": ""}}}, "how and probe of fact a are texts"),
         ({"protected_fence": "later"}, "protected_fence is 'later', wanted waits or at once"),
         ({"wmma_f16_order": BACKWARDS[1:]}, "16 different places"),
@@ -194,7 +194,7 @@ def test_a_served_device_refuses_a_bad_file(tmp_path: Path, capsys: Any) -> None
     path = tmp_path / "facts.json"
     path.write_text("{}")
     assert sim.main(["--socket", str(tmp_path / "gpu.sock"), "--facts", str(path)]) == 2
-    assert "version None, this build reads 1" in capsys.readouterr().err
+    assert "version None, expected 1" in capsys.readouterr().err
 
 
 def test_models_on_the_simulated_device_take_facts_too(tmp_path: Path) -> None:

@@ -1,1 +1,2 @@
-"""The simulated device, a second Driver. Green on it means its rules were kept, never that silicon agrees."""
+"""The simulated device, an implementation of Driver. A run that passes here obeyed the simulator's rules;
+real hardware may still differ."""

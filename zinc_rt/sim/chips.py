@@ -82,7 +82,7 @@ class Chip:
 
     @property
     def isa(self) -> Target:
-        """What its waves and packets are."""
+        """Return the instruction set and packet generation of the chip."""
         return TARGETS[self.gfx]
 
     @property
@@ -99,8 +99,9 @@ class Chip:
 
     @property
     def processors(self) -> tuple[int, ...]:
-        """HW_ID1 of each workgroup processor (WGP_ID 13:10, SA_ID 16, SE_ID 20:18), in the order in which KFD
-        gives out the bit pairs of a CU mask: engines first, then arrays (mqd_symmetrically_map_cu_mask)."""
+        """Return HW_ID1 of each workgroup processor (WGP_ID 13:10, SA_ID 16, SE_ID 20:18), in the order in
+        which KFD assigns the bit pairs of a CU mask: engines first, then arrays
+        (mqd_symmetrically_map_cu_mask)."""
         places = []
         for index in range(self.cus // 2):
             rest, engine = divmod(index, self.shader_engines)
@@ -119,14 +120,14 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Cwsr:
-    """Context save area as the kernel sizes it: kfd_queue_ctx_save_restore_size in kfd_queue.c."""
+    """Size of the context save area, computed as kfd_queue_ctx_save_restore_size in kfd_queue.c does."""
 
     control_stack_bytes: int
     save_restore_bytes: int
     debugger_bytes: int
 
     def buffer_bytes(self, save_restore_bytes: int) -> int:
-        """The whole mapping, for the save_restore_bytes a client asked for."""
+        """Return the size of the whole mapping for the save_restore_bytes that a client requested."""
         return round_up(save_restore_bytes + self.debugger_bytes, PAGE_BYTES)
 
 
@@ -307,7 +308,7 @@ ALIASES = {"gfx1201": "r9700", "gfx1200": "rx9060xt", "gfx1100": "rx7900xtx", "g
 
 
 def chip(name: str) -> Chip:
-    """The chip of that row name or gfx name."""
+    """Return the chip with that row name or gfx name."""
     key = ALIASES.get(name, name)
     if key not in CHIPS:
         raise ValueError(f"no chip {name!r}; there are {', '.join([*CHIPS, *ALIASES])}")

@@ -1,6 +1,8 @@
-"""What a device came to: ioctls, packets, findings, instructions of kernels that ran, by the marks of facts.yaml.
+"""Coverage of a device: ioctls, packets, findings and instructions of executed kernels, as the marks of
+facts.yaml.
 
-Noting is one dictionary store, so everything may be noted every time; what a mark means is asked for at the end.
+Recording a mark is one dictionary store, so every occurrence can be recorded. Marks are interpreted at the
+end.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from zinc_rt.isa.target import Target
 
 
 class Consulted:
-    """Marks, each with the period in which it was noted last. A period ends when somebody asks."""
+    """Marks, each with the last period in which it was recorded. Calling `since` ends a period."""
 
     def __init__(self, *marks: str) -> None:
-        """`marks` are noted in every period: what the device is."""
+        """`marks` are recorded in every period: they describe the device itself."""
         self._always = marks
         self._period = 1
         self._last: dict[str, int] = {}
@@ -25,11 +27,11 @@ class Consulted:
         self._last[name] = self._period
 
     def ran(self, code: bytes, target: Target, entry: int = 0) -> None:
-        """Note a kernel that ran. Its first instruction is at byte `entry`."""
+        """Record an executed kernel. Its first instruction is at byte `entry`."""
         self._codes[code, target, entry] = self._period
 
     def since(self, period: int = 0) -> tuple[int, list[str]]:
-        """The period that begins now, and what was noted in `period` or later, sorted."""
+        """Begin a new period. Return it and the sorted marks recorded in `period` or later."""
         marks = {name for name, last in list(self._last.items()) if last >= period}
         for kernel, last in list(self._codes.items()):
             if last >= period:
@@ -40,6 +42,6 @@ class Consulted:
 
 @cache
 def instructions(code: bytes, target: Target, entry: int = 0) -> frozenset[str]:
-    """A mark for each mnemonic that control can reach."""
+    """Return a mark for each mnemonic reachable from the entry point."""
     flow = control_flow(code, target, entry, running=True)
     return frozenset(f"op {instruction.mnemonic}" for _, instruction in flow.instructions())

@@ -1,8 +1,10 @@
-"""What a real card was found to do where the references leave it open, and the simulated device doing so too.
+"""Facts measured on real cards where the references leave the behaviour open, and their effect on the
+simulated device.
 
-A facts file is JSON: {"version", "chip", "kernel", "firmware", "simulated", "facts": {name: {"value", "how",
-"probe"}}}, as `zinc-rt-pm4-test --learn` writes it. Some facts have a switch here (SWITCHES); the others are for
-people. A file learned from a simulated device would only confirm what it was told: it is refused unless forced.
+A facts file is JSON: {"version", "chip", "kernel", "firmware", "simulated", "facts": {name: {"value",
+"how", "probe"}}}, as `zinc-rt-pm4-test --learn` writes it. Some facts have a switch here (SWITCHES); the
+others are informative. A file learned from a simulated device would only confirm the simulator's own
+assumptions: it is refused unless forced.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ Place = tuple[int, int, int]  # lane // 16, register, half: where an element of 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What a simulated device does where it can do either: rows of zinc_rt/host/facts.yaml by their ids, which say
-    what each is. `stops_at`: findings after which a queue does not go on. `wmma_f16_order`: in which
-    v_wmma_f32_16x16x16_f16 adds one product after the other, wave32; empty: four a step, as captured."""
+    """Behaviour of the simulated device where the references allow several. The fields are rows of
+    zinc_rt/host/facts.yaml by id, documented there. `stops_at`: findings after which a queue stops.
+    `wmma_f16_order`: the order in which v_wmma_f32_16x16x16_f16 adds single products in wave32; empty:
+    four per step, as captured."""
 
     ids_without_enables: str = table()["ids_without_enables"].value
     protected_fence: str = table()["protected_fence"].value
@@ -39,12 +42,12 @@ class Behaviour:
 
 WORDS = tuple(each.name for each in fields(Behaviour) if isinstance(each.default, str))
 DEFAULT = Behaviour()
-"""What it does without a facts file."""
+"""The behaviour without a facts file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactValue:
-    """What was found, how, and by which probe."""
+    """The value of a fact, the method, and the probe that measured it."""
 
     value: Any
     how: str
@@ -62,7 +65,8 @@ class FactsFile:
     facts: Mapping[str, FactValue] = field(default_factory=dict)
 
     def behaviour(self) -> Behaviour:
-        """Defaults where there is no fact. Raises InputError for a value that no switch knows."""
+        """Return the behaviour; facts that are missing keep their defaults. Raises InputError for a value
+        that no switch accepts."""
         found = {name: SWITCHES[name](name, self.facts[name].value) for name in SWITCHES if name in self.facts}
         return replace(DEFAULT, **found)
 
@@ -85,15 +89,18 @@ def _one_of(*values: str) -> Callable[[str, Any], str]:
 
 
 def _order(name: str, value: Any) -> tuple[Place, ...]:
-    """A list of places, each once: one product after the other. The default's name and "neither" leave that."""
+    """Parse a permutation of positions: one product is added after the other. The default's name and
+    "neither" keep the default order."""
     if value in (table()["wmma_f16_order"].value, "neither"):
         return ()
     every = {(group, register, half) for group in range(2) for register in range(4) for half in range(2)}
     places = [tuple(each) for each in value] if isinstance(value, list) and all(map(_is_list, value)) else []
     if len(places) != WMMA_LENGTH or set(places) != every:
         raise InputError(
-            f"fact {name} is {str(value)[:60]}, wanted 'four a step', 'neither' or {WMMA_LENGTH} different places "
-            "[lane // 16, register 0 to 3, half]",
+            (
+                f"fact {name} is {str(value)[:60]}, expected 'four a step', 'neither' or {WMMA_LENGTH} "
+                "distinct positions [lane // 16, register 0 to 3, half]"
+            ),
             next=_AGAIN,
         )
     return tuple((group, register, half) for group, register, half in places)
@@ -109,12 +116,13 @@ SWITCHES: Mapping[str, Callable[[str, Any], Any]] = {
     **{name: _one_of(table()[name].value, *table()[name].other) for name in WORDS},
     "wmma_f16_order": _order,
 }
-"""Facts that change the simulated device: what makes a Behaviour's field of a fact's value."""
+"""Facts that change the simulated device, each with the function that converts its value to a field of
+Behaviour."""
 
 
 def load(path: Path, *, chip: str = "", force: bool = False) -> FactsFile:
-    """`chip`: the gfx name of the device that is to behave so. Raises InputError for a file that is no facts file,
-    UsageError for one of another chip, or learned from a simulated device, unless forced."""
+    """Load the facts for a device with gfx name `chip`. Raises InputError for an invalid facts file;
+    UsageError for a file of another chip or one learned from a simulated device, unless forced."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -122,8 +130,8 @@ def load(path: Path, *, chip: str = "", force: bool = False) -> FactsFile:
     facts = parse(text, str(path))
     if facts.simulated and not force:
         raise UsageError(
-            f"{path}: learned from a simulated device, so it calibrates nothing",
-            next="learn it from a card (pm4-test and sim take it all the same with --force-facts)",
+            f"{path}: learned from a simulated device, so it cannot calibrate the simulator",
+            next="learn it from a card (pm4-test and sim accept it with --force-facts)",
         )
     if chip and facts.chip != chip and not force:
         raise UsageError(
@@ -134,24 +142,24 @@ def load(path: Path, *, chip: str = "", force: bool = False) -> FactsFile:
 
 
 def parse(text: str, source: str) -> FactsFile:
-    """Raises InputError, naming `source` and the first thing that is wrong."""
+    """Parse a facts file. Raises InputError that names `source` and the first error."""
     try:
         raw = json.loads(text)
     except ValueError as error:
         raise InputError(f"{source}: not JSON: {error}", next=_AGAIN) from None
     if not isinstance(raw, dict):
-        raise InputError(f"{source}: wanted an object, not {type(raw).__name__}", next=_AGAIN)
+        raise InputError(f"{source}: expected an object, got {type(raw).__name__}", next=_AGAIN)
     if raw.get("version") != VERSION:
-        raise InputError(f"{source}: version {raw.get('version')!r}, this build reads {VERSION}", next=_AGAIN)
+        raise InputError(f"{source}: version {raw.get('version')!r}, expected {VERSION}", next=_AGAIN)
     for name, kind in _HEAD.items():
         if not isinstance(raw.get(name), kind):
             raise InputError(f"{source}: {name} is {raw.get(name)!r}, wanted {kind.__name__}", next=_AGAIN)
     facts = {}
     for name, fact in raw["facts"].items():
         if not isinstance(fact, dict) or set(fact) != {"value", "how", "probe"}:
-            raise InputError(f"{source}: fact {name} wants exactly value, how and probe", next=_AGAIN)
+            raise InputError(f"{source}: fact {name} must have exactly value, how and probe", next=_AGAIN)
         if not isinstance(fact["how"], str) or not isinstance(fact["probe"], str):
-            raise InputError(f"{source}: how and probe of fact {name} are texts", next=_AGAIN)
+            raise InputError(f"{source}: how and probe of fact {name} must be strings", next=_AGAIN)
         facts[name] = FactValue(fact["value"], fact["how"], fact["probe"])
     return FactsFile(raw["chip"], raw["kernel"], raw["simulated"], raw["firmware"], facts)
 

@@ -1,7 +1,7 @@
-"""The file layer of a Python program, over the simulated device: paths, ioctls on ctypes structs, mappings.
+"""The file layer of a Python program on the simulated device: paths, ioctls on ctypes structs, mappings.
 
-Programs that reach a GPU through a layer of their own (open, ioctl, mmap, read) get this one in place of the
-system's. One that has none runs unchanged under `zinc-rt sim -- PROGRAM`.
+Programs that reach a GPU through their own file layer (open, ioctl, mmap, read) can use this one in place
+of the system's. Other programs run unchanged under `zinc-rt sim -- PROGRAM`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ CtypesObject = ctypes.Structure | ctypes.Array[Any] | ctypes.c_uint32 | ctypes.c
 
 
 class FileLayer:
-    """Open files and mappings of one process at `device`, a SimDriver or a SimClient, which stays the caller's.
+    """Open files and mappings of one process at `device`, a SimDriver or SimClient owned by the caller.
 
-    Addresses are those of this process, as mmap(2) has them. Every failure is an OSError with Linux's errno.
+    Addresses are those of this process, as for mmap(2). Every failure is an OSError with Linux's errno.
     """
 
     def __init__(self, device: Driver) -> None:
@@ -28,7 +28,7 @@ class FileLayer:
         self._mapped: dict[int, Mapping] = {}
 
     def open(self, path: str, flags: int = os.O_RDONLY) -> LayeredFile:
-        """A node of the device, or a file or folder that it shows below /sys and /proc."""
+        """Open a device node, or a file or directory that the device shows below /sys and /proc."""
         return LayeredFile(self, path, self.device.open(path, flags))
 
     def exists(self, path: str) -> bool:
@@ -39,18 +39,20 @@ class FileLayer:
         return True
 
     def map_anonymous(self, address: int, size_bytes: int, prot: int) -> int:
-        """Private memory at `address`, or anywhere where that is 0; with PROT_NONE a range set aside."""
+        """Map private memory at `address`, or at any address if that is 0. PROT_NONE reserves the range."""
         return self.keep(self.device.mmap(ANONYMOUS, size_bytes, 0, prot, address or None))
 
     def munmap(self, address: int, size_bytes: int) -> None:
-        """Ends a whole mapping. EINVAL where none of that size begins there: parts of one cannot go."""
+        """Unmap a whole mapping. EINVAL if no mapping of that size begins there: a mapping cannot be
+        unmapped in part."""
         mapping = self._mapped.get(address)
         if mapping is None or mapping.size_bytes != size_bytes:
-            raise OSError(errno.EINVAL, f"0x{address:x}: no mapping of {size_bytes} bytes begins there")
+            raise OSError(errno.EINVAL, f"0x{address:x}: no mapping of {size_bytes} bytes begins at this address")
         self.device.munmap(self._mapped.pop(address))
 
     def keep(self, mapping: Mapping) -> int:
-        """Its address; it lives until `munmap`, or until the next one lies over it (as with MAP_FIXED)."""
+        """Keep the mapping and return its address. It lives until `munmap`, or until a new mapping
+        replaces it (as with MAP_FIXED)."""
         self._mapped[mapping.address] = mapping
         return mapping.address
 
@@ -68,14 +70,15 @@ class LayeredFile:
         self.close()
 
     def ioctl(self, request: int, argument: CtypesObject) -> int:
-        """0. The struct is changed in place, where the call fails as well: some errors leave results.
+        """Perform the ioctl and return 0. The struct is updated in place even if the call fails: some
+        errors return results.
 
-        Raises OSError; EFAULT where the struct is shorter than the size inside `request`.
+        Raises OSError; EFAULT if the struct is shorter than the size encoded in `request`.
         """
         size_bytes = request_size_bytes(request)
         if ctypes.sizeof(argument) < size_bytes:
             raise OSError(
-                errno.EFAULT, f"a struct of {ctypes.sizeof(argument)} bytes; the request has {size_bytes}"
+                errno.EFAULT, f"a struct of {ctypes.sizeof(argument)} bytes; the request encodes {size_bytes}"
             )
         raw = bytearray(argument)[:size_bytes]
         try:
@@ -85,18 +88,19 @@ class LayeredFile:
         return 0
 
     def mmap(self, address: int, size_bytes: int, prot: int, offset: int) -> int:
-        """Shared with the device, at `address` (over a range set aside), or anywhere where that is 0."""
+        """Map the file shared with the device at `address` (over a reserved range), or at any address if
+        that is 0."""
         return self.layer.keep(self.layer.device.mmap(self.fd, size_bytes, offset, prot, address or None))
 
     def read(self) -> bytes:
         return self.layer.device.read_file(self.path)
 
     def names(self) -> list[str]:
-        """Of a folder."""
+        """Return the names in a directory."""
         return self.layer.device.list_dir(self.path)
 
     def close(self) -> None:
-        """Its mappings stay, as with close(2)."""
+        """Close the file. Its mappings remain, as with close(2)."""
         if self.fd >= 0:
             self.layer.device.close(self.fd)
             self.fd = -1

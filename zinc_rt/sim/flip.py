@@ -1,4 +1,4 @@
-"""Rows of facts.yaml taken at their other value: what a simulated machine made with `flip` changes."""
+"""Rows of facts.yaml that a simulated machine negates because of its `flip` option."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ def flippable() -> tuple[Fact, ...]:
 
 
 def rows(ids: Iterable[str]) -> tuple[Fact, ...]:
-    """Raises UsageError for what is no row, or one that the device cannot take otherwise."""
+    """Return the rows. Raises UsageError for an id that is no row, or for one that the device cannot
+    negate."""
     found = tuple(fact(id) for id in ids)
     for each in found:
         if not each.other:
             can = ", ".join(row.id for row in flippable())
-            raise UsageError(f"{each.id} has no other value that a device could take", next=f"one of {can}")
+            raise UsageError(f"{each.id} has no alternative value for a device", next=f"one of {can}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""One simulated GPU: its memory, queues on the hardware, doorbells, resets."""
+"""One simulated GPU: its memory, hardware queues, doorbells and resets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MMAP_OFFSET_FIRST = 1 << 32  # fake offsets of the DRM core start beyond any fil
 
 
 class CommandProcessor(Protocol):
-    """What zinc_rt.sim.cp.command_processor offers."""
+    """The interface of zinc_rt.sim.cp.command_processor."""
 
     def attach(self, queue: HardwareQueue) -> None: ...
 
@@ -42,7 +42,7 @@ class CommandProcessor(Protocol):
     def ring(self, queue: HardwareQueue, value: int) -> None: ...
 
     def settle(self) -> None:
-        """Until what it found so far is told to the driver side; at most a second."""
+        """Wait until the findings so far are delivered to the driver side; at most one second."""
 
     def close(self) -> None: ...
 
@@ -51,7 +51,7 @@ CommandProcessorMaker = Callable[[Kmd, Chip, Callable[[], object]], CommandProce
 
 
 class QueueOwner(Protocol):
-    """Whoever made a queue and is told what becomes of it. Called without the machine's lock."""
+    """The owner of a queue, notified of its state changes. Called without the machine's lock."""
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None: ...
 
@@ -62,12 +62,12 @@ class QueueOwner(Protocol):
     def queue_exception(self, queue: HardwareQueue, code: int) -> None: ...
 
     def was_reset(self, queue: HardwareQueue | None, *, whole_gpu: bool, guilty: bool) -> None:
-        """`queue` alone (None: an idle client), or everything with it, is gone."""
+        """Report that `queue` (None: an idle client) was lost, alone or in a reset of the whole GPU."""
 
 
 @dataclass(slots=True, eq=False)
 class QueueOnHardware:
-    """A queue in a slot, and who made it."""
+    """A queue in a hardware slot, and its owner."""
 
     queue: HardwareQueue
     owner: QueueOwner
@@ -148,7 +148,7 @@ class SimGpu:
         return self.memory.allocate(heap, size_bytes, name, **more)
 
     def offset_of(self, bo: Bo) -> int:
-        """The buffer's offset for mmap of the render node."""
+        """Return the buffer's offset for mmap of the render node."""
         if bo not in self._offset_of:
             self._offset_of[bo] = self._next_offset
             self._offsets[self._next_offset] = bo
@@ -172,13 +172,13 @@ class SimGpu:
         return self._cp
 
     def precompile(self, vm: GpuVm, kernels: Sequence[KernelToCompile]) -> None:
-        """Kernels about to be dispatched, for the shader engine, if there is one."""
+        """Pass kernels that will be dispatched soon to the shader engine, if there is one."""
         engine = getattr(self.cp, "engine", None)
         if engine is not None:
             engine.precompile(vm, kernels)
 
     def set_watchpoint(self, vm: GpuVm, va: int, size_bytes: int) -> None:
-        """Bytes whose stores the shader engine is to remember, if there is one."""
+        """Select bytes whose stores the shader engine records, if there is one."""
         engine = getattr(self.cp, "engine", None)
         if engine is not None and hasattr(engine, "set_watchpoint"):
             engine.set_watchpoint(vm, va, size_bytes)
@@ -190,18 +190,18 @@ class SimGpu:
         )
 
     def settle(self) -> None:
-        """Findings about what a host can see the end of are in `findings` afterwards."""
+        """Wait until `findings` contains the findings about work whose completion the host can observe."""
         if self._cp is not None:
             self._cp.settle()
 
     def tell_again(self) -> None:
-        """What was told of kernels is told once more where it is found once more."""
+        """Report findings about kernels again if they occur again."""
         engine = getattr(self._cp, "engine", None)
         if engine is not None and hasattr(engine, "tell_again"):
             engine.tell_again()
 
     def tell_unfinished(self) -> None:
-        """Findings `still-running` of every dispatch under way; returns when they are there."""
+        """Add a finding `still-running` for every dispatch in progress; return when they are recorded."""
         engine = getattr(self._cp, "engine", None)
         before, deadline = len(self.findings), time.monotonic() + TELL_SECONDS
         if engine is not None and hasattr(engine, "tell_unfinished") and engine.tell_unfinished():
@@ -209,14 +209,16 @@ class SimGpu:
                 time.sleep(0.005)  # the command processor delivers them at the end of its own turn
 
     def profile(self) -> list[Any]:
-        """Counters of every kernel that ran here (sim.shader.run.profile.KernelCounters), the longest first."""
+        """Return the counters of every kernel that ran here (sim.shader.run.profile.KernelCounters),
+        longest first."""
         engine = getattr(self._cp, "engine", None)
         return list(engine.profile()) if engine is not None and hasattr(engine, "profile") else []
 
     def put_on(
         self, queue: HardwareQueue, owner: QueueOwner, doorbells: Shared, index: int, held: Sequence[Bo]
     ) -> None:
-        """`held`: buffers that the queue needs for as long as it lives, a reference each; none where it raises."""
+        """Attach a queue to the hardware. `held`: buffers that the queue references for its lifetime; no
+        reference is taken if this raises."""
         if self.injector.strikes("mes-add-failure"):
             self.log("amdgpu: MES failed to respond to msg=ADD_QUEUE")
             raise OSError(errno.EIO, "MES refused the queue")
@@ -233,7 +235,8 @@ class SimGpu:
         self.doorbells.watch(queue, doorbells, index, unrung)
 
     def take_off(self, queue: HardwareQueue, timeout_seconds: float = PREEMPT_SECONDS) -> bool:
-        """False: it could not be preempted, and was reset, alone or with the whole GPU. Gone in any case."""
+        """Detach a queue. Return False if it could not be preempted and was reset, alone or with the whole
+        GPU. The queue is detached in either case."""
         entry = next((each for each in self.on_hardware if each.queue is queue), None)
         if entry is None:
             return True
@@ -262,14 +265,15 @@ class SimGpu:
         self.cp.forget(queue)
 
     def pause(self, queue: HardwareQueue) -> None:
-        """Take a queue off the hardware for a while: its client switched it off."""
+        """Take a queue off the hardware temporarily: its client disabled it."""
         if queue.state is QueueState.ACTIVE:
             self.cp.detach(queue, PREEMPT_SECONDS * self.time_scale)
             if queue.state is QueueState.ACTIVE:
                 queue.state = QueueState.EVICTED
 
     def evict(self, queue: HardwareQueue) -> None:
-        """Take a queue off after a fault of its process: for good, as nothing restores such a queue."""
+        """Take a queue off the hardware permanently after a fault of its process: such a queue is never
+        restored."""
         for entry in self.on_hardware:
             if entry.queue is queue:
                 entry.evicted = True
@@ -283,7 +287,7 @@ class SimGpu:
             self.cp.attach(queue)
 
     def reset(self, guilty: QueueOwner | None = None) -> None:
-        """The whole GPU: every queue is dead, VRAM is lost, every client is told."""
+        """Reset the whole GPU: every queue is dead, VRAM is lost, every client is notified."""
         self.log("amdgpu: GPU reset begin!")
         self.consulted.mark("device was reset")
         self._resetting_until = time.monotonic() + RESET_SECONDS * self.time_scale
@@ -323,7 +327,7 @@ class SimGpu:
             self.cp.ring(queue, value)
 
     def crash(self) -> None:
-        """The device ends: its process, where it has one of its own, else the GPU is gone."""
+        """End the device: its process, if it runs in a separate one; otherwise the GPU is lost."""
         if self.on_crash is not None:
             self.on_crash()
         self.gone = True

@@ -1,4 +1,4 @@
-"""The simulated machine as a Driver, in this process. For one in a process of its own: sim.serve.client."""
+"""The simulated machine as a Driver in this process. For a separate device process: sim.serve.client."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ POLL_SECONDS = 0.001
 
 
 class SimDriver:
-    """System calls of one process of `machine`. Without a machine it makes one, with these `options` of
-    MachineOptions, and ends it with close_all(). Host mappings are real ones of memfds, so addresses set aside are
-    honoured."""
+    """System calls of one process of `machine`. Without a machine it creates one with these `options` of
+    MachineOptions and closes it in close_all(). Host mappings are real mappings of memfds, so reserved
+    addresses are honoured."""
 
     simulated = True
 
@@ -91,33 +91,34 @@ class SimDriver:
     # --- what no hardware has: asked for by reports and sanitizers ---
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
-        """A suballocation [va, va + size_bytes); size 0 takes it back."""
+        """Announce a suballocation [va, va + size_bytes); size 0 withdraws it."""
         self.announce_all([(va, size_bytes, name)])
 
     def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
-        """Many at once, in every address space of the process."""
+        """Announce many suballocations at once, in every address space of the process."""
         with self.machine.lock:
             for file in self.process.drm_files():
                 file.vm.announce_all(rows)
 
     def discard(self, va: int, size_bytes: int) -> None:
-        """These bytes count as uninitialised from now on, but where the host maps them."""
+        """Mark these bytes as uninitialised, except where the host maps them."""
         with self.machine.lock:
             for file in self.process.drm_files():
                 file.vm.discard(va, size_bytes)
 
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
-        """Kernels about to be dispatched, to be compiled beforehand."""
+        """Compile kernels that will be dispatched soon."""
         for file in self._drm_files():
             file.gpu.precompile(file.vm, kernels)
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
-        """`watchpoint_hits` names the waves that store to these bytes from the next dispatch on; size 0: none."""
+        """Record the waves that store to these bytes in `watchpoint_hits`, from the next dispatch on; size
+        0: none."""
         for file in self._drm_files():
             file.gpu.set_watchpoint(file.vm, va, size_bytes)
 
     def watchpoint_hits(self) -> list[StoreSeen]:
-        """What stored to the watched bytes, dispatch after dispatch."""
+        """Return the stores to the watched bytes, in dispatch order."""
         return [each for file in self._drm_files() for each in file.gpu.watchpoint_hits(file.vm)]
 
     def _drm_files(self) -> list[DrmFile]:
@@ -139,7 +140,7 @@ class SimDriver:
         return self.machine.consulted.since(since)
 
     def exit(self) -> None:
-        """What the kernel does when this process ends."""
+        """Do what the kernel does when this process ends."""
         self.machine.end_process(self.process)
         for mapping, bo in list(self._mapped.items()):
             if bo is not None:

@@ -1,4 +1,4 @@
-"""Faults to order: one row each, consulted at one named point.
+"""Fault injection: one row per fault, checked at one named point.
 
 `--inject NAME[:COUNT|@NTH]`: every time, the first COUNT times, or only the NTH time the point is reached.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """`probe` is the row of the bring-up probes whose failure signature this makes."""
+    """`probe` is the row of the bring-up probes whose failure signature this fault reproduces."""
 
     name: str
     probe: str
@@ -25,7 +25,7 @@ INJECTIONS = (
     Injection("reset-in-progress", "P02", "opening /dev/kfd gives EAGAIN"),
     Injection("old-kfd", "P03", "GET_VERSION answers 1.8"),
     Injection("hidden-gpu", "P04", "the GPU's topology node cannot be read (device cgroup)"),
-    Injection("unknown-target", "P04", "gfx_target_version is of a chip nobody knows"),
+    Injection("unknown-target", "P04", "gfx_target_version is of an unknown chip"),
     Injection("user-queue-off", "P06", "amdgpu.user_queue is -1: no user queues"),
     Injection("firmware-old", "P06", "MEC and MES firmware below the user queues' minimum"),
     Injection("vm-busy", "P07", "ACQUIRE_VM gives EBUSY: another library owns KFD in this process"),
@@ -35,7 +35,7 @@ INJECTIONS = (
     Injection("out-of-memory", "P10", "an allocation gives ENOMEM"),
     Injection("no-doorbell-domain", "P12", "GEM_CREATE in the doorbell domain gives EINVAL"),
     Injection("event-page-refused", "P13", "CREATE_EVENT with a page gives EINVAL"),
-    Injection("cwsr-mismatch", "P14", "the kernel sizes the context save area otherwise than sysfs says"),
+    Injection("cwsr-mismatch", "P14", "the kernel's context save area size differs from sysfs"),
     Injection("mes-add-failure", "P15", "MES refuses ADD_QUEUE: EIO"),
     Injection("doorbell-offset", "P17", "mapping the doorbells gives EFAULT"),
     Injection("lost-doorbell", "P18", "a doorbell write never reaches the CP"),
@@ -60,11 +60,11 @@ INJECTIONS = (
 
 BY_NAME = {row.name: row for row in INJECTIONS}
 if len(BY_NAME) != len(INJECTIONS):
-    raise ValueError("two injections of one name")
+    raise ValueError("two injections with the same name")
 
 
 class Injector:
-    """What this machine does wrong. Thread-safe; `reached` counts every point asked about."""
+    """The injected faults of this machine. Thread-safe; `reached` counts the passes of every point."""
 
     def __init__(self, wanted: Iterable[str] = ()) -> None:
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class Injector:
             self._strikes.pop(name, None)
 
     def strikes(self, name: str) -> bool:
-        """Asked at the point: counts, and says whether the fault happens now."""
+        """Count one pass of the point. Return whether the fault occurs now."""
         if name not in BY_NAME:
             raise ValueError(f"no injection {name!r}")
         if name not in self._strikes:
@@ -95,14 +95,15 @@ class Injector:
             return first <= count and (last is None or count <= last)
 
     def on(self, name: str) -> bool:
-        """Whether a condition that lasts is switched on; asking does not count as a strike."""
+        """Return whether a persistent fault is enabled; this does not count as a pass."""
         if name not in BY_NAME:
             raise ValueError(f"no injection {name!r}")
         return name in self._strikes
 
 
 def parse(text: str) -> tuple[str, int, int | None]:
-    """Of "name", "name:3" (the first three times), "name@3" (the third time): name, first, last strike."""
+    """Parse "name", "name:3" (the first three times) or "name@3" (the third time) into name, first and
+    last strike."""
     for mark in ":@":
         name, found, number = text.partition(mark)
         if found:
@@ -112,5 +113,5 @@ def parse(text: str) -> tuple[str, int, int | None]:
     if not found:
         return name, 1, None
     if not number.isdecimal() or int(number) < 1:
-        raise ValueError(f"{text}: after {mark!r} stands a count from 1")
+        raise ValueError(f"{text}: expected a count of 1 or more after {mark!r}")
     return name, (1 if mark == ":" else int(number)), int(number)

@@ -1,7 +1,7 @@
-"""What the halves of the simulated device promise each other: driver side and command processor.
+"""The interfaces between the two halves of the simulated device: driver side and command processor.
 
-The driver side (ioctls, memory, events) owns processes, allocations, page tables and queue objects. The command
-processor sees a queue, the address space behind it, and an outlet for what it reports to the driver side.
+The driver side (ioctls, memory, events) owns processes, allocations, page tables and queue objects. The
+command processor sees a queue, its address space, and an interface for reports to the driver side.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zinc_rt.host.sanitizer_rules import Severity
 
 
 class AccessKind(Enum):
-    """What a GPU access does to its bytes."""
+    """The kind of a GPU memory access."""
 
     READ = "read"
     WRITE = "write"
@@ -23,8 +23,8 @@ class AccessKind(Enum):
 
 
 class Fault(Exception):
-    """A GPU access the page tables do not allow. `why`: "not present", "read only", "no execute". `reported`:
-    which instruction of which wave it was, where that has been reported already."""
+    """A GPU access that the page tables do not allow. `why`: "not present", "read only", "no execute".
+    `reported`: the instruction and wave, if they have already been reported."""
 
     def __init__(self, va: int, access: AccessKind, why: str, reported: str = "") -> None:
         super().__init__(reported or f"{access.value} at 0x{va:x}: {why}")
@@ -35,56 +35,60 @@ class Fault(Exception):
 
 
 class AddressSpace(Protocol):
-    """One process's GPU virtual memory: 4 KiB pages, looked up at every access."""
+    """The GPU virtual memory of one process: 4 KiB pages, translated at every access."""
 
     def read(self, va: int, size_bytes: int) -> bytes:
-        """Raises Fault. Ranges may cross pages and allocations."""
+        """Read bytes. Raises Fault. Ranges may cross pages and allocations."""
 
     def write(self, va: int, data: bytes) -> None:
-        """Raises Fault; nothing is written then. Naturally aligned 4- and 8-byte writes are single stores, so the
-        host never sees half of one."""
+        """Write bytes. Raises Fault and then writes nothing. Naturally aligned 4- and 8-byte writes are
+        single stores, so the host never sees a partial value."""
 
     def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
-        """Writable bytes of one allocation, for bulk work. Raises Fault, ValueError across allocations."""
+        """Return a writable view of bytes in one allocation, for bulk work. Raises Fault; ValueError
+        across allocations."""
 
     def fetch(self, va: int, size_bytes: int) -> bytes:
-        """Instructions as the shader's cache has them: bytes fetched before stay as they were until
-        invalidate_icache. Raises Fault ("no execute" too). The CP reads packets with `read`, past this cache."""
+        """Read instructions through the shader's instruction cache: bytes fetched earlier keep their value
+        until invalidate_icache. Raises Fault ("no execute" too). The CP reads packets with `read`,
+        which bypasses this cache."""
 
     def describe(self, va: int) -> str:
-        """ "ring+0x40" where an allocation (or an announced suballocation) covers it, else "unmapped"."""
+        """Return "ring+0x40" if an allocation (or an announced suballocation) covers the address, else
+        "unmapped"."""
 
     def nearby(self, va: int) -> str:
-        """What `describe` says; of an unmapped address also what was freed there, and what lies on either side."""
+        """Return the result of `describe`; for an unmapped address also the freed allocation there and the
+        neighbours on both sides."""
 
     def flush_hdp(self) -> None:
-        """Host writes through the BAR become visible to the GPU."""
+        """Make host writes through the BAR visible to the GPU."""
 
     def write_back(self) -> None:
-        """GPU writes at system scope become visible to the host through the BAR."""
+        """Make GPU writes at system scope visible to the host through the BAR."""
 
     def host_sees(self, va: int) -> bool:
-        """Whether a host that reads these bytes finds what the GPU stored last: False until it is written back."""
+        """Return whether the host reads the last GPU store to these bytes: False until it is written back."""
 
     def before_waves(self) -> None:
-        """Host memory that GL2 caches and does not hold is read anew: waves may touch any of it."""
+        """Re-read host memory that GL2 caches but does not contain now: waves may access any of it."""
 
     def after_waves(self, touched: Iterable[tuple[int, int]]) -> None:
-        """Waves have touched these (VA, bytes): GL2 holds their lines."""
+        """Record that waves accessed these (VA, bytes): GL2 now contains their lines."""
 
     def invalidate_gl2(self, inside: tuple[int, int] | None = None) -> None:
-        """What GL2 holds of host memory, in (VA, bytes) or all of it, is read anew at its next use."""
+        """Invalidate GL2's lines of host memory, in (VA, bytes) or all; they are re-read at the next use."""
 
     def invalidate_wave_caches(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None:
-        """The L0s, the scalar caches of what runs waves, in (VA, bytes) or all of it: where they hold lines at
-        all (--coherence caches)."""
+        """Invalidate the L0 and scalar caches of the shader engine, in (VA, bytes) or all, if they are
+        simulated (--coherence caches)."""
 
     def invalidate_icache(self) -> None:
-        """Instructions written since are fetched anew."""
+        """Invalidate the instruction cache, so that new instructions are fetched."""
 
 
 class QueueKind(Enum):
-    """Which driver made the queue, and for which engine."""
+    """The driver that created the queue, and its engine."""
 
     KFD_COMPUTE = "kfd compute"
     KFD_AQL = "kfd AQL"
@@ -93,7 +97,7 @@ class QueueKind(Enum):
 
 
 class QueueState(Enum):
-    """Whether a queue runs, and if not, why."""
+    """The state of a queue: running, or the reason why it is not."""
 
     ACTIVE = "active"
     HUNG = "hung"  # an illegal packet, a wait that cannot end, or a fault; nothing more runs
@@ -103,7 +107,8 @@ class QueueState(Enum):
 
 @dataclass(slots=True)
 class HardwareQueue:
-    """A queue as the hardware has it: what was in its MQD. Positions count dwords (SDMA: bytes), never wrapped."""
+    """A queue as the hardware sees it: the contents of its MQD. Positions count dwords (SDMA: bytes),
+    never wrapped."""
 
     queue_id: int
     process_id: int
@@ -124,8 +129,9 @@ class HardwareQueue:
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """Where in a kernel. `kernel` as AddressSpace.describe calls its first byte, `pc` a byte offset in it, `lanes`
-    a bit each, `address` the first lane's; None and "" where there is none."""
+    """A position in a kernel. `kernel` is the result of AddressSpace.describe for its first byte, `pc` a
+    byte offset in it, `lanes` one bit per lane, `address` that of the first lane; None and "" if
+    absent."""
 
     kernel: str
     pc: int
@@ -138,8 +144,9 @@ class CodePlace:
 
 @dataclass(frozen=True, slots=True)
 class DevicePageFault:
-    """The access that the page tables refused, as no hardware reports it: `va` to the byte, `access` in words
-    ("store", "packet fetch"), `near` what lies there or around it, `by` the packet that did or launched it."""
+    """An access that the page tables refused, in more detail than hardware reports: `va` to the byte,
+    `access` in words ("store", "packet fetch"), `near` the allocations there or around it, `by` the
+    packet that performed or launched it."""
 
     va: int
     access: str
@@ -150,7 +157,7 @@ class DevicePageFault:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFinding:
-    """One thing that the device found wrong or doubtful."""
+    """One error or doubtful operation detected by the device."""
 
     severity: Severity
     rule: str  # short, stable: "missing-barrier", "reserved-bits", "stale-hdp"
@@ -163,28 +170,33 @@ class DeviceFinding:
 
 
 class Kmd(Protocol):
-    """What the command processor reports to the driver side. Called from the CP's thread."""
+    """Reports from the command processor to the driver side. Called from the CP's thread."""
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
-        """An end-of-pipe interrupt: wakes the process's event of that id, or scans its event page."""
+        """Deliver an end-of-pipe interrupt: wakes the process's event with that id, or scans its event
+        page."""
 
     def vm_fault(self, queue: HardwareQueue, fault: Fault) -> None:
-        """Becomes a MEMORY event (KFD) or a reset and -ECANCELED fences (user queues)."""
+        """Report a fault. It becomes a MEMORY event (KFD), or a reset and -ECANCELED fences (user queues)."""
 
     def hung(self, queue: HardwareQueue) -> None:
-        """The queue stopped for good; the driver finds out when it next tries to take it off the hardware."""
+        """Report that the queue stopped permanently; the driver notices when it next tries to take the
+        queue off the hardware."""
 
     def queue_exception(self, queue: HardwareQueue, code: int) -> None:
-        """An AQL packet the CP refuses: amdkfd tells a process that enabled the runtime (its EC_QUEUE_PACKET)."""
+        """Report an AQL packet that the CP refuses: amdkfd notifies a process that enabled the runtime
+        (its EC_QUEUE_PACKET)."""
 
     def finding(self, finding: DeviceFinding) -> None: ...
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
-        """PROTECTED_FENCE_SIGNAL of a user queue: everything before `position_dw` has finished. The kernel owns
-        the fence's memory (read-only in the client's VM), so it stores the value, not the CP."""
+        """Execute PROTECTED_FENCE_SIGNAL of a user queue: everything before `position_dw` has finished.
+        The kernel owns the fence's memory (read-only in the client's VM), so the kernel stores the
+        value, not the CP."""
 
     def injected(self, point: str) -> bool:
-        """Whether the injected fault of that name (zinc_rt.sim.inject) strikes now; asking uses up one strike."""
+        """Return whether the injected fault of that name (zinc_rt.sim.inject) occurs now; each call counts
+        one pass."""
 
     def gpu_counter(self) -> int:
-        """The 100 MHz counter, now."""
+        """Return the current value of the 100 MHz counter."""

@@ -40,7 +40,8 @@ def simulated_command_processor(
     consulted: Consulted,
     crash_record: Path | None,
 ) -> CommandProcessor:
-    """The simulated one, in a thread of its own. `crash_record`: a file for what is known if waves crash."""
+    """Create the simulated command processor with its own thread. `crash_record`: a file for the data
+    available if waves crash."""
     from zinc_rt.sim.cp.command_processor import CommandProcessor as Simulated  # late: only queues need one
 
     processor = Simulated(
@@ -81,8 +82,9 @@ def _engine(
 
 
 class SimMachine:
-    """GPUs and the driver over them. `crash_records(index)` names a GPU's file for what is known if waves crash;
-    `command_processor(kmd, chip, look)` makes what runs its queues, and calls look() between turns."""
+    """GPUs and the driver over them. `crash_records(index)` returns the path of a GPU's crash record;
+    `command_processor(kmd, chip, look)` creates the object that runs its queues and calls look()
+    between turns."""
 
     def __init__(
         self,
@@ -178,7 +180,7 @@ class SimMachine:
             process.release(process.take_file(fd))
 
     def end_process(self, process: Process) -> None:
-        """Exit or death."""
+        """End the process, by exit or by a signal."""
         with self.lock:
             if process.dead:
                 return
@@ -190,7 +192,7 @@ class SimMachine:
     # --- ioctls ---
 
     def ioctl(self, process: Process, fd: int, request: int, arg: bytearray) -> None:
-        """OSError with the kernel's errno, for whatever the arguments are."""
+        """Perform an ioctl. Raises OSError with the kernel's errno for any invalid arguments."""
         file = process.file(fd)
         if not isinstance(file, KfdFile | DrmFile):
             raise OSError(errno.ENOTTY, "no device")

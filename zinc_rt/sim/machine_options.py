@@ -1,4 +1,4 @@
-"""What a simulated machine is made as: the options that people choose, and the rows and switches they come to."""
+"""Configuration of a simulated machine: the user's options, and the rows and switches they select."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ COHERENCE = ("bar", "direct", "caches")
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """`chip`: rows of sim.chips, several separated by commas. `linux`: a row of sim.profiles.
+    """`chip`: rows of sim.chips, separated by commas. `linux`: a row of sim.profiles.
 
-    `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM), "direct" (one), or "caches" ("bar",
-    and waves load through caches whose lines go stale; slow). `time_scale` shortens the driver's time-outs.
-    `reorder` is a seed that lets concurrent work finish in any order, so that missing barriers bite, and picks the
-    lines that caches keep. `sanitizer`: off, fast, full. `perturb`: a seed that moves inexact instructions by up
-    to one ULP, 0 for none. `threads`: None for all cores. `profile`: instructions and bytes are counted, too.
-    `facts`: a file of sim.facts, whose findings this machine behaves by; `force_facts` takes any.
-    `flip`: rows of facts.yaml at their other value, beside those of zinc_rt.host.facts.flipped.
+    `inject`: faults of sim.inject. `coherence`: "bar" (two copies of VRAM), "direct" (one), or "caches"
+    ("bar", and waves load through caches whose lines become stale; slow). `time_scale` shortens the
+    driver's time-outs. `reorder` is a seed that lets concurrent work finish in any order, which exposes
+    missing barriers, and selects the lines that caches keep. `sanitizer`: off, fast, full. `perturb`: a
+    seed that changes results of inexact instructions by up to one ULP, 0 for none. `threads`: None for all
+    cores. `profile`: count instructions and bytes. `facts`: a file of sim.facts that this machine follows;
+    `force_facts` accepts any such file. `flip`: rows of facts.yaml to negate, in addition to
+    zinc_rt.host.facts.flipped.
     """
 
     chip: str = "r9700"
@@ -52,7 +53,7 @@ class MachineOptions:
         if self.sanitizer not in LEVELS:
             raise ValueError(f"sanitizer {self.sanitizer!r}: wanted {', '.join(LEVELS)}")
         if self.threads is not None and self.threads < 1:
-            raise ValueError(f"{self.threads} threads: wanted 1 or more")
+            raise ValueError(f"{self.threads} threads: expected 1 or more")
 
 
 DEFAULT_OPTIONS = MachineOptions()
@@ -74,7 +75,7 @@ class MachineModel:
 
     @property
     def cache_seed(self) -> int | None:
-        """What picks the lines that caches keep, None where waves have no caches."""
+        """Return the seed that selects the lines that caches keep, or None if waves have no caches."""
         return self.options.reorder or 0 if self.options.coherence == "caches" else None
 
     @property
@@ -82,7 +83,7 @@ class MachineModel:
         return flips.perturb(self.options.perturb, self.flipped)
 
     def described(self) -> dict[str, Any]:
-        """The options that count, for reports."""
+        """Return the relevant options, for reports."""
         chosen = self.options
         said: dict[str, Any] = {"chip": chosen.chip, "kernel": chosen.linux, "coherence": self.coherence}
         said["time_scale"] = chosen.time_scale
@@ -99,7 +100,8 @@ class MachineModel:
 
 
 def machine_model(options: MachineOptions) -> MachineModel:
-    """Raises ValueError for a row that is not there, InputError and UsageError for facts that cannot be taken."""
+    """Resolve the options. Raises ValueError for an unknown row, InputError and UsageError for unusable
+    facts."""
     behaviour = DEFAULT
     names = options.chip.split(",")
     if options.facts is not None:

@@ -1,7 +1,7 @@
-"""Kernel versions as the rows in which they differ for a client of KFD or of user queues.
+"""Kernel versions, as rows of the differences that a client of KFD or of user queues can observe.
 
-Sources: reference notes on amdkfd and amdgpu, 6.12 to 7.2; UAPI changelog of kfd_ioctl.h. Where a version's code
-was not read (7.1, 7.2), it behaves like 6.18.y, as its hardening does (userq.md).
+Sources: reference notes on amdkfd and amdgpu, 6.12 to 7.2; UAPI changelog of kfd_ioctl.h. Versions whose
+code was not read (7.1, 7.2) behave like 6.18.y, including its hardening (userq.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ENOTSUPP = 524  # include/linux/errno.h; kernel-only, yet let out by amdkfd and 
 
 @dataclass(frozen=True, slots=True)
 class LinuxProfile:
-    """A version of Linux, as far as clients of amdgpu can tell it from others."""
+    """A version of Linux, by the behaviour that clients of amdgpu can observe."""
 
     version: str
     release: str  # uname -r
@@ -91,5 +91,5 @@ LINUX_VERSIONS: dict[str, LinuxProfile] = {
 
 def linux(name: str) -> LinuxProfile:
     if name not in LINUX_VERSIONS:
-        raise ValueError(f"no Linux version {name!r}; there are {', '.join(LINUX_VERSIONS)}")
+        raise ValueError(f"no Linux version {name!r}; available: {', '.join(LINUX_VERSIONS)}")
     return LINUX_VERSIONS[name]

@@ -1,4 +1,4 @@
-"""What runs a dispatch's waves, as the command processor sees it; and the engine that runs none."""
+"""The interface of the shader engine to the command processor, and an engine that runs no waves."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from zinc_rt.sim.interfaces import AddressSpace, CodePlace, DevicePageFault, Har
 from zinc_rt.sim.tables.registers import SCRATCH_BASE_HI, SCRATCH_BASE_LO, USER_DATA_0, USER_DATA_COUNT
 
 Ranges = tuple[tuple[int, int], ...]
-"""(va, size in bytes) each."""
+"""Pairs of (va, size in bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """Memory that work touched, for the hazard tracker. Atomics do not conflict with atomics."""
+    """Memory accessed by work, for the hazard tracker. Atomics do not conflict with atomics."""
 
     reads: Ranges = ()
     scalar_reads: Ranges = ()  # through the scalar cache (K$)
@@ -34,7 +34,8 @@ class Accesses:
 
 NOTHING = Accesses()
 LEVELS = ("off", "fast", "full")
-"""Of the sanitizer: virtual memory only; bounds, alignment, initialised reads; races and lint too."""
+"""Sanitizer modes: virtual memory only; bounds, alignment and initialised reads; in addition races and
+lint."""
 
 
 class DispatchReport(Protocol):
@@ -47,10 +48,10 @@ class DispatchReport(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShaderDispatch:
-    """One launch, with the registers as they were at its packet. Compared by identity.
+    """One launch, with the register values at its packet. Compared by identity.
 
-    `groups` is the workgroup count of each axis, `start` the first id. `last_threads` is the size of the last
-    workgroup of each axis, `group_threads` that of the others.
+    `groups` is the workgroup count of each axis, `start` the first id. `last_threads` is the size of the
+    last workgroup of each axis, `group_threads` that of the others.
     """
 
     queue: HardwareQueue
@@ -72,7 +73,7 @@ class ShaderDispatch:
 
     @property
     def user_data(self) -> tuple[int, ...]:
-        """USER_DATA_0 to _15."""
+        """Return USER_DATA_0 to _15."""
         return tuple(self.registers.get(USER_DATA_0 + index, 0) for index in range(USER_DATA_COUNT))
 
     @property
@@ -82,21 +83,23 @@ class ShaderDispatch:
 
 
 class ShaderEngine(Protocol):
-    """Called from the CP's thread, one dispatch of a queue at a time unless one is preempted."""
+    """Runs waves. Called from the CP's thread, one dispatch of a queue at a time unless one is preempted."""
 
     def run(self, dispatch: ShaderDispatch) -> Accesses | None:
-        """Run waves until the end, or until the fuel of one call is used up: then None, and the CP calls again
-        with the same object (its identity is the key). Raises Fault for an access the page tables refuse."""
+        """Run waves to the end, or until the fuel of one call is used up: then return None, and the CP
+        calls again with the same object (its identity is the key). Raises Fault for an access that the
+        page tables refuse."""
 
     def abandon(self, dispatch: ShaderDispatch) -> None:
-        """The queue is gone or hung: forget a dispatch that `run` did not finish."""
+        """Forget a dispatch that `run` did not finish: its queue was destroyed or hangs."""
 
     def precompile(self, space: AddressSpace, kernels: Sequence[KernelToCompile]) -> None:
-        """Make ready what will be dispatched, so that the first dispatch does not wait. May do nothing."""
+        """Compile kernels that will be dispatched, so that the first dispatch does not wait. May do
+        nothing."""
 
 
 class NoShaderEngine:
-    """Every dispatch ends at once and does nothing, which is a finding, once a program."""
+    """An engine whose dispatches end at once without any effect; it reports a finding once per program."""
 
     def __init__(self) -> None:
         self._told: set[tuple[int, int]] = set()

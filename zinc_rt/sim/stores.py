@@ -1,4 +1,5 @@
-"""Who stored to watched memory: what a simulated device can say that no hardware can."""
+"""Stores to watched memory, with the instruction and lane that performed them. Hardware cannot report
+this."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoreSeen:
-    """One lane's store. `pc` is a byte offset in the kernel, `group` the workgroup's id, `wave` the number of the
-    wave in it. `value`: of what was stored at `address` the lowest 8 bytes; of an atomic its operand."""
+    """A store by one lane. `pc` is a byte offset in the kernel, `group` the workgroup's id, `wave` the
+    wave's number in it. `value`: the lowest 8 bytes stored at `address`; for an atomic its operand."""
 
     kernel: str
     dispatch: str

@@ -1,7 +1,7 @@
 """AQL queues of KFD: 64-byte packets in the ring, pointers and doorbell in packets, completion by signals.
 
-A dispatch becomes the registers PM4 would have set and goes the way of DISPATCH_DIRECT; fences go the way of
-ACQUIRE_MEM and RELEASE_MEM; a vendor packet calls an indirect buffer of PM4 packets.
+A dispatch is converted to the registers that PM4 would set and then handled as DISPATCH_DIRECT; fences are
+handled as ACQUIRE_MEM and RELEASE_MEM; a vendor packet calls an indirect buffer of PM4 packets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from zinc_rt.sim.tables.packets import BOTTOM_OF_PIPE_TS, END_OF_PIPE, EVERYTHIN
 
 @dataclass(frozen=True, slots=True)
 class CacheFence:
-    """The fields of ACQUIRE_MEM and RELEASE_MEM that a packet header's scopes stand for."""
+    """The fields of ACQUIRE_MEM and RELEASE_MEM that correspond to a packet header's scopes."""
 
     gcr_cntl: int
     base_256b: int = 0
@@ -45,7 +45,7 @@ class CacheFence:
 
 
 class AqlChannel(ComputeChannel):
-    """Positions count dwords as everywhere; what the client sees counts packets."""
+    """An AQL queue. Positions count dwords as in other channels; the client's pointers count packets."""
 
     def __init__(
         self,
@@ -60,28 +60,31 @@ class AqlChannel(ComputeChannel):
     # --- pointers ---------------------------------------------------------------------------------------------
 
     def rung(self, value: int) -> None:
-        """The doorbell holds a packet's index; producers may ring out of order, faster than anybody looks.
+        """Handle a doorbell, which contains a packet's index; producers may ring out of order and faster
+        than the device polls.
 
-        So it says that something was published up to the write index; headers say what.
+        The value shows only that packets up to the write index may be published; their headers are
+        authoritative.
         """
         written = self._write_index()
         end = value + 1 if written is None else written
         if end * PACKET_DW > self.ring.position + self.ring.size_dw:
             self.at, self.ring_start = (self.ring, self.ring.position), self.ring.position
             self._stop(
-                f"doorbell {value}, and the read index is {self.ring.position // PACKET_DW} in a ring of "
-                f"{self.ring.size_dw // PACKET_DW} packets: some were overwritten"
+                f"doorbell {value}, and the read index is {self.ring.position // PACKET_DW} in a ring "
+                f"of {self.ring.size_dw // PACKET_DW} packets: some were overwritten"
             )
             return
         self._advance(end * PACKET_DW)
 
     def mapped(self, value: int) -> None:
-        """The write index from memory. A packet that is reserved and not written yet has type INVALID."""
+        """Read the write index from memory. A packet that is reserved but not written yet has type
+        INVALID."""
         if value * PACKET_DW <= self.ring.position + self.ring.size_dw:
             self._advance(value * PACKET_DW)
 
     def catch_up(self, doorbell: int) -> None:
-        """Back on the hardware: the write index in memory has at least what was rung meanwhile."""
+        """Resume on the hardware: the write index in memory includes the doorbells rung meanwhile."""
         if (written := self._write_index()) is not None:
             self.mapped(written)
 
@@ -135,7 +138,7 @@ class AqlChannel(ComputeChannel):
         self.device.consulted.mark(f"aql {name}")
         if run is None:
             self.messages.queue_exception(self.queue, _unknown(kind))
-            raise Illegal(f"{name}: the compute engine runs dispatches, barriers and vendor packets")
+            raise Illegal(f"{name}: the compute engine executes dispatches, barriers and vendor packets only")
         self._acquire(header >> aql.ACQUIRE_SHIFT & aql.SCOPE_MASK)
         try:
             run(self, header, packet)
@@ -145,11 +148,12 @@ class AqlChannel(ComputeChannel):
         return True
 
     def when_called_is_done(self, then: Callable[[], None]) -> None:
-        """Once the indirect buffer just called, and those it calls, have been read to their ends."""
+        """Call `then` when the indirect buffer just called, and those nested in it, have been read to
+        their ends."""
         self._then = then
 
     def next_packet(self) -> None:
-        """The packet has been launched: its slot is the producer's again."""
+        """Release the slot of the launched packet to the producer."""
         position = self.ring_start
         self.space.write(self.ring.va(position), struct.pack("<H", AqlType.INVALID))
         self.ring.position = position + PACKET_DW
@@ -167,7 +171,8 @@ class AqlChannel(ComputeChannel):
         sync.acquire_mem(self, CacheFence(control))
 
     def finish(self, header: int, signal_va: int, begun: int = 0) -> None:
-        """At the end of everything launched so far: the release fence, then the completion signal."""
+        """Complete a packet after everything launched so far: the release fence, then the completion
+        signal."""
         scope = header >> aql.RELEASE_SHIFT & aql.SCOPE_MASK
         if scope and self.queue.eop_va:
             sync.release_mem(self, CacheFence(caches.RELEASE_GL2_WB if scope == aql.SCOPE_SYSTEM else 0))
@@ -198,7 +203,8 @@ def _dispatch(channel: AqlChannel, header: int, packet: bytes) -> None:
 
 
 def _barrier(channel: AqlChannel, header: int, packet: bytes) -> None:
-    """AND: until every signal is 0. OR: until one is. No signal at all: at once."""
+    """Wait for the signals. AND: until every signal is 0. OR: until one is. Without signals: continue at
+    once."""
     fields = aql.BARRIER.unpack(packet)
     values = [va + aql.SIGNAL_VALUE for va in fields[3:8] if va]
     each = all if header & 0xFF == AqlType.BARRIER_AND else any
@@ -270,7 +276,7 @@ _EXECUTE: Mapping[int, Callable[[AqlChannel, int, bytes], None]] = {
 
 
 def started_at(channel: ComputeChannel) -> bool:
-    """Whether the queue takes time stamps of its dispatches."""
+    """Return whether the queue records time stamps of its dispatches."""
     va = queue_va(channel.space, channel.queue)
     if not va:
         return False
@@ -279,7 +285,7 @@ def started_at(channel: ComputeChannel) -> bool:
 
 
 def complete(channel: ComputeChannel, va: int, begun: int) -> None:
-    """At the end of everything before: time stamps, the value less one, the mailbox, the interrupt."""
+    """Complete a signal after all earlier work: time stamps, decremented value, mailbox, interrupt."""
     if va % aql.SIGNAL_BYTES:
         raise Illegal(f"completion signal 0x{va:x}: not aligned to {aql.SIGNAL_BYTES} bytes")
     channel.space.read(va, aql.SIGNAL_BYTES)  # faults at the packet that names it
@@ -306,7 +312,7 @@ def _decrement(channel: ComputeChannel, va: int) -> None:
 
 
 def _mail(channel: ComputeChannel, va: int) -> None:
-    """event_id goes to the mailbox (a slot of KFD's event page), then the interrupt that names it."""
+    """Write event_id to the mailbox (a slot of KFD's event page), then raise the interrupt with that id."""
     _, _, mailbox, event_id, *_ = aql.SIGNAL.unpack(channel.space.read(va, aql.SIGNAL_BYTES))
     if mailbox:
         channel.space.write(mailbox, struct.pack("<Q", event_id))
@@ -315,8 +321,8 @@ def _mail(channel: ComputeChannel, va: int) -> None:
 
 
 def tell_inactive(channel: ComputeChannel, queue: int) -> Callable[[], bool] | None:
-    """Ask the client for scratch through queue_inactive_signal; ready once it has set that back to 0. None: the
-    queue has no such signal."""
+    """Request scratch from the client through queue_inactive_signal; ready when the client has reset it to
+    0. Return None if the queue has no such signal."""
     va = int.from_bytes(channel.space.read(queue + aql.QUEUE_INACTIVE_SIGNAL, 8), "little")
     if not va:
         return None

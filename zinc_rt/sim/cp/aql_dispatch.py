@@ -1,6 +1,6 @@
-"""From a kernel dispatch packet and its kernel descriptor to the registers that launch it.
+"""Convert a kernel dispatch packet and its kernel descriptor to the registers that launch it.
 
-LLVM AMDGPUUsage, "Initial Kernel Execution State": which user SGPRs hold what, in which order.
+LLVM AMDGPUUsage, "Initial Kernel Execution State" defines the contents and order of the user SGPRs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCRATCH_EN = 1
 
 
 class AqlRejected(Illegal):
-    """A packet that ends the queue, with the exception that amdkfd tells the process."""
+    """A packet that ends the queue, with the exception that amdkfd reports to the process."""
 
     def __init__(self, code: AqlFault, sentence: str) -> None:
         super().__init__(sentence)
@@ -36,7 +36,7 @@ class AqlRejected(Illegal):
 
 
 class NoScratch(Exception):
-    """The queue has less scratch a wave than the dispatch needs. `queue_va`: its amd_queue_t, or 0."""
+    """The queue has less scratch per wave than the dispatch needs. `queue_va`: its amd_queue_t, or 0."""
 
     def __init__(self, queue_va: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -46,14 +46,14 @@ class NoScratch(Exception):
 def dispatch_registers(
     space: AddressSpace, queue: HardwareQueue, packet: DispatchPacket, packet_va: int, generation: Generation
 ) -> tuple[dict[int, int], int]:
-    """(SH registers by offset, dispatch initiator). Raises AqlRejected, NoScratch, Fault."""
+    """Return (SH registers by offset, dispatch initiator). Raises AqlRejected, NoScratch, Fault."""
     group, dims = packet.group_threads, packet.setup & 3
     if not dims or 0 in packet.grid_threads or any(size > 1 for size in packet.grid_threads[dims:]):
         raise AqlRejected(AqlFault.DIM_INVALID, f"a grid of {packet.grid_threads} work-items in {dims} dimensions")
     if not 0 < group[0] * group[1] * group[2] <= MAX_GROUP_THREADS:
         raise AqlRejected(
             AqlFault.WORK_GROUP_SIZE_INVALID,
-            f"workgroups of {group}: 1 to {MAX_GROUP_THREADS} work-items are possible",
+            f"workgroups of {group}: expected 1 to {MAX_GROUP_THREADS} work-items",
         )
     if packet.group_bytes > LDS_BYTES:
         raise AqlRejected(
@@ -62,7 +62,7 @@ def dispatch_registers(
     if not packet.kernel_va or packet.kernel_va % aql.DESCRIPTOR_BYTES:
         raise AqlRejected(
             AqlFault.CODE_INVALID,
-            f"kernel object 0x{packet.kernel_va:x}: wanted a descriptor, aligned to 64 bytes",
+            f"kernel object 0x{packet.kernel_va:x}: expected a descriptor, aligned to 64 bytes",
         )
     kernel = KernelDescriptor.read(space.read(packet.kernel_va, aql.DESCRIPTOR_BYTES))
     program_va = packet.kernel_va + kernel.entry_offset
@@ -93,7 +93,7 @@ def dispatch_registers(
 
 
 def queue_va(space: AddressSpace, queue: HardwareQueue) -> int:
-    """amd_queue_t's start, by the offset beside the read index; 0 where the client keeps none."""
+    """Return the address of amd_queue_t, from the offset next to the read index; 0 if the client has none."""
     beside = aql.QUEUE_BASE_OFFSET - aql.QUEUE_READ_INDEX
     offset = int.from_bytes(space.read(queue.rptr_va + beside, 4), "little")
     return queue.rptr_va - offset if offset == aql.QUEUE_READ_INDEX else 0
@@ -104,13 +104,13 @@ def _scratch(space: AddressSpace, about_queue: int, wave_bytes: int) -> dict[int
         return {}
     if not about_queue:
         raise NoScratch(
-            0, f"{wave_bytes} bytes of scratch a wave, and the queue has no amd_queue_t that names any"
+            0, (f"{wave_bytes} bytes of scratch per wave, and the queue has no amd_queue_t that provides any")
         )
     tmpring = int.from_bytes(space.read(about_queue + aql.QUEUE_TMPRING_SIZE, 4), "little")
     va = int.from_bytes(space.read(about_queue + aql.QUEUE_SCRATCH_VA, 8), "little")
     held = (tmpring >> 12 & 0x3FFFF) * SCRATCH_UNIT_BYTES
     if not va or not tmpring & 0xFFF or held < wave_bytes:
-        raise NoScratch(about_queue, f"{wave_bytes} bytes of scratch a wave, the queue's TMPRING_SIZE has {held}")
+        raise NoScratch(about_queue, f"{wave_bytes} bytes of scratch per wave; TMPRING_SIZE has {held}")
     return {
         register.TMPRING_SIZE: tmpring,
         register.SCRATCH_BASE_LO: va >> 8 & 0xFFFFFFFF,

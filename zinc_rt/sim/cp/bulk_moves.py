@@ -1,4 +1,4 @@
-"""Copies and fills in pieces, so that no packet holds the device's thread for long."""
+"""Copies and fills in pieces, so that no packet occupies the device's thread for long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ PAGE_BYTES = 4096
 
 
 def copy(space: AddressSpace, destination: int, source: int, size_bytes: int) -> Callable[[], bool]:
-    """A function to call until it returns True. Overlapping ranges: as if upwards, piece by piece."""
+    """Return a function to call until it returns True. Overlapping ranges are copied piece by piece in
+    ascending order."""
     done = 0
 
     def advance() -> bool:
@@ -27,7 +28,7 @@ def copy(space: AddressSpace, destination: int, source: int, size_bytes: int) ->
 
 
 def fill(space: AddressSpace, destination: int, pattern: bytes, size_bytes: int) -> Callable[[], bool]:
-    """`pattern` repeated over the range; the last one may be cut."""
+    """Fill the range with repetitions of `pattern`; the last one may be truncated."""
     done = 0
     piece_bytes = PIECE_BYTES - PIECE_BYTES % len(pattern)
 
@@ -43,7 +44,8 @@ def fill(space: AddressSpace, destination: int, pattern: bytes, size_bytes: int)
 
 
 def write(space: AddressSpace, va: int, data: bytes) -> None:
-    """Any size, across allocations. Raises Fault with the pages before the bad one written, as DMA leaves them."""
+    """Write data of any size, across allocations. On Fault the pages before the bad one have been written,
+    as with DMA."""
     try:
         space.view(va, len(data), AccessKind.WRITE)[:] = data
     except ValueError:
@@ -61,6 +63,6 @@ def _copy_piece(space: AddressSpace, destination: int, source: int, size_bytes: 
 
 
 def _pages(va: int, size_bytes: int) -> list[tuple[int, int]]:
-    """(start, end) of each page's part, from `va`."""
+    """Split the range into (start, end) parts, one per page."""
     cuts = [0, *range(PAGE_BYTES - va % PAGE_BYTES, size_bytes, PAGE_BYTES), size_bytes]
     return list(pairwise(cuts))

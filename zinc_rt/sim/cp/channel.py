@@ -1,6 +1,6 @@
-"""A queue on the device: its ring, what it waits for, what it launched, and how it stops.
+"""A queue on the device: its ring, its waits, its launched work, and how it stops.
 
-What a packet is and does is the subclass's business: `compute.py` for PM4, `sdma.py` for SDMA.
+Subclasses define the packets: `compute.py` for PM4, `sdma.py` for SDMA.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ FINDINGS_KEPT = 2000  # different ones a queue reports; the rest are more of the
 
 
 class Channel:
-    """`number` is the queue's in this device, never used again. Positions are dwords, for SDMA too."""
+    """A queue on the device. `number` is unique in this device and never reused. Positions are dwords, for
+    SDMA too."""
 
     UNIT = 1  # what the queue's pointers count, in units a dword has
 
@@ -66,9 +67,10 @@ class Channel:
     # --- doorbell ---------------------------------------------------------------------------------------------
 
     def rung(self, value: int) -> None:
-        """The doorbell's value: a write pointer in the queue's unit. Packets before it may be read from now on.
+        """Handle a doorbell: a write pointer in the queue's unit. Packets before it may be read from now
+        on.
 
-        It may lag behind what was read from memory when the queue got its slot (`mapped`).
+        It may be older than the value read from memory when the queue got its slot (`mapped`).
         """
         if self.queue.state is not QueueState.ACTIVE:
             return
@@ -79,26 +81,29 @@ class Channel:
         if wptr < self._last_rung:
             self.finding(
                 "doorbell-backwards",
-                f"doorbell {value} after {self._last_rung * self.UNIT}: write pointers only grow, unwrapped",
+                (
+                    f"doorbell {value} after {self._last_rung * self.UNIT}: write pointers must only "
+                    "grow, unwrapped"
+                ),
             )
             return
         self._last_rung = wptr
         if wptr - ring.position >= ring.size_dw and wptr != ring.position:
             self.at, self.ring_start = (ring, ring.position), ring.position
             self._stop(
-                f"doorbell {value} is {wptr - ring.position} dwords ahead of the read pointer in a ring of "
-                f"{ring.size_dw}: one dword at least must stay free, packets were overwritten"
+                f"doorbell {value} is {wptr - ring.position} dwords ahead of the read pointer in a "
+                f"ring of {ring.size_dw}: at least one dword must stay free, packets were overwritten"
             )
             return
         self._advance(wptr)
 
     def catch_up(self, doorbell: int) -> None:
-        """Back on the hardware: what was rung meanwhile."""
+        """Resume on the hardware with the doorbells rung meanwhile."""
         if doorbell > self.ring.wptr * self.UNIT:
             self.rung(doorbell)
 
     def mapped(self, value: int) -> None:
-        """The queue got a slot, and the firmware read this write pointer from memory."""
+        """Record that the queue got a slot and that the firmware read this write pointer from memory."""
         wptr = value // self.UNIT
         if wptr - self.ring.position < self.ring.size_dw:
             self._advance(wptr)
@@ -121,7 +126,7 @@ class Channel:
         )
 
     def preemptible(self) -> bool:
-        """Whether the driver can take it off the hardware here. User queues have no area to save waves to."""
+        """Return whether the driver can preempt the queue here. User queues have no area to save waves to."""
         if self.queue.state is QueueState.HUNG:
             return False
         if not self.is_user:
@@ -129,7 +134,8 @@ class Channel:
         return not self.pending.busy() and (self.wait is None or self.wait.preemptible)
 
     def run(self, fuel: int) -> int:
-        """Up to `fuel` packets, stopping early where it has to wait. How many steps were made: 0 is none."""
+        """Execute up to `fuel` packets, and stop early if a packet has to wait. Return the number of
+        steps; 0 is no progress."""
         if self.queue.state is not QueueState.ACTIVE:
             return 0
         used = 0
@@ -167,7 +173,7 @@ class Channel:
         return used
 
     def _step(self) -> bool:
-        """One packet. False where there is none to read yet."""
+        """Execute one packet. Return False if none can be read yet."""
         frame = self.frames[-1]
         while frame.available() <= 0:
             if frame is self.ring:
@@ -187,7 +193,7 @@ class Channel:
         return self._execute(frame, index)
 
     def _load(self, frame: FetchFrame, count: int) -> None:
-        """Fetch packets. A fault is of no packet, so its message names the buffer and the place."""
+        """Fetch packets. A fault belongs to no packet, so its message names the buffer and the position."""
         try:
             frame.load(count)
         except Fault as fault:
@@ -195,24 +201,25 @@ class Channel:
             raise FaultIn(fault, what, self.at, "packet fetch") from fault
 
     def _execute(self, frame: FetchFrame, index: int) -> bool:
-        """The packet at frame.words[index]. False where it is not all there yet."""
+        """Execute the packet at frame.words[index]. Return False if it is not complete yet."""
         raise NotImplementedError
 
     def refill(self, frame: FetchFrame, needed: int) -> bool:
-        """Fetch a packet of `needed` dwords whole. False: in the ring, not yet; Illegal: in an IB, never."""
+        """Fetch a whole packet of `needed` dwords. In the ring, return False if it is not complete yet; in
+        an IB, raise Illegal."""
         if frame.available() < needed:
             if frame is self.ring:
                 return False
-            raise Illegal(f"a packet of {needed} dwords, and the IB ends after {frame.available()}")
+            raise Illegal(f"a packet of {needed} dwords, but the IB ends after {frame.available()}")
         self._load(frame, max(needed, WINDOW_DW))
         return True
 
     def skip(self, count: int) -> None:
-        """Leave out the next dwords of the buffer the packet stands in."""
+        """Skip the next dwords of the buffer that contains the packet."""
         frame = self.at[0]
         if frame is not self.ring and count > frame.available():
             self.finding(
-                "skip-past-end", f"{self.label()}: skips {count} dwords, the IB ends after {frame.available()}"
+                "skip-past-end", f"{self.label()}: skips {count} dwords, but the IB ends after {frame.available()}"
             )
             count = frame.available()
         frame.position += count
@@ -220,16 +227,16 @@ class Channel:
     # --- ordering ---------------------------------------------------------------------------------------------
 
     def clock(self) -> Clock:
-        """What this queue knows to have finished, its own CP's doings included."""
+        """Return the work that this queue knows to have finished, including its own CP's."""
         return {**self.seen, (self.number, WorkKind.CP): self._counts[WorkKind.CP]}
 
     def launched_clock(self) -> Clock:
-        """What will have finished once everything launched so far has."""
+        """Return the work that will have finished once everything launched so far has finished."""
         own = {(self.number, kind): self._counts[kind] for kind in WorkKind}
         return {**self.seen, **own}
 
     def saw(self, *kinds: WorkKind) -> None:
-        """Everything launched of those kinds has finished."""
+        """Record that everything launched of those kinds has finished."""
         self.seen = {**self.seen, **{(self.number, kind): self._counts[kind] for kind in kinds}}
 
     def launch(
@@ -242,7 +249,7 @@ class Channel:
         code: Ranges = (),
         abandon: Callable[[], None] | None = None,
     ) -> None:
-        """Work of the packet being executed. `advance` gives its accesses once it has finished."""
+        """Launch work of the current packet. `advance` returns its accesses once it has finished."""
         record = self._record(kind, NOTHING, past_l2, code)
 
         def step() -> bool:
@@ -258,7 +265,7 @@ class Channel:
     def touched(
         self, *, reads: Ranges = (), writes: Ranges = (), atomics: Ranges = (), past_l2: bool = False
     ) -> None:
-        """The CP itself accessed memory for the packet being executed."""
+        """Record memory accesses of the CP itself for the current packet."""
         self.hazards.add(self._record(WorkKind.CP, Accesses(reads, (), writes, atomics), past_l2))
         for va, size in (*writes, *atomics):
             if size <= 8:
@@ -266,7 +273,7 @@ class Channel:
                 self.device.stored(self.space, va, self.clock())
 
     def _record(self, kind: WorkKind, accesses: Accesses, past_l2: bool, code: Ranges = ()) -> AccessRecord:
-        """The next work of that kind, of the packet being executed."""
+        """Record the next work of that kind, for the current packet."""
         self._counts[kind] += 1
         return AccessRecord(
             (self.number, kind),
@@ -283,14 +290,14 @@ class Channel:
         )
 
     def wait_for(self, wait: Wait) -> None:
-        """Ask once now; the queue asks again later, and goes on then."""
+        """Wait: check the condition once now; the queue checks again later and continues when it is met."""
         if not wait.ready():
             self.wait = wait
         elif wait.then is not None:
             wait.then()
 
     def learned_from(self, va: int) -> None:
-        """A wait on that location is over: whoever wrote it had finished what its clock says."""
+        """Finish a wait on that location: the work in the writer's clock has finished."""
         clock = self.device.flags.read(self.space, va)
         self.seen = join(self.seen, self.device.published if clock is None else clock)
 
@@ -312,8 +319,8 @@ class Channel:
         place: CodePlace | None = None,
         fault: DevicePageFault | None = None,
     ) -> None:
-        """Of the findings of a rule with one value of `once` the first is reported. `severity`: by default the
-        rule's. `at`: the packet it is about, where that is not the present one."""
+        """Report a finding; only the first one of a rule for each value of `once`. `severity`: defaults to
+        the rule's. `at`: the packet, if it is not the current one."""
         if rule in self.device.behaviour.stops_at:
             raise Illegal(f"{sentence} (flipped: {rule})")
         key = (rule, sentence if once is None else once)
@@ -335,11 +342,12 @@ class Channel:
         )
 
     def broken(self, error: Exception) -> None:
-        """Executing a packet raised what it never should: this queue ends, the device goes on."""
-        self._stop(f"a fault of the simulator itself, {type(error).__name__}: {error}")
+        """Handle an unexpected exception in a packet: this queue ends, the device continues."""
+        self._stop(f"an internal error of the simulator, {type(error).__name__}: {error}")
 
     def _fault(self, stop: FaultIn) -> None:
-        """What a packet, or what it launched, ran into. Of a wave the shader engine has reported more already."""
+        """Report a fault of a packet or of its launched work. For a wave the shader engine has already
+        reported details."""
         fault = stop.fault
         near = self.space.nearby(fault.va)
         if fault.reported:
@@ -388,7 +396,7 @@ class Channel:
         return 0 <= index < len(frame.words)
 
     def packet_dwords(self, header: int) -> int:
-        """Dwords that the header claims, for a report."""
+        """Return the dwords that the header claims, for a report."""
         raise NotImplementedError
 
     def _disassembled_as(self) -> Generation | None:
@@ -408,7 +416,7 @@ class Channel:
         raise NotImplementedError
 
     def detached(self) -> None:
-        """The queue is gone for good: whatever its client rings after that comes after all it did."""
+        """Mark the queue as destroyed: later doorbells of its client are ordered after all its work."""
         self.device.publish(self.launched_clock())
         self.pending.drop()
         self.wait = None

@@ -1,7 +1,8 @@
-"""Vector clocks over the device's work streams: who knows that whose work has finished.
+"""Vector clocks over the device's work streams: which work is known to have finished, and to which stream.
 
-A stream is one queue's work of one kind: its waves, its DMA, or what its CP does itself. The work of a stream is
-numbered from 1. A clock says, per stream, up to which number everything has finished and is known to have.
+A stream is one queue's work of one kind: its waves, its DMA, or its CP's own accesses. The work of a
+stream is numbered from 1. A clock maps each stream to the number up to which all work is known to have
+finished.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from zinc_rt.sim.interfaces import AddressSpace
 
 
 class WorkKind(Enum):
-    """Who does the work of a stream."""
+    """The engine that performs the work of a stream."""
 
     WAVES = "waves"
     DMA = "DMA"
@@ -23,14 +24,14 @@ class WorkKind(Enum):
 
 
 WorkStream = tuple[int, WorkKind]
-"""The queue's number in the device, and the kind."""
+"""The queue's number in the device, and the kind of work."""
 
 Clock = Mapping[WorkStream, int]
 FLAGS_KEPT = 4096
 
 
 def join(one: Clock, other: Clock) -> Clock:
-    """The later of both, per stream. Never changes an argument: clocks are shared."""
+    """Return the later of both for each stream. Arguments are never modified: clocks are shared."""
     if not other or one is other:
         return one
     joined = dict(one)
@@ -41,7 +42,7 @@ def join(one: Clock, other: Clock) -> Clock:
 
 
 class Flags:
-    """Which clock a memory location carries: whoever waits for what was written there learns it."""
+    """The clock that each memory location carries: a queue that waits for the location acquires it."""
 
     def __init__(self) -> None:
         self._clocks: dict[tuple[int, int], Clock] = {}
@@ -54,5 +55,5 @@ class Flags:
             del self._clocks[next(iter(self._clocks))]
 
     def read(self, space: AddressSpace, va: int) -> Clock | None:
-        """The clock of that location; None where no queue wrote: then the host did."""
+        """Return the clock of that location; None if no queue wrote it, so the host did."""
         return self._clocks.get((id(space), va & ~3))

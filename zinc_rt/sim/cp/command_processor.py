@@ -44,8 +44,8 @@ CHANNELS: dict[QueueKind, Callable[[HardwareQueue, DeviceState, int], Channel]] 
 
 
 class CommandProcessor:
-    """One device's. `poll`, if there is one, is called from the CP's thread between turns, at least every
-    millisecond: a place to look at doorbells in shared memory, and ring."""
+    """The command processor of one device. `poll`, if given, is called from the CP's thread between turns,
+    at least every millisecond, to check doorbells in shared memory and ring."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class CommandProcessor:
     # --- queues -----------------------------------------------------------------------------------------------
 
     def attach(self, queue: HardwareQueue) -> None:
-        """Put a queue on the hardware: a new one, or one that was detached, which goes on where it stood."""
+        """Put a queue on the hardware: a new one, or a detached one, which resumes at its position."""
         with self._lock:
             if id(queue) in self._channels:
                 return
@@ -98,14 +98,15 @@ class CommandProcessor:
             self._channels[id(queue)] = channel
             self._scheduler.add(channel)
             if len(self._channels) > self._scheduler.slots:
-                self.device.consulted.mark("more queues than slots")
+                self.device.consulted.mark("more queues than hardware slots")
             channel.catch_up(queue.doorbell)
         self._rung.set()
 
     def detach(self, queue: HardwareQueue, timeout_seconds: float) -> bool:
-        """Take a queue off at a packet boundary. False: it hangs, or does not come to a boundary in time.
+        """Take a queue off at a packet boundary. Return False if it hangs or does not reach a boundary in
+        time.
 
-        Either way it runs no further. Its state is kept for a later attach until `forget`.
+        The queue stops in either case. Its state is kept for a later attach until `forget`.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -122,7 +123,7 @@ class CommandProcessor:
             time.sleep(WAIT_SLEEP_SECONDS)
 
     def forget(self, queue: HardwareQueue) -> None:
-        """The queue is destroyed: drop what is kept of it."""
+        """Drop the state of a destroyed queue."""
         with self._lock:
             channel = self._channels.get(id(queue))
             if channel is not None:
@@ -136,7 +137,8 @@ class CommandProcessor:
                 self.device.forget(channel.space)
 
     def ring(self, queue: HardwareQueue, value: int | None = None) -> None:
-        """A doorbell: the new write pointer, in the queue's unit; without `value` it is in `queue.doorbell`.
+        """Handle a doorbell: the new write pointer, in the queue's unit; without `value` it is in
+        `queue.doorbell`.
 
         Without effect on a queue that is not attached.
         """
@@ -154,7 +156,8 @@ class CommandProcessor:
     # --- running ----------------------------------------------------------------------------------------------
 
     def step(self, budget: int) -> int:
-        """Up to about `budget` packets, by turns, in the caller's thread. How many ran: 0, nothing can go on."""
+        """Execute up to about `budget` packets, round robin, in the caller's thread. Return the number
+        executed; 0: no queue can make progress."""
         total = 0
         while total < budget:
             with self._lock:
@@ -174,7 +177,7 @@ class CommandProcessor:
             self._thread = thread
 
     def close(self) -> None:
-        """Stop the thread; queues stay attached and stand still."""
+        """Stop the thread; queues stay attached but do not run."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -184,8 +187,9 @@ class CommandProcessor:
             thread.join()
 
     def settle(self) -> None:
-        """Until all is delivered that had been said when this was called: a fence in memory is seen before what
-        was found on the way to it. Waits for the thread of `start` only, and not for ever."""
+        """Wait until all messages queued at the time of the call are delivered: a fence becomes visible in
+        memory before the findings on the way to it. Waits only for the thread of `start`, with a time
+        limit."""
         if self._thread in (None, threading.current_thread()):
             return
         messages, deadline = self.device.messages, time.monotonic() + SETTLE_SECONDS
@@ -236,7 +240,7 @@ class CommandProcessor:
             sleep = min(2 * sleep, SLEEP_SECONDS)
 
     def _sleep(self, seconds: float, *, waiting: bool, attached: bool) -> bool:
-        """Until something is rung (True), or for about as long as that. Costs as little as can be."""
+        """Sleep until a doorbell is rung (True), or for about that time, at minimal cost."""
         if self._poll is None or not attached:
             return self._rung.wait(seconds if waiting else None)
         time.sleep(seconds)  # an Event's wait costs a third more, and doorbells come through `poll` anyway
@@ -255,13 +259,15 @@ class CommandProcessor:
         self._off[id(channel.queue)] = channel
 
     def _mapped(self, channel: Channel) -> None:
-        """A queue that gets a slot again: the firmware reads the write pointer from memory (kfd.md §3)."""
+        """Handle a queue that gets a slot again: the firmware reads the write pointer from memory (kfd.md
+        §3)."""
         value = self._wptr(channel)
         if value is not None:
             channel.mapped(value)
 
     def _check_published(self, channel: Channel, value: int) -> None:
-        """The order is packets, write pointer, doorbell: the memory must hold at least what is rung."""
+        """Check the order packets, write pointer, doorbell: the write pointer in memory must be at least
+        the doorbell value."""
         held = self._wptr(channel)
         if held is not None and held < value:
             channel.finding(

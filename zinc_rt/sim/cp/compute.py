@@ -42,9 +42,10 @@ OPEN_SH: Mapping[Generation, Mapping[int, int]] = {
 
 
 class RegisterFile:
-    """A queue's registers, by absolute dword address: what was written to SH and UCONFIG; nothing else can be.
+    """A queue's registers, by absolute dword address. Only SH and UCONFIG can be written.
 
-    They start at 0, CU masks at all ones, as the kernel's MQD code leaves them (kfd_mqd_manager_v12.c).
+    They start at 0, and CU masks with all bits set, as the kernel's MQD code initialises them
+    (kfd_mqd_manager_v12.c).
     """
 
     def __init__(self, generation: Generation) -> None:
@@ -54,7 +55,8 @@ class RegisterFile:
         self.uconfig: dict[int, int] = {}  # by offset from UCONFIG.base
 
     def read(self, address: int) -> int:
-        """0 where nothing was written. Raises Illegal for a register user queues may not see."""
+        """Return the value, 0 if it was never written. Raises Illegal for a register that user queues may
+        not read."""
         if SH.base <= address < SH.end:
             return self.sh.get(address - SH.base, 0)
         if UCONFIG.base <= address < UCONFIG.end:
@@ -62,7 +64,8 @@ class RegisterFile:
         raise Illegal(f"{register_name(address, self.generation)} is privileged: a user's queue may not read it")
 
     def write(self, address: int, value: int) -> str | None:
-        """None, or what is unverified about it. Raises Illegal for a privileged register or one out of range."""
+        """Write a register. Return None, or its unverified aspect. Raises Illegal for a privileged
+        register or one out of range."""
         register = register_at(address, self.generation)
         if register is not None and register.privileged:
             raise Illegal(f"{register.name} is privileged: only the kernel writes it")
@@ -73,9 +76,12 @@ class RegisterFile:
         elif CONFIG.base <= address < CONFIG.end:
             raise Illegal(f"{register_name(address, self.generation)} is privileged: only the kernel writes it")
         else:
-            raise Illegal(f"register {address:#x} lies outside SH and UCONFIG")
+            raise Illegal(f"register {address:#x} is outside SH and UCONFIG")
         if register is None:
-            return f"{register_name(address, self.generation)} has no name here: what it does is unverified"
+            return (
+                f"{register_name(address, self.generation)} is not in the register tables: its effect is "
+                "unverified"
+            )
         return None
 
     def program_va(self) -> int:
@@ -83,7 +89,7 @@ class RegisterFile:
 
 
 class ComputeChannel(Channel):
-    """A KFD or user queue that takes PM4."""
+    """A KFD or user queue with PM4 packets."""
 
     def __init__(
         self,
@@ -92,7 +98,7 @@ class ComputeChannel(Channel):
         device: DeviceState,
         number: int,
     ) -> None:
-        """`execute`: what each packet does, by opcode. One that is not there stops the queue."""
+        """`execute`: the function for each packet, by opcode. A packet without one stops the queue."""
         super().__init__(queue, device, number)
         self._forms = PacketForms(execute, device.generation)
         self.registers = RegisterFile(device.generation)
@@ -112,18 +118,18 @@ class ComputeChannel(Channel):
         if packet.odd:
             self._unusual(form, packet, words[index : index + form.dwords])
         if form.run is None:
-            raise Illegal(f"{form.row.name} is not simulated: this device does not know what it does")
+            raise Illegal(f"{form.row.name} is not simulated: its effect on this device is unknown")
         form.run(self, packet)
         return True
 
     def form_of(self, header: int) -> PacketForm:
-        """Raises Illegal for a header the compute engine stops at."""
+        """Return the form of the packet. Raises Illegal for a header that stops the compute engine."""
         return self._forms.of(header)
 
     # --- memory the CP touches itself --------------------------------------------------------------------------
 
     def aligned(self, va: int, size_bytes: int) -> int:
-        """The low bits that the packet has no room for are dropped (pm4.md §3.15)."""
+        """Clear the low address bits that have no field in the packet (pm4.md §3.15)."""
         if va & size_bytes - 1:
             self.finding(
                 "alignment", f"{self.label()}: 0x{va:x} is not {size_bytes}-byte aligned, the low bits are dropped"
@@ -131,7 +137,7 @@ class ComputeChannel(Channel):
         return va & -size_bytes
 
     def read(self, va: int, size_bytes: int) -> int:
-        """4 or 8 bytes, as a hazard-tracked access."""
+        """Read 4 or 8 bytes, as a hazard-tracked access."""
         value = int.from_bytes(self.space.read(va, size_bytes), "little")
         self.touched(reads=((va, size_bytes),))
         return value
@@ -144,8 +150,10 @@ class ComputeChannel(Channel):
             if va < fetched and va + len(data) > frame.va(frame.position):
                 self.finding(
                     "written-after-fetch",
-                    f"{self.label()} writes to 0x{va:x}, in the indirect buffer it runs from: the CP may have "
-                    "fetched that before",
+                    (
+                        f"{self.label()} writes to 0x{va:x}, in the indirect buffer it runs from: the CP "
+                        "may already have fetched it"
+                    ),
                     once=frame.va(0),
                 )
 
@@ -183,9 +191,10 @@ class ComputeChannel(Channel):
     # --- pointers ------------------------------------------------------------------------------------------------
 
     def rung(self, value: int) -> None:
-        """The hardware compares pointers within the ring: an unused queue may begin any number of whole rings on.
+        """Handle a doorbell. Hardware compares pointers within the ring, so an unused queue may start any
+        number of whole rings ahead.
 
-        Less than LIFTED_RINGS of them are taken for packets that overwrote each other.
+        Fewer than LIFTED_RINGS are treated as packets that overwrote each other.
         """
         ring = self.ring
         if not ring.position and not ring.wptr and value >= LIFTED_RINGS * ring.size_dw:
@@ -193,7 +202,8 @@ class ComputeChannel(Channel):
         super().rung(value)
 
     def _write_rptr(self, position: int) -> None:
-        """32 bits, wrapped (pm4.md §1.3); a user queue's is 64 bits wide (userq.md §4), the upper half 0."""
+        """Write the read pointer: 32 bits, wrapped (pm4.md §1.3); for a user queue 64 bits (userq.md §4),
+        with the upper half 0."""
         va = self.queue.rptr_va
         if va:
             self.space.write(va, struct.pack("<Q" if self.is_user else "<I", position % self.ring.size_dw))

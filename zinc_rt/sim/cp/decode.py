@@ -1,4 +1,5 @@
-"""Which packet a header announces, by this device's own tables: its size, the view that reads it, what it does."""
+"""Decode packet headers with this device's own tables: the packet's size, its view class, and its
+function."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _BY_OPCODE: Mapping[int, tuple[PacketRow, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class PacketForm:
-    """A packet of one size. `run` is None where the device does not know what it does."""
+    """A packet of one size. `run` is None if the device cannot execute it."""
 
     row: PacketRow
     dwords: int
@@ -30,7 +31,7 @@ class PacketForm:
 
 
 class PacketForms:
-    """`run`: what each packet does, by opcode."""
+    """The packet forms of a device. `run`: the function of each packet, by opcode."""
 
     def __init__(self, run: Mapping[int, Callable[[Any, Any], None]], generation: Generation) -> None:
         self.generation = generation
@@ -38,7 +39,7 @@ class PacketForms:
         self._kept: dict[int, PacketForm] = {}
 
     def of(self, header: int) -> PacketForm:
-        """Raises Illegal for a header the compute engine stops at."""
+        """Return the form for a header. Raises Illegal for a header that stops the compute engine."""
         form = self._kept.get(header >> 8)
         if form is None:
             form = self._found(header)
@@ -70,4 +71,4 @@ class PacketForms:
 def _type_text(header: int) -> str:
     if header >> 30 == 2:
         return f"{header:#010x} is a type-2 packet: padding for graphics only, on compute write 0xffff1000"
-    return f"{header:#010x} is no packet header: it has type {header >> 30}, wanted 3"
+    return f"{header:#010x} is no packet header: it has type {header >> 30}, expected 3"

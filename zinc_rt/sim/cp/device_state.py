@@ -1,4 +1,5 @@
-"""What the queues of one device share: the way to the driver side, the shader engine, what has finished."""
+"""State that the queues of one device share: messages to the driver side, the shader engine, the clocks of
+finished work."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ UNSEEN_KEPT = 256
 
 
 class KmdMessages:
-    """Messages to the driver side, in order. They are added under the CP's lock and delivered without it by one
-    thread at a time, because a driver may call back into the CP at once."""
+    """Messages to the driver side, in order. They are added under the CP's lock and delivered without it
+    by one thread at a time, because a driver may call back into the CP at once."""
 
     def __init__(self, kmd: Kmd) -> None:
         self.kmd = kmd
@@ -64,8 +65,8 @@ class KmdMessages:
 
 
 class DeviceState:
-    """`published` is what a host may know that rings a doorbell: the clocks of every value that a queue stored and
-    the host sees, of interrupts, and of queues that are gone."""
+    """State shared by the queues. `published` is the knowledge of a host that rings a doorbell: the clocks
+    of every value that a queue stored and the host sees, of interrupts, and of destroyed queues."""
 
     def __init__(
         self,
@@ -92,16 +93,17 @@ class DeviceState:
         self._issues = 0
 
     def issue(self) -> int:
-        """Numbers the packets of all queues in the order the CP came to them."""
+        """Number the packets of all queues in the order in which the CP executes them."""
         self._issues += 1
         return self._issues
 
     def publish(self, clock: Clock) -> None:
-        """The host has been told, by an interrupt or by the end of a queue."""
+        """Record that the host was notified by an interrupt or by the end of a queue."""
         self.published = join(self.published, clock)
 
     def stored(self, space: AddressSpace, va: int, clock: Clock) -> None:
-        """A queue stored a value that the host may poll: it learns the clock once it can see the value."""
+        """Record a stored value that the host may poll: the host acquires the clock once it can see the
+        value."""
         key = (id(space), va)
         self._unseen.pop(key, None)
         if space.host_sees(va):
@@ -112,7 +114,7 @@ class DeviceState:
             del self._unseen[next(iter(self._unseen))]
 
     def host_rings(self) -> Clock:
-        """What a host that rings now may know."""
+        """Return the clock of a host that rings a doorbell now."""
         for key, (space, clock) in list(self._unseen.items()):
             if space.host_sees(key[1]):
                 del self._unseen[key]
@@ -127,7 +129,7 @@ class DeviceState:
         return found
 
     def forget(self, space: AddressSpace) -> None:
-        """No queue of that space is left."""
+        """Drop the state of an address space that has no more queues."""
         self._hazards.pop(id(space), None)
         self._spaces.pop(id(space), None)
         self._unseen = {key: row for key, row in self._unseen.items() if row[0] is not space}

@@ -1,7 +1,8 @@
-"""Where the CP reads its dwords: the ring, and the indirect buffers it calls.
+"""The buffers from which the CP reads dwords: the ring, and the indirect buffers that it calls.
 
-A frame holds a window of dwords already fetched. Positions count dwords: in the ring from the queue's birth, never
-wrapped; in an indirect buffer from its start. Nothing at or beyond the write pointer is ever read (pm4.md §1.3).
+A frame has a window of fetched dwords. Positions count dwords: in the ring from the queue's creation,
+never wrapped; in an indirect buffer from its start. Dwords at or after the write pointer are never read
+(pm4.md §1.3).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class FetchFrame(Protocol):
     base: int
 
     def available(self) -> int:
-        """Dwords from `position` on that may be read now; 0 or less: none."""
+        """Return the number of dwords from `position` that may be read now; 0 or less: none."""
 
     def load(self, count: int) -> None:
         """Make words[position - base] and up to `count` available dwords valid. Raises Fault."""
@@ -39,7 +40,7 @@ def read_dwords(space: AddressSpace, va: int, count: int) -> list[int]:
 
 @dataclass(slots=True)
 class Ring:
-    """`size_dw` is a power of two where the driver did its checks; any size works here."""
+    """The ring of a queue. `size_dw` is a power of two if the driver checked it; any size works here."""
 
     space: AddressSpace
     ring_va: int
@@ -70,7 +71,7 @@ class Ring:
 
 @dataclass(slots=True)
 class IndirectFrame:
-    """A called buffer of `size_dw` dwords. It was called at `caller`, for reports."""
+    """A called buffer of `size_dw` dwords. `caller` is the position of the call, for reports."""
 
     space: AddressSpace
     start_va: int

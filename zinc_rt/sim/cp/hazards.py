@@ -27,7 +27,7 @@ CODE_KEPT = 128
 
 
 class Cache(IntFlag):
-    """A cache operation that has been done since the data was written."""
+    """A cache operation performed since the data was written."""
 
     GLV_INV = 1
     GLK_INV = 2
@@ -43,7 +43,7 @@ NEVER = 1 << 62
 
 @dataclass(slots=True, eq=False)
 class AccessRecord:
-    """One piece of work. `issue` numbers the device's packets; `seen` is what its queue knew at the packet."""
+    """One piece of work. `issue` numbers the device's packets; `seen` is its queue's clock at the packet."""
 
     stream: WorkStream
     number: int
@@ -65,7 +65,7 @@ Report = Callable[[AccessRecord, str, str], None]
 
 
 def overlap(one: Ranges, other: Ranges) -> int | None:
-    """The first VA both have."""
+    """Return the first VA in both."""
     for va, size in one:
         for va2, size2 in other:
             if va < va2 + size2 and va2 < va + size:
@@ -91,7 +91,7 @@ class Hazards:
         self._prune_at = PRUNE_FROM
 
     def add(self, record: AccessRecord) -> None:
-        """Check finished work against everything known, then remember it."""
+        """Check finished work against all recorded work, then record it."""
         accesses = record.accesses
         kind = record.stream[1]
         if kind is WorkKind.WAVES:
@@ -124,7 +124,8 @@ class Hazards:
                 self._places.clear()
 
     def cleaned(self, caches: Cache, clock: Clock, issue: int, inside: tuple[int, int] | None = None) -> None:
-        """The operations were done, at packet `issue`, for work `clock` has seen; `inside`: only (va, size)."""
+        """Record cache operations performed at packet `issue`, for work in `clock`; `inside`: only (va,
+        size)."""
         if not caches:
             return
         each = tuple(caches)  # taking flags apart is slow
@@ -142,7 +143,7 @@ class Hazards:
                             cleaned[cache] = issue
 
     def _check_waves(self, record: AccessRecord) -> None:
-        """Compare with everything but what has nothing more to say to its own queue's waves."""
+        """Compare with all records except those that can no longer conflict with waves of their own queue."""
         queue, issue = record.stream[0], record.issue
         for records in (self._records, self._cp.values()):
             for other in records:
@@ -154,7 +155,8 @@ class Hazards:
                         other.settled = issue
 
     def _settles(self, later: AccessRecord, earlier: AccessRecord) -> bool:
-        """What `later` has waited for and read fresh, so do all that its queue issues after it."""
+        """Return whether the pair is settled: later work of a queue inherits what `later` has waited for
+        and read fresh."""
         if earlier.issue > later.issue or earlier.past_l2:
             return False
         if earlier.stream[1] is not WorkKind.CP and later.seen.get(earlier.stream, 0) < earlier.number:
@@ -214,8 +216,10 @@ class Hazards:
                 later,
                 earlier,
                 "missing-barrier",
-                f"{kind} at 0x{va:x}: {later.label} runs while {earlier.label} may still run; "
-                f"{_BARRIERS[earlier.stream[1]]} between them",
+                (
+                    f"{kind} at 0x{va:x}: {later.label} runs while {earlier.label} may still run; "
+                    f"{_BARRIERS[earlier.stream[1]]} between them"
+                ),
             )
 
     def _stale(self, earlier: AccessRecord, later: AccessRecord, va: int | None, wanted: Cache) -> None:
@@ -239,9 +243,11 @@ class Hazards:
             self._report(later, rule, sentence)
 
     def _prune(self) -> None:
-        """Drop what its own queue has both waited for and cleaned: nothing can go wrong with it there any more.
+        """Drop records that their own queue has both waited for and cleaned: that queue cannot conflict
+        with them any more.
 
-        Another queue that never synchronised with it is then no longer caught: the price of a bounded list.
+        A conflict with another queue that never synchronised with them is then missed, which is the cost
+        of a bounded list.
         """
         newest: dict[int, Clock] = {}
         for record in self._records:

@@ -1,4 +1,4 @@
-"""What ends a packet otherwise than by going on to the next one."""
+"""Exceptions and waits that end or suspend a packet."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from zinc_rt.sim.interfaces import Fault
 
 
 class Illegal(Exception):
-    """The queue stops at this packet for good. The message says why, as a clause."""
+    """The queue stops at this packet permanently. The message gives the reason, as a clause."""
 
 
 class FaultIn(Exception):
-    """A Fault of something else than the packet being executed: `label` says what it was of, `at` (frame,
-    position) where the packet that launched it stands; None: the present one."""
+    """A Fault of work other than the current packet: `label` names the work, `at` (frame, position) is the
+    packet that launched it; None: the current one."""
 
     def __init__(
         self, fault: Fault, label: str, at: tuple[FetchFrame, int] | None = None, doing: str = ""
     ) -> None:
-        """`doing`: the access in words, where that is known better than by Fault.access."""
+        """`doing`: a more precise description of the access than Fault.access."""
         super().__init__(f"{label}: {fault}")
         self.fault = fault
         self.label = label
@@ -30,10 +30,10 @@ class FaultIn(Exception):
 
 @dataclass(slots=True)
 class Wait:
-    """The queue goes on once `ready()`; it is asked again and again and must not block.
+    """A condition: the queue continues once `ready()` returns true; it is polled and must not block.
 
-    `preemptible`: the driver can take the queue off the hardware meanwhile (pm4.md §3.15: KFD queues, and user
-    queues only where the packet says so).
+    `preemptible`: the driver can take the queue off the hardware meanwhile (pm4.md §3.15: KFD queues, and
+    user queues only if the packet permits it).
     """
 
     ready: Callable[[], bool]

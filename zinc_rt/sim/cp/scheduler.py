@@ -1,7 +1,8 @@
-"""Which queue runs next: hardware slots by turns, fuel by priority. Every queue with work gets on sooner or later.
+"""Selection of the next queue: hardware slots round robin, fuel by priority, without starvation.
 
-Hardware has a fixed number of queue slots; more queues with work than slots are time-sliced (userq.md §3, probe
-P46). A slot's holder gives way after its quantum, at a packet boundary and only where it can be preempted.
+Hardware has a fixed number of queue slots; more queues with work than slots are time-sliced (userq.md §3,
+probe P46). A queue yields its slot after its quantum, at a packet boundary and only if it can be
+preempted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ QUANTUM_SLICES = 8  # a slot's holder gives way after so many turns, where other
 
 
 class QueueScheduler:
-    """Round robin over the slots; among those waiting for one, longest waiting plus priority goes first."""
+    """Round robin over the slots; the next waiting queue is chosen by waiting time plus priority."""
 
     def __init__(self, slots: int) -> None:
         if slots < 1:
@@ -33,18 +34,19 @@ class QueueScheduler:
         self._waiting.pop(channel, None)
 
     def turn(self) -> list[tuple[Channel, int, bool]]:
-        """(channel, packets it may run, whether it just got its slot) for one round, highest priority first."""
+        """Return (channel, packets it may run, whether it just got its slot) for one round, highest
+        priority first."""
         fresh = self._remap()
         order = sorted(self._mapped, key=lambda channel: -channel.queue.priority)
         return [(channel, _fuel(channel), channel in fresh) for channel in order if channel.has_work()]
 
     def used(self, channel: Channel) -> None:
-        """The channel has had a turn."""
+        """Record that the channel has had a turn."""
         if channel in self._mapped:
             self._mapped[channel] += 1
 
     def _remap(self) -> set[Channel]:
-        """Give slots to those waiting with work; who got one anew."""
+        """Give slots to waiting queues with work; return those that got a slot."""
         wanting = [channel for channel in self._waiting if channel.has_work()]
         if not wanting:
             return set()
@@ -63,7 +65,8 @@ class QueueScheduler:
         return set(chosen)
 
     def _leaving(self, wanted: int) -> Iterable[Channel]:
-        """Up to `wanted` holders: idle and dead ones first, then those whose quantum is over."""
+        """Return up to `wanted` queues to unmap: idle and dead ones first, then those whose quantum is
+        over."""
         if wanted <= 0:
             return []
         idle = [channel for channel in self._mapped if not channel.has_work()]
@@ -80,5 +83,5 @@ class QueueScheduler:
 
 
 def _fuel(channel: Channel) -> int:
-    """A slice: priority 0 runs an eighth of what 7 does, 15 twice as much."""
+    """Return the fuel of one slice: priority 0 gets an eighth of 7's, 15 gets twice as much."""
     return max(1, SLICE_PACKETS * (channel.queue.priority + 1) // 8)

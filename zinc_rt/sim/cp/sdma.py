@@ -25,7 +25,7 @@ GCR_GLI_INV, GCR_GL2_WB = 0x3, 1 << 15
 
 
 class SdmaChannel(Channel):
-    """One queue of a DMA engine. Its packets run in order, each after the one before has finished."""
+    """One queue of a DMA engine. Its packets run in order, each after the previous one has finished."""
 
     UNIT = 4
 
@@ -36,7 +36,7 @@ class SdmaChannel(Channel):
         if row is None:
             if op in packets.KERNEL_ONLY:
                 raise Illegal(f"{packets.KERNEL_ONLY[op]} is privileged: it belongs to the kernel's own queues")
-            raise Illegal(f"opcode {op:#04x} with sub-opcode {sub_op:#04x} is no SDMA packet known here")
+            raise Illegal(f"opcode {op:#04x} with sub-opcode {sub_op:#04x} is not a known SDMA packet")
         needed = row.dwords(frame.words[index:])
         if needed < 0 or needed > len(frame.words) - index:
             if not self.refill(frame, max(needed, packets.length_at_most(header))):
@@ -108,10 +108,11 @@ def _write_linear(channel: SdmaChannel, words: Sequence[int]) -> None:
 
 
 def _const_fill(channel: SdmaChannel, words: Sequence[int]) -> None:
-    """Header bits [31:30]: 0 fills bytes, 1 words, 2 dwords; the pattern is the data's low part."""
+    """Fill memory. Header bits [31:30]: 0 fills bytes, 1 words, 2 dwords; the pattern is the data's low
+    part."""
     unit = 1 << (words[0] >> 30)
     if unit > 4:
-        raise Illegal("fill size 3 does not exist: bytes (0), words (1) and dwords (2) do")
+        raise Illegal("fill size 3 does not exist, expected bytes (0), words (1) or dwords (2)")
     size = (words[4] & 0x3FFFFFFF) + 1
     pattern = words[3].to_bytes(4, "little")[:unit]
     va = _va(words, 1)
@@ -125,7 +126,7 @@ def _indirect(channel: SdmaChannel, words: Sequence[int]) -> None:
             "ib-alignment", f"{channel.label()}: 0x{va:x} is not 32-byte aligned, the low bits are dropped"
         )
     if words[0] >> 16 & 0xF:
-        channel.finding("reserved-bits", f"{channel.label()}: the VMID is the kernel's to choose, leave it 0")
+        channel.finding("reserved-bits", f"{channel.label()}: the kernel selects the VMID, set it to 0")
     if size_dw:
         channel.call(va & ~0x1F, size_dw)
 
@@ -153,7 +154,7 @@ def _poll_regmem(channel: SdmaChannel, words: Sequence[int]) -> None:
         channel.space.flush_hdp()
         return
     if not header & MEMORY_POLL:
-        raise Illegal("polling registers is the kernel's: set bit 31 to poll memory")
+        raise Illegal("only the kernel may poll registers: set bit 31 to poll memory")
     compare = function(header >> 28 & 7)
     va, reference, mask = _va(words, 1) & ~3, words[3], words[4]
 
@@ -166,7 +167,7 @@ def _poll_regmem(channel: SdmaChannel, words: Sequence[int]) -> None:
 
 
 def _cond_exe(channel: SdmaChannel, words: Sequence[int]) -> None:
-    """The next dwords run if the memory is the reference."""
+    """Execute the next dwords only if the memory equals the reference."""
     va = _va(words, 1) & ~3
     value = int.from_bytes(channel.space.read(va, 4), "little")
     channel.touched(reads=((va, 4),))
@@ -199,7 +200,7 @@ def _timestamp(channel: SdmaChannel, words: Sequence[int]) -> None:
 
 
 def _gcr(channel: SdmaChannel, words: Sequence[int]) -> None:
-    """Cache operations over everything; SDMA's own data does not lie in those caches."""
+    """Perform cache operations over all addresses; SDMA's own data is not in those caches."""
     control = words[2] >> 16 | (words[3] & 7) << 16
     if control & GCR_GLI_INV:
         channel.space.invalidate_icache()

@@ -1,4 +1,4 @@
-"""The report of a queue that stopped: where, at which packet, why, and what ran before."""
+"""The report of a stopped queue: the position, the packet, the reason, and the packets before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ SHOWN_DW = 16
 
 @dataclass(frozen=True, slots=True)
 class QueueStop:
-    """`place` names the dword ("ring dword 0x1c (position 28)"); `words` is the packet there, or some of it."""
+    """`place` names the dword ("ring dword 0x1c (position 28)"); `words` is the packet there, or its
+    beginning."""
 
     place: str
     words: tuple[int, ...]
@@ -29,7 +30,7 @@ def report(
     *,
     before: Sequence[str],
 ) -> str:
-    """`generation` None: not PM4, the dwords are shown bare."""
+    """Return the report. `generation` None: not PM4, so the dwords are shown undecoded."""
     lines = [f"{queue.kind.value} queue {queue.queue_id} stopped at {stop.place}: {stop.sentence}"]
     shown = stop.words[:SHOWN_DW]
     if shown and generation is not None:

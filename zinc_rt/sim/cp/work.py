@@ -1,7 +1,7 @@
-"""Work a packet launches and does not wait for: dispatches, DMA, and what happens at the end of the pipe.
+"""Asynchronous work of packets: dispatches, DMA, and end-of-pipe events.
 
-Without a seed it runs as soon as it is launched. With one (`--reorder`), it is held back while the CP goes on, and
-runs in an order the seed picks, as far as nothing in the stream forbids it.
+Without a seed it runs as soon as it is launched. With one (`--reorder`), it is delayed while the CP
+continues, and runs in an order chosen by the seed, within the ordering rules of the stream.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ HELD_BACK = 16  # with a seed: more than this and some of it runs
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """`advance()` does some of it and says whether it is finished; it may raise Fault.
+    """`advance()` performs some of the work and returns whether it is finished; it may raise Fault.
 
-    `kind` None: an end-of-pipe event, which runs once all before it has finished. `after_dma`: waits for the DMA
-    before it. `at`: (frame, position) of the packet that launched it.
+    `kind` None: an end-of-pipe event, which runs once all earlier work has finished. `after_dma`: waits
+    for the earlier DMA. `at`: (frame, position) of the packet that launched it.
     """
 
     kind: WorkKind | None
@@ -45,7 +45,7 @@ class Pending:
         return len(self._items)
 
     def launch(self, work: Work) -> None:
-        """Take it, and run it now unless order is to be shaken. Raises FaultIn."""
+        """Add the work; run it at once unless work is reordered. Raises FaultIn."""
         if self._random is None:
             if not self._items and _advance(work):
                 return
@@ -56,15 +56,15 @@ class Pending:
             self.run(self._random.randrange(1, HELD_BACK))
 
     def busy(self, kind: WorkKind | None = None) -> bool:
-        """Anything of that kind unfinished, or anything at all."""
+        """Return whether work of that kind, or any work, is unfinished."""
         return any(kind is None or work.kind is kind for work in self._items)
 
     def unended(self) -> bool:
-        """Work that no end-of-pipe event stands behind."""
+        """Return the work that no later end-of-pipe event covers."""
         return bool(self._items) and self._items[-1].kind is not None
 
     def run(self, steps: int) -> int:
-        """Do at most that many steps of work; returns how many were used. Raises FaultIn."""
+        """Perform at most that many steps of work; return the number used. Raises FaultIn."""
         used = 0
         while self._items and used < steps:
             work = self._choose()
@@ -76,12 +76,12 @@ class Pending:
         return used
 
     def settle(self) -> None:
-        """Run the end-of-pipe events that nothing unfinished stands before. Raises FaultIn."""
+        """Run the end-of-pipe events whose earlier work is finished. Raises FaultIn."""
         while self._items and self._items[0].kind is None and _advance(self._items[0]):
             del self._items[0]
 
     def drop(self) -> None:
-        """The queue is gone."""
+        """Drop all work of a destroyed queue."""
         for work in self._items:
             if work.abandon is not None:
                 work.abandon()

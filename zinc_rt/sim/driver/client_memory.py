@@ -1,4 +1,4 @@
-"""The client's memory as ioctls reach it: copied with checks; a bad address is EFAULT and never a crash."""
+"""The client's memory as ioctls access it: checked copies; a bad address is EFAULT and never a crash."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ USER_END = (1 << 47) - PAGE_BYTES  # TASK_SIZE on x86-64 with 4-level tables
 
 
 class UserMemory(Protocol):
-    """Raises OSError(EFAULT) for what the client may not touch."""
+    """Client memory. Raises OSError(EFAULT) for addresses that the client may not access."""
 
     def read(self, address: int, size_bytes: int) -> bytes: ...
 
     def write(self, address: int, data: bytes) -> None: ...
 
     def pages(self, address: int, size_bytes: int) -> memoryview:
-        """The client's own pages, for as long as the buffer lives (USERPTR)."""
+        """Return the client's own pages, for as long as the buffer lives (USERPTR)."""
 
 
 def is_user_range(address: int, size_bytes: int = 1) -> bool:
-    """access_ok()."""
+    """Check the range like access_ok()."""
     return address >= 0 and address + size_bytes <= USER_END
 
 
@@ -33,7 +33,8 @@ class _Vector(ctypes.Structure):
 
 
 class InProcessMemory:
-    """This process's memory, through process_vm_readv(2), which checks what memcpy would crash on."""
+    """This process's memory, accessed with process_vm_readv(2), which returns errors where memcpy would
+    crash."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -60,7 +61,7 @@ class InProcessMemory:
         there = _Vector(address, size_bytes)
         done = call(os.getpid(), ctypes.byref(here), 1, ctypes.byref(there), 1, 0)  # type: ignore[operator]
         if done != size_bytes:
-            raise OSError(errno.EFAULT, f"0x{address:x}: {size_bytes} bytes are not all there")
+            raise OSError(errno.EFAULT, f"0x{address:x}: not all of the {size_bytes} bytes are mapped")
 
     def pages(self, address: int, size_bytes: int) -> memoryview:
         if address % PAGE_BYTES or size_bytes % PAGE_BYTES:

@@ -1,4 +1,4 @@
-"""Doorbells: memory that clients write. The command processor's thread looks at them between its turns."""
+"""Doorbells: memory that clients write. The command processor's thread polls them between its turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zinc_rt.sim.memory.buffers import Shared
 
 @dataclass(slots=True, eq=False)
 class WatchedDoorbell:
-    """A queue's doorbell and the value last seen there."""
+    """A queue's doorbell and its last observed value."""
 
     queue: HardwareQueue
     words: Shared
@@ -21,7 +21,7 @@ class WatchedDoorbell:
 
 
 class Doorbells:
-    """`ring(queue, value)` for each doorbell seen to have changed, after `before` at every look."""
+    """Calls `ring(queue, value)` for each changed doorbell, after calling `before` at every poll."""
 
     def __init__(self, ring: Callable[[HardwareQueue, int], None], before: Callable[[], None]) -> None:
         self._ring, self._before = ring, before
@@ -29,7 +29,7 @@ class Doorbells:
         self._lock = threading.Lock()
 
     def watch(self, queue: HardwareQueue, words: Shared, index: int, unrung: int = 0) -> None:
-        """`unrung`: what is there until the client's first store."""
+        """Watch a doorbell. `unrung`: its value until the client's first store."""
         words.u64[index] = unrung
         with self._lock:
             self._watched = (*self._watched, WatchedDoorbell(queue, words, index, unrung))
@@ -39,7 +39,7 @@ class Doorbells:
             self._watched = tuple(each for each in self._watched if each.queue is not queue)
 
     def look(self) -> bool:
-        """One look at every doorbell; says whether any was rung."""
+        """Poll every doorbell once; return whether any was rung."""
         rung = []
         for each in self._watched:
             value = each.words.u64[each.index]

@@ -1,4 +1,4 @@
-"""DRM_IOCTL_AMDGPU_INFO: one row a question. Source: amdgpu_kms.c, amdgpu_info_ioctl."""
+"""DRM_IOCTL_AMDGPU_INFO: one row per query. Source: amdgpu_kms.c, amdgpu_info_ioctl."""
 
 from __future__ import annotations
 
@@ -174,9 +174,10 @@ def _count(call: IoctlCall, file: DrmFile) -> bytes:
 
 
 def _register(call: IoctlCall, file: DrmFile) -> bytes:
-    """One that drivers may read (soc21_read_register, soc24_read_register); libdrm asks as it opens a GPU."""
+    """Return a register that drivers may read (soc21_read_register, soc24_read_register); libdrm reads it
+    when it opens a GPU."""
     if (call.arg["dword_offset"], call.arg["count"]) != (GB_ADDR_CONFIG, 1):
-        raise OSError(errno.EFAULT, "of the registers that may be read only GB_ADDR_CONFIG is simulated")
+        raise OSError(errno.EFAULT, "GB_ADDR_CONFIG is the only readable register that is simulated")
     return _u32(file.gpu.chip.gb_addr_config)
 
 
@@ -206,7 +207,7 @@ def info(call: IoctlCall) -> None:
     file.gpu.check_alive()
     size = call.arg["return_size"]
     if not size or not call.arg["return_pointer"]:
-        raise OSError(errno.EINVAL, "nowhere to answer to")
+        raise OSError(errno.EINVAL, "no return buffer")
     answer = QUERIES.get(call.arg["query"])
     if answer is None or (call.arg["query"] == amdgpu.AMDGPU_INFO_UQ_FW_AREAS and not file.gpu.linux.userq):
         raise OSError(errno.EINVAL, f"unknown query 0x{call.arg['query']:x}")

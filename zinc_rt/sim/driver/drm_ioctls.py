@@ -1,4 +1,4 @@
-"""The ioctls of a render node: DRM core and amdgpu, one row each."""
+"""The ioctls of a render node: DRM core and amdgpu, one row per ioctl."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def context(call: IoctlCall) -> None:
 
 
 def submit(call: IoctlCall) -> None:
-    """Kernel rings are not simulated: an honest refusal."""
+    """Reject the submission: kernel rings are not simulated."""
     if call.arg["ctx_id"] not in call.drm.contexts or not call.arg["num_chunks"]:
         raise OSError(errno.EINVAL, "no context, or nothing to submit")
     raise OSError(errno.EINVAL, "kernel queues are not part of this device")

@@ -42,7 +42,7 @@ def gem_create(call: IoctlCall) -> None:
     file.gpu.check_alive()
     special = amdgpu.AMDGPU_GEM_DOMAIN_GDS | amdgpu.AMDGPU_GEM_DOMAIN_GWS | amdgpu.AMDGPU_GEM_DOMAIN_OA
     if domains & special or size == 0:
-        raise OSError(errno.EINVAL, "size 0, or a domain this chip has not")
+        raise OSError(errno.EINVAL, "size 0, or a domain that this chip does not have")
     if size >= 1 << 48:
         raise OSError(errno.ENOMEM, "beyond any memory")
     heap = _heap(file, domains, size)
@@ -76,7 +76,7 @@ def gem_mmap(call: IoctlCall) -> None:
     file = call.drm
     bo = file.bo(call.arg["handle"])
     if not bo.host_visible or bo.heap is Heap.USERPTR:
-        raise OSError(errno.EPERM, "made without CPU access")
+        raise OSError(errno.EPERM, "created without CPU access")
     call.arg["addr_ptr"] = file.gpu.offset_of(bo)
 
 
@@ -140,7 +140,7 @@ def gem_va(call: IoctlCall) -> None:
 
 
 def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
-    """The checked update of the page tables, to be done now or later."""
+    """Return the checked update of the page tables, to be performed now or later."""
     arg = call.arg
     operation, flags, va, size = arg["operation"], arg["flags"], arg["va_address"], arg["map_size"]
     prt = bool(flags & amdgpu.AMDGPU_VM_PAGE_PRT)
@@ -160,7 +160,7 @@ def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
     if offset % PAGE_BYTES or offset + size > bo.size_bytes:
         raise OSError(errno.EINVAL, "outside the buffer")
     if operation == amdgpu.AMDGPU_VA_OP_MAP and next(file.vm.overlapping(va, size), None) is not None:
-        raise OSError(errno.EINVAL, "the range is taken")
+        raise OSError(errno.EINVAL, "the range is already mapped")
 
     def insert() -> None:
         if operation == amdgpu.AMDGPU_VA_OP_REPLACE:
@@ -191,7 +191,7 @@ def _drop(file: DrmFile, span: VmSpan) -> None:
 
 
 def clear_range(file: DrmFile, va: int, size: int) -> None:
-    """Unmap a range, keeping what sticks out of it on either side."""
+    """Unmap a range, keeping the parts of mappings outside it."""
     end = va + size
     for span in list(file.vm.overlapping(va, size)):
         span.bo.references += 2  # until the pieces hold it
@@ -207,7 +207,7 @@ def clear_range(file: DrmFile, va: int, size: int) -> None:
 
 
 def gem_op(call: IoctlCall) -> None:
-    """GET_GEM_CREATE_INFO and SET_PLACEMENT change nothing a client here looks at."""
+    """Execute GET_GEM_CREATE_INFO or SET_PLACEMENT; neither has an effect that clients here observe."""
     call.drm.bo(call.arg["handle"])
     raise OSError(errno.EINVAL, "unknown operation")
 

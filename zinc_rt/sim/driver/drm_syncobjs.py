@@ -1,4 +1,4 @@
-"""Ioctls on DRM syncobjs: a fence each, or a timeline of points. Source: drm_syncobj.c."""
+"""Ioctls on DRM syncobjs: each has one fence, or a timeline of points. Source: drm_syncobj.c."""
 
 from __future__ import annotations
 

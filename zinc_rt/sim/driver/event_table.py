@@ -36,7 +36,7 @@ class EventState:
 
 @dataclass(slots=True, eq=False)
 class EventWaiter:
-    """One entry of one WAIT_EVENTS call."""
+    """One entry of a WAIT_EVENTS call."""
 
     event: EventState
     activated: bool = False
@@ -44,8 +44,9 @@ class EventWaiter:
 
 
 class EventTable:
-    """Guarded by `changed`, which every signal notifies. The machine shares one condition among processes, since
-    the command processor signals from its own thread and must not wait for an ioctl."""
+    """A table of events. Guarded by `changed`, which every signal notifies. The machine shares one
+    condition among processes, since the command processor signals from its own thread and must not wait
+    for an ioctl."""
 
     def __init__(self, changed: threading.Condition, clock: Callable[[], float] = time.monotonic) -> None:
         self.changed = changed
@@ -62,13 +63,13 @@ class EventTable:
 
     def use_page(self, page: Shared, handle: int) -> None:
         if page.size_bytes < PAGE_BYTES_FULL or self.page is not None:
-            raise OSError(errno.EINVAL, "event page too small, or given a second time")
+            raise OSError(errno.EINVAL, "event page too small, or already set")
         self.page, self.page_handle = page, handle
         self._slots_limit = kfd.KFD_SIGNAL_EVENT_LIMIT
         page.view[:PAGE_BYTES_FULL] = b"\xff" * PAGE_BYTES_FULL
 
     def own_page(self) -> Shared:
-        """The kernel's page, for clients that pass none."""
+        """Allocate the kernel's page, for clients that pass none."""
         if self.page is None:
             self.page = Shared("kfd events", PAGE_BYTES_FULL)
             self.page.view[:] = b"\xff" * PAGE_BYTES_FULL
@@ -81,7 +82,7 @@ class EventTable:
                 free = (i for i in SLOT_IDS if i < self._slots_limit and i not in self._by_id)
                 event_id = next(free, 0)
                 if not event_id:
-                    raise OSError(errno.ENOSPC, "no event slot left")
+                    raise OSError(errno.ENOSPC, "no free event slot")
             else:
                 event_id = self._next_other
                 self._next_other += 1
@@ -109,7 +110,7 @@ class EventTable:
     def _signal_event(self, event_id: int) -> EventState:
         event = self._by_id.get(event_id)
         if event is None or event.kind != kfd.KFD_IOC_EVENT_SIGNAL:
-            raise OSError(errno.EINVAL, f"{event_id} is no signal event")
+            raise OSError(errno.EINVAL, f"{event_id} is not a signal event")
         return event
 
     def _signal(self, event: EventState) -> None:
@@ -125,7 +126,8 @@ class EventTable:
         self.changed.notify_all()
 
     def interrupt(self, context_id: int) -> bool:
-        """End of pipe: the slot of that id if it was written, else whichever were. Says whether anything fired."""
+        """Handle an end-of-pipe interrupt: signal the event with that id if its slot was written, else all
+        events with written slots. Return whether any event was signalled."""
         with self.changed:
             if self.page is None:
                 return False
@@ -142,7 +144,7 @@ class EventTable:
             return fired
 
     def exception(self, kind: int, data: dict[str, int]) -> None:
-        """MEMORY or HW_EXCEPTION: every event of that kind."""
+        """Signal every MEMORY or HW_EXCEPTION event."""
         with self.changed:
             for event in self._by_id.values():
                 if event.kind == kind:
@@ -162,7 +164,8 @@ class EventTable:
     def wait(
         self, wanted: list[tuple[int, int]], wait_all: bool, timeout_ms: int
     ) -> tuple[int, list[EventWaiter]]:
-        """(wait_result, entries) for [(event id, age last seen)]. EINVAL unknown id, EIO destroyed meanwhile."""
+        """Return (wait_result, entries) for [(event id, last seen age)]. EINVAL for an unknown id, EIO for
+        an event destroyed meanwhile."""
         deadline = None if timeout_ms == FOREVER_MS else self._clock() + min(timeout_ms, 0x7FFFFFFF) / 1000
         with self.changed:
             entries = []

@@ -1,4 +1,4 @@
-"""Fences of the kernel, the syncobjs that hold them, and waiting for either. Source: drm_syncobj.c."""
+"""Kernel fences, the syncobjs that contain them, and waits for either. Source: drm_syncobj.c."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class DmaFence:
-    """Something that will have happened. Completes once; `error` is a positive errno, ECANCELED after a reset."""
+    """A fence that completes once; `error` is a positive errno, ECANCELED after a reset."""
 
     __slots__ = ("done", "error", "queue_va", "value")
 
@@ -31,7 +31,7 @@ class SyncobjState:
         self.point = 0  # the last one reached
 
     def attach(self, fence: DmaFence, point: int = 0) -> None:
-        """The fence stands at a point of the timeline, or with 0 instead of whatever the syncobj held."""
+        """Attach the fence at a point of the timeline; point 0 replaces the binary syncobj's fence."""
         if not point:
             self.replace(fence)
             return
@@ -62,7 +62,7 @@ class SyncobjState:
 def wait_until(
     changed: threading.Condition, ready: Callable[[], int | None], deadline_nsec: int | None
 ) -> int | None:
-    """What `ready` says once it is not None; None at the absolute deadline of CLOCK_MONOTONIC."""
+    """Return the result of `ready` once it is not None; None at the absolute deadline of CLOCK_MONOTONIC."""
     with changed:
         while True:
             value = ready()

@@ -1,4 +1,4 @@
-"""What a simulated process can have open: nodes, dma-bufs, text files, folders."""
+"""The files that a simulated process can open: nodes, dma-bufs, text files, directories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zinc_rt.sim.memory.buffers import Bo
 
 @dataclass(eq=False)
 class File:
-    """One open file. `path` is the node's; `readable` is poll(2)'s answer."""
+    """One open file. `path` is the node's; `readable` is the result of poll(2)."""
 
     path: str
 
@@ -25,15 +25,15 @@ class File:
 
 
 class KfdFile(File):
-    """/dev/kfd. Every one of a process shows the same state."""
+    """/dev/kfd. All such files of a process share the same state."""
 
 
 class FolderFile(File):
-    """A folder. Its names come by path (list_dir)."""
+    """A directory. Its names are looked up by path (list_dir)."""
 
 
 class TextFile(File):
-    """A file of /sys or /proc. Its text comes by path (read_file), and says only then what it refuses."""
+    """A file of /sys or /proc. Its text is read by path (read_file), and errors are raised only then."""
 
     @property
     def readable(self) -> bool:
@@ -41,7 +41,7 @@ class TextFile(File):
 
 
 class DmaBufFile(File):
-    """A buffer handed over between processes, or between the two drivers of one."""
+    """A buffer shared between processes, or between the two drivers of one."""
 
     def __init__(self, bo: Bo, gpu: SimGpu) -> None:
         super().__init__("anon_inode:dmabuf")
@@ -56,7 +56,7 @@ class DmaBufFile(File):
 
 
 class SmiFile(File):
-    """Lines that SMI_EVENTS hands to monitoring tools."""
+    """Lines that SMI_EVENTS returns to monitoring tools."""
 
     def __init__(self) -> None:
         super().__init__("anon_inode:kfd_smi_ev")
@@ -91,7 +91,7 @@ class DrmFile(File):
         return handle
 
     def close_handle(self, handle: int) -> None:
-        """The last handle of a buffer takes its mappings along."""
+        """Close a handle. Closing a buffer's last handle removes its mappings."""
         bo = self.handles.pop(handle)
         if bo not in self.handles.values():
             self.allowed.discard(bo)
@@ -106,7 +106,7 @@ class DrmFile(File):
         return self.syncobjs[handle]
 
     def release(self) -> None:
-        """The last fd of it is closed."""
+        """Release the file when its last fd is closed."""
         self.user_queues.close()
         for handle in list(self.handles):
             self.close_handle(handle)
@@ -115,7 +115,7 @@ class DrmFile(File):
 
 
 def lowest_free(taken: Container[int]) -> int:
-    """Handles and ids of a file count from 1."""
+    """Return the lowest free handle or id of a file, from 1."""
     number = 1
     while number in taken:
         number += 1

@@ -1,4 +1,4 @@
-"""mmap of the simulated nodes: which memory a file shows at an offset. Source: kfd_mmap, amdgpu_gem.c."""
+"""mmap of the simulated nodes: the memory at each offset of a file. Source: kfd_mmap, amdgpu_gem.c."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TYPE_MASK = 3 << 62
 
 @dataclass(frozen=True, slots=True)
 class HostMapping:
-    """Bytes of a memfd from `offset`; `bo` where a buffer object counts its host mappings."""
+    """Bytes of a memfd from `offset`; `bo` if a buffer object counts its host mappings."""
 
     memory: Shared
     offset: int = 0
@@ -32,10 +32,10 @@ class HostMapping:
 
 
 def host_mapping(machine: MachineState, process: Process, fd: int, size_bytes: int, offset: int) -> HostMapping:
-    """Raises the OSError of mmap(2)."""
+    """Map the file. Raises the OSError of mmap(2)."""
     file = process.file(fd)
     if size_bytes <= 0 or offset % PAGE_BYTES or not 0 <= offset < 1 << 64:
-        raise OSError(errno.EINVAL, "size 0, or the offset is no page's")
+        raise OSError(errno.EINVAL, "size 0, or the offset is not page-aligned")
     if isinstance(file, KfdFile):
         return _kfd(machine, process, size_bytes, offset)
     if isinstance(file, DrmFile):
@@ -52,7 +52,7 @@ def _gpu_of(machine: MachineState, offset: int) -> SimGpu:
     for gpu in machine.gpus:
         if gpu.gpu_id & 0xFFFF == wanted:
             return gpu
-    raise OSError(errno.ENODEV, "no such GPU in the offset")
+    raise OSError(errno.ENODEV, "the offset names no GPU")
 
 
 def _kfd(machine: MachineState, process: Process, size_bytes: int, offset: int) -> HostMapping:
@@ -91,7 +91,7 @@ def _drm(machine: MachineState, file: DrmFile, size_bytes: int, offset: int) -> 
     if bo not in file.allowed:
         raise OSError(errno.EACCES, "the buffer belongs to another client")
     if not bo.host_visible or bo.heap is Heap.USERPTR:
-        raise OSError(errno.EPERM, "made without CPU access")
+        raise OSError(errno.EPERM, "created without CPU access")
     if size_bytes > bo.size_bytes:
         return _refuse()
     if bo.heap is Heap.VRAM:
@@ -100,4 +100,4 @@ def _drm(machine: MachineState, file: DrmFile, size_bytes: int, offset: int) -> 
 
 
 def _refuse() -> HostMapping:
-    raise OSError(errno.EINVAL, "larger than what lies there")
+    raise OSError(errno.EINVAL, "larger than the object at this offset")

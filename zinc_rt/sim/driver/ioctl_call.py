@@ -1,4 +1,4 @@
-"""One ioctl on its way through the driver: who calls, the struct, and the arrays it points to."""
+"""One ioctl in the driver: the calling process, the struct, and the arrays it points to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zinc_rt.sim.tables.structs import Fields, IoctlRow, StructLayout
 
 
 class MachineState(Protocol):
-    """What ioctls may know of the machine. `changed` guards events and fences."""
+    """The machine's state for ioctls. `changed` guards events and fences."""
 
     linux: LinuxProfile
     injector: Injector
@@ -28,7 +28,7 @@ class MachineState(Protocol):
 
 @dataclass(slots=True)
 class IoctlCall:
-    """One ioctl: the machine, who calls on which file, and the struct, changed in place."""
+    """One ioctl: the machine, the process, the file, and the struct, updated in place."""
 
     machine: MachineState
     process: Process
@@ -37,45 +37,46 @@ class IoctlCall:
 
     @property
     def drm(self) -> DrmFile:
-        """The render node, for the handlers of its ioctls."""
+        """Return the render node, for the handlers of its ioctls."""
         assert isinstance(self.file, DrmFile)
         return self.file
 
     @property
     def kfd(self) -> KfdProcessState:
-        """The process's state in amdkfd, for the handlers of /dev/kfd's ioctls."""
+        """Return the process's state in amdkfd, for the handlers of /dev/kfd's ioctls."""
         assert self.process.kfd is not None
         return self.process.kfd
 
     def dma_buf(self, fd: int, none: int = errno.EBADF) -> DmaBufFile:
-        """`none`: the errno where no file has that number; another kind of file is EINVAL."""
+        """Return the dma-buf. `none`: the errno for an unknown fd; another kind of file is EINVAL."""
         file = self.process.files.get(fd)
         if not isinstance(file, DmaBufFile):
             raise OSError(none if file is None else errno.EINVAL, "no dma-buf")
         return file
 
     def bytes_at(self, address: int, size_bytes: int) -> bytes:
-        """copy_from_user: EFAULT."""
+        """Read bytes like copy_from_user: EFAULT."""
         if size_bytes and not address:
             raise OSError(errno.EFAULT, "null pointer")
         return self.process.memory.read(address, size_bytes) if size_bytes else b""
 
     def numbers_at(self, address: int, count: int, item_bytes: int = 4, limit: int = 1 << 20) -> list[int]:
-        """An array of unsigned numbers. `limit`: more than the kernel would allocate for is ENOMEM."""
+        """Read an array of unsigned numbers. `limit`: a larger array is ENOMEM, as the kernel would not
+        allocate it."""
         if count > limit:
             raise OSError(errno.ENOMEM, f"{count} entries")
         raw = self.bytes_at(address, count * item_bytes)
         return [int.from_bytes(raw[i : i + item_bytes], "little") for i in range(0, len(raw), item_bytes)]
 
     def records_at(self, address: int, count: int, layout: StructLayout, limit: int = 1 << 16) -> list[Fields]:
-        """An array of structs."""
+        """Read an array of structs."""
         if count > limit:
             raise OSError(errno.ENOMEM, f"{count} entries")
         raw = self.bytes_at(address, count * layout.size_bytes)
         return [layout.read(raw[i * layout.size_bytes :]) for i in range(count)]
 
     def put(self, address: int, data: bytes) -> None:
-        """copy_to_user: EFAULT."""
+        """Write bytes like copy_to_user: EFAULT."""
         if data and not address:
             raise OSError(errno.EFAULT, "null pointer")
         if data:
@@ -84,7 +85,7 @@ class IoctlCall:
 
 @dataclass(frozen=True, slots=True)
 class IoctlHandler:
-    """One row of an ioctl table. `unlocked`: it may sleep, and takes the machine's lock itself if it must."""
+    """One row of an ioctl table. `unlocked`: it may sleep, and takes the machine's lock itself if needed."""
 
     ioctl: IoctlRow
     run: Callable[[IoctlCall], None]
@@ -92,7 +93,7 @@ class IoctlHandler:
 
 
 def table(*rows: IoctlHandler) -> dict[int, IoctlHandler]:
-    """Handlers by the number of their ioctl."""
+    """Return the handlers by ioctl number."""
     numbers = {row.ioctl.number: row for row in rows}
     if len(numbers) != len(rows):
         raise ValueError("two handlers for one ioctl")

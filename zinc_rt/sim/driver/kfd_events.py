@@ -28,7 +28,7 @@ def create(call: IoctlCall) -> None:
 def _take_page(call: IoctlCall) -> None:
     process, handle = call.kfd, call.arg["event_page_offset"]
     if process.events.page is not None:
-        raise OSError(errno.EINVAL, "an event page was given before")
+        raise OSError(errno.EINVAL, "an event page is already set")
     gpu = process.gpu(handle >> 32)
     if gpu.injector.strikes("event-page-refused"):
         raise OSError(errno.EINVAL, "injected")
@@ -36,7 +36,7 @@ def _take_page(call: IoctlCall) -> None:
     buffer = process.buffer(handle, errno.EINVAL)
     page = buffer.bo.host_view
     if not isinstance(page, Shared):
-        raise OSError(errno.EINVAL, "the event page is no buffer of ours")
+        raise OSError(errno.EINVAL, "the event page is not a buffer of this process")
     process.events.use_page(page, handle)
 
 
@@ -68,7 +68,7 @@ def wait(call: IoctlCall) -> None:
 
 
 def _fired(raw: bytes, entry: EventWaiter) -> bytes:
-    """The part of EVENT_DATA that the kernel copies back for this entry."""
+    """Return the part of EVENT_DATA that the kernel copies back for this entry."""
     event = entry.event
     record = kfd.EVENT_DATA.read(raw)
     if event.kind in _DATA_BYTES:

@@ -1,4 +1,4 @@
-"""The ioctls of /dev/kfd: one row each."""
+"""The ioctls of /dev/kfd: one row per ioctl."""
 
 from __future__ import annotations
 

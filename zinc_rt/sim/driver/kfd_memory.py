@@ -62,7 +62,7 @@ def alloc(call: IoctlCall) -> None:
     gpu = process.gpu(arg["gpu_id"])
     public_vram = kfd.KFD_IOC_ALLOC_MEM_FLAGS_VRAM | kfd.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC
     if flags & public_vram == public_vram and not gpu.memory.large_bar:
-        raise OSError(errno.EINVAL, "VRAM the CPU reaches needs a large BAR")
+        raise OSError(errno.EINVAL, "CPU-visible VRAM needs a large BAR")
     on = process.bound(gpu, errno.ENODEV)
     heap = next((heap for bit, heap in _DOMAINS if flags & bit), None)
     if heap is None:
@@ -103,8 +103,8 @@ def _new_bo(call: IoctlCall, gpu: SimGpu, on: ProcessOnGpu, heap: Heap, size: in
 
 
 def _cached(gpu: SimGpu, flags: int) -> bool:
-    """Whether GL2 caches this host memory: it is UC on gfx12 for UNCACHED (gmc_v12_0_get_vm_pte), on gfx11 for
-    COHERENT and EXT_COHERENT too (gmc_v11_0_get_vm_pte); everything else is NC."""
+    """Return whether GL2 caches this host memory: it is UC on gfx12 for UNCACHED (gmc_v12_0_get_vm_pte),
+    on gfx11 also for COHERENT and EXT_COHERENT (gmc_v11_0_get_vm_pte); everything else is NC."""
     uncached = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
     if gpu.chip.major < 12:
         uncached |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT | kfd.KFD_IOC_ALLOC_MEM_FLAGS_EXT_COHERENT
@@ -115,7 +115,7 @@ def free(call: IoctlCall) -> None:
     process = call.kfd
     handle = call.arg["handle"]
     if process.events.page_handle and handle == process.events.page_handle:
-        raise OSError(errno.EPERM, "the event page stays")
+        raise OSError(errno.EPERM, "the event page cannot be freed")
     process.gpu(handle >> 32)
     buffer = process.buffer(handle, errno.EINVAL)
     if buffer.spans:
@@ -176,7 +176,7 @@ def unmap_from_gpu(call: IoctlCall) -> None:
             raise OSError(errno.EINVAL, "not mapped there")
         held = any(buffer.bo in queue.held for queue in process.queues.values())
         if held and peer.linux.buffer_validation:
-            raise OSError(errno.EBUSY, "a live queue uses it")
+            raise OSError(errno.EBUSY, "in use by a live queue")
         process.unmap(buffer, peer.gpu_id)
         call.arg["n_success"] = place + 1
 

@@ -79,7 +79,7 @@ def get_tile_config(call: IoctlCall) -> None:
 
 
 def deprecated(call: IoctlCall) -> None:
-    raise OSError(errno.EPERM, "the old debugger calls are gone")
+    raise OSError(errno.EPERM, "the old debugger calls were removed")
 
 
 def alloc_gws(call: IoctlCall) -> None:
@@ -100,7 +100,7 @@ def svm(call: IoctlCall) -> None:
     # no retry faults on these chips: SVM exists, but only through XNACK-off prefetch, which nothing here uses
     if not call.arg["start_addr"] or not call.arg["size"]:
         raise OSError(errno.EINVAL, "empty range")
-    raise OSError(errno.EPERM, "SVM is off on this device")
+    raise OSError(errno.EPERM, "SVM is disabled on this device")
 
 
 def set_xnack(call: IoctlCall) -> None:
@@ -128,4 +128,4 @@ def runtime_enable(call: IoctlCall) -> None:
 def create_process(call: IoctlCall) -> None:
     if not call.machine.linux.kfd_open_process:
         raise OSError(errno.ENOTTY, "KFD 1.19 and later")
-    raise OSError(errno.EINVAL, "one context a process is all there is here")
+    raise OSError(errno.EINVAL, "this device supports one context per process")

@@ -40,7 +40,7 @@ _SDMA = (
 
 
 def node_cwsr(gpu: SimGpu) -> Cwsr:
-    """What this kernel sizes: sysfs shows the same."""
+    """Return the save area sizes of this kernel; sysfs shows the same."""
     return gpu.chip.cwsr(old_table=not gpu.linux.gfx1151_new_table)
 
 
@@ -61,7 +61,7 @@ def _check_common(arg: Fields) -> None:
     if ring and not is_user_range(ring, 8):
         raise OSError(errno.EFAULT, "ring: no user address")
     if size & (size - 1) or (size == 0 and ring):
-        raise OSError(errno.EINVAL, "the ring's size is no power of two")
+        raise OSError(errno.EINVAL, "the ring's size is not a power of two")
 
 
 def create(call: IoctlCall) -> None:
@@ -120,18 +120,18 @@ def create(call: IoctlCall) -> None:
 
 
 def _report_unused(gpu: SimGpu, arg: Fields, kind: int, queue_id: int) -> None:
-    """Members that only other kinds of queues have: a value there was meant for another member."""
+    """Report members that only other queue types use: a value there was probably meant for another member."""
     engine_matters = kind == kfd.KFD_IOC_QUEUE_TYPE_SDMA_BY_ENG_ID
     for name in ("metadata_ring_size",) if engine_matters else ("sdma_engine_id", "metadata_ring_size"):
         if arg[name]:
             sentence = (
-                f"CREATE_QUEUE.{name} is {arg[name]:#x}, which a queue of type {kind} does not use: leave it 0"
+                f"CREATE_QUEUE.{name} is {arg[name]:#x}, which a queue of type {kind} does not use: set it to 0"
             )
             gpu.finding(DeviceFinding(RULES["argument-unused"].severity, "argument-unused", queue_id, 0, sentence))
 
 
 def _buffers(gpu: SimGpu, on: ProcessOnGpu, arg: Fields, kind: int, ring_size: int) -> list[Bo]:
-    """What kfd_queue_acquire_buffers checks and holds."""
+    """Check and reference the buffers as kfd_queue_acquire_buffers does."""
     vm = on.vm
     wptr = vm.span_at(arg["write_pointer_address"])
     # whatever the kind: MES reads it through the GART (init_user_queue)
@@ -162,10 +162,10 @@ def _buffers(gpu: SimGpu, on: ProcessOnGpu, arg: Fields, kind: int, ring_size: i
 
 
 def _exact(vm: GpuVm, va: int, size_bytes: int, name: str) -> Bo:
-    """The buffer of a mapping that starts at va's page and has that size (0: any)."""
+    """Return the buffer of a mapping that starts at va's page and has that size (0: any)."""
     span = vm.span_at(va)
     if span is None or span.start != va & ~(PAGE_BYTES - 1) or (size_bytes and span.size_bytes != size_bytes):
-        raise OSError(errno.EINVAL, f"{name}: no mapping of its own of 0x{size_bytes:x} bytes at 0x{va:x}")
+        raise OSError(errno.EINVAL, f"{name}: no separate mapping of 0x{size_bytes:x} bytes at 0x{va:x}")
     return span.bo
 
 
@@ -201,11 +201,11 @@ def destroy(call: IoctlCall) -> None:
     if queue is None:
         raise OSError(errno.EINVAL, "no such queue")
     if not process.destroy_queue(queue):
-        raise OSError(errno.ETIME, "could not be preempted; gone all the same")
+        raise OSError(errno.ETIME, "could not be preempted; destroyed nevertheless")
 
 
 def _queue(call: IoctlCall) -> KfdQueueState:
-    """The queue, for the calls that say EFAULT to an unknown one."""
+    """Return the queue, for the calls that return EFAULT for an unknown one."""
     queue = call.kfd.queues.get(call.arg["queue_id"])
     if queue is None:
         raise OSError(errno.EFAULT, "no such queue")
@@ -236,7 +236,7 @@ def update(call: IoctlCall) -> None:
 def set_cu_mask(call: IoctlCall) -> None:
     bits = call.arg["num_cu_mask"]
     if bits == 0 or bits % 32:
-        raise OSError(errno.EINVAL, "no multiple of 32 bits")
+        raise OSError(errno.EINVAL, "not a multiple of 32 bits")
     mask = call.bytes_at(call.arg["cu_mask_ptr"], min(bits, MAX_CU_MASK_BITS) // 8)
     queue = _queue(call)
     pairs = int.from_bytes(mask, "little")
@@ -249,6 +249,6 @@ def set_cu_mask(call: IoctlCall) -> None:
 def get_wave_state(call: IoctlCall) -> None:
     queue = _queue(call)
     if queue.kind not in _COMPUTE or queue.active:
-        raise OSError(errno.EINVAL, "only of a compute queue that is stopped")
+        raise OSError(errno.EINVAL, "only for a stopped compute queue")
     call.arg["ctl_stack_used_size"] = 0
     call.arg["save_area_used_size"] = 0

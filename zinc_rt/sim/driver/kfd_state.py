@@ -1,4 +1,4 @@
-"""What amdkfd keeps for one process: address spaces, buffers, queues, events; what faults do to them."""
+"""amdkfd's state for one process: address spaces, buffers, queues, events; and the effects of faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOORBELLS = DOORBELL_SLICE_BYTES // 8
 
 @dataclass(slots=True, eq=False)
 class KfdBuffer:
-    """A handle of ALLOC_MEMORY_OF_GPU."""
+    """A buffer handle of ALLOC_MEMORY_OF_GPU."""
 
     handle: int
     va: int
@@ -47,7 +47,7 @@ class KfdBuffer:
 
 @dataclass(slots=True, eq=False)
 class KfdQueueState:
-    """A queue of CREATE_QUEUE."""
+    """A queue created by CREATE_QUEUE."""
 
     queue_id: int
     kind: int
@@ -76,7 +76,7 @@ class ProcessOnGpu:
 
 
 class KfdProcessState:
-    """One per process that has /dev/kfd open. Implements sim.gpu.QueueOwner."""
+    """The state of a process that has /dev/kfd open. Implements sim.gpu.QueueOwner."""
 
     def __init__(self, gpus: Sequence[SimGpu], changed: threading.Condition) -> None:
         self.gpus = gpus
@@ -99,7 +99,8 @@ class KfdProcessState:
         raise OSError(number, f"no GPU {gpu_id}")
 
     def bound(self, gpu: SimGpu, number: int) -> ProcessOnGpu:
-        """`number`: what this ioctl says to a process without a VM there."""
+        """Return the process's state on the GPU. `number`: the errno of this ioctl for a process without a
+        VM there."""
         if gpu.gpu_id not in self.on:
             raise OSError(number, "ACQUIRE_VM comes first")
         on = self.on[gpu.gpu_id]
@@ -112,7 +113,7 @@ class KfdProcessState:
         return self.buffers[handle]
 
     def add_buffer(self, gpu: SimGpu, va: int, flags: int, bo: Bo) -> int:
-        """The new handle. The render file it is bound to may map it from now on."""
+        """Add a buffer and return its handle. The render file it is bound to may map it from now on."""
         index = self.next_index.get(gpu.gpu_id, 1)
         self.next_index[gpu.gpu_id] = index + 1
         handle = gpu.gpu_id << 32 | index
@@ -124,7 +125,7 @@ class KfdProcessState:
         return [queue for queue in self.queues.values() if queue.gpu is gpu]
 
     def destroy_queue(self, queue: KfdQueueState) -> bool:
-        """False: it could not be preempted."""
+        """Destroy the queue. Return False if it could not be preempted."""
         ok = queue.gpu.take_off(queue.hardware)
         self.queues.pop(queue.queue_id, None)
         for bo in queue.held:
@@ -137,7 +138,7 @@ class KfdProcessState:
             buffer.gpu.release(buffer.bo)
 
     def close(self) -> None:
-        """The process is gone: everything of it goes."""
+        """Release everything of an ended process."""
         for queue in list(self.queues.values()):
             self.destroy_queue(queue)
         self.events.close()
@@ -158,11 +159,12 @@ class KfdProcessState:
         self.events.interrupt(context_id)
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
-        """KFD queues have no such fence: the packet does nothing the kernel sees."""
+        """Do nothing: KFD queues have no such fence, and the kernel does not observe the packet."""
 
     def queue_exception(self, queue: HardwareQueue, code: int) -> None:
-        """The queue is taken off (kfd_dqm_suspend_bad_queue_mes), and can be destroyed as any other; then the bit
-        in the error reason, and the event, that the save area's header name (kfd_send_exception_to_runtime)."""
+        """Take the queue off (kfd_dqm_suspend_bad_queue_mes); it can still be destroyed. Then set the bit
+        in the error reason and signal the event that the save area's header names
+        (kfd_send_exception_to_runtime)."""
         state = next((each for each in self.queues.values() if each.hardware is queue), None)
         header_va = queue.extra.get("save_area_va", 0)
         if state is not None:

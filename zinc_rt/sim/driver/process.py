@@ -1,4 +1,4 @@
-"""A client process as the kernel sees it: its memory, its open files, what amdkfd keeps for it."""
+"""A client process as the kernel sees it: its memory, its open files, and its amdkfd state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_FILES = 1024  # ulimit -n
 
 @dataclass(eq=False)
 class Process:
-    """`fds` gives the numbers of the files that it opens."""
+    """A process. `fds` allocates the numbers of the files that it opens."""
 
     pid: int
     memory: UserMemory
@@ -43,7 +43,7 @@ class Process:
         return self.files[fd]
 
     def take_file(self, fd: int) -> File:
-        """The file, which has that number no longer."""
+        """Remove the file number and return its file."""
         file = self.file(fd)
         del self.files[fd]
         return file
@@ -52,7 +52,8 @@ class Process:
         return [file for file in self.files.values() if isinstance(file, DrmFile)]
 
     def release(self, file: File) -> None:
-        """The file's last fd is gone. KFD's state outlives /dev/kfd's: it goes with the process (kfd_release)."""
+        """Release a file whose last fd was closed. KFD's state outlives /dev/kfd: it is released with the
+        process (kfd_release)."""
         if isinstance(file, DrmFile):
             if self.kfd is not None and any(on.file is file for on in self.kfd.on.values()):
                 self.kfd.held_files.append(file)  # ACQUIRE_VM holds it until the process ends
@@ -64,7 +65,7 @@ class Process:
             self.kfd.smi.remove(file)
 
     def end(self) -> None:
-        """Exit or death: everything it had open is released."""
+        """End the process by exit or signal: release everything it had open."""
         if self.kfd is not None:
             self.kfd.close()
             held, self.kfd = self.kfd.held_files, None

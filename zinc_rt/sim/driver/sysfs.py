@@ -1,6 +1,7 @@
-"""The text files a machine shows under /sys, /proc and /dev, in the kernel's own formats.
+"""The text files of a machine under /sys, /proc and /dev, in the kernel's formats.
 
-Sources: kfd_topology.c (node_show, mem_show, kfd_cache_show, iolink_show), amdgpu_discovery.c (ip_discovery).
+Sources: kfd_topology.c (node_show, mem_show, kfd_cache_show, iolink_show), amdgpu_discovery.c
+(ip_discovery).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Text = str | Callable[[], str]
 
 
 class ShownMachine(MachineState, Protocol):
-    """What the files tell of a machine beside what ioctls do."""
+    """The state that the files show, in addition to the ioctls'."""
 
     dmesg: list[str]
     processes: list[Process]
@@ -110,7 +111,7 @@ def gpu_node(gpu: SimGpu) -> dict[str, int | str]:
 
 
 def _caches(chip: Chip) -> list[dict[str, int | str]]:
-    """One of each level: what readers of sizes need, without the kernel's row for every CU."""
+    """Return one cache per level, enough for readers of sizes; the kernel has a row for every CU."""
     rows = [
         (1, chip.l1_kib, 128, _CACHE_DATA),
         (2, chip.l2_kib, 128, _CACHE_DATA),
@@ -180,7 +181,7 @@ def _discovery(root: str, ip: Ip) -> dict[str, Text]:
 
 
 def _device(gpu: SimGpu, root: str) -> dict[str, Text]:
-    """A PCI device's folder, as /sys/class/drm/renderD128/device shows it."""
+    """Return a PCI device's directory, as /sys/class/drm/renderD128/device shows it."""
     chip, memory = gpu.chip, gpu.memory
     files: dict[str, Text] = {
         f"{root}/vendor": f"0x{_VENDOR:04x}\n",
@@ -211,7 +212,7 @@ def _device(gpu: SimGpu, root: str) -> dict[str, Text]:
 
 
 def tree(machine: ShownMachine) -> dict[str, Text]:
-    """Every file by path. A callable is asked at each reading."""
+    """Return every file by path. A callable is evaluated at each read."""
     linux, injector = machine.linux, machine.injector
     files: dict[str, Text] = {
         "/proc/version": f"Linux version {linux.release} (simulated) (gcc) #1 SMP PREEMPT_DYNAMIC\n",
@@ -280,7 +281,7 @@ def _gpu_files(gpu: SimGpu) -> dict[str, Text]:
 
 
 class FileTree:
-    """The files as read_file and list_dir show them."""
+    """The files for read_file and list_dir."""
 
     def __init__(self, machine: ShownMachine) -> None:
         self._files = tree(machine)

@@ -23,12 +23,12 @@ _IPS = (amdgpu.AMDGPU_HW_IP_GFX, amdgpu.AMDGPU_HW_IP_COMPUTE, amdgpu.AMDGPU_HW_I
 
 
 def switched_on(gpu: SimGpu) -> bool:
-    """amdgpu.user_queue=1."""
+    """Return whether amdgpu.user_queue=1."""
     return gpu.linux.userq and not gpu.injector.on("user-queue-off")
 
 
 def ip_usable(gpu: SimGpu, ip_type: int) -> bool:
-    """What DEV_INFO.userq_ip_mask says: parameter, chip and firmware."""
+    """Return whether DEV_INFO.userq_ip_mask includes the IP: parameter, chip and firmware."""
     need, have = gpu.chip.firmware_minimum, gpu.chip.firmware
     if ip_type != amdgpu.AMDGPU_HW_IP_COMPUTE:  # a real card has more; what is not simulated is not announced
         return False
@@ -68,7 +68,7 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
     if arg["queue_va"] in (0, (1 << 64) - 1) or not size or not arg["rptr_va"] or not arg["wptr_va"]:
         raise OSError(errno.EINVAL, "ring, rptr or wptr missing")
     if gpu.linux.userq_hardened and (size & (size - 1) or size < PAGE_BYTES):
-        raise OSError(errno.EINVAL, "the ring's size is no power of two of a page or more")
+        raise OSError(errno.EINVAL, "the ring's size is not a power of two of a page or more")
     if priority == amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH and not call.process.privileged:
         raise OSError(errno.EACCES, "high priority needs CAP_SYS_NICE")
     if not ip_usable(gpu, arg["ip_type"]):
@@ -123,7 +123,7 @@ def _mapped_buffers(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> list[Bo]:
 
 
 def _covered(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
-    """One mapping must hold it all; the size counts in whole pages, rounded down."""
+    """Check that one mapping covers the range; the size counts in whole pages, rounded down."""
     span = file.vm.span_at(va)
     start, pages = va & ~(PAGE_BYTES - 1), size_bytes // PAGE_BYTES
     if span is None or start + pages * PAGE_BYTES > span.end:
@@ -132,7 +132,8 @@ def _covered(file: DrmFile, va: int, size_bytes: int, name: str) -> Bo:
 
 
 def _held_wptr(file: DrmFile, va: int) -> int:
-    """Read through the buffer that is mapped there, whatever the mapping allows (amdgpu_userq_fence_read_wptr)."""
+    """Read the write pointer through the buffer mapped there, regardless of the mapping's permissions
+    (amdgpu_userq_fence_read_wptr)."""
     span = file.vm.span_at(va)
     if span is None or va + 8 > span.end:
         raise OSError(errno.EINVAL, "the write pointer is no longer mapped")
@@ -205,7 +206,8 @@ def signal(call: IoctlCall) -> None:
 
 
 def wait(call: IoctlCall) -> None:
-    """Runs unlocked: a syncobj without a fence, and fences that are no user queue's, are waited for here."""
+    """Wait for fences. Runs unlocked: it waits here for a syncobj without a fence and for fences that
+    belong to no user queue."""
     _feature(call)
     file, arg = call.drm, call.arg
     _counts(call, "num_bo_read_handles", "num_bo_write_handles")

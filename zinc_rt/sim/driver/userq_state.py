@@ -1,4 +1,5 @@
-"""User queues of one render file: queues, their fences, what a reset does to them. Source: amdgpu_userq.c."""
+"""User queues of one render file: queues, their fences, the effect of a reset on them. Source:
+amdgpu_userq.c."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _STATUS = {AccessKind.READ: 1 << 4, AccessKind.WRITE: 1 << 5 | 1 << 18, AccessKi
 
 @dataclass(slots=True, eq=False)
 class UserQueue:
-    """A queue of USERQ CREATE."""
+    """A queue created by USERQ CREATE."""
 
     queue_id: int
     hardware: HardwareQueue
@@ -34,7 +35,7 @@ class UserQueue:
 
 @dataclass(eq=False)
 class DrmContext:
-    """AMDGPU_CTX: what a client knows of resets."""
+    """AMDGPU_CTX: a client's view of resets."""
 
     resets_seen: int
     vram_lost_seen: int
@@ -66,7 +67,7 @@ class UserQueues:
         return self.fence_memory().store.u64[self.fence_slot(queue.queue_id)]
 
     def holds(self, bo: Bo) -> bool:
-        """Whether a live queue needs that buffer."""
+        """Return whether a live queue uses that buffer."""
         return any(bo in queue.held for queue in self.queues.values())
 
     def start(self, queue: UserQueue) -> None:
@@ -101,10 +102,10 @@ class UserQueues:
     # --- sim.gpu.QueueOwner ---
 
     def interrupt(self, queue: HardwareQueue, context_id: int) -> None:
-        """RELEASE_MEM interrupts of user queues go nowhere: fences of theirs are polled."""
+        """Ignore RELEASE_MEM interrupts of user queues: their fences are polled."""
 
     def queue_exception(self, queue: HardwareQueue, code: int) -> None:
-        """User queues take no AQL packets."""
+        """Ignore the exception: user queues accept no AQL packets."""
 
     def fence_signal(self, queue: HardwareQueue, position_dw: int) -> None:
         found = self._queue(queue)

@@ -1,8 +1,9 @@
-"""Buffer objects of the simulated machine: bytes in memfds, shared with clients, and the two copies of VRAM.
+"""Buffer objects of the simulated machine: bytes in memfds, shared with clients, and the two copies of
+VRAM.
 
-Uncached host memory has one copy. VRAM that the host has mapped has two, BAR and VRAM: what the host stores
-reaches the GPU at an HDP flush, what the GPU stores reaches the host at a system-scope write-back.
-`coherence="direct"` merges them. Host memory that the GPU caches has two as well: sim.memory.gl2.
+Uncached host memory has one copy. VRAM that the host has mapped has two, BAR and VRAM: host stores reach
+the GPU at an HDP flush, GPU stores reach the host at a system-scope write-back. `coherence="direct"`
+merges them. Host memory that the GPU caches also has two: sim.memory.gl2.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CHUNK_BYTES = 1 << 20  # of one comparison: stays in the processor's cache
 
 
 class Heap(Enum):
-    """Where the bytes of a buffer lie."""
+    """The memory in which a buffer is allocated."""
 
     VRAM = "vram"
     GTT = "gtt"
@@ -41,7 +42,7 @@ class Heap(Enum):
 
 
 class Shared:
-    """Bytes of a memfd of this process's making (or handed over by another), mapped once."""
+    """Bytes of a memfd created by this process or received from another, mapped once."""
 
     __slots__ = ("_map", "fd", "size_bytes", "u32", "u64", "view")
 
@@ -65,7 +66,7 @@ class Shared:
         self.u64 = view[: len(view) & ~7].cast("Q")
 
     def extents(self) -> list[tuple[int, int]]:
-        """(start, end) of what anybody has touched."""
+        """Return the (start, end) ranges that have been touched."""
         found, at = [], 0
         while at < self.size_bytes:
             try:
@@ -77,14 +78,14 @@ class Shared:
         return found
 
     def close(self) -> None:
-        """The fd goes at once; the mapping with the last view of it."""
+        """Close the fd; the mapping is released with its last view."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 class Borrowed:
-    """Pages that belong to the client (USERPTR); looks like Shared."""
+    """Pages that belong to the client (USERPTR); same interface as Shared."""
 
     __slots__ = ("fd", "size_bytes", "u32", "u64", "view")
 
@@ -99,13 +100,13 @@ class Borrowed:
         return [(0, self.size_bytes)]
 
     def close(self) -> None:
-        """Nothing of ours to give back."""
+        """Do nothing: the client owns the pages."""
 
 
 @dataclass(slots=True, eq=False)
 class Bo:
-    """A buffer object. `store` is what the GPU sees; `bar` the host's copy, once it has mapped VRAM, or of host
-    memory that the GPU caches (`gl2` says which lines it holds)."""
+    """A buffer object. `store` is the GPU's view; `bar` the host's copy of mapped VRAM, or of host memory
+    that the GPU caches (`gl2` records the cached lines)."""
 
     heap: Heap
     size_bytes: int
@@ -128,20 +129,20 @@ class Bo:
     host_changes: int = 0  # counts what `bar`, `written` and `saved` went through
 
     def gpu_writes(self, start: int, size_bytes: int) -> None:
-        """Call it before the GPU stores there."""
+        """Prepare a GPU store to these bytes."""
         self.gpu_reads(start, size_bytes)
         if self.written is not None:
             self.written.mark(start, size_bytes)
         self.save(start, size_bytes)
 
     def gpu_reads(self, start: int, size_bytes: int) -> None:
-        """Call it before the GPU touches these bytes."""
+        """Prepare a GPU access to these bytes."""
         if self.gl2 is not None:
             with self.lock:
                 self.gl2.read(start, size_bytes)
 
     def save(self, start: int, size_bytes: int) -> None:
-        """Keep both copies of VRAM as they were, for the merge at a flush or a write-back."""
+        """Save both copies of VRAM, for the merge at a flush or a write-back."""
         if self.bar is None or self.saved is None:
             return
         first, last = start // PAGE_BYTES, (start + size_bytes - 1) // PAGE_BYTES
@@ -152,7 +153,7 @@ class Bo:
             self.saved[first : last + 1] = 1
 
     def flush_hdp(self) -> None:
-        """Host stores become the GPU's, byte for byte; what the GPU wrote meanwhile stays."""
+        """Copy host stores to the GPU's copy, byte by byte; later GPU stores are kept."""
         if self.bar is None or self.gl2 is not None or (self.host_mappings == 0 and self.flushed_unmapped):
             return
         with self.lock:
@@ -188,7 +189,7 @@ class Bo:
             self.before[int(page)] = merged.tobytes()
 
     def write_back(self) -> None:
-        """GPU stores become the host's; what the host stored and nobody flushed stays."""
+        """Copy GPU stores to the host's copy; host stores that were not flushed are kept."""
         if self.bar is None or not self.before:
             return
         with self.lock:
@@ -200,7 +201,7 @@ class Bo:
             self._forget_saved()
 
     def unwritten(self, at: int) -> bool:
-        """Whether the GPU stored something else there than the host reads."""
+        """Return whether the GPU's value at this byte differs from the host's."""
         if self.bar is None or at // PAGE_BYTES not in self.before:
             return False
         return bytes(self.bar.view[at : at + 4]) != bytes(self.store.view[at : at + 4])
@@ -211,7 +212,7 @@ class Bo:
             self.saved[:] = 0
 
     def host_maps(self, coherence: str) -> Shared:
-        """The memory a host mapping shows; VRAM gets its second copy with the first one."""
+        """Return the memory of a host mapping; the first one creates the second copy of VRAM."""
         assert isinstance(self.store, Shared)
         self.host_mappings += 1
         self.flushed_unmapped = False
@@ -233,11 +234,11 @@ class Bo:
 
     @property
     def host_view(self) -> Shared | Borrowed:
-        """The bytes as the kernel sees them, past the GPU's caches."""
+        """Return the bytes as the kernel sees them, bypassing the GPU's caches."""
         return self.store if self.gl2 is None or self.bar is None else self.bar
 
     def cache(self, host: Shared | Borrowed) -> None:
-        """The GPU caches this host memory from now on: `host` is the memory, `store` what the GPU sees of it."""
+        """Start caching this host memory: `host` is the memory, `store` the GPU's view of it."""
         assert isinstance(self.store, Shared)
         self.bar = host
         self.saved = np.zeros(self.size_bytes // PAGE_BYTES, np.uint8)
@@ -245,7 +246,7 @@ class Bo:
         self.host_changes += 1
 
     def uncache(self) -> None:
-        """Mapped as uncached: from now on both see the one memory."""
+        """Stop caching: mapped as uncached, so both sides share one memory."""
         if self.gl2 is None or self.bar is None:
             return
         self.write_back()
@@ -295,8 +296,8 @@ class GpuMemory:
         pages: memoryview | None = None,
         cached: bool = False,
     ) -> Bo:
-        """Zeroed. ENOMEM beyond the heap's limit. `pages`: the client's own, for USERPTR. `cached`: the GPU caches
-        this host memory."""
+        """Allocate zeroed memory. ENOMEM beyond the heap's limit. `pages`: the client's own, for USERPTR.
+        `cached`: the GPU caches this host memory."""
         size_bytes = round_up(size_bytes, PAGE_BYTES)
         with self.lock:
             if heap in self.limit and size_bytes > self.available_bytes(heap):
@@ -321,7 +322,7 @@ class GpuMemory:
         return bo
 
     def release(self, bo: Bo) -> None:
-        """Drop one reference; the last one frees."""
+        """Drop one reference; the last one frees the buffer."""
         with self.lock:
             bo.references -= 1
             if bo.references > 0:
@@ -335,7 +336,7 @@ class GpuMemory:
             return list(self.bos)
 
     def lose_vram(self) -> None:
-        """A reset that cost the VRAM its content."""
+        """Clear VRAM after a reset that lost its content."""
         for bo in self.snapshot():
             if bo.heap is Heap.VRAM:
                 for copy in (bo.store, bo.bar) if bo.bar is not None else (bo.store,):

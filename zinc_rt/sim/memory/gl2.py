@@ -17,8 +17,8 @@ LINE_BYTES = 128  # of GL2 on RDNA
 
 
 class Gl2Lines:
-    """Which lines of one buffer GL2 holds. `store` is the GPU's copy, `host` the host's memory, `before` the pages
-    that the GPU has stored to, as they were at the last write-back. The buffer's lock is held by the caller."""
+    """The lines of one buffer in GL2. `store` is the GPU's copy, `host` the host's memory, `before` the
+    pages that the GPU has stored to, as of the last write-back. The caller holds the buffer's lock."""
 
     def __init__(self, store: memoryview, host: memoryview, before: dict[int, bytes]) -> None:
         self._gpu = np.frombuffer(store, np.uint8)
@@ -27,20 +27,22 @@ class Gl2Lines:
         self._held = np.zeros(-(-len(self._gpu) // LINE_BYTES), bool)
 
     def read(self, start: int, size_bytes: int) -> None:
-        """Before the GPU touches these bytes: what is not held comes from the host's memory, and is held then."""
+        """Prepare a GPU access to these bytes: lines not in GL2 are read from the host's memory and are
+        then cached."""
         self._renew(start, size_bytes, ~self._held)
         self.hold(start, size_bytes)
 
     def renew(self) -> None:
-        """Before waves run, which may touch anything: all that is not held is as the host has it."""
+        """Prepare waves, which may access anything: refresh all lines not in GL2 from the host's memory."""
         self._renew(0, len(self._gpu), ~self._held)
 
     def hold(self, start: int, size_bytes: int) -> None:
-        """The GPU has touched these bytes."""
+        """Record that the GPU has accessed these bytes."""
         self._held[start // LINE_BYTES : -(-(start + size_bytes) // LINE_BYTES)] = True
 
     def invalidate(self, start: int, size_bytes: int) -> None:
-        """What was held is read anew at its next use; what the GPU has stored and not written back stays."""
+        """Invalidate lines: they are re-read at the next use; GPU stores that were not written back are
+        kept."""
         self._held[start // LINE_BYTES : -(-(start + size_bytes) // LINE_BYTES)] = False
 
     def _renew(self, start: int, size_bytes: int, lines: np.ndarray) -> None:

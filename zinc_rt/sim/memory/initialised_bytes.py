@@ -1,4 +1,4 @@
-"""Which bytes of a buffer somebody has written: a byte per dword, a bit per byte of it."""
+"""Initialisation state of a buffer: one byte per dword, one bit for each of its bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ _CHUNK = 1 << 18  # dwords looked at in one go
 
 
 class InitialisedBytes:
-    """Of memory the host cannot reach. `dwords`: uint8 [ceil(size / 4)], bit i set where byte i of the dword is
-    initialised. Its pages cost nothing before they are marked. Compiled waves read and mark the same array."""
+    """Initialisation state of memory that the host cannot access. `dwords`: uint8 [ceil(size / 4)], bit i
+    set if byte i of the dword is initialised. Its pages are allocated when first marked. Compiled waves
+    read and update the same array."""
 
     __slots__ = ("dwords", "marks", "size_bytes")
 
@@ -33,7 +34,7 @@ class InitialisedBytes:
             self.dwords[last] |= ((1 << size_bytes) - 1) << start % 4
 
     def forget(self, start: int, size_bytes: int) -> None:
-        """The bytes are somebody else's now. `start` and the size in whole dwords."""
+        """Mark the bytes as uninitialised. `start` and the size are in whole dwords."""
         self.dwords[start // 4 : (start + size_bytes) // 4] = 0
 
     def all_written(self, start: int, size_bytes: int) -> bool:

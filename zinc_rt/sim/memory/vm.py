@@ -1,4 +1,4 @@
-"""GPU virtual memory of one client: 4 KiB pages, permissions, faults, the instruction cache before it."""
+"""GPU virtual memory of one client: 4 KiB pages, permissions, faults, and the instruction cache."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class VmSpan:
         return self.start + self.size_bytes
 
     def allows(self, access: AccessKind) -> str:
-        """Why not, or ""."""
+        """Return the reason why the access is not allowed, or ""."""
         if access is AccessKind.WRITE:
             return "" if self.write else "read only"
         if access is AccessKind.EXECUTE:
@@ -46,7 +46,7 @@ class VmSpan:
 
 
 class WaveCaches(Protocol):
-    """What waves load through, where it can be stale: sim.shader.memory.line_caches."""
+    """The caches of wave loads, which can be stale: sim.shader.memory.line_caches."""
 
     def invalidate(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None: ...
 
@@ -59,7 +59,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedRange:
-    """A suballocation that the client gave a name."""
+    """A suballocation named by the client."""
 
     va: int
     size_bytes: int
@@ -78,7 +78,7 @@ class GpuVm:
         invalidates: Callable[[], bool] = lambda: True,
         keeps_code: bool = True,
     ) -> None:
-        """`keeps_code`: code that was fetched stays until it is invalidated."""
+        """`keeps_code`: fetched code stays cached until it is invalidated."""
         self._table = _Table()
         self._cached = False  # whether host memory that GL2 caches has ever been mapped
         self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates
@@ -106,8 +106,8 @@ class GpuVm:
         read: bool = True,
         kernels: bool = False,
     ) -> VmSpan:
-        """EINVAL where unaligned, outside the valid ranges, outside the buffer, or taken. `kernels`: in the range
-        reserved on top."""
+        """Map a buffer. EINVAL for a range that is unaligned, invalid, outside the buffer, or already
+        mapped. `kernels`: in the range reserved at the top."""
         if not kernels:
             self.check_range(va, size_bytes)
         if offset % PAGE_BYTES or offset + size_bytes > bo.size_bytes:
@@ -137,7 +137,7 @@ class GpuVm:
             self._icache.pop(page, None)
 
     def _forget_names(self, start: int, end: int) -> None:
-        """Names of what lay there go: the next to lie there has names of its own."""
+        """Drop the announced names in the range, because its next mapping has new names."""
         for key in [key for key, each in self._announced.items() if start <= each.va < end]:
             gone = self._announced.pop(key)
             self._freed.append(NamedRange(gone.va, gone.va + gone.size_bytes, gone.name))
@@ -174,8 +174,8 @@ class GpuVm:
         return self._table.spans
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
-        """A suballocation, for bounds checks and messages; size 0 takes back those that start there, and what they
-        held is nobody's then: uninitialised, but for what still lies in another one."""
+        """Announce a suballocation, for bounds checks and messages; size 0 withdraws those that start
+        there and marks their bytes as uninitialised, except where another suballocation covers them."""
         self.announce_all([(va, size_bytes, name)])
 
     def announce_all(self, rows: Iterable[tuple[int, int, str]]) -> None:
@@ -196,12 +196,12 @@ class GpuVm:
                 self._forget(start, end)
 
     def discard(self, va: int, size_bytes: int) -> None:
-        """What these bytes hold is nobody's any more: uninitialised, as fresh memory is."""
+        """Mark these bytes as uninitialised, like fresh memory."""
         self._forget(va, va + size_bytes)
         self.version += 1  # what was known to be written all over is to be looked at again
 
     def _forget(self, start: int, end: int) -> None:
-        """Whole dwords only."""
+        """Mark whole dwords only."""
         for span in self.overlapping(start, end - start):
             first, last = -(-max(start, span.start) // 4) * 4, min(end, span.end) // 4 * 4
             if span.bo.written is not None and first < last:
@@ -214,7 +214,7 @@ class GpuVm:
     # --- the hardware's side: AddressSpace ---
 
     def _walk(self, va: int, size_bytes: int, access: AccessKind) -> list[tuple[VmSpan, int, int]]:
-        """(span, offset in its buffer, bytes) in order, all checked before any is touched."""
+        """Return (span, offset in its buffer, bytes) in order; all are checked before any is accessed."""
         pieces = []
         at, end = va, va + size_bytes
         while at < end:
@@ -276,7 +276,7 @@ class GpuVm:
         return self._icache[page]
 
     def describe(self, va: int) -> str:
-        """The same addresses are asked for again and again: those of kernels."""
+        """Describe the address, with a cache: the same kernel addresses are described repeatedly."""
         if self._described_at != self.version:
             self._described.clear()
             self._described_at = self.version
@@ -303,7 +303,7 @@ class GpuVm:
         return describe_neighbours(va, live, self._freed)
 
     def _beside(self, span: VmSpan, va: int) -> str:
-        """The announced suballocation of the span that is nearest to an address outside of all."""
+        """Return the announced suballocation of the span nearest to an address outside all of them."""
         distances = [
             (va - each.va - each.size_bytes, each.name, "past the end of")
             if va > each.va
@@ -323,7 +323,7 @@ class GpuVm:
         self._write_back()
 
     def host_sees(self, va: int) -> bool:
-        """Without a second copy always; where nothing is mapped there is nothing to wait for."""
+        """Return True for memory without a second copy and for unmapped addresses."""
         span = self.span_at(va)
         return span is None or not span.bo.unwritten(span.offset + va - span.start)
 
@@ -355,7 +355,7 @@ class GpuVm:
             self.wave_caches.invalidate(vector=vector, scalar=scalar, inside=inside)
 
     def _inside(self, va: int, end: int) -> Iterator[tuple[VmSpan, int, int]]:
-        """(span, first byte in its buffer, the byte after the last) of what is mapped in [va, end)."""
+        """Return (span, first byte in its buffer, end byte) of the mappings in [va, end)."""
         for span in self.overlapping(va, end - va):
             first, last = max(va, span.start), min(end, span.end)
             yield span, span.offset + first - span.start, span.offset + last - span.start
@@ -366,7 +366,7 @@ class GpuVm:
 
 
 def _without(start: int, end: int, others: Iterable[AnnouncedRange]) -> Iterator[tuple[int, int]]:
-    """The parts of [start, end) that lie in none of the others."""
+    """Return the parts of [start, end) outside all the others."""
     for each in sorted(others, key=lambda one: one.va):
         if each.va < end and each.va + each.size_bytes > start:
             if each.va > start:
@@ -382,7 +382,7 @@ NULL_BYTES = 1 << 16  # amdgpu leaves the first 64 KiB of every address space fr
 
 @dataclass(frozen=True, slots=True)
 class NamedRange:
-    """[start, end) has, or had, that name."""
+    """The current or former name of [start, end)."""
 
     start: int
     end: int
@@ -390,8 +390,8 @@ class NamedRange:
 
 
 def describe_neighbours(va: int, live: Iterable[NamedRange], freed: Iterable[NamedRange]) -> str:
-    """For an address in none of `live`: in what of `freed` (oldest first) it lay, what ends before it and what
-    begins behind it, with distances."""
+    """Describe an address outside all of `live`: the one of `freed` (oldest first) that contained it, and
+    the neighbours below and above with distances."""
     said = ["a null pointer with a small offset"] if va < NULL_BYTES else []
     before: NamedRange | None = None
     behind: NamedRange | None = None
@@ -411,5 +411,6 @@ def describe_neighbours(va: int, live: Iterable[NamedRange], freed: Iterable[Nam
 
 
 def _closer(one: NamedRange, other: NamedRange, lower: int, higher: int) -> bool:
-    """Whether `one` is nearer, or as near and smaller: a suballocation says more than what it lies in."""
+    """Return whether `one` is nearer, or equally near and smaller: a suballocation is more specific than
+    its allocation."""
     return lower < higher or (lower == higher and one.end - one.start < other.end - other.start)

@@ -1,4 +1,4 @@
-"""A Driver whose device lives in another process, started on demand and shared by name."""
+"""A Driver whose device is in another process, started on demand and shared by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _USERPTR = {
 
 
 def start(name: str = "default", **options: Any) -> Path:
-    """The socket of the device called `name`, started now unless it runs. `options`: those of Machine."""
+    """Return the socket of the device called `name`; start the device unless it runs. `options`: those of
+    Machine."""
     path = runtime_dir() / f"{name}.sock"
     with only_one(path):
         if not _answers(path):
@@ -88,9 +89,9 @@ def _spawn(path: Path, options: dict[str, Any]) -> None:
 
 
 class SimClient:
-    """System calls on a served device. One connection a thread; the device sees one process.
+    """System calls on a served device. One connection per thread; the device sees one process.
 
-    Once the device is gone every call is ENODEV, at once and without a hang.
+    After the device has ended every call returns ENODEV at once.
     """
 
     simulated = True
@@ -116,7 +117,8 @@ class SimClient:
             self._start(name, options)
 
     def _start(self, name: str, options: dict[str, Any]) -> None:
-        """A device that is just ending still takes a connection, then drops it: start another."""
+        """Connect. A device that is ending may accept a connection and then drop it: start another one in
+        this case."""
         if flipped.get():
             options = {**options, "flip": list(dict.fromkeys((*options.get("flip", ()), *flipped.get())))}
         for attempt in range(START_ATTEMPTS):
@@ -217,7 +219,7 @@ class SimClient:
         _raise_errno(answer)
 
     def _user_pages(self, request: int, values: Fields, header: dict[str, Any]) -> list[int]:
-        """A USERPTR buffer's pages become shared memory first."""
+        """Convert a USERPTR buffer's pages to shared memory first."""
         names = _USERPTR.get(request_key(request))
         if names is None or (
             names[0] == "mmap_offset" and not values["flags"] & kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR
@@ -273,19 +275,20 @@ class SimClient:
         self.announce_all([(va, size_bytes, name)])
 
     def announce_all(self, rows: Sequence[tuple[int, int, str]]) -> None:
-        """Many at once."""
+        """Announce many suballocations at once."""
         self._checked({"op": "announce", "rows": list(rows)})
 
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
-        """Kernels about to be dispatched, to be compiled beforehand. Returns when they are."""
+        """Compile kernels that will be dispatched soon; return when this is done."""
         self._checked({"op": "precompile", "kernels": [asdict(each) for each in kernels]})
 
     def discard(self, va: int, size_bytes: int) -> None:
-        """These bytes count as uninitialised from now on, but where the host maps them."""
+        """Mark these bytes as uninitialised, except where the host maps them."""
         self._checked({"op": "discard", "va": va, "size": size_bytes})
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
-        """`watchpoint_hits` names the waves that store to these bytes from the next dispatch on; size 0: none."""
+        """Record the waves that store to these bytes in `watchpoint_hits`, from the next dispatch on; size
+        0: none."""
         self._checked({"op": "set_watchpoint", "va": va, "size": size_bytes})
 
     def watchpoint_hits(self) -> list[StoreSeen]:
@@ -307,7 +310,7 @@ class SimClient:
         self._checked({"op": "tell_unfinished"})
 
     def dmesg(self) -> list[str]:
-        """The last thousand lines of the kernel's log."""
+        """Return the last thousand lines of the kernel log."""
         return list(self._checked({"op": "findings"}).header["dmesg"])
 
     def consulted(self, since: int = 0) -> tuple[int, list[str]]:
@@ -318,7 +321,7 @@ class SimClient:
         self._checked({"op": "inject", "name": name})
 
     def close_all(self) -> None:
-        """End this client, as its process's exit would."""
+        """End this client, like the exit of its process."""
         self._lost = True
         with self._lock:
             for each in self._sockets:

@@ -1,7 +1,7 @@
-"""Ctrl-C and an exchange of messages: the answer comes first.
+"""Deferral of Ctrl-C during an exchange of messages, until the answer has arrived.
 
-An interrupt between a request and its answer would lose what the device just made (the id of a queue, a mapping),
-and giving everything back would then fail. Its own exit code and sentence would hide the interrupt.
+An interrupt between a request and its answer would lose the result (the id of a queue, a mapping), and the
+cleanup would then fail. The resulting exit code and message would mask the interrupt.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class HeldInterrupts:
-    """What came in during an exchange is delivered as the next begins, when the caller knows what it got.
+    """Delivers an interrupt received during an exchange when the next one begins, so that the caller has
+    the result.
 
-    A second one goes through at once. Only the main thread receives any.
+    A second interrupt is delivered at once. Only the main thread receives interrupts.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a served device does for one request of a client: a row an operation."""
+"""Operations of a served device on requests of clients: one row per operation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INT = struct.Struct("<i")
 
 
 class ClientSession:
-    """One client process, over one or more connections: what it asks for, a driver in this process does."""
+    """One client process, over one or more connections; a driver in this process performs its requests."""
 
     def __init__(self, token: str, machine: SimMachine, process: Process, memory: RemoteMemory) -> None:
         self.token, self.machine, self.process, self.memory = token, machine, process, memory
@@ -34,7 +34,7 @@ class ClientSession:
         self.mappings = 0
 
     def end(self) -> None:
-        """The client is gone."""
+        """End the session of a client that has disconnected."""
         self.driver.exit()
         for bo in self.mapped.values():
             if bo is not None:
@@ -42,7 +42,7 @@ class ClientSession:
 
 
 def answer(session: ClientSession, message: WireMessage) -> WireMessage:
-    """An errno where the kernel would say one, or the request makes no sense."""
+    """Answer a request, with an errno if the kernel would return one or the request is invalid."""
     operation = OPERATIONS.get(str(message.header.get("op")))
     try:
         if operation is None:
@@ -87,14 +87,16 @@ def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
 
 
 def _handed_out(session: ClientSession, arg: bytearray, at: int) -> list[int]:
-    """The memory of a dma-buf that the ioctl has made stands for it, in the client and in whoever gets it."""
+    """Return the memory that represents a dma-buf created by the ioctl, in the client and in later
+    receivers."""
     file = session.process.file(_INT.unpack_from(arg, at)[0])
     memory = file.bo.host_view.fd if isinstance(file, DmaBufFile) else -1
     return [memory] if memory >= 0 else []
 
 
 def _take_foreign(session: ClientSession, fd: int, arg: bytearray, at: int) -> int | None:
-    """A dma-buf that another process made, by its memory; its number goes into the struct. None: it is none."""
+    """Import another process's dma-buf by its memory and store its number in the struct. Return None if it
+    is no dma-buf."""
     wanted = os.fstat(fd)
     with session.machine.lock:
         for gpu in session.machine.gpus:
@@ -137,7 +139,7 @@ def _precompile(session: ClientSession, message: WireMessage) -> None:
 
 
 def _findings(session: ClientSession, message: WireMessage) -> dict[str, Any]:
-    """A message's worth of them, from number `since` on; `count` says how many there are."""
+    """Return one message of findings, from number `since` on; `count` is the total."""
     found, since = session.driver.findings(), int(message.header.get("since", 0))
     part = found[since : since + FINDINGS_A_MESSAGE]
     rows = [{**asdict(each), "severity": each.severity.value} for each in part]

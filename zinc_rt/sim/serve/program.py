@@ -1,7 +1,8 @@
-"""Any Linux program with the simulated device behind /dev/kfd, /dev/dri and sysfs: `zinc-rt sim -- PROGRAM ARGS`.
+"""Run any Linux program with the simulated device as /dev/kfd, /dev/dri and sysfs: `zinc-rt sim -- PROGRAM
+ARGS`.
 
-The library of preload/ stands between the program and its C library. It is compiled at first use and kept by its
-sources' hash.
+The library of preload/ is interposed between the program and its C library. It is compiled at first use
+and cached by the hash of its sources.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FLAGS = ("-O2", "-shared", "-fPIC", "-pthread", "-U_FORTIFY_SOURCE", "-fno-built
 
 
 def library() -> Path:
-    """The shared library. Raises NothingRan where there is no C compiler, InputError where it refuses."""
+    """Return the shared library. Raises NothingRan without a C compiler, InputError if compilation fails."""
     sources = sorted(SOURCES.glob("*.[ch]"))
     text = b"".join(each.read_bytes() for each in sources)
     built = cache_folder() / "preload" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
@@ -49,7 +50,7 @@ def library() -> Path:
 
 
 def compiler() -> list[str] | None:
-    """The words that begin its line."""
+    """Return the first words of the compiler's command line."""
     for name in ("cc", "gcc", "clang"):
         if found := shutil.which(name):
             return [found]
@@ -86,7 +87,7 @@ def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | Non
 
 
 def _descriptor(stream: TextIO | None) -> int | None:
-    """None: inherited, as where a stream has no file of its own."""
+    """Return None to inherit, also if a stream has no file descriptor."""
     try:
         return None if stream is None or stream is sys.stdout else stream.fileno()
     except OSError:
@@ -102,8 +103,8 @@ _BUS = "/sys/devices/pci0000:00"
 
 
 def copy_files(client: SimClient, root: Path) -> None:
-    """The device's files, as they are now, below `root`: folders where Linux has them (/sys/devices), the other
-    paths links to them, as in sysfs."""
+    """Copy the device's current files below `root`: directories at Linux's paths (/sys/devices), the other
+    paths as links to them, as in sysfs."""
     _copy(client, f"{_KFD}/topology", root)
     _copy(client, "/sys/module/amdgpu", root)
     _link(root, "/sys/class/kfd/kfd", _KFD)
@@ -121,7 +122,7 @@ def copy_files(client: SimClient, root: Path) -> None:
 
 
 def _copy_drm_node(client: SimClient, root: Path, name: str) -> None:
-    """renderD128 of a GPU, in its PCI device's folder and where programs look for it."""
+    """Copy renderD128 of a GPU to its PCI device's directory and to the path where programs open it."""
     shown = f"/sys/class/drm/{name}"
     events = client.read_file(f"{shown}/device/uevent").decode().split()
     address = next(line.partition("=")[2] for line in events if line.startswith("PCI_SLOT_NAME="))
@@ -144,7 +145,7 @@ def _link(root: Path, name: str, to: str) -> None:
 
 
 def _copy(client: SimClient, path: str, root: Path, *, at: str | None = None) -> None:
-    """A folder with all that lies below it."""
+    """Copy a directory recursively."""
     place = root / (at or path)[1:]
     place.mkdir(parents=True, exist_ok=True)
     for name in client.list_dir(path):

@@ -1,4 +1,4 @@
-"""A client's memory: what one request carried along, or read where it lies (process_vm_readv(2))."""
+"""A client's memory: data carried by a request, or read from the client (process_vm_readv(2))."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zinc_rt.sim.driver.client_memory import is_user_range
 
 @dataclass(slots=True)
 class CarriedMemory:
-    """What came with a request: arrays by address, user pages, and what was written back."""
+    """The data of a request: arrays by address, user pages, and written data to return."""
 
     arrays: list[tuple[int, bytearray]] = field(default_factory=list)
     pages_at: int = 0
@@ -62,7 +62,7 @@ class RemoteMemory:
 
 
 def map_pages(fd: int, size_bytes: int, offset: int = 0) -> memoryview:
-    """A part of a memfd of the client's, which must not become shorter under us."""
+    """Map a part of a client's memfd, which must be sealed against shrinking."""
     sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
     if not sealed or offset < 0 or os.fstat(fd).st_size < offset + size_bytes:
         raise OSError(errno.EFAULT, "user pages: a memfd sealed against shrinking, and long enough")
@@ -77,14 +77,15 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _read_process(pid: int, address: int, size_bytes: int) -> bytes:
-    """Raises OSError: EFAULT where not all of it is there, EPERM where the process does not let this one."""
+    """Read memory. Raises OSError: EFAULT if not all of it is mapped, EPERM if the process does not permit
+    access."""
     data = ctypes.create_string_buffer(max(size_bytes, 1))
     _move(_LIBC.process_vm_readv, pid, data, address, size_bytes)
     return data.raw[:size_bytes]
 
 
 def _write_process(pid: int, address: int, data: bytes) -> None:
-    """Raises OSError as `_read_process` does."""
+    """Write memory. Raises OSError like `_read_process`."""
     _move(_LIBC.process_vm_writev, pid, ctypes.create_string_buffer(data, max(len(data), 1)), address, len(data))
 
 

@@ -41,7 +41,7 @@ CRASH_STATUS = 70
 
 
 class Server:
-    """Clients of one machine, each in a thread, until the last one is gone."""
+    """Clients of one machine, each in a thread, until the last one has disconnected."""
 
     def __init__(self, machine: SimMachine, listener: socket.socket, *, stay: bool = False) -> None:
         self.machine, self.listener, self.stay = machine, listener, stay
@@ -52,7 +52,7 @@ class Server:
             gpu.on_crash = lambda: os._exit(CRASH_STATUS)
 
     def serve(self) -> None:
-        """Returns once nobody has been connected for a while."""
+        """Serve. Return when no client has been connected for a while."""
         self.listener.settimeout(ACCEPT_SECONDS)
         while self.stay or self._sessions or time.monotonic() - self._last_seen < GRACE_SECONDS:
             try:
@@ -215,7 +215,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def listing() -> str:
-    """Everything that can be chosen, for people."""
+    """Return the list of all options' values, as text."""
     chips = [[row.key, row.gfx, row.name] for row in CHIPS.values()]
     versions = [
         [row.version, f"KFD 1.{row.kfd_minor}", "user queues" if row.userq else ""]
@@ -227,7 +227,7 @@ def listing() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The process that a client starts; people have zinc_rt.cli.sim."""
+    """Run the process that a client starts; the user command is zinc_rt.cli.sim."""
     try:
         return run(parser().parse_args(argv))
     except ZincError as error:
@@ -238,7 +238,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves until the last client is gone. Raises UsageError and OutputError."""
+    """Serve until the last client has disconnected. Raises UsageError and OutputError."""
     if arguments.list:
         print(listing())
         return 0
@@ -287,7 +287,7 @@ def _serve(machine: SimMachine, path: Path, *, stay: bool) -> None:
 
 
 def _terminated(number: int, frame: object) -> None:
-    """A service manager's way to end it: the socket goes too."""
+    """Handle a service manager's SIGTERM: remove the socket too."""
     sys.exit(128 + number)
 
 

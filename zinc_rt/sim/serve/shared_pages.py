@@ -1,5 +1,5 @@
-"""Turns ordinary pages of this process into shared memory, in place: what a USERPTR buffer needs when the device
-lives in another process."""
+"""Convert ordinary pages of this process to shared memory in place, as USERPTR buffers need for a device
+in another process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _NAME = "zinc-rt user pages"
 
 
 class SharedPages:
-    """A range shared before, and still mapped as it was then, keeps its memory.
+    """A range that was shared before and is still mapped unchanged keeps its memory.
 
-    Between the copy and the exchange another thread's store can be lost: share buffers before work on them starts.
+    A store by another thread between the copy and the exchange can be lost: share buffers before work on
+    them starts.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,8 @@ class SharedPages:
         self._shared: dict[tuple[int, int], int] = {}  # (address, size): memfd
 
     def share(self, address: int, size_bytes: int) -> int:
-        """A memfd that holds exactly this range from now on. OSError where it is not readable, writable pages."""
+        """Return a memfd that contains exactly this range from now on. OSError if the pages are not
+        readable and writable."""
         if address % PAGE_BYTES or size_bytes % PAGE_BYTES or not size_bytes:
             raise OSError(errno.EINVAL, "not whole pages")
         if not is_user_range(address, size_bytes):

@@ -1,4 +1,4 @@
-"""Where the sockets of served devices lie; starting and ending at one path happen one after the other."""
+"""Paths of the sockets of served devices; starts and ends at one path are serialised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DeviceLost(ZincError):
 
 
 def runtime_dir() -> Path:
-    """Private to this user: sockets lie here."""
+    """Return the directory of the sockets, private to this user."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     if base and Path(base).is_dir() and os.access(base, os.W_OK):
         path = Path(base) / "zinc-rt"
@@ -31,7 +31,7 @@ def runtime_dir() -> Path:
 
 @contextlib.contextmanager
 def only_one(socket_path: Path) -> Iterator[None]:
-    """Holds the lock file beside the sockets, which stays."""
+    """Hold the lock file next to the socket; the file remains."""
     with socket_path.with_name("start.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

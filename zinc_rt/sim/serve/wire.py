@@ -23,7 +23,7 @@ VERSION = 1
 
 
 class ConnectionClosed(Exception):
-    """The other side is gone, or talks nonsense."""
+    """The peer disconnected or sent an invalid message."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ def send(connection: socket.socket, message: WireMessage) -> None:
 
 
 def receive(connection: socket.socket) -> WireMessage:
-    """Raises Closed."""
+    """Receive a message. Raises Closed."""
     fds: list[int] = []
     head = _exactly(connection, _HEAD.size, fds)
     header_bytes, body_bytes, fd_count = _HEAD.unpack(head)

@@ -1,4 +1,4 @@
-"""amdgpu on a render node as the kernel lays it out: include/uapi/drm/amdgpu_drm.h of Linux 7.2, on x86-64."""
+"""amdgpu's layouts on a render node: include/uapi/drm/amdgpu_drm.h of Linux 7.2, on x86-64."""
 
 from __future__ import annotations
 

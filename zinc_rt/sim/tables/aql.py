@@ -37,7 +37,8 @@ class AqlVendor(IntEnum):
 
 
 class AqlFault(IntEnum):
-    """The exception a queue ends with, where amdkfd can tell the process (bit code - 1 of its error reason)."""
+    """The exception that ends a queue, where amdkfd can report it to the process (bit code - 1 of its
+    error reason)."""
 
     WAVE_MEMORY_VIOLATION = 5
     DIM_INVALID = 16

@@ -1,4 +1,4 @@
-"""The DRM core's calls as the kernel lays them out: include/uapi/drm/drm.h of Linux 7.2, on x86-64."""
+"""The DRM core's layouts: include/uapi/drm/drm.h of Linux 7.2, on x86-64."""
 
 from __future__ import annotations
 

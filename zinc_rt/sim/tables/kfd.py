@@ -1,4 +1,4 @@
-"""/dev/kfd as the kernel lays it out: include/uapi/linux/kfd_ioctl.h of Linux 7.2 (interface 1.23), on x86-64."""
+"""The layouts of /dev/kfd: include/uapi/linux/kfd_ioctl.h of Linux 7.2 (interface 1.23), on x86-64."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _PLACE = re.compile(r"(\d+)(?:\+\d+(?:/(\d+))?|\[(\d+)(?::(\d+))?\])?")
 
 @dataclass(frozen=True, slots=True)
 class TableField:
-    """`width` bits from `low` on in `dword`, going on in the next one; with `group`: the rest of the packet."""
+    """`width` bits from `low` in `dword`, continued in the next one; with `group`: the rest of the packet."""
 
     name: str
     dword: int
@@ -49,7 +49,7 @@ class TableField:
 
 @dataclass(frozen=True, slots=True)
 class PacketRow:
-    """`grows`: dwords that a longer one has more, 0 where `sizes` are all."""
+    """A packet. `grows`: the dwords by which a longer packet grows, 0 if `sizes` lists all."""
 
     name: str
     opcode: int
@@ -65,7 +65,7 @@ class PacketRow:
         return bool(self.grows) and more > 0 and more % self.grows == 0
 
     def sizes_text(self) -> str:
-        """`5`, `2 or 4`, `3 or more`."""
+        """Return `5`, `2 or 4`, or `3 or more`."""
         text = " or ".join(map(str, self.sizes))
         if not self.grows:
             return text
@@ -122,7 +122,7 @@ MakeView = Callable[[Sequence[int], int], Any]
 
 
 def reserved(of: PacketRow, length_dw: int, generation: Generation) -> dict[int, int]:
-    """Bits that no field has, by dword; the header's are those below the opcode."""
+    """Return the bits without a field, by dword; the header's are those below the opcode."""
     named = [0xFFFFFF00] + [0] * (length_dw - 1)
     for field in _present(of, length_dw, generation):
         if field.group:
@@ -141,7 +141,7 @@ def _present(of: PacketRow, length_dw: int, generation: Generation) -> list[Tabl
 
 
 def view(of: PacketRow, length_dw: int, generation: Generation) -> MakeView:
-    """The class that reads a packet of this size."""
+    """Return the class that reads a packet of this size."""
     present = _present(of, length_dw, generation)
     used = [field.name for field in of.fields]
     fixed = min((field.dword for field in present if field.group), default=length_dw)

@@ -42,7 +42,7 @@ CU_MASKS = (0x216, 0x217, 0x219, 0x21A, 0x22B, 0x22C, 0x22D, 0x22E, 0x223)  # ST
 
 @dataclass(frozen=True, slots=True)
 class RegisterRow:
-    """`bits`: those that have a field, by generation; a generation that lacks the register has no entry."""
+    """`bits`: those with a field, by generation; a generation without the register has no entry."""
 
     name: str
     address: int
@@ -165,7 +165,7 @@ def register_at(address: int, generation: Generation) -> RegisterRow | None:
 
 
 def register_name(address: int, generation: Generation) -> str:
-    """The name, or `SH+0x2ff`, `UCONFIG+0x10`, `register 0x1234`."""
+    """Return the name, or `SH+0x2ff`, `UCONFIG+0x10`, `register 0x1234`."""
     found = register_at(address, generation)
     if found is not None:
         return found.name

@@ -20,7 +20,7 @@ CPV = 1 << 19
 
 @dataclass(frozen=True, slots=True)
 class SdmaRow:
-    """`dwords` gives the length from the header and the dwords after it, those that are there (-1: too few)."""
+    """`dwords` computes the length from the header and the available dwords after it (-1: too few)."""
 
     name: str
     dwords: Callable[[Sequence[int]], int]
@@ -60,7 +60,7 @@ PACKETS: Mapping[tuple[int, int], SdmaRow] = {  # (op, sub-op)
 
 
 def length_at_most(header: int) -> int:
-    """How many dwords a report shows of the packet, from its header alone."""
+    """Return the dwords of the packet to show in a report, from its header alone."""
     row = PACKETS.get((header & 0xFF, header >> 8 & 0xFF))
     if row is None:
         return 1

@@ -21,7 +21,8 @@ Way = Literal["in", "out", "both"]  # whose bytes an array's are: the caller's, 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`count` numbers of `size_bytes` each, from byte `offset` on. `c`: its header's path, if not the name."""
+    """`count` numbers of `size_bytes` each, from byte `offset` on. `c`: the path in the header, if not the
+    name."""
 
     offset: int
     size_bytes: int
@@ -32,9 +33,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """What the pointer in member `pointer` shows: as many elements as member `count` says.
+    """The array at the pointer in member `pointer`, with the element count in member `count`.
 
-    `per` > 1: the count is of smaller units, that many to an element.
+    `per` > 1: the count is in smaller units, that many per element.
     """
 
     pointer: str
@@ -63,18 +64,18 @@ class StructLayout:
     arrays: tuple[Array, ...] = ()
 
     def new(self, **values: int | tuple[int, ...]) -> Fields:
-        """Zeroed, then these members set."""
+        """Return a zeroed struct with these members set."""
         made = Fields(self, bytearray(self.size_bytes))
         for name, value in values.items():
             made[name] = value
         return made
 
     def read(self, raw: bytes | bytearray | memoryview) -> Fields:
-        """A copy; what `raw` lacks is zero, what it has beyond this struct is dropped."""
+        """Return a copy; bytes missing in `raw` are zero, bytes beyond the struct are dropped."""
         return Fields(self, bytearray(raw[: self.size_bytes]).ljust(self.size_bytes, b"\0"))
 
     def pointed(self, fields: Fields) -> list[CarriedArray]:
-        """The arrays that a call points to, by the counts it carries now; null and empty ones are none."""
+        """Return the arrays of a call, by its present counts, without null and empty ones."""
         found = []
         for array in self.arrays:
             size_bytes = fields[array.count] // array.per * array.element_bytes
@@ -101,7 +102,7 @@ def _member(text: str) -> tuple[str, Member]:
 
 
 class Fields:
-    """A struct's bytes, its members by name: `fields["queue_id"]`."""
+    """A struct's bytes, with members by name: `fields["queue_id"]`."""
 
     __slots__ = ("layout", "raw")
 
@@ -115,7 +116,8 @@ class Fields:
         return int.from_bytes(raw, "little", signed=member.signed)
 
     def __setitem__(self, name: str, value: int | tuple[int, ...]) -> None:
-        """Raises OverflowError for a value that does not fit: a fault of the device, not of its caller."""
+        """Store a member. Raises OverflowError for a value that does not fit: an error in the device, not
+        in its caller."""
         member = self.layout.fields[name]
         at = member.offset
         for number in value if isinstance(value, tuple) else (value,):
@@ -127,7 +129,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class IoctlRow:
-    """`direction` is the caller's: "w" it passes the argument, "r" it gets it back."""
+    """`direction` is the caller's: "w" passes the argument, "r" returns it."""
 
     name: str
     type_: str
@@ -137,18 +139,19 @@ class IoctlRow:
 
     @property
     def writes(self) -> bool:
-        """The kernel copies the argument back."""
+        """Return whether the kernel copies the argument back."""
         return "r" in self.direction
 
 
 # asm-generic/ioctl.h on x86-64: number [7:0], type [15:8], size [29:16], direction [31:30]
 def request_key(request: int) -> tuple[str, int]:
-    """What the kernel dispatches on: never the size or the direction (kfd_chardev.c, drm_ioctl.c)."""
+    """Return the part of the request that the kernel dispatches on, without size and direction
+    (kfd_chardev.c, drm_ioctl.c)."""
     return chr(request >> 8 & 0xFF), request & 0xFF
 
 
 def request_size_bytes(request: int) -> int:
-    """The size of the caller's struct."""
+    """Return the size of the caller's struct."""
     return request >> 16 & 0x3FFF
 
 

@@ -1,8 +1,8 @@
-"""What every packet does: one function a packet, found by its opcode. Adding a packet is one row.
+"""The execution of packets: one function per packet, in a table by opcode. A new packet is one new row.
 
-A function takes the channel and a view of the packet (sim.tables.packets). It returns at once: what takes time
-becomes Work, what waits sets the channel's `wait`. It raises Illegal where hardware would stop, Fault where an
-address is refused.
+A function takes the channel and a view of the packet (sim.tables.packets). It returns at once: long
+operations become Work, waits set the channel's `wait`. It raises Illegal where hardware would stop, and
+Fault for a refused address.
 """
 
 from __future__ import annotations
@@ -56,4 +56,4 @@ EXECUTE: Mapping[int, Execute] = {
     0xD0: userq.protected_fence_signal,  # PROTECTED_FENCE_SIGNAL
     0xD1: userq.fence_wait_multi,  # FENCE_WAIT_MULTI
 }
-"""Packets of the tables that are not here stop the queue: ATOMIC_GDS, task shaders, EXECUTE_INDIRECT_V2."""
+"""Packets without a row here stop the queue: ATOMIC_GDS, task shaders, EXECUTE_INDIRECT_V2."""

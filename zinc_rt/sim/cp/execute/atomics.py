@@ -1,4 +1,4 @@
-"""GL2's atomics (pm4.md §3.11): what each operation makes of the old value."""
+"""GL2's atomics (pm4.md §3.11): the new value that each operation computes from the old one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = (91, 123)
 LOOP = 1
 
 Operation = Callable[[int, int, int, int], int]
-"""(old, source, compare, size in bits) -> new, before it is cut to size."""
+"""(old, source, compare, size in bits) -> new, before truncation to the size."""
 
 
 def _signed(value: int, bits: int) -> int:
@@ -52,7 +52,8 @@ NARROW_ONLY = (READ, 26, 27)
 
 
 def operation(number: int) -> tuple[Operation, int]:
-    """What op code `number` does, and on how many bits. Raises Illegal for one that does not exist."""
+    """Return the operation and size in bits of opcode `number`. Raises Illegal for one that does not
+    exist."""
     if number == WRITE:
         return _swap, 32
     if number in NOTHING:
@@ -65,9 +66,10 @@ def operation(number: int) -> tuple[Operation, int]:
 
 
 def atomic_mem(channel: ComputeChannel, packet: View) -> None:
-    """One pass, or with command 1 again until the memory held `compare`. The old value is kept for COPY_DATA."""
+    """Execute one pass, or with command 1 repeat until the memory contained `compare`. The old value is
+    kept for COPY_DATA."""
     if packet.command > 3:
-        raise Illegal(f"command {packet.command} does not exist: 0 to 3 do")
+        raise Illegal(f"command {packet.command} does not exist, expected 0 to 3")
     make, bits = operation(packet.atomic)
     size = bits // 8
     mask = (1 << bits) - 1

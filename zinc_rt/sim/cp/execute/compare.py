@@ -1,4 +1,4 @@
-"""The comparisons of WAIT_REG_MEM and its kin: unsigned, number 0 to 6 (pm4.md §3.6)."""
+"""The comparisons of WAIT_REG_MEM and related packets: unsigned, number 0 to 6 (pm4.md §3.6)."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ FUNCTIONS: Mapping[int, Callable[[int, int], bool]] = {
 
 def function(number: int) -> Callable[[int, int], bool]:
     if number not in FUNCTIONS:
-        raise Illegal(f"compare function {number} does not exist: 0 to 6 do")
+        raise Illegal(f"compare function {number} does not exist, expected 0 to 6")
     return FUNCTIONS[number]

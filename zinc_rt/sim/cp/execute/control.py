@@ -22,9 +22,9 @@ def kernel_only(channel: ComputeChannel, packet: View) -> None:
 
 def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
     if not packet.valid:
-        raise Illegal("bit 23 (valid) is clear: the compute engine takes no such indirect buffer")
+        raise Illegal("bit 23 (valid) is clear: the compute engine rejects such an indirect buffer")
     if packet.priv:
-        raise Illegal("bit 31 (priv) is set: only the kernel's queues may")
+        raise Illegal("bit 31 (priv) is set: only the kernel's queues may set it")
     inherits = packet.inherit_vmid and not channel.device.kmd.injected("vmid-not-inherited")
     if channel.is_user and not inherits:
         channel.finding(
@@ -38,12 +38,12 @@ def indirect_buffer(channel: ComputeChannel, packet: View) -> None:
             "ib-inherit-vmid", "bit 30 (inherit VMID) is for user queues; on a KFD queue it is unverified"
         )
     if packet.vmid:
-        channel.unverified("reserved-bits", f"vmid {packet.vmid} is for the kernel's queues, leave it 0")
+        channel.unverified("reserved-bits", f"vmid {packet.vmid} is reserved for the kernel's queues, set it to 0")
     _call(channel, packet.address, packet.size_dw, chain=bool(packet.chain))
 
 
 def indirect(channel: ComputeChannel, packet: View) -> None:
-    """Two packets with one opcode: the size tells them apart."""
+    """Execute INDIRECT_BUFFER: two packets share this opcode and differ in size."""
     (indirect_buffer if packet.dwords == 4 else cond_indirect_buffer)(channel, packet)
 
 
@@ -72,7 +72,7 @@ def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -
     frame = IndirectFrame(channel.space, va, size_dw, f"{caller.place(position)}")
     if chain:
         if caller is channel.ring:
-            raise Illegal("bit 20 (chain) in the ring: there is no buffer to go on from")
+            raise Illegal("bit 20 (chain) in the ring: there is no buffer to continue from")
         if isinstance(caller, IndirectFrame):
             frame.caller = caller.caller
         channel.frames[-1] = frame
@@ -81,9 +81,7 @@ def _call(channel: ComputeChannel, address: int, size_dw: int, *, chain: bool) -
             channel.frames.pop()  # a call at a buffer's very end needs no way back
         depth = len(channel.frames)
         if depth >= MAX_DEPTH:
-            raise Illegal(
-                f"indirect buffers nested {depth} deep: the ring and two levels are what is known to work"
-            )
+            raise Illegal(f"indirect buffers nested {depth} deep: only the ring and two levels are known to work")
         if depth > 1:
             channel.unverified("ib-nesting", "an indirect buffer within an indirect buffer is unverified")
         channel.frames.append(frame)
@@ -96,7 +94,7 @@ def cond_exec(channel: ComputeChannel, packet: View) -> None:
 
 
 def pred_exec(channel: ComputeChannel, packet: View) -> None:
-    """One die here, number 0."""
+    """Execute PRED_EXEC for the only die, number 0."""
     channel.unverified("packet-unverified", "PRED_EXEC is not in the lists of the compute engine's packets")
     if not packet.xcc_select & 1:
         channel.skip(packet.exec_count)

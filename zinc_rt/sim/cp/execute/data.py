@@ -1,4 +1,5 @@
-"""Data the CP moves itself, in packet order: not after dispatches before it have finished (pm4.md §3.7, §3.8)."""
+"""Data moves by the CP itself, in packet order; they do not wait for earlier dispatches (pm4.md §3.7,
+§3.8)."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def copy_data(channel: ComputeChannel, packet: View) -> None:
     elif packet.dst_sel in (2, 5):
         channel.write(channel.aligned(packet.dst, size), value.to_bytes(size, "little"))
     elif packet.dst_sel == 4:
-        channel.unverified("not-simulated", "performance counters do not count here")
+        channel.unverified("not-simulated", "performance counters are not simulated")
     else:
         raise Illegal(f"dst_sel {packet.dst_sel} is no destination of this chip")
 
@@ -63,7 +64,7 @@ def _source(channel: ComputeChannel, packet: View, size: int) -> int:
     if select in (9, 10):
         return channel.device.kmd.gpu_counter()
     if select == 4:
-        channel.unverified("not-simulated", "performance counters read 0 here")
+        channel.unverified("not-simulated", "performance counters read as 0 here")
         return 0
     raise Illegal(f"src_sel {select} is no source of this chip")
 
@@ -85,7 +86,7 @@ def cond_write(channel: ComputeChannel, packet: View) -> None:
 
 
 def timestamp(channel: ComputeChannel, packet: View) -> None:
-    """The counter now (top), and again once everything before has finished (bottom)."""
+    """Store the counter now (top), or after all earlier work has finished (bottom)."""
     if packet.enable_top:
         channel.write(channel.aligned(packet.top_address, 8), _now(channel))
     if packet.enable_bottom:

@@ -1,4 +1,4 @@
-"""Launching work (pm4.md §3.2, §3.3, §5): everything short of running the waves."""
+"""Launch of dispatches (pm4.md §3.2, §3.3, §5), except for the execution of the waves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dispatch_indirect(channel: ComputeChannel, packet: View) -> None:
 
 
 def launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) -> None:
-    """What the SH registers describe, with the grid and initiator of the packet."""
+    """Launch the program in the SH registers with the grid and initiator of the packet."""
     if not initiator & COMPUTE_SHADER_EN:
         channel.unverified(
             "dispatch-disabled", f"initiator {initiator:#x} has bit 0 (COMPUTE_SHADER_EN) clear: nothing launches"
@@ -39,7 +39,7 @@ def launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) 
         return
     extra = initiator & ~_INITIATOR_BITS[channel.generation]
     if extra:
-        channel.unverified("reserved-bits", f"initiator bits {extra:#x} have no name on this chip")
+        channel.unverified("reserved-bits", f"initiator bits {extra:#x} are undefined on this chip")
     sh = channel.registers.sh
     program_va = channel.registers.program_va()
     sizes = [sh.get(NUM_THREAD_X + axis, 0) for axis in range(3)]
@@ -48,7 +48,7 @@ def launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) 
     ]
     if not 0 < full[0] * full[1] * full[2] <= MAX_GROUP_THREADS:
         channel.unverified(
-            "group-size", f"workgroups of {full[0]}x{full[1]}x{full[2]} threads: wanted 1 to {MAX_GROUP_THREADS}"
+            "group-size", f"workgroups of {full[0]}x{full[1]}x{full[2]} threads: expected 1 to {MAX_GROUP_THREADS}"
         )
         return
     if initiator & USE_THREAD_DIMENSIONS:
@@ -94,7 +94,7 @@ def launch(channel: ComputeChannel, dims: tuple[int, int, int], initiator: int) 
 
 
 def _running(engine: ShaderEngine, dispatch: ShaderDispatch) -> Callable[[], Accesses | None]:
-    """The dispatch's waves, with what they do to host memory that GL2 caches."""
+    """Run the dispatch's waves, with their effect on host memory cached by GL2."""
     space, started = dispatch.space, False
 
     def advance() -> Accesses | None:

@@ -1,4 +1,5 @@
-"""The CP's DMA (pm4.md §3.14): runs beside the stream, until a fence, raw_wait or cp_sync orders it."""
+"""The CP's DMA (pm4.md §3.14): runs concurrently with the stream, until a fence, raw_wait or cp_sync
+orders it."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def _transfer(channel: ComputeChannel, packet: View) -> None:
     if packet.dst_sel not in (ADDRESS, NOWHERE, ADDRESS_L2):
         raise Illegal(f"dst_sel {packet.dst_sel} is none of address (0), nowhere (2), address through L2 (3)")
     if packet.src_space or packet.dst_space:
-        raise Illegal("register space is not for a user's queue")
+        raise Illegal("register space is not available to a user's queue")
     if packet.src_fixed or packet.dst_fixed:
         raise Illegal("fixed addresses (src_fixed, dst_fixed) are not simulated")
     size = packet.byte_count
@@ -56,11 +57,12 @@ def _transfer(channel: ComputeChannel, packet: View) -> None:
 
 
 def dma_data_fill_multi(channel: ComputeChannel, packet: View) -> None:
-    """The pattern's dword is where DMA_DATA has its source's upper half; unverified, so it is a finding."""
+    """Execute the fill. The pattern is assumed in the dword that contains the source's upper half in
+    DMA_DATA; this is unverified, so it is a finding."""
     if packet.src_sel != DATA or packet.dst_sel != ADDRESS_L2:
         raise Illegal("only src_sel 2 (data) and dst_sel 3 (address through L2) are known")
     channel.unverified(
-        "packet-unverified", "where DMA_DATA_FILL_MULTI has its data is unverified: it fills with 0"
+        "packet-unverified", "the position of the data in DMA_DATA_FILL_MULTI is unverified: it fills with 0"
     )
     size, stride, count = packet.byte_count, packet.byte_stride, packet.dma_count
     done = 0

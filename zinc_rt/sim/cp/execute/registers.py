@@ -1,4 +1,4 @@
-"""Setting registers (pm4.md §3.1): they keep their values for the queue's life; nothing launches."""
+"""Register writes (pm4.md §3.1): registers keep their values for the queue's life; nothing launches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def set_uconfig_reg(channel: ComputeChannel, packet: View) -> None:
 
 
 def set_config_reg(channel: ComputeChannel, packet: View) -> None:
-    """Every register there is privileged."""
+    """Reject SET_CONFIG_REG: every register in this range is privileged."""
     _set_all(channel, CONFIG, enumerate(packet.values, packet.register))
 
 
@@ -37,15 +37,15 @@ def _set_all(channel: ComputeChannel, space: RegisterSpace, writes: Iterable[tup
 def _set(channel: ComputeChannel, space: RegisterSpace, address: int, value: int) -> None:
     if not space.base <= address < space.end:
         raise Illegal(
-            f"register offset {address - space.base:#x} lies outside {space.name}: "
-            f"0 to {space.end - space.base - 1:#x} are there"
+            f"register offset {address - space.base:#x} is outside {space.name}: expected 0 to "
+            f"{space.end - space.base - 1:#x}"
         )
     channel.write_register(address, value)
 
 
 def set_sh_reg(channel: ComputeChannel, packet: View) -> None:
     if packet.index == 1:
-        raise Illegal("index 1 (insert VMID) is for the kernel's queues")
+        raise Illegal("index 1 (insert VMID) is reserved for the kernel's queues")
     registers = channel.registers
     offset = packet.register
     for value in packet.values:
@@ -61,9 +61,10 @@ def set_sh_reg(channel: ComputeChannel, packet: View) -> None:
 
 
 def set_sh_reg_index(channel: ComputeChannel, packet: View) -> None:
-    """Index 3 ANDs a CU mask with the kernel's, which the driver may have put into the queue's `extra`."""
+    """Write SH registers. Index 3 ANDs a CU mask with the kernel's, which the driver may have stored in
+    the queue's `extra`."""
     if packet.index == 1:
-        raise Illegal("index 1 (insert VMID) is for the kernel's queues")
+        raise Illegal("index 1 (insert VMID) is reserved for the kernel's queues")
     for index, value in enumerate(packet.values):
         offset = packet.register + index
         if packet.index == APPLY_KERNEL_CU_MASK:
@@ -74,13 +75,15 @@ def set_sh_reg_index(channel: ComputeChannel, packet: View) -> None:
 def set_packed(channel: ComputeChannel, packet: View) -> None:
     if packet.writes_count != len(packet.writes):
         channel.unverified(
-            "writes-count", f"{packet.name} says {packet.writes_count} registers and holds {len(packet.writes)}"
+            "writes-count",
+            (f"{packet.name} specifies {packet.writes_count} registers but contains {len(packet.writes)}"),
         )
     set_sh_pairs(channel, packet)
 
 
 def load_sh_reg_index(channel: ComputeChannel, packet: View) -> None:
-    """Registers from memory: consecutive ones, or (offset, value) pairs. Only direct addresses are simulated."""
+    """Load registers from memory: consecutive ones, or (offset, value) pairs. Only direct addresses are
+    simulated."""
     if packet.index != 0:
         raise Illegal(f"index {packet.index}: this device loads from direct addresses only")
     va = channel.aligned(packet.address_dw << 2 | packet.address_hi << 32, 4)
@@ -97,5 +100,5 @@ def load_sh_reg_index(channel: ComputeChannel, packet: View) -> None:
 
 
 def no_effect(channel: ComputeChannel, packet: View) -> None:
-    """Counters and hints: nothing a program can read changes here."""
-    channel.unverified("not-simulated", f"{packet.name} has no effect here")
+    """Ignore counters and hints: no state that a program can read changes."""
+    channel.unverified("not-simulated", f"{packet.name} has no effect on this device")

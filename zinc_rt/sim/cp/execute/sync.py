@@ -45,13 +45,14 @@ def acquire_mem(channel: ComputeChannel, packet: View) -> None:
 
 
 def release_mem(channel: ComputeChannel, packet: View) -> None:
-    """Caches, then the data, then the interrupt, at the end of everything before it. The CP does not wait."""
+    """Perform cache operations, then write the data, then raise the interrupt, at the end of all earlier
+    work. The CP does not wait."""
     if not channel.queue.eop_va:
         raise Fault(0, AccessKind.WRITE, "not present")  # the end-of-pipe buffer's address
     if packet.data_sel in (5, 7) or packet.data_sel not in _DATA:
-        raise Illegal(f"data_sel {packet.data_sel} does not exist here: 0 to 4 do")
+        raise Illegal(f"data_sel {packet.data_sel} does not exist here, expected 0 to 4")
     if packet.int_sel > 6:
-        raise Illegal(f"int_sel {packet.int_sel} does not exist: 0 to 6 do")
+        raise Illegal(f"int_sel {packet.int_sel} does not exist, expected 0 to 6")
     if packet.event_index not in (END_OF_PIPE, SHADER_DONE):
         raise Illegal(f"event_index {packet.event_index} is neither end of pipe (5) nor shader done (6)")
     wanted = RELEASE_INDEX.get(packet.event_type)
@@ -62,7 +63,7 @@ def release_mem(channel: ComputeChannel, packet: View) -> None:
             f"which goes with {wanted} (end of pipe 5, shader done 6)",
         )
     if packet.dst_sel > 1:
-        raise Illegal(f"dst_sel {packet.dst_sel} (the queue's own registers) is the firmware's")
+        raise Illegal(f"dst_sel {packet.dst_sel} (the queue's own registers) is reserved for the firmware")
     _reserved(channel, packet.gcr_cntl & ~bits.RELEASE_BITS[channel.generation])
     size = _DATA[packet.data_sel]
     va = channel.aligned(packet.address, size) if size else 0
@@ -103,7 +104,8 @@ def _wave_caches(channel: ComputeChannel, caches: Cache, inside: tuple[int, int]
 
 
 def _discards(channel: ComputeChannel) -> None:
-    """Nothing is dropped here; the finding says that it may be, as a program that goes on is not right for it."""
+    """Report the discard. The simulator drops no lines; the finding states that hardware may, so a program
+    that passes here can still be wrong."""
     channel.finding(
         "cache-discard",
         f"{channel.label()}: GL2_DISCARD drops lines without writing them back: stores since the last write-back "
@@ -169,7 +171,7 @@ def event_write(channel: ComputeChannel, packet: View) -> None:
             raise Illegal(f"event index 4 (CS partial flush) with event type {packet.event_type:#x}")
         return  # tracing, counters: nothing to see here
     if packet.event_index != PARTIAL_FLUSH:
-        channel.unverified("value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, wanted 4")
+        channel.unverified("value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, not 4")
 
     def flushed() -> None:
         channel.saw(WorkKind.WAVES)
@@ -185,9 +187,7 @@ def hdp_flush(channel: ComputeChannel, packet: View) -> None:
 def wait_reg_mem(channel: ComputeChannel, packet: View) -> None:
     compare = function(packet.function)
     if packet.operation == 1:  # write a register, poll another: known as an HDP flush only
-        channel.unverified(
-            "register-pair", "a register pair is taken for an HDP flush, whatever the registers are"
-        )
+        channel.unverified("register-pair", "a register pair is treated as an HDP flush, for any registers")
         channel.space.flush_hdp()
         return
     if packet.operation == 2:

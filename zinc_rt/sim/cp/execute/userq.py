@@ -1,4 +1,4 @@
-"""Packets only user queues take (pm4.md §3.13, userq.md §5)."""
+"""Packets that only user queues accept (pm4.md §3.13, userq.md §5)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from zinc_rt.sim.tables.layout import View
 
 
 def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
-    """The position reached in the ring goes to the kernel, which owns the fence's memory.
+    """Report the position reached in the ring to the kernel, which owns the fence's memory.
 
-    Whether the packet itself waits for earlier work is unverified: it does unless a facts file says otherwise. So
-    a RELEASE_MEM is due between the two, as Mesa and IGT have it; behind one the work may still run.
+    It is unverified whether the packet itself waits for earlier work; it does unless a facts file states
+    otherwise. A RELEASE_MEM is therefore required before it, as in Mesa and IGT; after a RELEASE_MEM work
+    may still be running.
     """
     if not channel.is_user:
         raise Illegal("PROTECTED_FENCE_SIGNAL on a queue without a protected fence: user queues have one")
@@ -26,7 +27,8 @@ def protected_fence_signal(channel: ComputeChannel, packet: View) -> None:
     position = channel.ring.position
     if len(channel.frames) > 1:
         channel.unverified(
-            "fence-in-ib", "PROTECTED_FENCE_SIGNAL in an indirect buffer: the ring's position counts"
+            "fence-in-ib",
+            ("PROTECTED_FENCE_SIGNAL in an indirect buffer: the fence value is the position in the ring"),
         )
         position = channel.ring_start
 
@@ -45,7 +47,7 @@ def fence_wait_multi(channel: ComputeChannel, packet: View) -> None:
     """Wait until every fence has reached its value."""
     if not channel.is_user:
         raise Illegal("FENCE_WAIT_MULTI is a packet of user queues")
-    channel.unverified("packet-unverified", "the layout of FENCE_WAIT_MULTI was not verified")
+    channel.unverified("packet-unverified", "the layout of FENCE_WAIT_MULTI is unverified")
     left = [(channel.aligned(va, 8), value) for va, value in packet.fences]
 
     def ready() -> bool:
