@@ -58,13 +58,13 @@ class Flow:
 
 
 def branch_target(pc: int, instruction: Instruction) -> int:
-    """Where a branch or s_call_b64 at `pc` leads, which may lie outside of the code."""
+    """Return the target of a branch or s_call_b64 at `pc`, which may be outside the code."""
     offset = instruction.words[0] & 0xFFFF
     return pc + instruction.size_bytes + 4 * (offset - (offset >> 15 << 16))
 
 
 def ends_block(instruction: Instruction, *, running: bool) -> bool:
-    """Whether a block ends behind an instruction.
+    """Return whether a block ends after an instruction.
 
     By the RDNA4 ISA guide, 16.2 to 16.5: s_endpgm and s_endpgm_saved end the wave (RDNA3's
     s_endpgm_ordered_ps_done too), s_rfe_b64 goes on at an address, s_code_end raises an illegal instruction.

@@ -1,4 +1,4 @@
-"""What an instruction reads and writes, as sets of registers.
+"""The registers that an instruction reads and writes, as sets.
 
 A set is an int, a bit a register: scalar codes as they are encoded (s0 to s105, VCC 106 and 107, TTMPs from 108,
 M0 125, EXEC 126 and 127), SCC 128, vector registers from 256. Partial writes (under EXEC, v_writelane, half, DPP)
@@ -131,7 +131,7 @@ def _of_operands(instruction: Instruction) -> tuple[int, int]:
 
 
 def written_operands(instruction: Instruction) -> int:
-    """How many of its operands, from the first one on, an instruction writes."""
+    """Return how many of its operands, from the first one on, an instruction writes."""
     row = instruction.row
     if row.pipe != "vmem":
         return row.destinations

@@ -1,4 +1,4 @@
-"""How many waves a SIMD of an RDNA4 chip holds at once.
+"""Occupancy: the number of concurrent waves on a SIMD of an RDNA4 chip.
 
 LLVM's AMDGPU back-end, features of gfx1200 and gfx1201 (Feature1_5xVGPRs): 1536 vector registers a lane in wave32,
 handed out 24 at a time; half of both in wave64. 16 waves at most.
@@ -12,13 +12,13 @@ _GRANULE = {32: 24, 64: 12}
 
 
 def allocated_vgprs(vgprs: int, wave: int = 32) -> int:
-    """What the hardware sets aside for a wave that declares `vgprs`."""
+    """Return the VGPRs that hardware allocates to a wave that declares `vgprs`."""
     granule = _GRANULE[wave]
     return max(1, -(-vgprs // granule)) * granule
 
 
 def waves_per_simd(vgprs: int, wave: int = 32) -> int:
-    """How many waves a SIMD holds, 1 to 16, as far as vector registers limit it."""
+    """Return the number of waves per SIMD, 1 to 16, as limited by vector registers."""
     return min(WAVES_MAXIMUM, _REGISTERS[wave] // allocated_vgprs(vgprs, wave))
 
 
@@ -27,6 +27,6 @@ _LDS_BYTES, _SIMDS, _LDS_GRANULE = 2 * 65536, 4, 512
 
 
 def waves_per_simd_by_lds(lds_bytes: int, threads: int, wave: int = 32) -> int:
-    """How many waves a SIMD holds as far as LDS limits it, where workgroups of `threads` take `lds_bytes` each."""
+    """Return the number of waves per SIMD as limited by LDS, for workgroups of `threads` with `lds_bytes` each."""
     groups = _LDS_BYTES // (-(-max(1, lds_bytes) // _LDS_GRANULE) * _LDS_GRANULE)
     return max(1, min(WAVES_MAXIMUM, groups * -(-threads // wave) // _SIMDS))

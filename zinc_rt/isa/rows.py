@@ -121,7 +121,7 @@ class InstructionRow:
 
     @cached_property
     def destinations(self) -> int:
-        """How many of the operands, from the first one on, are results."""
+        """Return how many of the operands, from the first one on, are results."""
         kinds = [kind for kind in self.operands if kind != "no"]
         sources = (at for at, kind in enumerate(kinds) if not _is_destination(kind))
         return next(sources, len(kinds))

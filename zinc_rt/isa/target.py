@@ -53,12 +53,12 @@ class Target:
 
     @property
     def is_generic(self) -> bool:
-        """Whether it is code for a family, and no chip."""
+        """Return whether the code is for a chip family instead of one chip."""
         return self.name == self.family
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the shader engine of a simulated device runs its waves."""
+        """Return whether the shader engine of a simulated device can run its waves."""
         return self.has_decoder and self.generation in _SIMULATED_GENERATIONS
 
     def with_wave(self, wave: int) -> Target:

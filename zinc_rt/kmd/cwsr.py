@@ -1,4 +1,4 @@
-"""How large the context save area of a compute queue must be. KFD wants its own sizes, to the byte.
+"""The required size of a compute queue's context save area. KFD requires its exact sizes.
 
 The arithmetic of kfd_queue_ctx_save_restore_size in amdkfd/kfd_queue.c; where the topology node carries the
 results (Linux 6.19), those are taken instead.

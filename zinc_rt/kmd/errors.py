@@ -1,4 +1,4 @@
-"""What a failed system call means and what to do: a row with a sentence and advice for each call and errno.
+"""The meaning of failed system calls: one row with a sentence and advice for each call and errno.
 
 Rows follow the driver's own checks: amdkfd (kfd_chardev.c, kfd_queue.c, kfd_events.c, kfd_process_queue_manager.c,
 amdgpu_amdkfd_gpuvm.c) and amdgpu (amdgpu_userq.c, amdgpu_userq_fence.c, amdgpu_gem.c), Linux 6.12 to 7.2.

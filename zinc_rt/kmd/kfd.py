@@ -61,7 +61,7 @@ class KfdProcess:
         return gpu
 
     def resources(self) -> dict[str, int]:
-        """What is held now, by kind, GPUs included; empty after `close`."""
+        """Return the resources held now, by kind, including GPUs; empty after `close`."""
         counts = self.ledger.counts()
         for gpu in self.gpus.values():
             for kind, count in gpu.ledger.counts().items():

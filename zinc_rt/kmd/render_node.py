@@ -84,7 +84,7 @@ class RenderNode:
         return MemoryFault(last["addr"], status=last["status"]) if last["addr"] or last["status"] else None
 
     def vram_lost_count(self) -> int:
-        """How often a reset lost what VRAM held."""
+        """Return how often a reset lost the content of VRAM."""
         counter = Struct("uint32_t", u32("count"))
         return self.info(amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER, counter, "VRAM_LOST_COUNTER")["count"]
 

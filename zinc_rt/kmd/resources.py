@@ -35,7 +35,7 @@ class Ledger:
         return held
 
     def counts(self) -> dict[str, int]:
-        """How many of each kind are held now; empty after a clean end."""
+        """Return the number of held resources of each kind; empty after a clean end."""
         return dict(Counter(item.kind for item in self.items))
 
     @contextmanager

@@ -26,7 +26,7 @@ class Syncobj:
         self.held: Held = node.ledger.hold("syncobj", name, self._destroy)
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether its fence was signalled in time. DriverError where the fence ended with an error."""
+        """Return whether the fence was signalled in time. DriverError if the fence ended with an error."""
         handles = u32_array([self.handle])
         request = drm.SYNCOBJ_WAIT.new(
             handles=handles.address,

@@ -45,7 +45,7 @@ LARGE_BYTES = 2 << 20  # a page-table fragment: larger buffers start on one
 
 
 def alignment_bytes(size_bytes: int) -> int:
-    """What the GPU address of a buffer of this size is a multiple of."""
+    """Return the alignment of the GPU address of a buffer of this size."""
     return LARGE_BYTES if size_bytes >= LARGE_BYTES else PAGE_BYTES
 
 

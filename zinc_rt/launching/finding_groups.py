@@ -57,7 +57,7 @@ def grouped(findings: Iterable[Told]) -> tuple[FindingGroup, ...]:
 
 
 def times_of_rules(groups: Iterable[FindingGroup]) -> dict[str, int]:
-    """How often each rule was met, in the order of `groups`."""
+    """Return how often each rule was reported, in the order of `groups`."""
     found: dict[str, int] = {}
     for each in groups:
         found[each.rule] = found.get(each.rule, 0) + each.count

@@ -56,7 +56,7 @@ def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None
 
 
 def item_texts(item: DecodedPacket, generation: Generation, symbol: Symbol | None = None) -> dict[int, str]:
-    """What each dword of a packet means, by its index in the packet."""
+    """Return the meaning of each dword of a packet, by its index."""
     unreached = "" if item.reached else "  (a guess: the CP stopped before)"
     packet = item.packet
     if isinstance(packet, BadPacket):

@@ -22,7 +22,7 @@ Complaint = tuple[int, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class StreamContext:
-    """Where the stream would run."""
+    """The environment in which the stream would run."""
 
     generation: Generation
     queue: QueueInterface

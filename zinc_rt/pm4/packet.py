@@ -1,4 +1,4 @@
-"""What every packet is: its dwords, and what the command processor (CP) touches because of it."""
+"""The base class of packets: their dwords, and the state of the command processor (CP) that they access."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Packet:
 
     @classmethod
     def takes(cls, length: int) -> bool:
-        """Whether a packet of this class can have `length` dwords."""
+        """Return whether a packet of this class can have `length` dwords."""
         if length in cls.DWORDS:
             return True
         return bool(cls.GROUP) and length > cls.DWORDS[-1] and (length - cls.DWORDS[-1]) % cls.GROUP == 0
@@ -89,7 +89,7 @@ class Packet:
         return iter(())
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
-        """What is wrong with this packet beyond what holds for every packet (lint.py)."""
+        """Return the errors specific to this packet; lint.py checks the rules for every packet."""
         return iter(())
 
     def payload_texts(self) -> Iterator[tuple[int, str]]:

@@ -67,7 +67,7 @@ def _is_address(made: SpirvInstruction) -> bool:
 
 
 def _read_only(module: SpirvModule, pointer: SpirvInstruction) -> bool:
-    """Whether every member of what it points to is NonWritable."""
+    """Return whether every member of the pointed-to struct is NonWritable."""
     pointee = module.definitions[pointer.operands[2]]
     protected = _member_decorations(module, pointee.operands[0], NON_WRITABLE)
     return pointee.opcode == Opcode.TypeStruct and len(protected) == len(pointee.operands) - 1

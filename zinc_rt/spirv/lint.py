@@ -1,4 +1,4 @@
-"""What may not be in a kernel, because a driver may give other bits for it, or a device may lack it.
+"""Constructs that kernels must avoid because drivers may compute other bits for them, or devices may lack them.
 
     for remark in lint(read(data)): print(remark)        # a rule, an instruction, what to do
 

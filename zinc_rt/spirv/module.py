@@ -83,7 +83,7 @@ class SpirvModule:
 
     @cached_property
     def definitions(self) -> dict[int, SpirvInstruction]:
-        """Who defines an id."""
+        """Return the defining instruction of each id."""
         found = ((each.result, each) for each in self.instructions)
         return {result: each for result, each in found if result is not None}
 
@@ -122,7 +122,7 @@ class SpirvModule:
 
     @property
     def processed(self) -> tuple[str, ...]:
-        """What OpModuleProcessed says was done to it."""
+        """Return the processing recorded by OpModuleProcessed."""
         return tuple(text_of(each.operands) for each in self.of(Opcode.ModuleProcessed))
 
 

@@ -58,7 +58,7 @@ def private_arrays(module: SpirvModule) -> Iterator[Remark]:
 
 
 def _constant(module: SpirvModule, id: int, counters: frozenset[int]) -> bool:
-    """Whether a value is made of constants and of loads of `counters` alone."""
+    """Return whether a value depends only on constants and on loads of `counters`."""
     made = module.definitions[id]
     if made.opcode in (Opcode.Constant, Opcode.ConstantNull, Opcode.SpecConstant):
         return True

@@ -1,4 +1,4 @@
-"""What lint says of a module: one line each."""
+"""Lint remarks about a module: one line each."""
 
 from __future__ import annotations
 

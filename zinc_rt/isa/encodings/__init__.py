@@ -1,1 +1,1 @@
-"""How each encoding is decoded: fields of its words to operands and modifiers."""
+"""Decoders of the encodings: fields of their words to operands and modifiers."""

@@ -85,7 +85,7 @@ def read_tail(
 
 @lru_cache(maxsize=4096)
 def modifiers16(word: int) -> tuple[Modifier, ...]:
-    """What the DPP16 dword adds to the text."""
+    """Return the modifiers of the DPP16 dword."""
     rows, banks = word >> 28, word >> 24 & 15
     found = [
         control(word >> 8 & 0x1FF),
@@ -101,7 +101,7 @@ def modifiers16(word: int) -> tuple[Modifier, ...]:
 
 @lru_cache(maxsize=4096)
 def modifiers8(word: int, fetch_inactive: bool) -> tuple[Modifier, ...]:
-    """What the DPP8 dword adds to the text."""
+    """Return the modifiers of the DPP8 dword."""
     lanes = tuple(word >> 8 + 3 * i & 7 for i in range(8))
     found = [Modifier("dpp8", f"dpp8:[{','.join(map(str, lanes))}]", lanes)]
     if fetch_inactive:

@@ -56,7 +56,7 @@ _ACCUMULATORS = {"V": ("b32", False), "C": ("b32", True), "H": ("f16", True), "Y
 
 
 def takes_literal(kind: str) -> bool:
-    """Whether code 255 in such a field asks for a literal dword."""
+    """Return whether code 255 in such a field selects a literal dword."""
     return kind in _SOURCES or kind in ("M", "MD", "hf", "hi", "lf", "li") or kind[0] in _ACCUMULATORS
 
 

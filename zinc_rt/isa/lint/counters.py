@@ -16,7 +16,7 @@ MOST = 64  # what no counter reaches: 6 bits are the widest
 
 
 def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
-    """What an instruction waits for: (counter, how many may remain) each."""
+    """Return the (counter, maximum remaining count) pairs that an instruction waits for."""
     names, value = instruction.row.waits, instruction.words[0] & 0xFFFF
     if names == ("all",):
         return tuple((counter, 0) for counter in COUNTERS)
@@ -25,7 +25,7 @@ def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
 
 
 def counted(instruction: Instruction, effects: Effects) -> tuple[tuple[str, int], ...]:
-    """Where an instruction counts: (counter, registers written when it is done) each."""
+    """Return the (counter, registers written at completion) pairs that an instruction increments."""
     row = instruction.row
     if row.counter:
         return ((row.counter, effects.writes),)

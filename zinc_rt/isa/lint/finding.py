@@ -1,4 +1,4 @@
-"""What the static sanitizer says."""
+"""Findings of the static sanitizer."""
 
 from __future__ import annotations
 

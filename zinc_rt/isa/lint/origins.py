@@ -1,4 +1,4 @@
-"""Which of a kernel's arguments an access's address comes from, whatever path led there.
+"""The kernel argument from which an access's address is derived, over all paths.
 
 Registers are followed through arithmetic: a result comes from all that it was computed from. What memory holds may
 point anywhere (UNKNOWN). Two accesses with no argument in common touch different buffers, as the caller gave them.

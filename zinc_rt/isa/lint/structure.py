@@ -1,4 +1,4 @@
-"""Where control goes: out of the code, into nothing, round in circles for ever."""
+"""Control flow errors: branches out of the code, missing ends, endless loops."""
 
 from __future__ import annotations
 

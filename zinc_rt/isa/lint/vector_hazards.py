@@ -24,7 +24,7 @@ def check_vector_hazards(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _writes_exec(instruction: Instruction) -> bool:
-    """Whether an instruction is a v_cmpx."""
+    """Return whether an instruction is a v_cmpx."""
     return instruction.row.pipe == "valu" and "exec" in instruction.row.writes
 
 

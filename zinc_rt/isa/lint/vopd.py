@@ -1,4 +1,4 @@
-"""What the two halves of a VOPD instruction may not do. RDNA4 ISA guide 7.6; no decoder refuses it.
+"""Restrictions on the two halves of a VOPD instruction. RDNA4 ISA guide 7.6; no decoder checks them.
 
 Vector registers come from four banks, by register number mod 4, and each source position reads one register a bank
 in a cycle. Both halves read before either writes: compilers let one write what the other reads.
@@ -22,7 +22,7 @@ def check_vopd(subject: Subject) -> Iterator[LintFinding]:
 
 
 def faults(x: Instruction, y: Instruction) -> Iterator[str]:
-    """What is wrong with these halves, a sentence each."""
+    """Return the violations of these halves, one sentence each."""
     both_move = x.mnemonic == y.mnemonic == "v_dual_mov_b32"  # Y then reads through the third position
     for place, (one, other) in enumerate(zip(_sources(x), _sources(y), strict=True)):
         if one is None or other is None or one == other or (place == 0 and both_move):

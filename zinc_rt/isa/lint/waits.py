@@ -79,7 +79,7 @@ def _publishing(subject: Subject, counts: Counts, settles: Counts) -> set[int]:
 
 
 def pending_at_blocks(subject: Subject, counts: Counts, settles: Counts, kernel: bool) -> dict[int, Pending]:
-    """What may be pending where a block begins."""
+    """Return the operations that may be pending at the start of each block."""
 
     def over(block: int, state: Pending) -> Pending:
         after = {counter: dict(waiting) for counter, waiting in state.items()}

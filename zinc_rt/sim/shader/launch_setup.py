@@ -1,4 +1,4 @@
-"""What a launch is but its code and memory, and how a dispatch's registers say it."""
+"""The parameters of a launch except code and memory, decoded from a dispatch's registers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _mode(rsrc1: int) -> int:
 
 
 def _vgprs(rsrc1: int, rsrc2: int, wave: int) -> int:
-    """What a wave has, or may have. Raises Refused."""
+    """Return the VGPR count of a wave. Raises Refused."""
     if not rsrc2 & DYNAMIC_VGPR:
         return min(((rsrc1 & 0x3F) + 1) * VGPR_UNIT[wave], VGPR_LIMIT)
     if wave != 32:

@@ -26,7 +26,7 @@ ALIGNMENT = 64
 
 
 class Status(IntEnum):
-    """What a wave function returns."""
+    """The return value of a wave function."""
 
     DONE = 0
     BARRIER = 1  # runs on once the group's barrier phase is past `barrier_phase`
@@ -37,7 +37,7 @@ class Status(IntEnum):
 
 
 class WaveAccess(IntEnum):
-    """What a fault was about."""
+    """The access that caused a fault."""
 
     READ = 0
     WRITE = 1
@@ -47,7 +47,7 @@ class WaveAccess(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is compiled in. A part of the cache key.
+    """The checks to compile in. Part of the cache key.
 
     level: off (virtual memory only), fast (+ bounds, alignment, initialisedness), full (+ races, EXEC lint,
     barrier misuse). perturb: exp, log, rcp, rsq, sqrt, sin, cos move by -1, 0 or +1 ULP, by context.perturb_seed.
@@ -66,7 +66,7 @@ class Checks:
 
     @property
     def fast(self) -> bool:
-        """Whether the checks of level fast are in; so they are at full."""
+        """Return whether the checks of mode fast are compiled in; full includes them."""
         return self.level != "off"
 
     @property
@@ -101,7 +101,7 @@ class KernelVariant:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a report or an end comes from: the instruction's byte offset, the rule, what else to say."""
+    """The site of a report or an exit: the instruction's byte offset, the rule, further details."""
 
     pc: int
     rule: str
@@ -288,7 +288,7 @@ class CacheShape:
 
     @property
     def size_bytes(self) -> int:
-        """Of its CACHE_LINE records."""
+        """Return the size of its CACHE_LINE records."""
         return self.lines * CACHE_LINE.size_bytes
 
 

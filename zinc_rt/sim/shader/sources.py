@@ -1,4 +1,4 @@
-"""What the shader engine was when it compiled something."""
+"""The version of the shader engine, by its sources."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _emit_readfirstlane(e: Emitter, instruction: Instruction) -> None:
 
 
 def _emit_readlane(e: Emitter, instruction: Instruction) -> None:
-    """Whatever EXEC says: compilers keep scalars in lanes of a vector register."""
+    """Read a lane regardless of EXEC: compilers keep scalars in lanes of a vector register."""
     destination, origin, select = instruction.operands
     if origin.kind is not Kind.VGPR:
         raise NotSimulated(f"reads a lane of {origin.text}")
@@ -76,7 +76,7 @@ def _emit_readlane(e: Emitter, instruction: Instruction) -> None:
 
 
 def _emit_writelane(e: Emitter, instruction: Instruction) -> None:
-    """Whatever EXEC says."""
+    """Write a lane regardless of EXEC."""
     destination, origin, select = instruction.operands
     old = e.regs.read_vgpr(destination.index, check=False)
     e.regs.write_vgpr(destination.index, e.b.insert_element(old, e.scalar(origin), _lane(e, select)), masked=False)

@@ -18,7 +18,7 @@ _FFT, _ROTATE, _QUAD = 0xE000, 0xC000, 0x8000
 
 
 def source_lanes(field: int, wave: int) -> list[int]:
-    """Which lane each lane reads under a ds_swizzle_b32 pattern; groups of 32 stay apart."""
+    """Return the source lane of each lane under a ds_swizzle_b32 pattern; groups of 32 are independent."""
     found = []
     for lane in range(wave):
         i = lane & 31
@@ -92,7 +92,7 @@ def _backward_all(e: Emitter, i: Instruction) -> None:
 
 
 def _forward(e: Emitter, i: Instruction) -> None:
-    """Of several lanes with one destination the highest wins; what nobody sends to is 0."""
+    """Permute forward: of several lanes with one destination the highest wins; lanes without a source get 0."""
     _set(e, i, e.b.helper("zrt.permute", MOVE, _build_scatter), e.regs.read_vgpr(i.operands[2].index))
 
 

@@ -1,4 +1,4 @@
-"""What the vector ALU's tables share: a row's types, sources with their modifiers, results with omod and clamp.
+"""Shared parts of the vector ALU's tables: row types, sources with their modifiers, results with omod and clamp.
 
 A row is `op("f=ff", build)`: the result's type, then the sources', a letter each.
 

@@ -1,1 +1,1 @@
-"""What the sanitizer adds to a kernel and says about it: initialised bytes, races, bounds, watchpoints."""
+"""The sanitizer's checks in compiled kernels and their reports: initialised bytes, races, bounds, watchpoints."""

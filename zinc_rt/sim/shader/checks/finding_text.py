@@ -93,7 +93,7 @@ class FindingText:
         return self.at(site, int(record["wave"]), int(record["group"]), lanes, address or None)
 
     def _barrier(self, record: np.void) -> WaveFinding:
-        """Which wave signalled, which others had ended without, and where."""
+        """Describe the wave that signalled, and the waves that ended without a signal, with their positions."""
         ended, end_pc = int(record["lanes"]), int(record["end_pc"])
         waves = numbers_text([wave for wave in range(64) if ended >> wave & 1])
         text = (
@@ -112,7 +112,7 @@ class FindingText:
         return self.at(site, int(state["wave_in_group"]), int(state["group"]), lanes, address), kind
 
     def of_wave(self, header: np.void, site: Site) -> WaveFinding:
-        """Where the wave of that state header stands."""
+        """Describe the position of the wave with that state header."""
         return self.at(site, int(header["wave_in_group"]), int(header["group"]))
 
     def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> WaveFinding:
@@ -145,7 +145,7 @@ class FindingText:
         return group_id(number, self.groups, self.start)
 
     def instruction(self, pc: int) -> str:
-        """Where, counted from the entry, and what."""
+        """Describe an instruction with its offset from the entry."""
         return f"pc {pc - self.entry:#x} `{text_at(self.code, pc, self.target)}`"
 
     def _around(self, pc: int) -> str:

@@ -1,4 +1,4 @@
-"""Which lanes broke which rule during a helper, and the address of the first: reported at the helper's end."""
+"""Lanes that violated a rule during a helper, with the address of the first: reported at the helper's end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def first_site(e: Emitter, rules: Sequence[str], text: str = "") -> int:
 
 
 class Marks:
-    """Of `count` rules."""
+    """Allocate marks for `count` rules."""
 
     def __init__(self, b: CodeBuilder, count: int) -> None:
         self.b = b

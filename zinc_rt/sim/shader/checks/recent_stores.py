@@ -18,7 +18,7 @@ class _Dispatch:
 
 
 class RecentStores:
-    """Of one address space's dispatches, in the order in which they ended."""
+    """Recent stores of one address space's dispatches, in completion order."""
 
     def __init__(self) -> None:
         self._dispatches: deque[_Dispatch] = deque(maxlen=KEPT)
@@ -29,7 +29,7 @@ class RecentStores:
         self._dispatches.append(_Dispatch(serial, name, accesses.writes + accesses.atomics))
 
     def writer(self, va: int) -> str:
-        """Who stored there last."""
+        """Return the last writer of the address."""
         found = self._writer(va, 0)
         return _NO_WAVE if found is None else found.name
 

@@ -1,1 +1,1 @@
-"""What instructions' emit functions write IR with: registers, operands, reports, blocks of a wave function."""
+"""The IR interface of instructions' emit functions: registers, operands, reports, blocks of a wave function."""

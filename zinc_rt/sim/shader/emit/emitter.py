@@ -70,7 +70,7 @@ class Emitter:
 
     @property
     def mode(self) -> FloatMode:
-        """How the present instruction rounds and flushes."""
+        """Return the rounding and denormal mode of the current instruction."""
         if self._mode is None:
             raise NotSimulated("runs under a float mode that depends on the path by which it is reached")
         return self._mode

@@ -120,7 +120,7 @@ class Quads:
 
     @property
     def active(self) -> bool:
-        """Whether the block has quads."""
+        """Return whether the block has quads."""
         return bool(self._place)
 
     def loaded_from(self, whole: ir.Value, pointer: ir.Value) -> None:

@@ -26,7 +26,7 @@ REPORT = ir.FunctionType(VOID, [POINTER, POINTER, I32, I64, I64])
 
 
 class Reports:
-    """What the wave says and how it ends. `sites` goes into the Translation."""
+    """Reports and exits of a wave. `sites` is stored in the Translation."""
 
     def __init__(self, frame: Frame, exec_mask: ExecMask) -> None:
         self._frame, self._exec, self._b = frame, exec_mask, frame.b

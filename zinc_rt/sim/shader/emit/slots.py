@@ -51,7 +51,7 @@ class Touched:
 
 @dataclass
 class UnprovenReads:
-    """What analysis.py found out, for the second pass. Bit sets as in Touched."""
+    """The results of analysis.py, for the second pass. Bit sets as in Touched."""
 
     tracked: int = 0  # registers whose undefined bits are kept at run time
     saved: bool = False  # undefined registers may be stored to scratch, and come back from there
@@ -94,7 +94,7 @@ class RegisterSlots:
         return self.frame.b.load(self.value(key), typ=self.type_of(key))
 
     def tracked(self, key: int) -> bool:
-        """Whether its undefined bits are kept at run time."""
+        """Return whether the register's undefined bits are tracked at run time."""
         return bool(self.unproven.tracked >> key & 1)
 
     def undefined(self, key: int) -> ir.Value:

@@ -89,7 +89,7 @@ class Integer:
 
 
 def _plain(value: Any) -> ir.Value:
-    """What llvmlite takes."""
+    """Convert to a value that llvmlite accepts."""
     return value.ir if isinstance(value, Integer) else value.address if isinstance(value, RecordView) else value
 
 

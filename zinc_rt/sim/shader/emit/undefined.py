@@ -29,7 +29,7 @@ class UndefinedBits:
         self._coming: list[ir.Value] = []
 
     def unproven(self, key: int) -> bool:
-        """Whether the present instruction may find undefined bits there."""
+        """Return whether the current instruction may read undefined bits there."""
         return bool(self._slots.unproven.by_pc.get(self._slots.frame.pc, 0) >> key & 1)
 
     def of(self, key: int) -> ir.Value:
@@ -48,7 +48,7 @@ class UndefinedBits:
             self.carried, self.used = frozenset(), {}
 
     def results(self, emit: Callable[[], None], fill: int) -> list[ir.Value]:
-        """What `emit` would write, in its order, were all undefined bits 0 or 1; it writes nothing."""
+        """Return the results of `emit`, in order, with all undefined bits set to 0 or 1; it writes nothing."""
         self._fill, self._results = fill, []
         try:
             emit()
@@ -79,7 +79,7 @@ class UndefinedBits:
         return self._b.or_(value, bits) if self._fill else self._b.and_(value, self._b.not_(bits))
 
     def captured(self, value: ir.Value) -> bool:
-        """Whether the write is only looked at."""
+        """Return whether writes are captured instead of performed."""
         if self._results is None:
             return False
         self._results.append(value)

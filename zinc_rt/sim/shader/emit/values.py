@@ -77,7 +77,7 @@ def _vector(numbers: tuple[int, ...], of: ir.IntType) -> ir.Constant:
 
 
 def mangled(of: ir.Type) -> str:
-    """How names of intrinsics spell a type."""
+    """Return the spelling of a type in intrinsic names."""
     if isinstance(of, ir.VectorType):
         return f"v{of.count}{mangled(of.element)}"
     if isinstance(of, ir.IntType):

@@ -1,4 +1,4 @@
-"""What atomics make of the old value: one function an operation, on integers of the access's width."""
+"""The new value that each atomic computes: one function per operation, on integers of the access's width."""
 
 from __future__ import annotations
 

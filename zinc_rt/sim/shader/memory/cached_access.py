@@ -140,7 +140,7 @@ def _line(b: CodeBuilder, cache: ir.Value, va: ir.Value, shape: CacheShape) -> t
 
 
 def _parts(b: CodeBuilder, va: ir.Value, size: ir.Value, shape: CacheShape) -> tuple[ir.Value, ir.Value]:
-    """How many of the bytes lie in the first line, and how many in the next."""
+    """Return the number of bytes in the first line and in the next."""
     room = b.sub(I64(shape.line_bytes), b.and_(va, shape.line_bytes - 1))
     first = b.select(b.below(size, room), size, room)
     return first, b.sub(size, first)

@@ -1,4 +1,4 @@
-"""What the out-of-line accesses of global memory have in common: addresses, bounds, initialised bytes, races.
+"""Shared parts of out-of-line accesses to global memory: addresses, bounds, initialised bytes, races.
 
 Each lane's address is the base and an offset: the dwords in `offsets` are the low halves, and if HIGH says so the
 high ones behind them. The lanes' data lie side by side in `data`.

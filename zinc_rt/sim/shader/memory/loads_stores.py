@@ -116,7 +116,7 @@ def offset(i: Instruction) -> int:
 
 
 def global_addresses(e: Emitter, i: Instruction, vector: Operand, scalar: Operand | None) -> Addresses:
-    """Of the 64-bit form, or of a scalar base with unsigned 32-bit offsets."""
+    """Return the addresses of the 64-bit form, or of a scalar base with unsigned 32-bit offsets."""
     moved = constant(offset(i), I64)
     if scalar is None or scalar.text == "off":
         return Addresses(moved, e.regs.read_vgpr(vector.index), e.regs.read_vgpr(vector.index + 1))

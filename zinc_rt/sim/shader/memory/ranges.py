@@ -1,4 +1,4 @@
-"""Where a wave may read and write: the ranges of an address space, as a table that compiled code searches.
+"""The readable and writable ranges of an address space, as a table that compiled code searches.
 
 Two tables, both sorted by address. `spans` is what the page tables map; an access outside is a fault. `ranges` is
 what an access has to stay inside, so as not to be out of bounds:
@@ -241,7 +241,7 @@ def _records(pieces: Sequence[Piece]) -> np.ndarray:
 
 
 def _per_dword(array: int, va: int, start: int) -> int:
-    """What to add to a VA's dword number (VA / 4) to get at its byte of a per-dword array."""
+    """Return the offset to add to a VA's dword number (VA / 4) to get its byte of a per-dword array."""
     return (array + start // 4 - va // 4) % (1 << 64)
 
 

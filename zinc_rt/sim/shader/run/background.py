@@ -26,7 +26,7 @@ class Background:
         self._working: list[KernelVariant] = []
 
     def done(self, variant: KernelVariant) -> bool:
-        """Whether it has been compiled, or could not be. Asks for it the first time."""
+        """Return whether compilation has finished or failed. The first call requests it."""
         self._asked.setdefault(variant, False)
         if self._worker is not None and self._worker.poll() is not None:
             self._asked.update(dict.fromkeys(self._working, True))

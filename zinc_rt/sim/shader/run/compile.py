@@ -20,7 +20,7 @@ MAX_INLINED = 225  # LLVM's own limit: helpers are cold and marked so
 
 @dataclass(frozen=True, slots=True)
 class HostCpu:
-    """What object code depends on."""
+    """The host properties on which object code depends."""
 
     cpu: str
     features: str

@@ -1,4 +1,4 @@
-"""What is left on disk when compiled code takes the device process with it: which kernel ran, with what registers.
+"""A record on disk for crashes of compiled code in the device process: the kernel and its registers.
 
 The file is mapped: what was stored before the crash is in it afterwards. `read` gives it back; the server
 removes it at a clean end. `python -m zinc_rt.sim.shader.run.crash FILE` shows one.
@@ -29,7 +29,7 @@ _HEAD = len(MAGIC) + 4 + 4 + 4  # running, bytes of `about`, bytes of code
 
 
 class CrashRecord:
-    """Of one device process. `before` and `after` frame every piece of a dispatch."""
+    """The crash record of one device process. `before` and `after` enclose every piece of a dispatch."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

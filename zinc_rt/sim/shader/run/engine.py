@@ -277,7 +277,7 @@ class GfxEngine:
         return False
 
     def profile(self) -> list[KernelCounters]:
-        """Of every kernel that ran, the longest first."""
+        """Return the counters of every kernel that ran, longest first."""
         return sorted(self._counters.values(), key=lambda one: -one.seconds)
 
     # --- details ---
@@ -351,13 +351,13 @@ class GfxEngine:
         return (rsrc2 >> 7 & 1, rsrc2 >> 8 & 1, rsrc2 >> 9 & 1)
 
     def _places(self, dispatch: ShaderDispatch) -> tuple[int, ...]:
-        """Of the processors whose pair of bits the queue's CU mask has; all where it has none."""
+        """Return the processors enabled in the queue's CU mask; all if it has none."""
         mask = int(dispatch.queue.extra.get("cu_mask", 0))
         chosen = tuple(each for index, each in enumerate(self._processors) if mask >> 2 * index & 3)
         return chosen or self._processors
 
     def _code(self, dispatch: ShaderDispatch) -> FetchedCode:
-        """What the instruction cache holds there, as far as it can be reached."""
+        """Return the reachable code in the instruction cache."""
         space, va = dispatch.space, dispatch.program_va
         codes = self._memory(space).codes
         known, target = codes.get(va), self._target.with_wave(32 if dispatch.wave32 else 64)
@@ -504,5 +504,5 @@ def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> bool:
 
 
 def _identity(run: LaunchRun) -> tuple[bytes, int]:
-    """What tells a kernel from others: its code, and where in it the entry is."""
+    """Return the identity of a kernel: its code and entry offset."""
     return run.kernel.variant.code, run.kernel.variant.entry

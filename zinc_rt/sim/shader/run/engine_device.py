@@ -38,7 +38,7 @@ RUNS_KEPT = 64
 
 @functools.cache
 def kernels() -> CompiledKernels:
-    """What this process has compiled so far."""
+    """Return the kernels that this process has compiled so far."""
     return CompiledKernels(quick=True)
 
 
@@ -166,7 +166,7 @@ class EngineDevice:
         return self._findings_of(run, run.kernel, name, stop)
 
     def _code_va(self, code: bytes, name: str) -> int:
-        """Where the kernel lies: it may read tables beside its code, by s_getpc_b64."""
+        """Return the kernel's address: it may read tables next to its code, by s_getpc_b64."""
         if code not in self._codes:
             self._codes[code] = self.place(np.frombuffer(code, np.uint8), f"code of {name}", write=False)
         return self._codes[code]

@@ -97,7 +97,7 @@ u64 scratch             # host address of wave 0's
 
 
 class Stop(IntEnum):
-    """What run_groups returns: Status, and where that says too little."""
+    """The result of run_groups: Status, and the position if needed."""
 
     DONE = Status.DONE  # no workgroup is left to take
     STUCK = Status.BARRIER  # every wave of the slot's group waits, and nobody is left to let them go

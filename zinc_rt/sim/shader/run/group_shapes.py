@@ -1,4 +1,4 @@
-"""What the workgroup runner starts waves with: a state's header, and the shapes of a launch's workgroups."""
+"""Initial data of waves for the workgroup runner: a state's header, and the shapes of a launch's workgroups."""
 
 from __future__ import annotations
 

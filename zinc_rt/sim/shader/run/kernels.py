@@ -58,7 +58,7 @@ def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
 
 
 def compiled(variant: KernelVariant) -> bytes:
-    """What the disk keeps of a kernel that is compiled well: sites and counts, then object code."""
+    """Return a compiled kernel's cache entry: sites and counts, then object code."""
     return _payload(made := translate(variant), compile_ir(made.text))
 
 
@@ -114,11 +114,11 @@ class CompiledKernels:
         return found
 
     def outdated(self, kernel: CompiledKernel) -> bool:
-        """Whether a launch that is run again should ask anew."""
+        """Return whether a repeated launch should look the kernel up again."""
         return kernel.quick and self.of(kernel.variant) is not kernel
 
     def has(self, variant: KernelVariant) -> bool:
-        """Whether it needs no compiling."""
+        """Return whether the variant is already compiled."""
         known = self._known.get(variant)
         return (known is not None and not known.quick) or self.cache.path(cache_key(variant)).exists()
 

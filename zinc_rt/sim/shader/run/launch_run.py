@@ -110,7 +110,7 @@ def _clear(records: np.ndarray) -> None:
 
 
 class LaunchThread:
-    """What one thread of a launch has for itself: context, records."""
+    """Per-thread state of a launch: context, records."""
 
     def __init__(self, kernel: CompiledKernel, wave_threads: WaveThreads) -> None:
         self.wave_threads = wave_threads
@@ -345,7 +345,7 @@ class LaunchRun:
         return int(total @ self._weights.instructions), int(total @ self._weights.bytes)
 
     def steps(self) -> list[TracedStep]:
-        """What the traced wave did so far, as data."""
+        """Return the steps of the traced wave so far, as data."""
         return [
             step
             for thread in self.threads
@@ -353,7 +353,7 @@ class LaunchRun:
         ]
 
     def trace(self) -> list[str]:
-        """What the traced wave did so far, to read."""
+        """Return the steps of the traced wave so far, as text."""
         variant = self.kernel.variant
         return [
             line
@@ -480,7 +480,7 @@ class LaunchRun:
         return self.ended.state, self.kernel.sites[int(self.ended.state["site"])]
 
     def fault(self) -> Fault:
-        """What a wave that stopped with FAULT ran into."""
+        """Return the fault of a wave that stopped with FAULT."""
         assert self.ended is not None and self._table is not None
         context, spans = self.ended.context, self._table.spans
         va, access = int(context["fault_va"]), WaveAccess(int(context["fault_access"]))
@@ -501,5 +501,5 @@ class LaunchRun:
         return np.sort(np.concatenate(found), order=("site", "group", "wave")), sum(counts)
 
     def accesses(self) -> Accesses:
-        """What was touched since `begin`."""
+        """Return the accesses since `begin`."""
         return touched((each.memory_sites for each in self.threads), (each.extents for each in self.threads))

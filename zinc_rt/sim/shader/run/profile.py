@@ -34,7 +34,7 @@ class BlockWeights:
 
 
 def block_weights(code: bytes, target: Target, entry: int = 0) -> BlockWeights:
-    """What each block of the kernel weighs, in the order of `Translation.blocks`."""
+    """Return the weight of each block of the kernel, in the order of `Translation.blocks`."""
     blocks, wave = control_flow(code, target, entry, running=True).blocks.values(), target.wave
     return BlockWeights(
         np.array([len(block.instructions) for block in blocks], np.int64),
@@ -43,7 +43,7 @@ def block_weights(code: bytes, target: Target, entry: int = 0) -> BlockWeights:
 
 
 def bytes_of(instruction: Instruction, wave: int) -> int:
-    """What an instruction moves between memory, LDS aside, and the registers of a full wave."""
+    """Return the bytes that an instruction moves between memory, except LDS, and the registers of a full wave."""
     row = instruction.row
     if row.unit not in ("load", "store", "smem"):
         return 0

@@ -1,4 +1,4 @@
-"""Where waves stand that have not ended: the loop they are in, what it is left by, and what that depends on."""
+"""Positions of unfinished waves: the current loop, its exits, and the values that the exits depend on."""
 
 from __future__ import annotations
 

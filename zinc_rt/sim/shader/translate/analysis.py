@@ -219,7 +219,7 @@ _NARROWING = ("s_and_saveexec", "s_and_not0_saveexec", "s_and_not0_wrexec")
 
 
 def _narrows(instruction: Instruction) -> bool:
-    """Whether an instruction that writes EXEC can only clear bits of it."""
+    """Return whether an instruction that writes EXEC can only clear bits of it."""
     name = instruction.mnemonic
     if instruction.row.pipe == "valu":
         return "exec" in instruction.row.writes  # v_cmpx

@@ -39,7 +39,7 @@ class FetchedCode:
         return None
 
     def is_at(self, space: AddressSpace, va: int) -> bool:
-        """Whether an instruction fetch finds it there."""
+        """Return whether an instruction fetch returns this code at the address."""
         try:
             return self.first_difference(space.fetch, va) is None
         except Fault:

@@ -1,4 +1,4 @@
-"""Which float mode holds at each instruction: the launch's, changed by s_round_mode, s_denorm_mode, s_setreg.
+"""The float mode at each instruction: the launch's, changed by s_round_mode, s_denorm_mode, s_setreg.
 
 Code is compiled for one mode an instruction. What an immediate writes is known; a register is taken to put back
 what the launch gave, and the wave ends by name if it holds something else. Where paths with different modes meet,
@@ -33,7 +33,7 @@ class ModeWrite:
 
 
 def mode_write(instruction: Instruction) -> ModeWrite | None:
-    """What the instruction writes to MODE, None for all others."""
+    """Return the instruction's write to MODE, None for all others."""
     match instruction.row.name:
         case "s_round_mode":
             return ModeWrite(0, 4, int(instruction.operands[0].value or 0) & 15)

@@ -1,4 +1,4 @@
-"""Which registers are worth keeping as quads (emit/quads.py): accumulators of loops over 128-bit loads."""
+"""Selection of registers to keep as quads (emit/quads.py): accumulators of loops over 128-bit loads."""
 
 from __future__ import annotations
 
