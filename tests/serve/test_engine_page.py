@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from headless_chromium import Browser, Tab, tab
 from scripted_api import Script, ScriptedSite, listening_site
 
-METRICS = """# HELP vllm:num_requests_running Choices of requests that have a slot.
+METRICS = """# HELP vllm:num_requests_running Choices of requests in a slot.
 vllm:num_requests_running{model_name="m"} 1.0
 vllm:num_requests_waiting{model_name="m"} 7.0
 zinc_rt_waiting{model_name="m",priority="interactive"} 5.0

@@ -211,9 +211,9 @@ def test_every_name_for_a_grammar_is_read(body: dict[str, Any], kind: str | None
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"response_format": {"type": "xml"}}, "wanted 'text', 'json_object'"),
-        ({"response_format": {"type": "json_schema"}}, "json_schema wants"),
-        ({"guided_choice": []}, "list of texts"),
+        ({"response_format": {"type": "xml"}}, "expected 'text', 'json_object'"),
+        ({"response_format": {"type": "json_schema"}}, "json_schema: expected"),
+        ({"guided_choice": []}, "list of non-empty texts"),
         ({"guided_regex": 3}, "a text"),
         ({"guided_json": 3}, "JSON schema"),
         ({"structured_outputs": []}, "an object"),

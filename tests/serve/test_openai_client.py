@@ -143,7 +143,7 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
     model = client.models.retrieve(MODEL)
     assert model.model_extra is not None and model.model_extra["zinc_rt"]["deterministic"] is True
-    with pytest.raises(openai.NotFoundError, match="no model is called 'gpt-9'"):
+    with pytest.raises(openai.NotFoundError, match="no model 'gpt-9'"):
         client.models.retrieve("gpt-9")
 
 
@@ -155,22 +155,22 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         ({"temperature": 2.5}, "temperature", "less than or equal to 2"),
         ({"temperature": "warm"}, "temperature", "wanted a valid number"),
         ({"n": 0}, "n", "greater than or equal to 1"),
-        ({"n": 8}, "n", "each answer needs a slot"),
+        ({"n": 8}, "n", "each choice needs a slot"),
         ({"top_p": 0}, "top_p", "greater than 0"),
         ({"stop": ["a", "b", "c", "d", "e"]}, "stop", "at most 4"),
         ({"stop": ["a" * 600, "b" * 600]}, "stop", "together at most 1024 bytes"),
         ({"logit_bias": {"99999": 1}}, "logit_bias", "outside the vocabulary of 512"),
         ({"logit_bias": {"5": 101}}, "logit_bias", "less than or equal to 100"),
-        ({"top_logprobs": 2}, "top_logprobs", "wants logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs", "requires logprobs"),
         ({"min_tokens": 20}, "min_tokens", "0 to max_tokens"),
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": [{"role": "pirate", "content": ""}]}, "messages[0].role", "'system'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///"}}]}]},
             "messages[0].content[0].type",
-            "wanted 'text'",
+            "expected 'text'",
         ),
-        ({"chat_template_kwargs": {"template": "x"}}, "chat_template_kwargs", "not a name to give"),
+        ({"chat_template_kwargs": {"template": "x"}}, "chat_template_kwargs", "is reserved"),
     ],
 )
 def test_what_is_wrong_is_named(client: openai.OpenAI, change: dict[str, Any], param: str, said: str) -> None:
@@ -334,9 +334,9 @@ TOOLS: Any = [
         (
             {"tool_choice": {"type": "function", "function": {"name": "moon"}}},
             "tool_choice",
-            "no function is called",
+            "no function ",
         ),
-        ({"tools": None, "tool_choice": "required"}, "tool_choice", "there are no tools"),
+        ({"tools": None, "tool_choice": "required"}, "tool_choice", "the request has no tools"),
         ({"tools": [TOOLS[0], TOOLS[0]]}, "tools", "the same name"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "pattern"),
     ],
@@ -353,7 +353,7 @@ def test_what_is_wrong_with_tools_is_named(
     ("body", "status", "said"),
     [
         (b"", 400, "the body is missing"),
-        (b"null", 400, "wanted a JSON object"),
+        (b"null", 400, "expected a JSON object"),
         (b'{"messages":', 400, "not JSON"),
         (b"[" * 100_000, 400, "cannot be read"),
         (b'{"seed": ' + b"9" * 5000 + b"}", 400, "cannot be read"),

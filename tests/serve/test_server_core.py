@@ -69,7 +69,7 @@ def test_a_reader_that_leaves_leaves_nothing_behind() -> None:
 
 def test_what_can_never_run_is_refused() -> None:
     async def main(server: InferenceServer) -> None:
-        with pytest.raises(ServeError, match="no model is called 'x'; resident: qwen3-q"):
+        with pytest.raises(ServeError, match="no model 'x'; resident: qwen3-q"):
             await server.submit(Ask("x", (1,), Sampling()))
         with pytest.raises(ServeError, match="do not fit the context of 256"):
             await server.submit(Ask(MODEL, (1,) * 300, Sampling()))

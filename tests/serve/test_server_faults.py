@@ -187,7 +187,7 @@ def test_who_reads_nothing_is_held_then_parked_then_let_go(
             await asyncio.sleep(0.001)
         for stream in stalled:
             made = 0
-            with pytest.raises(ServeError, match="nobody read the answer"):
+            with pytest.raises(ServeError, match="the client did not read the answer"):
                 async for delivered in stream:
                     made += len(delivered)
             assert 8 < made < 20
@@ -252,7 +252,7 @@ def test_a_file_that_changed_on_disk_ends_its_model_and_a_touched_one_does_not(
         other = path.with_name("other")
         other.write_bytes(whole)
         other.rename(path)
-        with pytest.raises(ServeError, match="changed on disk while it was served") as told:
+        with pytest.raises(ServeError, match="changed on disk while the model was served") as told:
             await collected(running)
         assert (told.value.status, told.value.code) == (503, "model_changed")
         with pytest.raises(ServeError, match="changed on disk"):

@@ -57,7 +57,7 @@ def test_a_model_comes_beside_another_and_goes_again(tmp_path: Any) -> None:
             assert len((await running)[0].tokens) == 60
             gone = await client.delete("/v1/models/mixed")
             assert gone.json() == {"id": "mixed", "object": "model", "deleted": True}
-            with pytest.raises(ServeError, match="no model is called 'mixed'"):
+            with pytest.raises(ServeError, match="no model 'mixed'"):
                 await answers(server, mixed)
             assert (await client.post("/v1/models/load", json={"model": "mixed"})).status_code == 200
             assert await answers(server, mixed) == both[1]

@@ -100,8 +100,8 @@ def test_strict_tools_leave_the_answer_free(client: openai.OpenAI) -> None:
     ("change", "said"),
     [
         ({"model": "plain", "tool_choice": "required"}, "plain, has no tool calls"),
-        ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "no function is called 'no'"),
-        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "can follow one of them"),
+        ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "no function 'no'"),
+        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "can follow only one of them"),
         ({"tool_choice": "required", "tools": [tool("x", {"type": "objct"})]}, "objct"),
     ],
 )

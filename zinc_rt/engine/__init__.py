@@ -1,7 +1,7 @@
-"""A model resident on a tier: devices, graphs, steps, the scheduler's plans as steps, and the library `LLM`.
+"""The engine: devices, graphs, step execution, the scheduler's runner, and the library `LLM`.
 
-`Engine` runs sequences that its caller names; `LLM` answers many prompts at once. Both load on first use, since a
-command's --help imports parts of this package.
+`Engine` runs sequences that its caller selects; `LLM` answers many prompts at once. Both are imported on
+first use, because a command's --help imports parts of this package.
 """
 
 from __future__ import annotations

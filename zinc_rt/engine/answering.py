@@ -1,6 +1,6 @@
-"""Answers as text: prompts submitted to one resident model, and the tokens of each answer joined into text.
+"""Text answers: submit prompts to a resident model and decode the tokens of each answer.
 
-`Answering` is the base of `LLM` and of `zinc-rt run`. A scheduler decides, a ModelRunner computes, on one thread.
+`Answering` is the base of `LLM` and of `zinc-rt run`. The scheduler and a ModelRunner run on one thread.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from zinc_rt.sched.token_mask import TokenMask
 
 
 class TextOut:
-    """The text of one answer. `stopped`: the stop string that ended it; it is not part of the text, and nothing
-    after it is."""
+    """The text of one answer. `stopped`: the stop string that ended it. The text ends before the stop string."""
 
     def __init__(self, decoder: StreamDecoder, stops: Sequence[str] = ()) -> None:
         self._decoder = decoder
@@ -33,11 +32,11 @@ class TextOut:
         self.stopped: str | None = None
 
     def feed(self, token: int) -> str:
-        """The text that a token makes safe to deliver, possibly none."""
+        """Return the text that is final after this token, possibly none."""
         return self._deliver(self._decoder.feed(token))
 
     def close(self) -> str:
-        """The rest, when no token comes any more: what was held back stands for itself."""
+        """Return the rest of the text when no token follows."""
         text = self._deliver(self._decoder.flush())
         held, self._held = self._held, ""
         return text + held
@@ -67,8 +66,8 @@ class TextOut:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token and its logprob at temperature 1, before any filter or penalty; `top`: the likeliest in its place,
-    with theirs, falling."""
+    """A token and its logprob at temperature 1, before any filter or penalty; `top`: the most likely
+    alternatives with their logprobs, in descending order."""
 
     token_id: int
     logprob: float
@@ -77,12 +76,13 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer. `finish_reason`: "stop" at an end token, a stop token or a stop string (then `stop` says which
-    string), "length" at max_tokens, else what ended it early ("cancelled", "deadline", "logits_not_finite").
+    """One answer. `finish_reason`: "stop" at an end token, a stop token or a stop string (`stop` is the
+    string), "length" at max_tokens, otherwise the reason for an early end ("cancelled", "deadline",
+    "logits_not_finite").
 
-    `token_ids` has the end token too, `text` neither that nor a stop string; without a tokenizer it is "". `seed`
-    makes the same answer again. `index`: which of the prompt's n answers. `cached_tokens` of the prompt's
-    `prompt_tokens` were not computed again.
+    `token_ids` includes the end token; `text` includes neither that nor a stop string, and is "" without a
+    tokenizer. `seed` reproduces the answer. `index`: its number among the prompt's n answers. `cached_tokens`
+    of the prompt's `prompt_tokens` came from the prefix cache.
     """
 
     text: str
@@ -98,8 +98,8 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """What is new of an answer. `text` has whole characters only and may lag behind `token_ids`; `finish_reason`
-    is there in an answer's last piece."""
+    """The new part of an answer. `text` has complete characters only and may lag `token_ids`; `finish_reason`
+    is set in the last piece."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -109,8 +109,8 @@ class TextPiece:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """An answer while it is made. `silent`: tokens that are not shown, as end tokens; `text_out` is None without a
-    tokenizer. `ended` is "" until it is complete."""
+    """An answer in progress. `silent`: tokens that are not shown, such as end tokens; `text_out` is None
+    without a tokenizer. `ended` is "" until the answer is complete."""
 
     index: int
     text_out: TextOut | None
@@ -122,7 +122,7 @@ class Answer:
     _shown: tuple[int, int, bool] = (0, 0, False)  # tokens, characters and the end that were in a piece already
 
     def feed(self, token: int, logprob: TokenLogprob | None = None) -> bool:
-        """Take a token; whether a stop string is complete with it. What comes after the end is dropped."""
+        """Append a token. Return whether it completes a stop string. Tokens after the end are dropped."""
         if self.ended:
             return False
         self.token_ids.append(token)
@@ -137,14 +137,14 @@ class Answer:
         return True
 
     def end(self, reason: str) -> None:
-        """Nothing more comes. Only the first reason counts."""
+        """End the answer. Only the first reason counts."""
         if not self.ended:
             self.ended = reason
             self.text += self.text_out.close() if self.text_out is not None else ""
 
     @property
     def told(self) -> bool:
-        """Whether its end was in a piece."""
+        """Return whether the end has been delivered."""
         return self._shown[2]
 
     @property
@@ -152,7 +152,7 @@ class Answer:
         return self.text_out.stopped if self.text_out is not None else None
 
     def piece(self) -> TextPiece | None:
-        """What is new since the last piece; None where nothing is."""
+        """Return the new part since the last piece, or None."""
         tokens, characters, ended = self._shown
         self._shown = now = len(self.token_ids), len(self.text), bool(self.ended)
         if now == (tokens, characters, ended):
@@ -165,7 +165,7 @@ Prompt = str | Sequence[int]
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A prompt that was submitted, and its answers so far."""
+    """A submitted prompt and its answers so far."""
 
     number: int
     tokens: list[int]
@@ -176,7 +176,7 @@ class Asked:
 
     @property
     def computed(self) -> int:
-        """Tokens of the prompt that are computed, cached ones included."""
+        """Return how many prompt tokens are computed, including cached tokens."""
         return 0 if self.request is None else min(self.request.computed, len(self.tokens))
 
     @property
@@ -206,7 +206,7 @@ class Asked:
 
 
 class Answering(EngineCore):
-    """A model whose answers are put together as text."""
+    """A model that returns its answers as text."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Answering(EngineCore):
         step_tokens: int = 0,
         again: Callable[[], Engine] | None = None,
     ) -> None:
-        """As EngineCore has them."""
+        """Create it with EngineCore's parameters."""
         super().__init__(engine, tenants, step_tokens=step_tokens, again=again)
         self._numbers = itertools.count(1)
         self._asked: dict[int, Asked] = {}
@@ -231,17 +231,17 @@ class Answering(EngineCore):
         tenant: str = "",
         grammar: TokenMask | None = None,
     ) -> Asked:
-        """Ask without waiting: `step` makes the answers. Raises UsageError as `generate`."""
+        """Submit a prompt without waiting; `step` computes the answers. Raises UsageError as `generate`."""
         asked = self._prepare(prompt, sampling)
         self._submit(asked, tenant, grammar)
         return asked
 
     def cancel(self, asked: Asked) -> None:
-        """Make no more of the answers; what is done of them stays."""
+        """Cancel the answers. Their output so far is kept."""
         self._abandon([asked])
 
     def step(self) -> None:
-        """Compute one step for all that was asked; waits where nothing may be computed yet."""
+        """Run one step for all submitted prompts; wait if no step can run yet."""
         self.check_open()
         batch = self.scheduler.step()
         if batch is not None:
@@ -249,7 +249,7 @@ class Answering(EngineCore):
         elif (due_ns := self.scheduler.next_event()) is not None:
             time.sleep(max(0, due_ns - time.monotonic_ns()) / 1e9)
         elif self._asked:
-            raise RuntimeError("the scheduler has nothing to do, and somebody waits")
+            raise RuntimeError("the scheduler has no work, but a request is waiting")
         if self.runner.interrupted:
             self.runner.interrupted = False
             raise KeyboardInterrupt
@@ -290,7 +290,7 @@ class Answering(EngineCore):
         if not isinstance(sampling, Sampling):
             raise UsageError(f"sampling {sampling!r:.60}: wanted a Sampling")
         if not isinstance(prompt, str | Iterable):
-            raise UsageError(f"prompt {prompt!r:.60}: wanted a text or a list of token ids")
+            raise UsageError(f"prompt {prompt!r:.60}: expected a text or a list of token ids")
         if isinstance(prompt, str):
             tokens = self.needed_tokenizer("a text prompt").encode(prompt)
         else:

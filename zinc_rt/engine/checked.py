@@ -1,7 +1,7 @@
-"""What pm4-test has passed on this machine, and on what exactly: card, kernel, module, firmware, tier.
+"""The record of pm4-test results on this machine, per card, kernel, module, firmware and tier.
 
-A model started on a GPU tier that was never probed turns a driver's fault into a wrong token or a hang. So probes
-write here what they passed, and who chooses a tier reads it. Any change below a tier makes it unproved again.
+A driver fault on an untested GPU tier appears as a wrong token or a hang. The probes therefore record the
+setups that passed, and the tier selection reads the record. Any change below a tier invalidates its result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ NAMES = {"chip": "chip", "pci_id": "PCI id", "card": "card", "kernel": "kernel",
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """All that lies below a tier. `card` hashes the card's unique id: it tells cards apart and names none."""
+    """The setup below a tier. `card` is a hash of the card's unique id, so it identifies cards without
+    disclosing the id."""
 
     chip: str
     pci_id: str
@@ -43,7 +44,7 @@ class Setup:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
     def differences(self, earlier: Setup) -> list[str]:
-        """What is not as it was, in words."""
+        """Return the differences from an earlier setup as sentences."""
         said = [
             f"{name} {getattr(earlier, key) or 'unknown'} → {getattr(self, key) or 'unknown'}"
             for key, name in NAMES.items()
@@ -68,8 +69,8 @@ def record_path() -> Path:
 
 
 def identify(driver: Driver, gpu: Gpu) -> Setup:
-    """The setup, as far as the kernel tells this user; what cannot be read stays empty, and is then another
-    setup."""
+    """Return the setup, as far as the kernel exposes it to this user. Unreadable fields are empty, which
+    makes the setup a different one."""
     device = f"/sys/class/drm/{gpu.name}/device"
     unique = _read(driver, f"{device}/unique_id") or gpu.pci_address
     firmware = {}
@@ -98,12 +99,13 @@ def identify(driver: Driver, gpu: Gpu) -> Setup:
 
 
 def card_hash(ids: Sequence[str], unique: str) -> str:
-    """A hash of PCI ids and the card's own number, or its slot: the same card anywhere, and nobody's number."""
+    """Return a hash of the PCI ids and the card's unique number, or of its slot. It identifies the card but
+    does not disclose the number."""
     return hashlib.sha256(f"zinc-rt card {':'.join(ids)} {unique}".encode()).hexdigest()[:16]
 
 
 def verdict(setup: Setup, tier: str, path: Path | None = None) -> Verdict:
-    """Whether pm4-test's last word on this tier, on just this setup, was a pass; else the reason in words."""
+    """Return whether the last pm4-test of this tier on exactly this setup passed, or the reason why not."""
     path = path or record_path()
     try:
         rows = [row for row in read(path) if row["tier"] == tier]
@@ -125,7 +127,7 @@ def verdict(setup: Setup, tier: str, path: Path | None = None) -> Verdict:
 def write(
     setup: Setup, tier: str, *, failed: Iterable[str], hazard: int, probes: int, path: Path | None = None
 ) -> None:
-    """Note a tier's newest result on this setup. `failed` empty: it passed. Raises OutputError."""
+    """Record a tier's latest result on this setup. `failed` empty: it passed. Raises OutputError."""
     path = path or record_path()
     row = {
         "key": setup.key,
@@ -148,8 +150,8 @@ def write(
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows as `write` made them, `setup` a Setup. None where there is no file; InputError for a damaged
-    one."""
+    """Return the recorded rows, `setup` as a Setup, or None without a file. Raises InputError for a damaged
+    file."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["schema"] != SCHEMA:
@@ -163,9 +165,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: damaged", next="run zinc-rt pm4-test again: it writes the record anew"
-        ) from error
+        raise InputError(f"{path}: damaged", next="run zinc-rt pm4-test again: it rewrites the record") from error
 
 
 @contextmanager
@@ -179,7 +179,7 @@ def _alone(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
     except OSError as error:
-        raise OutputError(f"{path}: what passed cannot be noted: {error.strerror}") from error
+        raise OutputError(f"{path}: the result cannot be recorded: {error.strerror}") from error
 
 
 def _read(driver: Driver, path: str) -> str:

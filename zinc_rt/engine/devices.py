@@ -1,17 +1,18 @@
-"""Which tier runs, on which device: asked for, or chosen with a line why. What cannot be says so.
+"""Select the tier and the device, as requested or automatically, with the reason for the choice or the
+refusal.
 
-Only here is a simulated device put in a real one's place: backends get a Driver, and do not ask which. What
---device says is the same in every command:
+This module alone substitutes simulated devices: backends receive a Driver and do not know its kind. --device
+has the same meaning in every command:
 
-    auto  this machine's AMD GPU. Commands that hold tiers against each other (validate, replay, perf gate) take a
-          simulated one for a GPU tier that was named where the machine has no AMD GPU at all, and say SIMULATED;
-          none simulates a GPU that is there and cannot be used
-    hw    this machine's AMD GPU, never a simulated one; without one nothing runs
+    auto  this machine's AMD GPU. Commands that compare tiers (validate, replay, perf gate) use a
+          simulated GPU for an explicitly named GPU tier if the machine has no AMD GPU, and print
+          SIMULATED; a GPU that exists but cannot be used is never simulated
+    hw    this machine's AMD GPU, never a simulated one; without a GPU nothing runs
     sim   a simulated GPU
     cpu   no GPU
 
-A tier that lists devices of its own (vulkan) also takes TIER[:NUMBER or part of a name], as zinc-rt devices has
-them; its hw is a GPU, its cpu a driver in software.
+A tier that lists its own devices (vulkan) also accepts TIER[:NUMBER or part of a name], as printed by zinc-rt
+devices; its hw is a GPU, its cpu a software driver.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver
 
 SANITIZERS = ("off", "fast", "full")
-SIMULATED = "simulated device: says nothing about hardware"
-IN_SOFTWARE = "the driver computes in software, on this machine's processor: no GPU's speed"
+SIMULATED = "simulated device: the result does not apply to hardware"
+IN_SOFTWARE = "the driver runs in software on the CPU: the speed is not that of a GPU"
 
 NAMES = ("auto", "hw", "cpu", "sim")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A tier, the device behind it and one line why. `gpu` is None where the tier finds its device itself.
+    """A tier, its device and a one-line reason. `gpu` is None if the tier finds its own device.
 
-    `unchecked`: why pm4-test does not stand behind it, where it was taken all the same. `device`: which one, of a
-    tier that lists its own.
+    `unchecked`: why pm4-test does not vouch for a device that is used anyway. `device`: the selected device
+    of a tier that lists its own.
     """
 
     spec: BackendSpec
@@ -61,7 +62,7 @@ class Choice:
 
     @property
     def shortcut(self) -> str:
-        """What reports must say of the choice, or nothing."""
+        """Return the caveat that reports must include, or ""."""
         return f"{self.tier}: {self.unchecked} (--unchecked)" if self.unchecked else ""
 
     @property
@@ -73,13 +74,13 @@ ORACLE = Choice(registry.spec(registry.ORACLE), f"{registry.ORACLE}: the oracle"
 
 
 def not_a_gpus(device: Device) -> str:
-    """Why a speed of this device is no GPU's; "" where it may be."""
+    """Return why a speed measured on this device is not a GPU speed, or "" if it may be."""
     return SIMULATED if device.simulated else IN_SOFTWARE if device.software else ""
 
 
 def parse_device(text: str) -> tuple[BackendSpec | None, str]:
-    """The tier that --device names a device of, and which; None for auto, hw, cpu and sim. Raises UsageError for
-    what is no device."""
+    """Return the tier and the device that --device names; None for auto, hw, cpu and sim. Raises UsageError
+    for an invalid device."""
     if text in NAMES:
         return None, ""
     tier, _, which = text.partition(":")
@@ -88,15 +89,16 @@ def parse_device(text: str) -> tuple[BackendSpec | None, str]:
         if row.tier == tier:
             return row, which
     raise UsageError(
-        f"--device {text}: wanted {', '.join(NAMES)}, or {' or '.join(f'{row.tier}[:N]' for row in listing)}",
-        next="zinc-rt devices lists what is here",
+        (f"--device {text}: expected {', '.join(NAMES)}, or {' or '.join(f'{row.tier}[:N]' for row in listing)}"),
+        next="zinc-rt devices lists the available devices",
     )
 
 
 def probe_tiers(
     device: str = "auto", *, unchecked: bool = False, chip: str | None = None
 ) -> tuple[tuple[BackendSpec, Availability], ...]:
-    """Every tier in the order `auto` prefers, then those it never takes. `chip`: of the simulated device."""
+    """Probe every tier: those that `auto` considers, in its order, then the others. `chip`: the chip of the
+    simulated device."""
     first = registry.preferred()
     return tuple(
         (row, _probe(row, device, unchecked, chip))
@@ -113,14 +115,14 @@ def choose_tier(
     ordering: str = "canonical-1",
     **options: Any,
 ) -> Choice:
-    """The tier to run on. `asked`: TIER, TIER:KERNELSET or auto, which takes the first usable one that computes
-    `ordering`. `options`: the simulated device's.
+    """Select a tier. `asked`: TIER, TIER:KERNELSET or auto, which selects the first usable tier that supports
+    `ordering`. `options`: of the simulated device.
 
-    `device`: auto, hw, cpu, sim, or one that a tier lists, which auto then takes. `simulate`: several tiers are
-    compared: such a device is for its own tier, auto for the others, and under auto a tier that was asked for is
-    simulated where this machine has no AMD GPU at all. A GPU counts as usable once pm4-test has passed on it as it
-    is now, or with `unchecked`. Raises UsageError or UnsupportedError, with the reason and what to do, for a tier
-    that cannot run.
+    `device`: auto, hw, cpu, sim, or a device that a tier lists, which auto then selects. `simulate`: several
+    tiers are compared. A listed device then applies to its own tier, and auto to the others; under auto an
+    explicitly named tier is simulated if this machine has no AMD GPU. A GPU is usable if pm4-test has passed
+    on its current setup, or with `unchecked`. Raises UsageError or UnsupportedError, with reason and advice,
+    for a tier that cannot run.
     """
     of, _ = parse_device(device)
     if of is not None and asked == "auto":
@@ -150,12 +152,14 @@ def choose_tier(
 
 
 def require_gpu(device: str) -> None:
-    """Check that there is hardware: UnsupportedError where `device` is hw and this machine has no AMD GPU at all:
-    nothing runs in its place."""
+    """Raise UnsupportedError if `device` is hw and this machine has no AMD GPU."""
     if device == "hw" and not amd_gpus():
         raise UnsupportedError(
             "--device hw: this machine has no AMD GPU, so nothing ran",
-            next="--device sim simulates one, which says nothing about hardware; --device cpu needs none",
+            next=(
+                "--device sim uses a simulated GPU, whose results do not apply to hardware; --device cpu "
+                "needs no GPU"
+            ),
         )
 
 
@@ -171,22 +175,24 @@ def _asked(
     if not row.simulable:
         if device in ("sim", "hw") and not simulate:  # one tier was asked for, and not for its device
             gpus = ", ".join(each.tier for each in registry.built() if each.simulable)
-            raise UsageError(f"--device {device} runs {gpus}, not {row.tier}", next="leave out one of them")
+            raise UsageError(f"--device {device} runs {gpus}, not {row.tier}", next="remove one of them")
         found = _probe(row, device)
         if not found.usable:
             raise UnsupportedError(f"tier {row.tier}: {found.why}", next=found.next)
         return Choice(row, f"{row.tier}: asked for", gpu=found.gpu, kernel_set=kernel_set)
     if device == "cpu":
         cpu = ", ".join(each.tier for each in registry.built() if not each.simulable)
-        raise UsageError(f"--device cpu runs {cpu}, not {row.tier}", next="leave out one of them")
+        raise UsageError(f"--device cpu runs {cpu}, not {row.tier}", next="remove one of them")
     if device == "sim" or (device == "auto" and simulate and not amd_gpus()):
-        why = "asked for" if device == "sim" else "there is no AMD GPU here"
+        why = "asked for" if device == "sim" else "this machine has no AMD GPU"
         return _simulated_choice(row, why, kernel_set, options)
     found = _probe(row, device, unchecked)
     if not found.usable:
         raise UnsupportedError(
             f"tier {row.tier}: {found.why}",
-            next=f"{found.next}; or simulate one: --device sim" if found.next else "--device sim simulates one",
+            next=f"{found.next}; or use a simulated GPU: --device sim"
+            if found.next
+            else "--device sim simulates one",
         )
     why = f"{row.tier}: asked for; {found.why}"
     return Choice(row, why, gpu=found.gpu, kernel_set=kernel_set, unchecked=found.unchecked)
@@ -206,7 +212,7 @@ def _simulated(name: str | None) -> Availability:
 
 
 def _simulated_choice(row: BackendSpec, why: str, kernel_set: str, options: dict[str, Any]) -> Choice:
-    """Raises UnsupportedError for a chip without kernels."""
+    """Return the choice of a simulated device. Raises UnsupportedError for a chip without kernels."""
     found = _simulated(options.get("chip"))
     if not found.usable:
         raise UnsupportedError(found.why, next=found.next)
@@ -245,13 +251,15 @@ def _beside(taken: BackendSpec, device: str) -> list[str]:
 
 
 def has_gpu() -> bool:
-    """Whether there is a GPU at all: drivers are only asked then. Elsewhere than on Linux nobody knows."""
+    """Return whether the machine has a GPU. Drivers are probed only then. Outside Linux the answer is
+    unknown."""
     nodes = (*Path("/dev/dri").glob("renderD*"), *Path("/dev").glob("nvidia[0-9]*"))
     return sys.platform != "linux" or bool(nodes)
 
 
 def brought_up(row: BackendSpec, driver: Driver, found: Availability, unchecked: bool) -> Availability:
-    """`found`, usable only on a GPU whose setup pm4-test has passed on this tier, or where nobody is to ask."""
+    """Return `found`, marked unusable if it is a GPU on whose setup pm4-test has not passed with this tier,
+    unless `unchecked`."""
     ready = [each for each in found.devices if each.usable and each.gpu is not None]
     if not found.usable or driver.simulated:
         return found
@@ -279,7 +287,7 @@ def amd_gpus() -> tuple[Gpu, ...]:
 
 
 def linux_driver() -> Driver | None:
-    """The driver of this machine; None where it is not Linux, which GPU tiers need."""
+    """Return this machine's driver, or None outside Linux, where GPU tiers are unavailable."""
     if sys.platform != "linux":
         return None
     from zinc_rt.kmd.linux import LinuxDriver
@@ -288,8 +296,8 @@ def linux_driver() -> Driver | None:
 
 
 def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
-    """A backend of its own, which owns what lies below it. `options`: of tiers; each takes those that it knows,
-    and one that is 0 or empty is left to it."""
+    """Open a new backend, which owns its device. `options`: tier options; each tier uses those it supports,
+    and a value of 0 or empty selects the tier's default."""
     given = {name: value for name, value in options.items() if value}
     with ExitStack() as undo:
         driver: Driver | None = None

@@ -1,9 +1,9 @@
-"""The engine: a model file made resident on one tier, and steps that its caller chooses.
+"""The engine: a model file resident on one tier, with steps that the caller selects.
 
-`Engine` is the thin path of validate, golden and replay: the caller names the sequences of each step, may tap
-every node's values and inject others. It plans a step as the scheduler does (`sched/plan.py`), takes pages from
-the same allocator (`sched/kv/`) and hands the plan to the same `Runner`. It has no queue and generates nothing
-by itself: text comes from the loop in `sched/scheduler.py`.
+`Engine` serves validate, golden and replay: the caller selects the sequences of each step, and can tap every
+node's values and inject others. It plans steps as the scheduler does (`sched/plan.py`), allocates pages with
+the same allocator (`sched/kv/`) and runs plans on the same `Runner`. It has no queue and does not generate
+text; the loop in `sched/scheduler.py` does.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OutOfPages(ZincError):
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One sequence of tokens: its slot, its pages and the tokens that it has seen."""
+    """A sequence: its slot, its pages and its tokens so far."""
 
     slot: int
     holding: Holding
@@ -59,7 +59,7 @@ class Sequence:
 
 
 class Engine:
-    """Owns the backend, the resident weights, the state and the variants. Use as a context manager.
+    """Owns the backend, the resident weights, the state and the variants. Use it as a context manager.
 
     Not thread-safe: one host thread drives it. `ctx` defaults to min(the model's context_length, 4096).
     """
@@ -74,8 +74,8 @@ class Engine:
         limits: SequenceLimits | None = None,
         options: EngineOptions = DEFAULTS,
     ) -> None:
-        """`limits`: instead of those that `ctx` and `slots` stand for. Raises InputError for a model that does not
-        fit, UnsupportedError for one that the tier has no kernels for."""
+        """Load a model. `limits` replaces the limits derived from `ctx` and `slots`. Raises InputError for a
+        model that does not fit, UnsupportedError if the tier lacks kernels for it."""
         self.backend = backend
         self.limits = limits or SequenceLimits(ctx=default_ctx(gguf, ctx), slots=slots)
         slots = self.limits.slots
@@ -109,15 +109,15 @@ class Engine:
         self.backend.close()
 
     def unload(self) -> None:
-        """Give all that the model holds back to the backend, which stays open for another. Raises UsageError while
-        sequences are open, InFlight while a step runs."""
+        """Free all resources of the model; the backend stays open. Raises UsageError while sequences are
+        open, InFlight while a step runs."""
         if self._open:
             raise UsageError(f"{len(self._open)} sequences are open", next="release them, then unload the model")
         self.variants.unload()
 
     @cached_property
     def cache(self) -> KvCache:
-        """The pages of sequences that are opened here; a scheduler over this engine has a cache of its own."""
+        """The page cache for sequences opened here; a scheduler on this engine has its own cache."""
         cache = KvCache(
             page_pools(self),
             self.limits.page_tokens,
@@ -136,13 +136,14 @@ class Engine:
 
     @property
     def sequences(self) -> tuple[Sequence, ...]:
-        """The sequences that are open."""
+        """Return the open sequences."""
         return tuple(self._open)
 
     # --- sequences -----------------------------------------------------------------------------------------
 
     def open(self) -> Sequence:
-        """A fresh sequence in a free slot, its recurrent state zero. Raises UsageError when all are taken."""
+        """Open an empty sequence in a free slot, with zero recurrent state. Raises UsageError if no slot is
+        free."""
         if not self._free_slots:
             raise UsageError(
                 f"all {self.limits.slots} slots are taken", next="close a sequence, or use more slots"
@@ -156,15 +157,15 @@ class Engine:
         return sequence
 
     def release(self, sequence: Sequence) -> None:
-        """Give the slot and its pages back. Raises UsageError for a sequence that is not open."""
+        """Free the slot and the pages of a sequence. Raises UsageError if it is not open."""
         self._check_open(sequence)
         self._open.remove(sequence)
         self.cache.release(sequence.holding)
         self._free_slots.insert(0, sequence.slot)
 
     def pages(self, sequence: Sequence, group: int = 0) -> list[int]:
-        """The pages of a page group that hold a sequence's tokens, in order, UNSET for those behind its window;
-        none where the model lacks the group. Raises UsageError as `release`."""
+        """Return the pages of a sequence in a page group, in order, UNSET for pages outside its window; empty
+        if the model lacks the group. Raises UsageError as `release`."""
         self._check_open(sequence)
         return list(sequence.holding.tables[group]) if group < len(self.page_groups) else []
 
@@ -185,10 +186,11 @@ class Engine:
         prefill: Prefill = "batched",
         rows: Rows = "all",
     ) -> np.ndarray:
-        """Logits f32 [T, V] (rows="last": [1, V]) of `tokens` as a sequence of its own, from position 0.
+        """Return the logits f32 [T, V] (rows="last": [1, V]) of `tokens` as a new sequence from position 0.
 
-        `tap` sees every node's results in graph order. `inject` replaces a labelled value, f32 [T, ...], before
-        its consumers. Raises UsageError for ids outside the vocabulary or more tokens than the context holds.
+        `tap` receives every node's results in graph order. `inject` replaces a labelled value, f32 [T, ...],
+        before its consumers. Raises UsageError for ids outside the vocabulary or more tokens than the
+        context.
         """
         sequence = self.open()
         try:
@@ -207,9 +209,9 @@ class Engine:
         rows: Rows = "all",
         advance: Callable[[int], object] = lambda tokens: None,
     ) -> np.ndarray:
-        """Append `tokens` at the sequence's position, in one pass per capacity or token by token.
+        """Append `tokens` to a sequence, in one pass per capacity or token by token.
 
-        Logits as `forward`. `advance` is told after each step how many tokens it took.
+        Returns logits as `forward`. `advance` is called after each step with its token count.
         """
         self.check(sequence, tokens)
         if not len(tokens):
@@ -233,11 +235,11 @@ class Engine:
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Run one replay: each sequence advances by its tokens. Logits f32 [len(rows), V] of the batch rows
-        `rows`.
+        """Run one replay that advances each sequence by its tokens. Return the logits f32 [len(rows), V] of
+        the batch rows `rows`.
 
-        Raises UsageError for what `check` refuses, a sequence named twice, more tokens than a step takes, a row
-        the batch has not, more rows than tokens, or an injected value of another shape.
+        Raises UsageError for input that `check` rejects, a duplicate sequence, more tokens than a step takes,
+        a row outside the batch, more rows than tokens, or an injected value of a wrong shape.
         """
         output = self.advance(batch, rows, tap=tap, inject=inject)
         if LOGITS not in output.handle.variant.graph.buffers:
@@ -252,10 +254,10 @@ class Engine:
         tap: Tap | None = None,
         inject: Mapping[str, np.ndarray] | None = None,
     ) -> StepOutput:
-        """Run one step, as `step` does, for the likeliest token of each row; no logits are read unless they are
-        asked for.
+        """Run one step and return the most likely token of each row. Logits are read back only on request.
 
-        A step with one token a sequence is decode whatever its size; both stages have the same bits.
+        A step with one token per sequence is a decode step whatever its size; both stages give bit-identical
+        results.
         """
         batch = [(sequence, tokens) for sequence, tokens in batch if len(tokens)]
         total = sum(len(tokens) for _, tokens in batch)
@@ -282,8 +284,8 @@ class Engine:
         return output
 
     def check(self, sequence: Sequence, tokens: abc.Sequence[int]) -> None:
-        """Check what would be appended: UsageError for a released sequence, ids outside the vocabulary or more
-        tokens than the context still holds."""
+        """Check tokens before they are appended. Raises UsageError for a released sequence, ids outside the
+        vocabulary or more tokens than fit the context."""
         self._check_open(sequence)
         vocab, ctx = self.model.vocab, self.limits.ctx
         if min(tokens, default=0) < 0 or max(tokens, default=0) >= vocab:
@@ -324,7 +326,7 @@ class Engine:
             changes.update({base + place: table[place] for place in range(known, len(table))})
 
     def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
-        """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
+        """Return the graph of a stage, with the labelled values replaced by host inputs, after `transform`."""
         return self.variants.graph(stage, inject)
 
     def plan(self, stage: Stage, tokens: int, rows: int = 1) -> MemoryPlan:
@@ -333,7 +335,7 @@ class Engine:
 
 
 def page_pools(engine: Engine) -> list[PageGroup]:
-    """Describe a pool of pages for each of the model's page groups, as large as the engine's limits allow."""
+    """Return a page pool for each of the model's page groups, as large as the engine's limits allow."""
     limits = engine.limits
     pools = [
         PageGroup(spec.name, limits.group_pages(group, spec.window), spec.window)
@@ -344,7 +346,7 @@ def page_pools(engine: Engine) -> list[PageGroup]:
 
 
 def trained_ctx(gguf: GGUFFile) -> int:
-    """The context a model was trained for, DEFAULT_CTX where its file does not say."""
+    """Return the model's training context, or DEFAULT_CTX if the file does not specify it."""
     trained = gguf.metadata.get(f"{gguf.architecture}.context_length")
     return trained if isinstance(trained, int) and trained > 0 else DEFAULT_CTX
 
@@ -364,21 +366,21 @@ def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
 
 
 def ctx_warning(gguf: GGUFFile, ctx: int | None) -> str:
-    """What to say of a context beyond the model's training; "" within it."""
+    """Return the warning for a context longer than the training context, or ""."""
     trained = trained_ctx(gguf)
     if ctx is None or ctx <= trained:
         return ""
-    return f"--ctx {ctx} is beyond the {trained} tokens this model was trained for: text may fall apart there"
+    return f"--ctx {ctx} exceeds the training context of {trained} tokens: text quality may degrade beyond it"
 
 
 def _check_step(batch: list[tuple[Sequence, abc.Sequence[int]]], rows: abc.Sequence[int], total: int) -> None:
     if len({sequence for sequence, _ in batch}) < len(batch):
-        raise UsageError("a sequence is named twice in one step", next="join its tokens")
+        raise UsageError("a sequence occurs twice in one step", next="join its tokens")
     wrong = [row for row in rows if not 0 <= row < total]
     if wrong:
-        raise UsageError(f"logits of row {wrong[0]} were asked for, the step has {total} tokens")
+        raise UsageError(f"logits of row {wrong[0]} were requested, but the step has {total} tokens")
     if len(rows) > total:
-        raise UsageError(f"{len(rows)} rows of logits were asked for, the step has {total} tokens")
+        raise UsageError(f"{len(rows)} rows of logits were requested, but the step has {total} tokens")
 
 
 def _show_values(variant: Variant, tap: Tap, counts: Counts) -> None:

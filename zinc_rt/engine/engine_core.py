@@ -45,9 +45,10 @@ class ContextExceeded(UsageError):
 
 
 class EngineCore:
-    """One model and who asks it. It owns the engine, which runs nothing else: `close` closes that too.
+    """A model with its scheduler. It owns the engine and closes it; no other code may use that engine.
 
-    `tokenizer` is None where the file has none that can be read; `no_tokenizer` says why."""
+    `tokenizer` is None if the file has no readable tokenizer; `no_tokenizer` is the reason.
+    """
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class EngineCore:
         classes: Classes = CLASSES,
         client_timeout_seconds: float = 30.0,
     ) -> None:
-        """`step_tokens`: the most of a step, where the engine's limit is not it. `again` opens such an engine
-        anew, after a step that did not come back; None: then all is over. `client_timeout_seconds`: so long a
-        request lives that nobody reads."""
+        """Create the core. `step_tokens`: the maximum tokens per step, if lower than the engine's limit.
+        `again`: reopens the engine after a hung step; None: a hang is fatal. `client_timeout_seconds`: how
+        long an unread request is kept."""
         limits, gguf = engine.limits, engine.model.gguf
         self.engine = engine
         self.tokenizer, self.no_tokenizer = _tokenizer(gguf)
@@ -95,7 +96,7 @@ class EngineCore:
 
     @property
     def tenants(self) -> tuple[Tenant, ...]:
-        """Those that the scheduler has now; a tenant's number is its place."""
+        """Return the scheduler's current tenants; a tenant's number is its index."""
         return tuple(self.scheduler.tenants)
 
     def _renew(self) -> Runner:
@@ -107,17 +108,17 @@ class EngineCore:
         return self.engine.runner
 
     def close(self) -> None:
-        """Give the device back. What is still being made is lost; a second time does nothing."""
+        """Release the device. Unfinished requests are lost; a second call has no effect."""
         if not self._closed:
             self._closed = True
             self.engine.close()
 
     def usage(self, tenant: str = "") -> Counter[str]:
-        """What a tenant, by default the first, has used so far: counters by name (docs/ledger.md)."""
+        """Return a tenant's usage counters by name (docs/ledger.md), by default the first tenant's."""
         return self.ledger.usage(self.tenants[self.tenant_number(tenant)].name)
 
     def last_steps(self, count: int) -> StepTrace:
-        """A copy of the last steps' trace; between two steps."""
+        """Return a copy of the trace of the last steps. Call it between two steps."""
         return self._recorder.trace.last(count)
 
     def trace(self, file: str | Path) -> None:
@@ -125,8 +126,7 @@ class EngineCore:
         write_chrome(timeline(self._recorder.trace), file)
 
     def build(self, tokens: int, sampling: Sampling = Sampling()) -> None:  # noqa: B008
-        """Load the weights and build the graphs of a prompt of so many tokens and its answer, so that neither
-        waits for them."""
+        """Load the weights and build the graphs for a prompt of this length and its answer, in advance."""
         most, page = self.scheduler.limits.step_tokens, self.engine.limits.page_tokens
         whole = tokens // page * page if self.scheduler.cache.rows is not None else 0  # a state is kept behind it
         sizes = {1} if sampling.max_tokens > 1 else set[int]()
@@ -136,8 +136,7 @@ class EngineCore:
             self.runner.build(size, sampling)
 
     def build_all(self) -> None:
-        """Load the weights and build the graphs of every size of step, greedy and drawn: nobody waits for them
-        later."""
+        """Load the weights and build the graphs of every step size, greedy and sampled, in advance."""
         limits, drawn = self.engine.limits, Sampling(temperature=1.0)
         for tokens in token_capacities(limits):
             self.runner.build(min(tokens, limits.slots), drawn, sequences=min(tokens, limits.slots))
@@ -145,7 +144,7 @@ class EngineCore:
                 self.runner.build(tokens, drawn)
 
     def tenant_number(self, name: str) -> int:
-        """Of a tenant, by default the first. Raises UsageError for one that is not there."""
+        """Return a tenant's number, by default the first. Raises UsageError for an unknown tenant."""
         names = [tenant.name for tenant in self.tenants]
         if not name:
             return 0
@@ -154,16 +153,15 @@ class EngineCore:
         return names.index(name)
 
     def namespace(self, tenant: int, salt: str = "") -> Namespace:
-        """Whose cached prefixes a tenant's requests may use: its own and its group's, with a salt only those of
-        the same salt."""
+        """Return the prefix-cache namespace of a tenant's requests: the tenant's and its group's prefixes,
+        with a salt only those with the same salt."""
         secret = self._secrets.setdefault(self._owner(tenant), secrets.token_bytes(32))
         limits, backend = self.engine.limits, self.engine.backend
         path = str(self.engine.model.gguf.path)
         return namespace(path, backend.ordering, "f32", limits.page_tokens, secret=secret, salt=salt)
 
     def forget_cache(self, tenant: int) -> None:
-        """Nothing that was computed so far for the tenant, or for its group, is found again: its pages are taken
-        as others need them."""
+        """Drop the cached prefixes of the tenant, or of its group. Their pages are reclaimed on demand."""
         self._secrets.pop(self._owner(tenant), None)
 
     def _owner(self, tenant: int) -> str:
@@ -175,14 +173,14 @@ class EngineCore:
     # --- what is asked
 
     def check(self, tokens: Sequence[object], sampling: Sampling) -> None:
-        """Check a prompt, as ids, and what is asked of its answer: UsageError for what can never be served,
-        ContextExceeded for a prompt that is too long."""
+        """Check a prompt and its sampling parameters. Raises UsageError if the request can never be served,
+        ContextExceeded if the prompt is too long."""
         sampling.check()
         limits = self.engine.limits
         if sampling.n > limits.slots:
             raise UsageError(
                 f"n {sampling.n}: each answer needs a slot, and there are {limits.slots}",
-                next=f"ask for at most {limits.slots}, or open the model with more slots",
+                next=f"set n to at most {limits.slots}, or open the model with more slots",
             )
         if sampling.stop:
             self.needed_tokenizer("a stop string")
@@ -216,9 +214,12 @@ class EngineCore:
         salt: str = "",
         mask: TokenMask | None = None,
     ) -> Request:
-        """Ask the scheduler for what was checked, as `number`, which nobody has; `sampling` with a seed. From any
-        thread. At most as much is made as the context has room for. Raises UsageError where the tenant's quotas
-        can never hold it."""
+        """Submit a checked request under the unused number `number`; `sampling` has a seed. May be called
+        from any thread.
+
+        The answer is limited by the remaining context. Raises UsageError if the tenant's quotas can never
+        hold the request.
+        """
         limit = min(sampling.max_tokens, self.engine.limits.ctx + 1 - len(tokens))
         return self.scheduler.submit(
             NewRequest(
@@ -236,7 +237,7 @@ class EngineCore:
         )
 
     def needed_tokenizer(self, what: str) -> Tokenizer:
-        """Raises UsageError where the file has none that can be read."""
+        """Return the tokenizer. Raises UsageError if the file has no readable one."""
         if self.tokenizer is None:
             raise UsageError(
                 f"{what} needs a tokenizer: {self.no_tokenizer}", next="give prompts as lists of token ids"
@@ -244,8 +245,9 @@ class EngineCore:
         return self.tokenizer
 
     def chat_text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
-        """A conversation, put through the file's own template. `variables` reach the template (enable_thinking,
-        tools, ...). Raises UsageError without a tokenizer, InputError where the template refuses."""
+        """Render a conversation with the file's chat template. `variables` are passed to the template
+        (enable_thinking, tools, ...). Raises UsageError without a tokenizer, InputError if the template
+        rejects the conversation."""
         from zinc_rt.model.chat import chat_template, render_chat  # Jinja only where somebody chats
 
         tokenizer = self.needed_tokenizer("a chat")
@@ -254,11 +256,11 @@ class EngineCore:
         return render_chat(template, messages, bos_text=bos, eos_text=eos, **variables)
 
     def chat_tokens(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> list[int]:
-        """The prompt of a conversation, as `chat_text` has it."""
+        """Return the prompt tokens of a conversation. See `chat_text`."""
         return self.encode_chat(self.chat_text(messages, **variables))
 
     def encode_chat(self, text: str) -> list[int]:
-        """The tokens of a prompt that a template made: most write the first one themselves."""
+        """Tokenize a prompt rendered by a template. Most templates include the BOS token."""
         tokenizer = self.needed_tokenizer("a chat")
         bos = self._special(tokenizer.bos_id)
         return tokenizer.encode(text, add_special=not (bos and text.startswith(bos)))
@@ -267,7 +269,7 @@ class EngineCore:
         return "" if id is None else self.needed_tokenizer("a chat").token_text(id)
 
     def check_open(self) -> None:
-        """Raises UsageError after `close`."""
+        """Raise UsageError after `close`."""
         if self._closed:
             raise UsageError("this LLM is closed", next="open another")
 

@@ -1,10 +1,11 @@
-"""Graphs and their plans, kept from one start to the next: what is mapped is not rewritten, verified or planned.
+"""A persistent cache of graphs and plans, so that a start need not rewrite, verify and plan them again.
 
-Two files: a stage's graph as a variant runs it (ir/serial.py), and for each capacity its memory plan and
-dispatches (lower/flat_plan.py). A file's name is a digest of all that decides its content: the model's header,
-size and time, the limits, the ordering, the kernels' target, the code that plans. So an old file applies to
-nothing, and none is believed further than it checks: one that is torn, damaged, another user's to write, or of
-another form is made anew and replaced. A folder that cannot be written is no error: then every start plans.
+There are two kinds of files: a stage's graph as a variant runs it (ir/serial.py), and the memory plan and
+dispatches of each capacity (lower/flat_plan.py). The file name is a digest of everything that determines the
+content: the model's header, size and time, the limits, the ordering, the kernel target, the planning code.
+Outdated files therefore never match. Each file is validated when it is read; a truncated, damaged,
+foreign-owned or incompatible file is rebuilt and replaced. An unwritable folder is not an error: every start
+then plans anew.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ KEEP_BYTES = 128 << 20  # the least recently used go beyond this; a large model'
 
 @dataclass(slots=True)
 class Starts:
-    """How programs came about so far: read back, or planned; and the seconds that took, their graphs' included."""
+    """Statistics of programs: read from the cache or planned, and the seconds spent, including their graphs."""
 
     read: int = 0
     planned: int = 0
@@ -50,7 +51,7 @@ class Starts:
 
 
 class GraphStore:
-    """The files in `folder`; None: in the user's cache folder. `version`: of the code that plans
+    """The files in `folder`; None: in the user's cache folder. `version`: of the planning code
     (code_version.planning_version)."""
 
     def __init__(self, version: str, folder: Path | None = None, keep_bytes: int = KEEP_BYTES) -> None:
@@ -58,7 +59,8 @@ class GraphStore:
         self._files = ObjectCache(cache_folder() / "graphs" if folder is None else folder, keep_bytes)
 
     def of(self, gguf: GGUFFile, backend: Backend, *decides: object) -> StoredGraphs:
-        """Those of a model on a backend's kernels. `decides`: what else a graph follows from, by its repr."""
+        """Return the store of a model on a backend's kernels. `decides`: further inputs that determine the
+        graph, by their repr."""
         kernels = backend.kernels
         return StoredGraphs(
             self._files,
@@ -79,7 +81,7 @@ class GraphStore:
 
 
 class StoredGraphs:
-    """One model's graphs and plans: read where they are kept, else made and kept."""
+    """The stored graphs and plans of one model. Missing entries are built and stored."""
 
     def __init__(self, files: ObjectCache, decides: tuple[object, ...]) -> None:
         self._files = files
@@ -88,7 +90,7 @@ class StoredGraphs:
         self.starts = Starts()
 
     def graph(self, stage: str, make: Callable[[], OpGraph]) -> OpGraph:
-        """A stage's graph as variants run it."""
+        """Return the graph of a stage as variants run it."""
         key = self._key("graph", stage)
         with self.starts.timed():
             graph, form = None, self._files.mapped(key)
@@ -103,7 +105,7 @@ class StoredGraphs:
             return graph
 
     def program(self, stage: str, capacity: tuple[int, ...], make: Callable[[], PlannedGraph]) -> PlannedGraph:
-        """The program of a capacity, of the stage's graph that `graph` gave."""
+        """Return the program of a capacity for the stage's graph that `graph` returned."""
         graph, digest = self._given[stage]
         key = self._key("plan", stage, capacity)
         with self.starts.timed():

@@ -1,7 +1,7 @@
-"""What the device holds of slots and pages, read back at a step boundary and held against the host's books.
+"""Compare the device's slot and page tables, read back at a step boundary, with the host's state.
 
-A stale entry of a page table, a record of who was there before, a bit that flipped: none of them is seen by the
-host, which wrote all of it and reads none.
+The host writes these tables but never reads them in normal operation, so it would not notice a stale
+page-table entry, a record of a previous request or a flipped bit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ AUDITED = (
 
 
 def kv_audit(scheduler: Scheduler, runner: ModelRunner) -> list[str]:
-    """What differs, in sentences. No step is in flight; what the next one will bring is not held against it."""
+    """Return the differences as sentences. No step may be in flight; changes pending for the next step are
+    not reported."""
     return [*_tables(scheduler, runner), *_records(scheduler, runner)]
 
 
@@ -43,7 +44,7 @@ def _tables(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
             for place in np.flatnonzero((here != wanted) & (wanted != UNSET)).tolist():
                 if slot * width + place not in pending[group]:
                     where = f"slot {slot}, request {request.number}, group {spec.name}"
-                    told = f"page {here[place]} at place {place}, the host page {wanted[place]}"
+                    told = f"page {here[place]} at index {place}, the host expects page {wanted[place]}"
                     yield f"{where}: the device has {told}"
                     break
 
@@ -57,7 +58,10 @@ def _records(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
     for slot in slots:
         request, mine, here = scheduler.slots.requests[slot], scheduler.records[slot], records[slot]
         if wrong[slot]:
-            yield f"slot {slot}: the check word of the device's record is wrong: it is not as it was stored"
+            yield (
+                f"slot {slot}: the checksum of the device's record is wrong: the record was modified after "
+                "it was stored"
+            )
         elif request is not None and slot not in scheduler.slots.bound:
             names = [name for name in AUDITED if here[name] != mine[name]]
             if names:

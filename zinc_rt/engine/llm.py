@@ -1,11 +1,11 @@
-"""A model to ask from Python: many prompts at once, each answered as if it were alone.
+"""The Python API: answer many prompts at once, each as if it ran alone.
 
     with LLM("M.gguf") as llm:
         for completion in llm.generate(["The capital of France is"], Sampling(max_tokens=16)):
             print(completion.text)
 
-One host thread. Prompts share the device: each step computes for as many as there are slots, and whoever waits
-for one answer drives the others too.
+It runs in one host thread. Prompts share the device: each step computes as many requests as there are slots,
+and waiting for one answer also advances the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ Message = Mapping[str, Any]
 
 
 class LLM(Answering):
-    """A model on a device, resident until it is closed: use it as a context manager. `why`: on which tier."""
+    """A model on a device, resident until it is closed. Use it as a context manager. `why`: the reason for
+    the tier."""
 
     def __init__(
         self,
@@ -47,14 +48,14 @@ class LLM(Answering):
         graph_cache: bool = True,
         experts: Experts = "auto",
     ) -> None:
-        """`model`: a GGUF file, or the name of a model that ships with the package. `slots`: so many answers are
-        made at once. `ctx`: tokens that a prompt and its answer may have together (default: the model's, 4096 at
-        most). `timeout`: seconds that one step may take. `usage`: a database that what tenants use is written to,
-        once a second (docs/ledger.md). `graph_cache`: start from planned graphs that are kept in the cache folder.
-        `experts`: in VRAM, in host memory ("gtt"), or there as far as VRAM is full.
+        """Open a model. `model`: a GGUF file, or the name of a model in the package. `slots`: concurrent
+        answers. `ctx`: maximum tokens of a prompt with its answer (default: the model's context, at most
+        4096). `timeout`: time limit of one step in seconds. `usage`: a database that receives the tenants'
+        usage once a second (docs/ledger.md). `graph_cache`: reuse planned graphs from the cache folder.
+        `experts`: in VRAM, in host memory ("gtt"), or in host memory if VRAM is full.
 
-        Raises ZincErrors, each with what to do: for a file that cannot be read or run, a tier that cannot be used,
-        a context that does not fit.
+        Raises ZincErrors, each with advice, for an unreadable or unsupported file, an unusable tier, or a
+        context that does not fit.
         """
         options = ModelOptions(
             tier,
@@ -92,8 +93,8 @@ class LLM(Answering):
         self.close()
 
     def close(self) -> None:
-        """Give the device back, and write what tenants used since the last second. What is still being made is
-        lost; a second time does nothing. Raises OutputError where the usage cannot be written."""
+        """Release the device and write the usage of the last second. Unfinished answers are lost; a second
+        call has no effect. Raises OutputError if the usage cannot be written."""
         super().close()
         self._close_store()
 
@@ -101,7 +102,8 @@ class LLM(Answering):
         store, self._store = self._store, None
         if store is not None and (lost := store.close().degraded):
             raise OutputError(
-                lost, next="free the disk, or choose another path: these seconds are not in the file"
+                lost,
+                next=("free disk space, or choose another path: the usage of the last seconds is not in the file"),
             )
 
     def generate(
@@ -112,11 +114,11 @@ class LLM(Answering):
         tenant: str = "",
         grammar: TokenMask | None = None,
     ) -> list[Completion]:
-        """Answer all prompts, texts or lists of token ids: n Completions for each, in their order.
+        """Answer all prompts, texts or lists of token ids. Return n Completions for each, in order.
 
-        `sampling`: of all, or one for each. `grammar`: what each answer has to follow
-        (`zinc_rt.serve.grammars.grammar`). Raises UsageError, with nothing begun, for a prompt or a value that
-        cannot be served, and what the device raises where a step fails.
+        `sampling`: one for all, or one for each. `grammar`: constrains each answer
+        (`zinc_rt.serve.grammars.grammar`). Raises UsageError before anything starts if a prompt or value
+        cannot be served, and the device's error if a step fails.
         """
         whole = _prompts(prompts)
         each = [sampling] * len(whole) if isinstance(sampling, Sampling) else list(sampling)
@@ -142,8 +144,8 @@ class LLM(Answering):
         tenant: str = "",
         grammar: TokenMask | None = None,
     ) -> Iterator[TextPiece]:
-        """The answer piece by piece as it is made, with n > 1 the answers' pieces in turns. Dropping the iterator
-        cancels what is left."""
+        """Yield the answer in pieces; with n > 1 the pieces of the answers are interleaved. Dropping the
+        iterator cancels the rest."""
         asked = self._prepare(prompt, sampling)
 
         def pieces() -> Iterator[TextPiece]:
@@ -170,8 +172,8 @@ class LLM(Answering):
         grammar: TokenMask | None = None,
         **variables: Any,
     ) -> list[Completion]:
-        """Answer a conversation, put through the file's own template: n Completions. `variables` reach the
-        template (enable_thinking, tools, ...)."""
+        """Answer a conversation rendered with the file's chat template. Return n Completions. `variables` are
+        passed to the template (enable_thinking, tools, ...)."""
         return self.generate([self.chat_tokens(messages, **variables)], sampling, tenant=tenant, grammar=grammar)
 
 

@@ -1,7 +1,8 @@
-"""Check that a model fits: its weights a GPU's memory, its context the host's, for the given slots and length.
+"""Check that a model fits: its weights in GPU memory, its context in host memory, for the given slots and
+length.
 
-The memory plan of the largest variant decides (original design, section 10.5): it follows from the model, how many
-requests live at once, how long each may get, and how many tokens a step has, guessed ones included.
+The memory plan of the largest variant decides (original design, section 10.5). It depends on the model, the
+number of concurrent requests, their maximum length, and the tokens per step including speculative ones.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ def fit(
     experts: Experts = "auto",
     overrides: Overrides | None = None,
 ) -> Residency:
-    """Where the weights of a model lie on a device whose kernels these are. `tokens`, `rows`: of its largest step.
-    Raises InputError where they do not fit, naming the longest context and the most slots that would."""
+    """Return the placement of a model's weights on a device with these kernels. `tokens`, `rows`: of its
+    largest step. Raises InputError if they do not fit, with the longest context and the most slots that
+    would."""
     try:
         return _placed(model, kernels, memory_bytes, tokens, rows, experts)
     except InputError as error:
@@ -57,8 +59,8 @@ def fit(
 
 
 def steps_of(gguf: GGUFFile, limits: SequenceLimits, lookahead: int) -> int:
-    """The tokens of a step in which every request has its own and `lookahead` guesses. Raises InputError where a
-    step does not hold them, naming how many it does."""
+    """Return the tokens of a step in which every request has one token and `lookahead` speculative tokens.
+    Raises InputError with the maximum if they exceed a step."""
     tokens = limits.slots * (1 + lookahead)
     if tokens > limits.step_tokens:
         raise InputError(
@@ -95,11 +97,11 @@ ENTRY_BYTES = 4  # of a page table
 def check_context_memory(
     gguf: GGUFFile, limits: SequenceLimits, *, overrides: Overrides | None = None, state: bool
 ) -> None:
-    """Check a context's length: UsageError for one whose tables, or with `state` its caches too, this machine
-    cannot hold.
+    """Check the context length. Raises UsageError if its tables, or with `state` also its caches, exceed this
+    machine's memory.
 
-    Tables grow evenly with the context, so two short ones tell. Of caches only what is used takes memory: these
-    are held against all that the machine has, the tables against what is free.
+    Table size is linear in the context, so it is extrapolated from two short contexts. Only the used part of
+    a cache takes memory, so caches are compared with the total memory and tables with the free memory.
     """
     if limits.ctx <= ALWAYS_TRIED:
         return
@@ -122,9 +124,9 @@ def check_context_memory(
     wanted = limits.ctx * table_rate + _cache_bytes(limits, groups)
     most = bisect_left(range(1, limits.ctx), True, key=lambda ctx: not fits(ctx))
     raise UsageError(
-        f"--ctx {limits.ctx} needs some {_gib(wanted)} of memory for this model, this machine has "
+        f"--ctx {limits.ctx} needs about {_gib(wanted)} of memory for this model, this machine has "
         f"{_gib(memory.total)}, {_gib(memory.available)} of it free",
-        next=f"give a smaller --ctx: some {_rounded(most):,} tokens fit",
+        next=f"use a smaller --ctx: about {_rounded(most):,} tokens fit",
     )
 
 

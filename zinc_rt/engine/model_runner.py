@@ -1,7 +1,8 @@
-"""The scheduler's steps on a device: a plan becomes one write and one replay, and comes back as drawn tokens.
+"""Run the scheduler's steps on a device: each plan is one write and one replay, and returns the sampled
+tokens.
 
-`forward` alone where the likeliest token of every row is wanted. Where a row is drawn, adjusted, or its logprobs
-are wanted, the sample graph runs behind it, on logits that stay on the device.
+Only `forward` runs if every row needs just its most likely token. If a row is sampled, adjusted, or needs
+logprobs, the sample graph runs after it on the logits in device memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Watch = Callable[[StepPlan, np.ndarray], object]
 
 
 class StepInterrupted(ZincError):
-    """Somebody pressed Ctrl-C while a step ran."""
+    """Ctrl-C was pressed while a step ran."""
 
     exit_code = 130
 
@@ -43,8 +44,8 @@ class StepRunning:
 
 
 class ModelRunner:
-    """Runs a scheduler's plans on one model. `counts`: what it has computed, for the ledger. `watch` is shown
-    every step's rows of logits, f32 [rows, V], valid during the call."""
+    """Runs a scheduler's plans on one model. `counts`: work counters for the ledger. `watch` receives every
+    step's logits, f32 [rows, V], valid during the call."""
 
     def __init__(
         self,
@@ -53,8 +54,8 @@ class ModelRunner:
         end_ids: Sequence[int] = (),
         renew: Callable[[], Runner] | None = None,
     ) -> None:
-        """`end_ids`: the model's end tokens. `renew` opens the device and the model again, after a step that did
-        not come back; None: then nothing can be done."""
+        """Create a runner. `end_ids`: the model's end tokens. `renew` reopens the device and the model after
+        a hung step; None: a hang is fatal."""
         self.runner = runner
         self.counts = RunnerCounts()
         self.interrupted = False
@@ -64,19 +65,19 @@ class ModelRunner:
         self._records = free_records(0)
 
     def attach(self, records: np.ndarray) -> None:
-        """The slots' records, RECORD [slots]: the scheduler's own, of which steps read what is true then."""
+        """Attach the scheduler's slot records, RECORD [slots]. Steps read their current values."""
         self._records = records
         model = self.runner.variants.model("decode")
         self._sampler = RowSampler(self.runner, records, model.vocab, self._end_ids)
         self._copier = PageCopier(self.runner, model.graph, model.limits.page_tokens)
 
     def submit(self, plan: StepPlan) -> StepRunning:
-        """Copy the pages that are to be copied, and submit the step; its graph is built where there is none."""
+        """Copy the pages that the plan lists, then submit the step. Its graph is built if it does not exist."""
         with self._interruptible():
             return self._submit(plan)
 
     def collect(self, handle: object) -> Drawn:
-        """Wait for a step, at most until its deadline, and for what is drawn from it."""
+        """Wait for a step until its deadline, and for its sampled tokens."""
         assert isinstance(handle, StepRunning)
         with self._interruptible():
             return self._collect(handle)
@@ -113,8 +114,7 @@ class ModelRunner:
         return drawn
 
     def reopen(self) -> bool:
-        """Open everything again after a step that did not come back; what was in memory is lost. False where that
-        cannot be done."""
+        """Reopen the device after a hung step; memory contents are lost. Return False if that is impossible."""
         if self.interrupted:
             return self.runner.drain()
         if self._renew is None:
@@ -127,18 +127,19 @@ class ModelRunner:
         return True
 
     def page_table(self, group: int) -> np.ndarray | None:
-        """For an audit, the device's table of a page group, i32 [slots, pages]; None before it has run a step."""
+        """Return the device's table of a page group for an audit, i32 [slots, pages], or None before the
+        first step."""
         name = f"state.page_table_{group}" if group else "state.page_table"
         known = (variant for variant in self.runner.variants.ran() if name in variant.graph.buffers)
         variant = next(known, None)
         return None if variant is None else variant.read_back(name)
 
     def stored_records(self) -> tuple[np.ndarray, list[int]] | None:
-        """For an audit, `RowSampler.stored`."""
+        """Return `RowSampler.stored`, for an audit."""
         return self._sampler.stored()
 
     def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1) -> None:
-        """Load the weights and build the graphs of a step of so many sequences that end with such a draw."""
+        """Load the weights and build the graphs of a step with `sequences` sequences that uses this sampling."""
         stage: Stage = "decode" if tokens == sequences else "prefill"
         block = self.runner.block(stage, tokens=tokens, sequences=sequences, rows=sequences)
         self._sampler.build(block.variant, sampling)
@@ -159,7 +160,7 @@ ROWS = 128  # tokens' keys and values that a replay copies
 
 
 class PageCopier:
-    """Copies between pages of a model's groups; `forward` is a graph of it."""
+    """Copies pages within a model's groups; `forward` is a copy graph."""
 
     def __init__(self, runner: Runner, forward: OpGraph, page_tokens: int) -> None:
         self._runner = runner
@@ -169,7 +170,7 @@ class PageCopier:
         self._blocks: dict[int, StepBlock] = {}
 
     def copy(self, copies: Sequence[PageCopy]) -> None:
-        """Do it, in order, before what is submitted next."""
+        """Perform the copies in order, before the next submission."""
         for group in sorted({each.group for each in copies}):
             here = [each for each in copies if each.group == group]
             source = np.concatenate([self._rows(each.source, each.tokens) for each in here])

@@ -1,4 +1,4 @@
-"""A model file and a tier become an engine with room for many requests, now and again after a hang."""
+"""Open an engine for serving from a model file and a tier, initially and again after a hang."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MAX_SLOTS = 512
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """How a model is opened for serving. Fields as LLM's parameters, and beyond them:
+    """The options that open a model for serving. Most fields are LLM's parameters. In addition:
 
-    `pages` and `state_rows` as SequenceLimits has them, None for what all slots can use; `unchecked` as
-    choose_tier has it; `simulated`: options of a simulated device.
+    `pages` and `state_rows`: see SequenceLimits, None for the maximum that all slots can use; `unchecked`:
+    see choose_tier; `simulated`: options of a simulated device.
     """
 
     tier: str = "auto"
@@ -46,7 +46,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class EngineOpener:
-    """Opens an engine for a model on a chosen device, as often as it is called."""
+    """A callable that opens a new engine for a model on a chosen device."""
 
     gguf: GGUFFile
     choice: Choice
@@ -69,15 +69,15 @@ class EngineOpener:
 
 
 def engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
-    """Check a model and a device before anything is opened.
+    """Check a model and a device without opening them, and return an EngineOpener.
 
-    Raises UsageError, UnsupportedError or InputError, each with what to do.
+    Raises UsageError, UnsupportedError or InputError, each with advice.
     """
     slots, timeout = options.slots, options.timeout
     if not 1 <= slots <= MAX_SLOTS:
         raise UsageError(f"slots {slots}: wanted 1 to {MAX_SLOTS}")
     if timeout is not None and not timeout > 0:
-        raise UsageError(f"timeout {timeout}: wanted seconds, more than 0")
+        raise UsageError(f"timeout {timeout}: expected seconds, more than 0")
     choice = choose_tier(
         options.tier,
         options.device,
@@ -88,7 +88,7 @@ def engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
     gguf = read_gguf(model_file(model))
     if not gguf.tensors:
         raise InputError(
-            f"{gguf.path}: a vocabulary only, without tensors to compute with", next="use a whole model"
+            f"{gguf.path}: the file contains a tokenizer but no tensors", next="use a complete model file"
         )
     rows = 2 * slots + 1 if options.state_rows is None else options.state_rows
     limits = SequenceLimits(
@@ -98,7 +98,7 @@ def engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
 
 
 def model_file(model: str | Path) -> Path:
-    """A model's file: a path, or the name of one that ships with the package."""
+    """Return the file of a model: a path, or the name of a model in the package."""
     path = Path(model)
     shipped = EMBEDDED / f"{path.name}.gguf"
     return shipped if str(path) == path.name and not path.exists() and shipped.exists() else path

@@ -1,7 +1,7 @@
-"""A prompt in one pass, token by token, or both compared.
+"""Prefill a prompt in one pass, token by token, or with both and a comparison.
 
-The two ways visit the same arithmetic in another order of events (rows together or one after the other), so their
-last-token logits agree to the bit in the canonical orderings and closely in float32-dequant.
+Both methods perform the same arithmetic on rows together or one after the other, so their last-token logits
+are bit-identical in the canonical orderings and close in float32-dequant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOLERANCES = {"canonical-1": 0.0, "canonical-1-q8": 0.0, "float32-dequant": 1e-3
 
 @dataclass(frozen=True, slots=True)
 class PrefillCheck:
-    """Where the two ways differ most in the last token's logits."""
+    """The largest difference between the last-token logits of the two methods."""
 
     prompt_tokens: int
     max_abs_diff: float
@@ -50,10 +50,11 @@ class PrefillCheck:
 
 
 def prefill_gate(engine: Engine) -> list[str]:
-    """Every reason why prompts cannot go in one pass here, asked from the tier's kernel table; [] if they can."""
+    """Return all reasons from the tier's kernel table why one-pass prefill is unavailable; [] if it is
+    available."""
     reasons = []
     if engine.limits.ctx < 2:
-        reasons.append(f"the context of {engine.limits.ctx} token has no room for two tokens in a step")
+        reasons.append(f"the context of {engine.limits.ctx} token is too short for a step with two tokens")
     return reasons + _refused(engine, "prefill")
 
 
@@ -80,11 +81,11 @@ def prefill(
     *,
     advance: Advance = lambda tokens: None,
 ) -> tuple[np.ndarray, PrefillCheck | None]:
-    """Append `tokens` to `sequence`, at whatever position it has. Logits f32 [V] of the last token alone.
+    """Append `tokens` to `sequence` at its current position. Return the logits f32 [V] of the last token.
 
-    "off" goes token by token, "on" in one pass per capacity. "validate" needs a second free slot: it does both,
-    the reference on a sequence of its own with the same history, and `sequence` keeps the state of one pass.
-    Raises UnsupportedError with every reason where the gate forbids what was asked.
+    "off" runs token by token, "on" in one pass per capacity. "validate" needs a second free slot: it runs
+    both, the reference in a separate sequence with the same history, and `sequence` keeps the one-pass state.
+    Raises UnsupportedError with every reason if the mode is unavailable.
     """
     if not tokens:
         raise UsageError("a prompt needs at least one token")
@@ -97,8 +98,8 @@ def prefill(
 def prepare(
     engine: Engine, sequence: Sequence, tokens: abc.Sequence[int], mode: Mode | str, *, decode: bool
 ) -> None:
-    """Load the weights and build the graphs that `prefill` of these will run, with `decode` also the one for the
-    tokens after them, so that neither counts as their time. Raises as `prefill`."""
+    """Load the weights and build the graphs that `prefill` will run, with `decode` also the graph of the
+    tokens after it, so that build time is not measured. Raises as `prefill`."""
     _require_kernels(engine, mode)
     engine.check(sequence, tokens)
     largest = 1 if mode == "off" else engine.limits.step_tokens
@@ -114,7 +115,7 @@ def _require_kernels(engine: Engine, mode: Mode | str) -> None:
         return
     token_by_token = not _refused(engine, "decode")
     raise UnsupportedError(
-        "prefill in one pass does not apply:\n  " + "\n  ".join(reasons),
+        "one-pass prefill is unavailable:" + "\n  ".join(reasons),
         next="ZINC_BATCHED_PREFILL=off" if token_by_token else "--tier t_cpu, which runs every model",
     )
 
@@ -131,7 +132,7 @@ def _validate(
     stages = [_experts_used(engine.graph(stage)) for stage in ("prefill", "decode")]
     if stages[0] != stages[1]:
         raise UnsupportedError(
-            "validate would compare two models: ZINC_QWEN36_DECODE_TOPK gives single tokens fewer experts",
+            ("validate would compare two models: ZINC_QWEN36_DECODE_TOPK reduces the experts of single tokens"),
             next="unset ZINC_QWEN36_DECODE_TOPK",
         )
     history = list(sequence.tokens)
@@ -145,7 +146,7 @@ def _validate(
 
 
 def compare(reference: np.ndarray, batched: np.ndarray, prompt_tokens: int, tolerance: float) -> PrefillCheck:
-    """Compare two rows of logits, both f32 [V]. NaN on either side counts as the largest difference there is."""
+    """Compare two rows of logits, both f32 [V]. NaN on either side counts as an infinite difference."""
     with np.errstate(invalid="ignore"):
         diff = np.where(reference == batched, 0.0, np.abs(batched.astype(np.float64) - reference))
     index = int(diff.argmax())  # the first NaN, where there is one

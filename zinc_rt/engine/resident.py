@@ -1,4 +1,4 @@
-"""What lies on a device for one model: its weights and state, and the variants built over them."""
+"""The device memory of one model: weights, state, and the variants that use them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TAPPED_HEAPS = {**ROLE_HEAPS, "activation": BufferHeap.BAR}  # the host looks at
 
 @dataclass(eq=False, slots=True)
 class Arena:
-    """Activation memory in which variants take turns: they are never in flight together. Every buffer of theirs
-    has its usage."""
+    """Activation memory shared by variants that are never in flight together. All their buffers have its
+    usage flags."""
 
     buffer: Buffer
     usage: Usage
@@ -54,8 +54,8 @@ class _Place:
 
 @dataclass(slots=True, eq=False)
 class Variant:
-    """One lowered graph of one capacity, and the host's way to its buffers. `blocks`: what a runner keeps for it;
-    `ran`: whether it was ever replayed to its end."""
+    """A lowered graph of one capacity with host access to its buffers. `blocks`: step blocks that a runner
+    keeps for it; `ran`: a replay has completed."""
 
     replays: Graph
     key: tuple[int, ...]
@@ -82,19 +82,20 @@ class Variant:
 
     @property
     def program(self) -> LoweredGraph:
-        """What was lowered. Raises ValueError where an earlier start did that: the dispatches are what is left."""
+        """Return the lowered program. Raises ValueError for a variant read from the cache, which has only the
+        dispatches."""
         if not isinstance(self.made_of, LoweredGraph):
-            raise ValueError(f"{self.graph.name} was read back: nothing was lowered for it")
+            raise ValueError(f"{self.graph.name} was read from the cache and has no lowered program")
         return self.made_of
 
     def submit(self, stream: Stream) -> Fence:
-        """Replay it once. What another variant left in a shared arena counts as never written from here on. Raises
-        InFlight while that one still runs."""
+        """Submit one replay. Data that another variant left in a shared arena counts as uninitialized
+        afterwards. Raises InFlight while that variant runs."""
         arena = self.arena
         if arena is not None and arena.last is not self.built:
             if arena.last is not None and arena.usage.busy():
                 raise InFlight(
-                    f"{self.graph.name}: another variant runs in the arena that they share",
+                    f"{self.graph.name}: another variant is running in the shared arena",
                     next="wait for it, or build them with share_arenas=False",
                 )
             if self.backend.instrument is not None:
@@ -103,23 +104,23 @@ class Variant:
         return self.replays.replay(self.key, stream)
 
     def write(self, name: str, data: np.ndarray | bytes, *, offset_bytes: int = 0) -> None:
-        """Write into a buffer by its logical name; refused while a replay may still read it (exec.InFlight)."""
+        """Write a buffer by its logical name. Refused while a replay may still read it (exec.InFlight)."""
         place = self.plan.placements[name]
         self.replays.write(port(place.allocation, self.key), place.offset_bytes + offset_bytes, data)
 
     def write_step(self, block: np.ndarray) -> None:
-        """Write the whole step block, u8 as the plan lays it out, in one go."""
+        """Write the whole step block in one transfer, u8 in the layout of the plan."""
         self.replays.write(self._step_port, 0, block)
 
     def read(self, name: str, counts: Counts) -> np.ndarray:
-        """A view of the rows a step of `counts` filled, valid until the next replay."""
+        """Return a view of the rows that a step of `counts` wrote, valid until the next replay."""
         place = self._places.get(name) or self._place(name)
         rows = place.rows if place.symbol is None else counts[place.symbol]
         view = self.replays.view(place.port, place.offset_bytes, rows * place.row_bytes)
         return np.frombuffer(view, place.dtype).reshape(rows, *place.inner)
 
     def read_back(self, name: str) -> np.ndarray:
-        """A copy of a buffer of fixed size, also where the host cannot reach it. Nothing may be in flight."""
+        """Return a copy of a fixed-size buffer, even if the host cannot map it. No replay may be in flight."""
         place = self._places.get(name) or self._place(name)
         size_bytes = place.rows * place.row_bytes
         look = getattr(self.backend, "read_back", None)
@@ -131,15 +132,15 @@ class Variant:
         )
 
     def shape(self, name: str, counts: Counts) -> tuple[int, ...]:
-        """A buffer's shape in a step of `counts`."""
+        """Return a buffer's shape in a step of `counts`."""
         place = self._places.get(name) or self._place(name)
         return place.rows if place.symbol is None else counts[place.symbol], *place.inner
 
     def buffer(self, name: str) -> Buffer:
-        """The buffer of an output that another graph is to read in place."""
+        """Return the buffer of an output that another graph reads in place."""
         place = self.plan.placements[name]
         if place.offset_bytes:
-            raise ValueError(f"{name} shares its allocation with others")
+            raise ValueError(f"{name} shares its allocation with other buffers")
         return self.buffers[place.allocation]
 
     def _place(self, name: str) -> _Place:
@@ -161,8 +162,8 @@ class Variant:
 
 
 class Resident:
-    """A model on a device. Weights go there with the first variant; state is shared by all, the rest is each one's
-    own."""
+    """A model on a device. Weights are uploaded with the first variant; state is shared by all variants,
+    other buffers are per variant."""
 
     def __init__(
         self,
@@ -173,8 +174,8 @@ class Resident:
         share_arenas: bool = False,
         host: frozenset[str] = frozenset(),
     ) -> None:
-        """`share_arenas`: variants take turns in activation memory. Where a stale byte must not hide, they do
-        not. `host`: weights that lie in host memory, on a backend that can."""
+        """Create it without allocations. `share_arenas`: variants share activation memory; disable it to
+        detect reads of stale data. `host`: weights placed in host memory, on a backend that supports it."""
         self.backend = backend
         self._share_arenas = share_arenas
         self._given = (weights, constants)
@@ -194,8 +195,8 @@ class Resident:
         observers: Sequence[Observer] = (),
         dropped: Callable[[tuple[int, ...]], object] = lambda key: None,
     ) -> Graph:
-        """An executable graph to `build` variants into. One that it drops for another gives its memory back, and
-        `dropped` is told its key."""
+        """Create an executable graph to `build` variants into. An entry that it evicts frees its memory, and
+        `dropped` is called with its key."""
 
         def evicted(key: tuple[int, ...], built: Any) -> None:
             self._free(self._variants[id(built), key])
@@ -222,10 +223,13 @@ class Resident:
         timed: bool = False,
         given: Mapping[str, Buffer] | None = None,
     ) -> Variant:
-        """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the most
-        tokens, sequences and rows. A variant that is tapped, or has `heaps` or `steps`, has its arena for itself.
-        `given`: state that another variant has as its output (`Variant.buffer`), by buffer name; that one outlives
-        this one. The others as `lowered` has them."""
+        """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the
+        maximum tokens, sequences and rows.
+
+        A variant that is tapped, or has `heaps` or `steps`, gets a private arena. `given`: state that is
+        another variant's output (`Variant.buffer`), by buffer name; that variant must outlive this one. For
+        the other parameters see `lowered`.
+        """
         program = self.lowered(graph, key, tapped=tapped, heaps=heaps, steps=steps, timed=timed)
         alone = tapped or heaps is not None or steps is not None
         return self.place(program, key, replays, alone=alone, given=given)
@@ -240,9 +244,9 @@ class Resident:
         steps: int | None = None,
         timed: bool = False,
     ) -> LoweredGraph:
-        """Plan and lower a verified graph for a capacity. `tapped`: no activation shares memory, and the host
-        reaches them all. `heaps` instead of those that `tapped` stands for. `steps`: only so many of the
-        program's, to look at what is left behind. `timed`: as LoweredGraph has it."""
+        """Plan and lower a verified graph for a capacity. `tapped`: activations do not share memory, and the
+        host can read them all. `heaps`: replaces the heaps that `tapped` implies. `steps`: run only the
+        first `steps` of the program, to inspect intermediate state. `timed`: see LoweredGraph."""
         backend = self.backend
         merging = None if tapped or timed or steps is not None else backend.kernels.merging
         capacity = capacity_of(key)
@@ -265,8 +269,8 @@ class Resident:
         alone: bool = False,
         given: Mapping[str, Buffer] | None = None,
     ) -> Variant:
-        """Allocate what a program of a capacity needs, build it, and add it to `replays` under `key`. `alone`: it
-        shares its arena with no other."""
+        """Allocate the buffers of a program, build it, and add it to `replays` under `key`. `alone`: use a
+        private arena."""
         backend, plan = self.backend, program.plan
         if not self._weights:
             on_host: Any = {"host": self._host} if self._host else {}
@@ -301,13 +305,13 @@ class Resident:
         return variant
 
     def drop(self, variant: Variant) -> None:
-        """Give a variant's memory back. Raises InFlight while its last replay runs."""
+        """Free a variant's memory. Raises InFlight while its last replay runs."""
         variant.replays.remove(variant.key)
         self._free(variant)
 
     def zero(self, prefix: str, row: int, rows: int, stream: Stream) -> None:
-        """Zero row `row` of every state buffer of `rows` rows whose name begins so, for what is submitted to
-        `stream` from here on. Nothing is done before the first variant, when all is zero anyway."""
+        """Zero row `row` of every state buffer with `rows` rows and this name prefix, for later submissions
+        to `stream`. No-op before the first variant, when the state is zero."""
         variant = next(iter(self._variants.values()), None)
         if variant is None:
             return
@@ -319,8 +323,8 @@ class Resident:
                 variant.replays.fill(allocation, place.offset_bytes + row * size_bytes, size_bytes, stream)
 
     def spoilt(self, node: ir.Node) -> Iterator[tuple[str, int]]:
-        """Weights and constants of a node that are not on the device what they were given as, each with the first
-        byte that differs; nothing where the backend cannot tell. No replay may run."""
+        """Return the weights and constants of a node whose device contents differ from the original, each
+        with its first differing byte; empty if the backend cannot tell. No replay may run."""
         look: Callable[[Buffer, Weight | np.ndarray], int] | None = getattr(self.backend, "spoilt", None)
         if look is None:
             return
@@ -330,7 +334,7 @@ class Resident:
                 yield name, at
 
     def unload(self) -> None:
-        """Give everything back to the backend: variants, state, weights. Raises InFlight while a replay runs."""
+        """Free all memory of the model: variants, state, weights. Raises InFlight while a replay runs."""
         busy = [variant for variant in self._variants.values() if any(b.busy() for b in variant.buffers.values())]
         if busy:
             raise InFlight(
@@ -391,10 +395,10 @@ class Resident:
 
 
 def capacity_of(key: tuple[int, ...]) -> dict[str, int]:
-    """The most that a variant holds. `key`: tokens, sequences and rows of logits."""
+    """Return the maximum counts of a variant. `key`: tokens, sequences and rows of logits."""
     return dict(zip(SYMBOLS, key, strict=False))
 
 
 def port(allocation: str, key: tuple[int, ...]) -> str:
-    """The port of a variant's allocation: variants of one graph have step blocks and outputs of their own."""
+    """Return the port of a variant's allocation. Step blocks and outputs are per variant of a graph."""
     return f"{allocation}@{','.join(map(str, key))}"

@@ -1,7 +1,8 @@
-"""The sample graph's host side: tokens drawn on the device from logits that stay there, by the slots' records.
+"""The host side of the sample graph: sample tokens on the device from logits in device memory and slot
+records.
 
-Records of slots that were bound, biases and counts of tokens so far are kept here until a sampled step takes them
-to the device: a step that only wants likeliest tokens never does.
+Records of newly bound slots, biases and token counts are buffered on the host until a sampled step uploads
+them; greedy steps never do.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ IN_PROMPT = np.uint32(1 << 31)  # of a token's count
 
 
 class RowSampler:
-    """Draws the rows of a step. `records`: the scheduler's, live. `end_ids`: the model's end tokens."""
+    """Samples the rows of a step. `records`: the scheduler's live records. `end_ids`: the model's end tokens."""
 
     def __init__(self, runner: Runner, records: np.ndarray, vocab: int, end_ids: Sequence[int]) -> None:
         self._runner = runner
@@ -42,7 +43,7 @@ class RowSampler:
         self._helper = ThreadPoolExecutor(1, "masks")
 
     def learn(self, plan: StepPlan) -> None:
-        """Note what a step's newly bound slots bring."""
+        """Record the sampling state of a step's newly bound slots."""
         if not plan.bound:
             return
         self._to_store.update(plan.bound)
@@ -54,7 +55,7 @@ class RowSampler:
             self._bias_value[slot, : len(ids)] = [bias[id] for id in ids]
 
     def begin(self, plan: StepPlan) -> None:
-        """The step is about to run: what its rows may draw is found out meanwhile."""
+        """Compute the token masks of a step while it runs."""
         masks = [plan.mask_of[slot] for slot in self._masked(plan)]
         self._masking = self._helper.submit(_fill_masks, masks, self._mask) if masks else None
 
@@ -67,7 +68,7 @@ class RowSampler:
         return slots
 
     def needed(self, plan: StepPlan) -> bool:
-        """Whether a row wants more than its likeliest token."""
+        """Return whether a row needs more than its most likely token."""
         rows = plan.row_slot[: plan.rows]
         flags = self._records["flags"][rows]
         if ((flags & NEEDS_SAMPLING != 0) | (flags & SlotFlag.GREEDY == 0)).any():
@@ -79,8 +80,8 @@ class RowSampler:
         return bool((made < least).any())
 
     def draw(self, plan: StepPlan, forward: Variant, nonfinite: np.ndarray) -> Drawn:
-        """The tokens of a step that `forward` has run. `nonfinite`: what it says of its logits, which counts only
-        where nothing can be drawn."""
+        """Return the tokens of a step after `forward` ran. `nonfinite`: its non-finite logits flags, used
+        only if nothing can be sampled."""
         rows = plan.row_slot[: plan.rows]
         biased = bool((self._records["flags"][rows] & SlotFlag.BIAS != 0).any())
         masked = self._masked(plan)
@@ -103,8 +104,8 @@ class RowSampler:
         return Drawn(tokens, wrong, self._logprobs(variant, handle.counts))
 
     def stored(self) -> tuple[np.ndarray, list[int]] | None:
-        """For an audit, the device's records, RECORD [slots], and which slots' are of now. None before anything
-        was drawn there."""
+        """Return, for an audit, the device's records, RECORD [slots], and which slots are current. None
+        before the first sampled step."""
         variant, _ = next(iter(self._variants.values()), (None, None))
         if variant is None:
             return None
@@ -112,7 +113,7 @@ class RowSampler:
         return records, [slot for slot in range(len(records)) if slot not in self._to_store]
 
     def build(self, forward: Variant, sampling: Sampling) -> None:
-        """Build what draws behind a variant, where such a request wants more than the likeliest token."""
+        """Build the sample graph for a variant if the request needs more than the most likely token."""
         asked = -1 if sampling.logprobs is None else sampling.logprobs
         plain = sampling.greedy and not (sampling.penalised or sampling.logit_bias or sampling.min_tokens)
         if not plain or asked >= 0:

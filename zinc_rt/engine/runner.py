@@ -1,10 +1,11 @@
 """Run steps of a model on a backend: fill the step block from a plan, write it, replay a graph, read tokens.
 
     output = runner.collect(runner.submit(runner.fill(plan)))
+    # one step
 
-Policy is the caller's: which sequences a step advances, which pages they have, what becomes of its tokens. A
-block is host memory with the layout of the variant's step block on the device; each variant has two, so the next
-step can be filled while one runs.
+The caller decides the sequences of a step, their pages, and the use of its tokens. A block is host memory
+with the layout of the variant's step block on the device. Each variant has two, so the next step can be
+filled while one runs.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class StepBlock:
         }
 
     def fill(self, plan: StepPlan) -> None:
-        """Copy a plan's counts, the entries of page tables that change, and its arrays. Arrays that the graph does
-        not read are ignored."""
+        """Copy a plan's counts, changed page-table entries and arrays. Arrays that the graph does not read
+        are ignored."""
         counts, lengths = self.counts, (plan.tokens, plan.sequences, plan.rows)
         counts[:3] = lengths
         counts[3:] = 0
@@ -93,11 +94,11 @@ class StepBlock:
             self.views[PARTS["logit_row"]][0] = 0  # unasked: the first token's row is computed
 
     def inject(self, label: str, value: np.ndarray) -> None:
-        """Set what consumers of a labelled value read instead, f32 [tokens, ...]. UsageError for another shape."""
+        """Replace a labelled value for its consumers, f32 [tokens, ...]. Raises UsageError for another shape."""
         name = injected_name(label)
         wanted = self.variant.shape(name, self.counts.tolist())
         if np.shape(value) != wanted:
-            raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, wanted {wanted}")
+            raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, expected {wanted}")
         self.views[name][: wanted[0]] = value
 
 
@@ -112,18 +113,18 @@ class StepHandle:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a step gave. `tokens` i32 [rows]: the likeliest of each row. `nonfinite` i32 [rows]: the first logit
-    that is none, -1 where all are numbers. `logits` reads f32 [rows, V] from the device, valid until the next
-    step."""
+    """The result of a step. `tokens` i32 [rows]: the most likely token of each row. `nonfinite` i32 [rows]:
+    the index of the first non-finite logit, -1 if all are finite. `logits` reads f32 [rows, V] from the
+    device, valid until the next step."""
 
     tokens: np.ndarray
     nonfinite: np.ndarray
     handle: StepHandle
 
     def logits(self) -> np.ndarray:
-        """The logits. Raises UsageError where the layers that ran do not reach the head."""
+        """Read the logits. Raises UsageError if the layers that ran do not include the head."""
         if LOGITS not in self.handle.variant.graph.buffers:
-            raise UsageError("there are no logits: the layers that ran do not reach the head")
+            raise UsageError("there are no logits: the layers that ran do not include the head")
         return self.handle.variant.read(LOGITS, self.handle.counts)
 
 
@@ -132,8 +133,8 @@ _NONE = np.empty(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class StepDeadline:
-    """How many seconds a step may take on one kind of device, at least: `first` where its kernels have not run yet
-    and `seconds` later, `unmeasured` where the memory's bandwidth is unknown, `factor` times the prediction."""
+    """The minimum step deadline of one kind of device: `first` before its kernels have run, then `seconds`;
+    `unmeasured` if the memory bandwidth is unknown; otherwise `factor` times the prediction."""
 
     first: float
     seconds: float
@@ -151,13 +152,13 @@ STEP_DEADLINES = {  # no row: a step is late only for a caller who waits
 
 @dataclass(slots=True)
 class Deadlines:
-    """How long a step may take. `override`: the user's, in seconds; None where the kind of device decides."""
+    """Step deadlines. `override`: the user's value in seconds; None: the device kind decides."""
 
     override: float | None = None
 
     def of(self, backend: Backend, variant: Variant, counts: Counts) -> float | None:
-        """The seconds of a step; None for a host's own processor, where a step is late only for somebody who
-        waits."""
+        """Return the deadline of a step in seconds; None for the host CPU, where only the waiting client can
+        time out."""
         if self.override is not None:
             return self.override
         policy = STEP_DEADLINES.get(device_kind(backend))
@@ -169,7 +170,7 @@ class Deadlines:
         return max(least, policy.factor * _predicted_seconds(backend, variant, counts))
 
     def seconds(self, backend: Backend, variant: Variant, counts: Counts) -> float:
-        """The same, and where there is no deadline, as long as a wait can be."""
+        """Return the deadline, or the longest possible wait if there is none."""
         allowed = self.of(backend, variant, counts)
         return threading.TIMEOUT_MAX if allowed is None else allowed
 
@@ -191,7 +192,8 @@ class Runner:
         timeout_seconds: float | None = None,
         slow: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`slow` is told, in a sentence, of a step that has no deadline and takes longer than SLOW_SECONDS."""
+        """Create a runner. `slow` is called with a message when a step without a deadline exceeds
+        SLOW_SECONDS."""
         self.variants = variants
         self.backend = variants.backend
         self.stream = Stream("main")
@@ -212,8 +214,8 @@ class Runner:
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> StepBlock:
-        """A block that holds so many, of the smallest variant that does; built where there is none yet. `entries`:
-        of the page table that changes most, where a step binds pages that were filled before it."""
+        """Return a block of the smallest sufficient variant, which is built if necessary. `entries`: changes
+        of the page table that changes most, for a step that binds pages filled earlier."""
         variant = self.variants.fitting(
             stage, tokens, sequences, rows, entries=entries, inject=inject, tapped=tapped
         )
@@ -224,8 +226,8 @@ class Runner:
         return blocks[0]
 
     def fill(self, plan: StepPlan, *, inject: tuple[str, ...] = (), tapped: bool = False) -> StepBlock:
-        """Return a block filled from a plan. A step with one token a sequence is a decode; both stages have the
-        same bits."""
+        """Return a block filled from a plan. A step with one token per sequence is a decode step; both stages
+        give bit-identical results."""
         block = self.block(
             "decode" if plan.tokens == plan.sequences else "prefill",
             tokens=plan.tokens,
@@ -239,10 +241,10 @@ class Runner:
         return block
 
     def submit(self, block: StepBlock) -> StepHandle:
-        """Submit a step: one write and one replay. Raises InFlight while the step before has not been
+        """Submit a step: one write and one replay. Raises InFlight if the previous step has not been
         collected."""
         if self._running is not None:
-            raise InFlight("a step is in flight", next="collect it before the next is submitted")
+            raise InFlight("a step is in flight", next="collect it before submitting the next")
         variant = block.variant
         variant.write_step(block.raw)
         self.host_writes += 1
@@ -254,7 +256,7 @@ class Runner:
     def collect(self, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
         """Wait for a step, at most `timeout_seconds` (default: its deadline), and read its tokens.
 
-        Raises DeadlineMissed with what the tier knows of it; the step then still counts as in flight.
+        Raises DeadlineMissed with the tier's diagnostics; the step then remains in flight.
         """
         variant = handle.variant
         try:
@@ -272,7 +274,7 @@ class Runner:
         return StepOutput(tokens.copy(), nonfinite.copy(), handle)
 
     def drain(self) -> bool:
-        """Wait for a step that nobody wants any more; False where it does not come back."""
+        """Wait for an abandoned step; return False if it does not complete."""
         if self._running is not None:
             with suppress(Exception):  # what it ended with is nobody's concern
                 self.collect(self._running)
@@ -280,7 +282,8 @@ class Runner:
 
     @property
     def submission(self) -> dict[str, int]:
-        """What steps cost the host so far, for reports: Submissions of the backend, and writes and steps here."""
+        """Return the host cost of steps, for reports: the backend's Submissions, and the writes and steps
+        here."""
         made = self.backend.submissions
         return {
             "fast": made.fast,

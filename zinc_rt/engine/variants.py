@@ -1,4 +1,4 @@
-"""Variants of a model's graphs: planned, lowered and built for a capacity once, then replayed for ever."""
+"""Variants of a model's graphs: planned, lowered and built once per capacity, then replayed."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Built = tuple[Stage, tuple[str, ...], bool, bool]  # stage, injected labels, tap
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How an engine builds, bounds and shows its steps. The defaults are those of the product.
+    """Options for building, limiting and observing steps. The defaults are those of the product.
 
-    `transform` may replace each stage's graph before it is lowered, to run a part of the model. `timeout_seconds`:
-    of a step; None: by the kind of device. `slow`: as Runner has it. `share_arenas`: variants take turns in
-    activation memory; a validation that must not miss a stale byte turns it off. `highest_pages_first`: as Pool
-    has it. `around`: a context that the engine lives in from `with` on, as a recorder's. `store`: keeps graphs
-    that nothing transforms, taps, injects into or times from start to start, on a tier that builds from plans.
+    `transform` may replace each stage's graph before lowering, to run a part of the model. `timeout_seconds`:
+    step deadline; None: by device kind. `slow`: see Runner. `share_arenas`: variants share activation memory;
+    validation disables it to detect stale data. `highest_pages_first`: see Pool. `around`: a context manager
+    that spans the engine's `with` block, such as a recorder. `store`: cache graphs across starts, except
+    transformed, tapped, injected or timed ones, on a tier that builds from plans.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -59,7 +59,7 @@ DEFAULTS = EngineOptions()
 
 
 class Variants:
-    """Builds variants on demand. Weights and state are shared by all of them, the rest is each one's own."""
+    """Builds variants on demand. Weights and state are shared, other buffers are per variant."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Variants:
         limits: SequenceLimits,
         options: EngineOptions = DEFAULTS,
     ) -> None:
-        """Build nothing yet; `options` as its docstring has them."""
+        """Create it without building. `options`: see EngineOptions."""
         self._gguf = gguf
         self.backend = backend
         self.limits = limits
@@ -99,7 +99,7 @@ class Variants:
         return self._models[stage]
 
     def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
-        """The graph a stage runs: with the labelled values fed from the host, then after `transform`."""
+        """Return the graph of a stage, with the labelled values replaced by host inputs, after `transform`."""
         graph = self.model(stage).graph
         if inject:
             graph = inject_labels(graph, inject)
@@ -107,7 +107,7 @@ class Variants:
 
     @property
     def resident(self) -> Resident:
-        """What lies on the device; weights go there with the first variant."""
+        """Return the model's device memory; weights are uploaded with the first variant."""
         if self._resident is None:
             model = self.model("prefill")
             self.residency = self._placed(model)
@@ -127,7 +127,7 @@ class Variants:
         if not memory_bytes:
             if self._experts == "gtt":
                 raise UsageError(
-                    f"tier {self.backend.spec.tier} has no VRAM of its own to spare",
+                    f"tier {self.backend.spec.tier} has no separate VRAM",
                     next=f"unset {EXPERTS}, or use t1 or t2",
                 )
             return None
@@ -153,8 +153,8 @@ class Variants:
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> Variant:
-        """The variant of the smallest capacity that holds so many, as `get`. `entries`: of one page table that
-        change."""
+        """Return the variant of the smallest sufficient capacity. See `get`. `entries`: changes of one page
+        table."""
         asked = stage, tokens, sequences, rows, inject, tapped or self.tap_always, self.timed
         variant = self._fitting.get(asked) if entries <= tokens + sequences else None
         if variant is None:
@@ -183,8 +183,8 @@ class Variants:
     def get(
         self, stage: Stage, key: tuple[int, ...], *, inject: tuple[str, ...] = (), tapped: bool = False
     ) -> Variant:
-        """The variant of a key: the most tokens, sequences and rows of logits. `tapped`: every value of the plain
-        graph is there, and no activation shares memory with another, so all can be looked at after a replay."""
+        """Return the variant of a key: the maximum tokens, sequences and rows of logits. `tapped`: all values
+        of the unfused graph are kept, and no activation shares memory, so all can be read after a replay."""
         tapped = tapped or self.tap_always
         table = self._built.get((stage, inject, tapped, self.timed))
         known = table.get(key) if table is not None else None
@@ -225,7 +225,7 @@ class Variants:
         return graph
 
     def as_run(self, graph: ir.OpGraph) -> ir.OpGraph:
-        """A graph as it runs where nobody looks at its values: in the fused forms that the kernels have."""
+        """Return the graph with the fused kernels that apply when its values are not observed."""
         return fuse(graph, self._answers) if self.backend.kernels.fuses else graph
 
     def _answers(self, node: ir.Node, graph: ir.OpGraph) -> bool:
@@ -240,7 +240,7 @@ class Variants:
         self._fitting.clear()
 
     def unload(self) -> None:
-        """Give everything on the device back. Raises InFlight while a replay runs."""
+        """Free all device memory. Raises InFlight while a replay runs."""
         if self._resident is not None:
             self._resident.unload()
         self._built.clear()
@@ -249,26 +249,26 @@ class Variants:
         self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
 
     def ran(self) -> list[Variant]:
-        """The variants that were replayed to their end, of those built now."""
+        """Return the built variants that completed a replay."""
         return [each for table in self._built.values() for each in table.values() if each.ran]
 
     def find(self, replays: Graph, key: tuple[int, ...]) -> Variant:
-        """The variant that was built for a key of an executable graph. Raises KeyError."""
+        """Return the variant of an executable graph's key. Raises KeyError."""
         for table in self._built.values():
             if key in table and table[key].replays is replays:
                 return table[key]
         raise KeyError(f"{replays.name} {key}")
 
     def observe(self, observers: Sequence[Observer]) -> None:
-        """Have these observers from now on; new ones learn first of what is built already."""
+        """Set the observers. New ones are first notified of the existing variants."""
         self.observers = tuple(observers)
         for replays in {variant.replays for table in self._built.values() for variant in table.values()}:
             replays.observe(observers)
 
 
 def token_capacities(limits: SequenceLimits) -> tuple[int, ...]:
-    """The tokens that variants hold, smallest first. Where rows of logits are limited a scheduler drives the
-    steps: most of them decode one token a slot."""
+    """Return the token capacities of variants in ascending order. If rows of logits are limited, a scheduler
+    drives the steps, most of which decode one token per slot."""
     if limits.rows is None:
         wanted = {*CAPACITIES, limits.step_tokens}
     else:
@@ -285,7 +285,7 @@ def _least(capacities: tuple[int, ...], count: int) -> int:
 
 
 def overrides_of(settings: Settings) -> Overrides:
-    """The settings that depart from the file."""
+    """Return the settings that differ from the file."""
     return Overrides(
         lm_head_rows=settings.lm_head_rows,
         decode_topk=settings.decode_topk,

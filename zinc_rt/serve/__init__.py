@@ -1,1 +1,1 @@
-"""The server: OpenAI's API, tenants, a chat page, over one process that owns one device."""
+"""An inference server with OpenAI's API, tenants and a chat page. One process owns one device."""

@@ -1,4 +1,4 @@
-"""The ASGI application over an InferenceServer: its routes, and how failures are told."""
+"""The ASGI application of an InferenceServer: its routes, and its error responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from zinc_rt.serve.tenants import admin, tenant_routes, usage_routes
 
 
 def app(server: InferenceServer) -> FastAPI:
-    """FastAPI's application; `app.state.server` is the server."""
+    """Return the FastAPI application; `app.state.server` is the server."""
     made = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
     made.openapi = lambda: document(made, server)  # type: ignore[method-assign]
     made.state.server, made.state.loader = server, ModelLoader(server)
@@ -58,7 +58,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """A body that is not what its schema says: 400, never 422."""
+    """Respond to a body that does not match its schema with 400, not 422."""
     assert isinstance(error, RequestValidationError)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     of_body = any(each["loc"][:1] == ("body",) for each in error.errors())
@@ -72,10 +72,10 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    """A path or a method that is not there."""
+    """Respond to an unknown path or method."""
     assert isinstance(error, HTTPException)
     said = {
-        400: "the body cannot be read: wanted JSON in UTF-8",
+        400: "the body cannot be read: expected JSON in UTF-8",
         404: f"no such path: {request.method} {request.url.path[:128]}",
         405: f"{request.url.path[:128]} does not take {request.method}",
     }.get(error.status_code, str(error.detail))
@@ -93,9 +93,9 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """A mistake of ours. The traceback is the log's."""
+    """Respond to an internal error. The traceback is only in the log."""
     id = request.state.request_id
-    said = f"something went wrong here; the server's log says what, under request {id}"
+    said = f"internal error; see the server log, request {id}"
     made = error_response(ServeError(500, said, "server_error", code="internal_error"))
     made.headers["x-request-id"] = id  # outside of the middleware
     return made

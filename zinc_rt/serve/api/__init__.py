@@ -1,1 +1,1 @@
-"""Endpoints for inference: OpenAI's, and those of llama.cpp and vLLM."""
+"""Inference endpoints: OpenAI's, llama.cpp's and vLLM's."""

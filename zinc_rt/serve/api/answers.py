@@ -1,4 +1,4 @@
-"""All answers of one HTTP request while they are made: of each of its prompts, n choices."""
+"""The answer streams of one HTTP request: n choices for each of its prompts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from zinc_rt.serve.engine.server import InferenceServer
 
 
 class Answers:
-    """Iterate it, inside `async with`: lists of pieces, an empty one where nothing came for `quiet_seconds`.
+    """An async iterator over lists of pieces. Use it inside `async with`.
 
-    Choices are numbered through: prompt p's choice c is p * n + c. What is left when the block ends is cancelled.
+    It yields an empty list when nothing arrived for `quiet_seconds`. Choices are numbered consecutively:
+    choice c of prompt p has index p * n + c. Leaving the block cancels unfinished choices.
     """
 
     def __init__(
         self, model: ServedModel, asks: Sequence[Ask], reader: Callable[[], TokenReader], *, shown: bool = True
     ) -> None:
-        """`reader`: a new one for a choice. Without `shown` what is made is left out: only the prompts count."""
+        """Create the streams of `asks`. `reader` creates the reader of a choice. Without `shown`, generated
+        text is omitted and only the prompts are counted."""
         self.model, self.asks = model, asks
         self.quiet_seconds: float | None = None
         self.choices = [ChoiceText(at, reader(), shown) for at in range(sum(ask.sampling.n for ask in asks))]
@@ -37,7 +39,7 @@ class Answers:
         self._open = len(asks)
 
     async def begin(self, server: InferenceServer) -> Self:
-        """Ask them all. Raises ServeError, and none is asked, where one is refused."""
+        """Submit all requests. Raises ServeError and submits none if one is refused."""
         async with AsyncExitStack() as begun:
             for ask in self.asks:
                 self.streams.append(await begun.enter_async_context(await server.submit(ask)))
@@ -80,7 +82,7 @@ class Answers:
         raise StopAsyncIteration
 
     async def _pump(self, at: int) -> None:
-        """A prompt's deliveries into the one queue, no faster than they are taken."""
+        """Forward the deliveries of one prompt into the shared queue, at the pace of the consumer."""
         try:
             async for deliveries in self.streams[at]:
                 await self._queue.put((at, deliveries))
@@ -102,7 +104,7 @@ class Answers:
         return pieces
 
     async def finish(self) -> Self:
-        """Wait for all of it."""
+        """Wait until every choice has finished."""
         async with self:
             async for _ in self:
                 pass
@@ -110,12 +112,12 @@ class Answers:
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens of the prompts that are computed, cached ones included."""
+        """Return the number of computed prompt tokens, including cached tokens."""
         return sum(stream.computed_tokens for stream in self.streams)
 
     @property
     def preempted(self) -> bool:
-        """Whether one of them has lost its place to another, and goes on later."""
+        """Return whether a request was preempted and is waiting to resume."""
         return any(stream.preempted for stream in self.streams)
 
     @property
@@ -127,7 +129,7 @@ class Answers:
         return any(stream.expired for stream in self.streams)
 
     def usage(self) -> UsageReply:
-        """So far."""
+        """Return the token usage so far."""
         prompt = sum(stream.prompt_tokens for stream in self.streams)
         made = sum(len(choice.token_ids) for choice in self.choices)
         return {

@@ -1,4 +1,4 @@
-"""From a body to what the engine is asked: a model, a Sampling, a deadline, a class."""
+"""Convert a request body to an engine request: model, sampling parameters, deadline and priority class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ DEFAULT_TOKENS = 16  # of a plain completion, as OpenAI has it; a chat goes on t
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks: `session` and `timeout_ms` as headers have them, where the body does not."""
+    """The client of a request. `session` and `timeout_ms` come from the headers and apply if the body does
+    not set them."""
 
     caller: Caller
     request_id: str
@@ -31,22 +32,23 @@ class Asker:
 
 
 def model_of(server: InferenceServer, name: str | None) -> ServedModel:
-    """The model that is named, or the first that is resident. Raises ServeError 404."""
+    """Return the named model, or the first resident model if no name is given. Raises ServeError 404."""
     return server.model(name or next(iter(server.models), ""))
 
 
 def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling:
-    """How it is drawn. Raises ServeError 400, with the parameter's name."""
+    """Return the sampling parameters of the body. Raises ServeError 400 with the name of the invalid
+    parameter."""
     if isinstance(body, ChatBody):
         if body.top_logprobs is not None and not body.logprobs:
-            raise ServeError(400, "top_logprobs: wants logprobs: true beside it", param="top_logprobs")
+            raise ServeError(400, "top_logprobs: requires logprobs: true", param="top_logprobs")
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         wanted = body.max_completion_tokens or body.max_tokens or model.ctx
     else:
         logprobs = body.logprobs
         wanted = max(1, DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens)
         if body.best_of is not None and body.best_of != (body.n or 1):
-            raise ServeError(400, "best_of: only as many as n are made", param="best_of")
+            raise ServeError(400, "best_of: must equal n", param="best_of")
     given: dict[str, Any] = {
         "temperature": 1.0 if body.temperature is None else body.temperature,
         "top_p": body.top_p,
@@ -79,7 +81,7 @@ def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling
 def _check_for(sampling: Sampling, model: ServedModel) -> None:
     vocab, slots = model.core.engine.model.vocab, model.core.engine.limits.slots
     if sampling.n > slots:
-        raise ServeError(400, f"n {sampling.n}: each answer needs a slot, and {model.id} has {slots}", param="n")
+        raise ServeError(400, f"n {sampling.n}: each choice needs a slot, and {model.id} has {slots}", param="n")
     for name, ids in (("logit_bias", sampling.logit_bias), ("stop_token_ids", sampling.stop_token_ids)):
         if (wrong := next((id for id in ids if id >= vocab), None)) is not None:
             raise ServeError(400, f"{name}: token id {wrong} is outside the vocabulary of {vocab}", param=name)
@@ -88,8 +90,11 @@ def _check_for(sampling: Sampling, model: ServedModel) -> None:
 def ask_of(
     body: SamplingBody, model: ServedModel, tokens: Sequence[int], sampling: Sampling, asker: Asker, param: str
 ) -> Ask:
-    """What the engine is asked. `param`: where the tokens came from. Raises ServeError 400 for a prompt that is
-    empty or does not fit, 501 for a promise that this server cannot make."""
+    """Return the engine request. `param` names the body field that the tokens came from.
+
+    Raises ServeError 400 if the prompt is empty or does not fit the context, 501 if the request requires a
+    guarantee that this server cannot give.
+    """
     vocab = model.core.engine.model.vocab
     if not tokens:
         raise ServeError(400, f"{param}: has no tokens", param=param)
@@ -98,14 +103,14 @@ def ask_of(
     if len(tokens) > model.ctx:
         raise ServeError(
             400,
-            f"the context of {model.id} is {model.ctx} tokens, and {param} has {len(tokens)}",
+            f"{param} has {len(tokens)} tokens, and the context of {model.id} is {model.ctx} tokens",
             param=param,
             code="context_length_exceeded",
         )
     if body.deterministic_required and not model.deterministic:
         raise ServeError(
             400,
-            f"{model.id} runs in an ordering that promises no equal answers (see /props)",
+            f"{model.id} uses an execution order without reproducible results (see /props)",
             param="deterministic_required",
         )
     timeout_ms = body.timeout_ms or asker.timeout_ms
@@ -124,10 +129,10 @@ def ask_of(
 
 
 def header_milliseconds(headers: Mapping[str, str], name: str) -> int | None:
-    """A header's count of milliseconds. Raises ServeError 400 for what is none."""
+    """Return a header's value in milliseconds. Raises ServeError 400 if it is not a valid number."""
     text = headers.get(name)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text[:10]) >= 1 and len(text) < 10):
-        raise ServeError(400, f"{name}: wanted milliseconds, 1 or more", param=name)
+        raise ServeError(400, f"{name}: expected milliseconds, 1 or more", param=name)
     return int(text)

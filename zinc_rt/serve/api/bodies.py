@@ -1,4 +1,4 @@
-"""Bodies as they arrive: so many bytes, in so much time, and only of somebody who may ask."""
+"""Limit the size and the transfer time of request bodies, and check the API key before reading them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})  # one that comes all the s
 
 
 class BoundedBodies:
-    """Middleware that has the whole body before the application sees any of it. A key is looked at first: who has
-    none sends no body."""
+    """Middleware that reads the whole body before it calls the application. The API key is checked first, so
+    that an unauthorized client cannot send a body."""
 
     def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
         self.app, self.server = app, server
@@ -40,7 +40,7 @@ class BoundedBodies:
             caller = authenticate(HTTPConnection(scope), self.server.tenancy)
             scope.setdefault("state", {})["caller"] = caller
             if self._running[caller.key] >= settings.requests_per_key:
-                said = f"{settings.requests_per_key} requests of this key run already"
+                said = f"this key already has {settings.requests_per_key} running requests"
                 raise ServeError(429, said, "rate_limit_error", code="quota_exceeded", retry_after_seconds=1)
             await self._turn(caller.key)
             body = await _read(receive, headers.get(b"content-length"), settings)
@@ -69,8 +69,10 @@ class BoundedBodies:
             self._running -= Counter((caller.key,))  # who has none is not remembered
 
     async def _turn(self, key: str) -> None:
-        """Taking a large body apart holds up everybody for its time: a key has so many bytes a second of it, and
-        waits for them."""
+        """Wait until the key's byte rate allows this body.
+
+        Parsing a large body blocks the event loop, so each key has a limit in bytes per second.
+        """
         bucket = self._bytes.get(key)
         if bucket is None:
             bucket = self._bytes[key] = Bucket(BYTES_A_SECOND, BYTES_A_SECOND, time.monotonic_ns())
@@ -79,7 +81,7 @@ class BoundedBodies:
 
 
 async def _read(receive: Receive, declared: bytes | None, settings: ServerSettings) -> bytes | None:
-    """None where the client has gone. Raises ServeError 413 and 408."""
+    """Return the body, or None if the client disconnected. Raises ServeError 413 and 408."""
     most = settings.max_body_bytes
     if declared is not None and int(declared) > most:
         raise _too_large(most)
@@ -96,12 +98,13 @@ async def _read(receive: Receive, declared: bytes | None, settings: ServerSettin
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        said = f"the body did not come within {settings.body_s:g} s"
+        said = f"the body was not received within {settings.body_s:g} s"
         raise ServeError(408, said, code="request_timeout") from None
 
 
 async def _discard(receive: Receive) -> None:
-    """Take what is still to come, for a moment: who is cut off while he sends never reads why."""
+    """Discard the rest of the body for a short time. A client whose connection closes while it sends never
+    reads the error response."""
     with suppress(TimeoutError):
         async with asyncio.timeout(DISCARD_SECONDS):
             while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
@@ -109,4 +112,4 @@ async def _discard(receive: Receive) -> None:
 
 
 def _too_large(most: int) -> ServeError:
-    return ServeError(413, f"the body is larger than the {most} bytes that are taken", code="body_too_large")
+    return ServeError(413, f"the body is larger than the limit of {most} bytes", code="body_too_large")

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions as it is written: a conversation's next message."""
+"""Response format of POST /v1/chat/completions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zinc_rt.serve.formats.parser import CallDelta
 
 
 class ChatShape:
-    """The first chunk of a choice has its role, the last its finish_reason."""
+    """Chat completion chunks. The first chunk of a choice has its role, the last its finish_reason."""
 
     chunk_object = "chat.completion.chunk"
 

@@ -1,4 +1,4 @@
-"""POST /v1/completions as it is written: prompts that go on as text."""
+"""Response format of POST /v1/completions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zinc_rt.serve.api.token_texts import LEAST_LOGPROB, token_text
 
 @dataclass(slots=True, eq=False)
 class TextOffsets:
-    """Where tokens begin in a text that they are decoded to, one after the other."""
+    """The text offsets of consecutive tokens."""
 
     tokenizer: Tokenizer | None
     offset: int = 0
@@ -28,7 +28,7 @@ class TextOffsets:
         self._decoder = None if self.tokenizer is None else self.tokenizer.stream_decoder()
 
     def take(self, id: int) -> int:
-        """Where this one begins; the next begins behind it."""
+        """Return the offset of this token and advance to the end of its text."""
         begin = self.offset
         if (
             self.tokenizer is not None
@@ -42,7 +42,8 @@ class TextOffsets:
 def text_logprobs(
     tokenizer: Tokenizer | None, logprobs: Sequence[TokenLogprob | int], top: int, offsets: TextOffsets
 ) -> TextLogprobs:
-    """Of tokens in a row; a bare token id is one without. The alternatives hold the token itself too."""
+    """Return the logprobs of consecutive tokens. A bare token id has no logprob. The alternatives include the
+    token itself."""
     made: TextLogprobs = {
         "tokens": [],
         "token_logprobs": [],
@@ -69,14 +70,16 @@ def text_logprobs(
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """What stands before an answer: its prompt as text and, where logprobs are wanted, its tokens with theirs."""
+    """The echoed prompt that precedes an answer: its text and, if logprobs are requested, its tokens with
+    their logprobs."""
 
     text: str = ""
     logprobs: Sequence[TokenLogprob | int] = ()
 
 
 class TextShape:
-    """`echoes`: by prompt, what stands before each of its answers; none of them where that was not asked for."""
+    """Completion chunks. `echoes`: the echo that precedes each answer, by prompt; empty if echo was not
+    requested."""
 
     chunk_object = "text_completion"
 

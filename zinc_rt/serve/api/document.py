@@ -1,4 +1,4 @@
-"""The OpenAPI document of a server as it is: without keys it asks for none."""
+"""The OpenAPI document of a running server. A server without keys does not require one in the document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENTS = {"text/event-stream": {"schema": EVENT}}
 
 
 def document(app: FastAPI, server: InferenceServer) -> dict[str, Any]:
-    """Of /openapi.json."""
+    """Return the document for /openapi.json."""
     made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     if not server.tenancy.locked:
         made["components"].pop("securitySchemes", None)
@@ -29,7 +29,7 @@ def document(app: FastAPI, server: InferenceServer) -> dict[str, Any]:
 
 
 def methods_of(app: FastAPI, path: str) -> list[str]:
-    """What the document says that a path takes."""
+    """Return the HTTP methods that the document lists for a path."""
     documented = _documented(app)
     return sorted({method for pattern, methods in documented if pattern.match(path) for method in methods})
 

@@ -1,4 +1,4 @@
-"""Models over HTTP: OpenAI's list, with those that could be loaded; load and unload."""
+"""Model endpoints: OpenAI's list extended with loadable models; load and unload."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def loader_of(request: Request) -> ModelLoader:
 
 @router.get("/v1/models")
 async def models(request: Request, by: Inference) -> ModelList:
-    """Those that are resident, then those that could be."""
+    """List the resident models, then the loadable models."""
     server = server_of(request)
     absent = [each for each in server.tenancy.config.models if each.id not in server.models]
     return {
@@ -46,13 +46,13 @@ async def model(request: Request, id: str, by: Inference) -> ModelReply:
 
 @router.post("/v1/models/load")
 async def load(request: Request, body: LoadBody, by: Admin) -> ModelReply:
-    """Make a model of the configuration resident. Others that are not pinned go where there is no room."""
+    """Load a configured model. Models that are not pinned are unloaded if memory is insufficient."""
     return _resident(server_of(request), await loader_of(request).load(body.model))
 
 
 @router.delete("/v1/models/{id:path}")
 async def unload(request: Request, id: str, by: Admin) -> ModelDeleted:
-    """Let what runs on a model end, and give back what it holds. It stays in the configuration."""
+    """Wait until the model's requests finish, then unload it. It remains in the configuration."""
     await loader_of(request).unload(id)
     return {"id": id, "object": "model", "deleted": True}
 

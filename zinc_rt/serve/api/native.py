@@ -1,4 +1,4 @@
-"""Endpoints that OpenAI does not have, in llama.cpp's and vLLM's shape: tokens, templates, health, slots."""
+"""Endpoints in llama.cpp's and vLLM's format that OpenAI does not have: tokens, templates, health, slots."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ router = APIRouter(responses=REFUSALS)
 
 @router.get("/health")
 async def health(request: Request) -> StatusReply:
-    """Alive; degraded, and why, where answers or the ledger are not to be trusted."""
+    """Return the health of the server. It is degraded, with a reason, if results or the ledger may be wrong."""
     reasons = await asyncio.to_thread(server_of(request).degraded)
     return {"status": "degraded", "reasons": reasons} if reasons else {"status": "ok"}
 
 
 @router.get("/ready")
 async def ready(request: Request) -> StatusReply:
-    """Whether new work is taken. Raises ServeError 503 while models are loaded or drain, where one is lost, and
-    where what is used can no longer be written down."""
+    """Return whether the server accepts new requests.
+
+    Raises ServeError 503 while models load or drain, after a model is lost, and after the ledger can no
+    longer be written.
+    """
     server = server_of(request)
     if server.draining:
-        raise unavailable("the server is shutting down and takes nothing new", "draining")
+        raise unavailable("the server is shutting down and accepts no new requests", "draining")
     if lost := [model.lost for model in server.models.values() if model.lost]:
         raise unavailable(lost[0], "device_lost", 10)
     if not server.models:
@@ -72,7 +75,7 @@ async def tokenize(request: Request, body: TokenizeBody, by: Inference) -> Token
 
 
 def _piece(piece: bytes) -> str | list[int]:
-    """As llama.cpp has it: a text, or the bytes of what is none."""
+    """Return a token as llama.cpp does: as text, or as bytes if it is not valid text."""
     try:
         return piece.decode()
     except UnicodeDecodeError:

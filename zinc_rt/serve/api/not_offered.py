@@ -1,4 +1,4 @@
-"""Answer 501 with a sentence at OpenAI's endpoints that this server does not offer."""
+"""Respond with 501 and a reason at OpenAI endpoints that this server does not implement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zinc_rt.serve.errors import not_offered
 from zinc_rt.serve.tenants.auth import Inference
 
 _CHAT = "POST /v1/chat/completions"
-_TEXT_ONLY = f"the models here read and write text; {_CHAT}"
+_TEXT_ONLY = f"the models of this server read and write text only; {_CHAT}"
 NOT_OFFERED = (  # path, methods, subject, alternative
     ("/v1/responses", ("GET", "POST"), "the Responses API", f"{_CHAT} answers the same"),
     ("/v1/responses/{rest:path}", ("GET", "POST", "DELETE"), "the Responses API", f"{_CHAT} answers the same"),
@@ -26,9 +26,9 @@ router = APIRouter(responses=REFUSALS)
 
 @router.post("/v1/embeddings", response_model=None, include_in_schema=False)
 async def embeddings(request: Request, body: EmbeddingsBody, by: Inference) -> NoReturn:
-    """Refuse after the key, the body and the model are checked, as an endpoint that computes would."""
+    """Check the key, the body and the model, then refuse the request."""
     model = model_of(server_of(request), body.model)
-    raise not_offered(f"embeddings of {model.id}", "the model has no pooling, it makes text")
+    raise not_offered(f"embeddings of {model.id}", "the model generates text and has no pooling")
 
 
 def _refuse(subject: str, alternative: str) -> Callable[[], Awaitable[None]]:

@@ -1,4 +1,4 @@
-"""OpenAI's endpoints: completions of both kinds."""
+"""OpenAI's endpoints: completions and chat completions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ router = APIRouter(responses=REFUSALS)
 
 
 def asker(request: Request, by: Inference) -> Asker:
-    """Who asks, and what the headers say of it."""
+    """Return the client of a request, with its session and timeout headers."""
     headers = request.headers
     return Asker(
         by,

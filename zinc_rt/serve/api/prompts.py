@@ -1,4 +1,4 @@
-"""Prompts of bodies as token ids: texts, and conversations by the model's own template."""
+"""Convert the prompts of a body to token ids: text, and conversations with the model's chat template."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_PROMPTS = 512  # of one request: each is one of its own
 
 
 def tokenizer_of(model: ServedModel) -> Tokenizer:
-    """Raises ServeError 400 for a model without."""
+    """Return the model's tokenizer. Raises ServeError 400 if it has none."""
     try:
         return model.core.needed_tokenizer("this endpoint")
     except UsageError as error:
@@ -28,21 +28,24 @@ def tokenizer_of(model: ServedModel) -> Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as text, as far as it came as one, and as token ids."""
+    """A prompt as token ids, and as text if the request gave text."""
 
     text: str
     tokens: list[int]
 
 
 def check_length(model: ServedModel, characters: int, least: int, param: str) -> None:
-    """Refuse a text that cannot fit whatever its tokens are, before anybody looks for them: `least` of them, and
-    one for as many characters as the longest covers. Raises ServeError 400."""
+    """Reject a text that cannot fit the context, before it is tokenized.
+
+    The lower bound is `least` tokens plus one per as many characters as the longest token covers. Raises
+    ServeError 400.
+    """
     longest = model.core.tokenizer.longest if model.core.tokenizer is not None else 1
     least = max(least, -(-characters // longest))
     if least > model.ctx:
         raise ServeError(
             400,
-            f"the context of {model.id} is {model.ctx} tokens, and {param} has {least} or more",
+            f"{param} has {least} or more tokens, and the context of {model.id} is {model.ctx} tokens",
             param=param,
             code="context_length_exceeded",
         )
@@ -56,15 +59,13 @@ def _characters(message: Message) -> int:
 async def chat_prompt(
     model: ServedModel, messages: Sequence[Message], variables: Mapping[str, Any] | None = None
 ) -> Prompt:
-    """A conversation by the model's own template, which `variables` reach. Raises ServeError 400 where it
-    refuses."""
+    """Render a conversation with the model's chat template and `variables`. Raises ServeError 400 if the
+    template rejects it."""
     check_length(model, sum(_characters(message) for message in messages), len(messages), "messages")
     given = [template_message(message, at) for at, message in enumerate(messages)]
     variables = variables or {}
     if taken := [name for name in variables if name in TAKEN]:
-        raise ServeError(
-            400, f"chat_template_kwargs: {taken[0]} is not a name to give", param="chat_template_kwargs"
-        )
+        raise ServeError(400, f"chat_template_kwargs: {taken[0]} is reserved", param="chat_template_kwargs")
 
     def prompt() -> Prompt:
         text = model.core.chat_text(given, **variables)
@@ -77,12 +78,13 @@ async def chat_prompt(
 
 
 async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]:
-    """Each of its prompts. Raises ServeError 400 for none, and for text without a tokenizer."""
+    """Return the prompts of the body. Raises ServeError 400 if there are none, or for text if the model has
+    no tokenizer."""
     prompt: Any = body.prompt
     alone = isinstance(prompt, str) or bool(prompt and isinstance(prompt[0], int))
     prompts: Sequence[str | list[int]] = [prompt] if alone else prompt
     if len(prompts) > MAX_PROMPTS:
-        raise ServeError(400, f"prompt: at most {MAX_PROMPTS} at once, not {len(prompts)}", param="prompt")
+        raise ServeError(400, f"prompt: at most {MAX_PROMPTS} per request, not {len(prompts)}", param="prompt")
     for text in prompts:
         if isinstance(text, str):
             check_length(model, len(text), 0, "prompt")
@@ -102,7 +104,8 @@ async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]
 
 
 def template_message(message: Message, at: int) -> dict[str, Any]:
-    """A message as templates know them: its content one text. Raises ServeError 400."""
+    """Return a message in the form that templates expect, with its content as one text. Raises ServeError
+    400."""
     made = message.model_dump(exclude_unset=True)
     made["role"] = "system" if message.role == "developer" else message.role
     if isinstance(message.content, list):
@@ -113,10 +116,11 @@ def template_message(message: Message, at: int) -> dict[str, Any]:
 
 
 def _template_call(call: Any, param: str) -> dict[str, Any]:
-    """A call of an earlier turn: templates want its arguments as an object, not as the text that clients have."""
+    """Return a tool call of an earlier turn. Clients send its arguments as JSON text; templates expect an
+    object."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise ServeError(400, f"{param}: wanted calls, each with a function that has a name", param=param)
+        raise ServeError(400, f"{param}: expected calls, each with a function that has a name", param=param)
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
@@ -124,5 +128,5 @@ def _template_call(call: Any, param: str) -> dict[str, Any]:
         except (ValueError, RecursionError):
             arguments = None
     if not isinstance(arguments, dict):
-        raise ServeError(400, f"{param}: arguments that are no JSON object", param=param)
+        raise ServeError(400, f"{param}: the arguments are not a JSON object", param=param)
     return {**call, "function": {**function, "arguments": arguments}}

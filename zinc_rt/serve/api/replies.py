@@ -1,4 +1,4 @@
-"""Bodies of answers, as OpenAI's API has them: what handlers return, and what the OpenAPI document says."""
+"""Response bodies in OpenAI's format. The handlers return them, and the OpenAPI document describes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PromptDetails(TypedDict):
 
 
 class UsageReply(TypedDict):
-    """completion_tokens: of all choices, end tokens included."""
+    """Token usage. `completion_tokens` counts all choices, including end tokens."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -32,7 +32,7 @@ class UsageReply(TypedDict):
 
 
 class OurPart(TypedDict):
-    """What OpenAI has no name for. `seed` makes the same answer again; `expired`: its deadline ended it."""
+    """Fields that OpenAI does not define. `seed` reproduces the answer; `expired`: the deadline ended it."""
 
     seed: int
     expired: NotRequired[bool]
@@ -83,7 +83,7 @@ class ChatCompletion(TypedDict):
 
 
 class TextLogprobs(TypedDict):
-    """Of completions: lists over tokens. The first token of an echoed prompt has no logprob."""
+    """Logprobs of completions: lists over tokens. The first token of an echoed prompt has no logprob."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -112,7 +112,7 @@ class TextCompletion(TypedDict):
 
 
 class ModelReply(TypedDict):
-    """`zinc_rt`: of a resident model, what it can and what computes it."""
+    """A model. `zinc_rt`: capabilities and backend of a resident model."""
 
     id: str
     object: str
@@ -143,7 +143,7 @@ class TokenizeReply(TypedDict):
 
 
 class DetokenizeReply(TypedDict):
-    """The same text by llama.cpp's name and by vLLM's."""
+    """The decoded text under llama.cpp's and under vLLM's field name."""
 
     content: str
     prompt: str

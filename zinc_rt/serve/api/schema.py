@@ -1,7 +1,7 @@
-"""Bodies of requests, as OpenAI's API has them, with vLLM's and llama.cpp's names for what it has not.
+"""Request bodies in OpenAI's format, with vLLM's and llama.cpp's names for extensions.
 
-Every value is checked here, before anything is computed: a body that says what nobody knows is refused, and the
-nearest known name is told. `strict_parameters: false` drops unknown ones instead.
+Every value is checked before any computation. An unknown field is rejected, and the error suggests the
+nearest known name. `strict_parameters: false` ignores unknown fields instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_TOOLS = 128
 
 
 def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 3.0 is the integer 3."""
+    """Return an integral float as an integer. JSON has one number type: 3.0 is the integer 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -45,7 +45,7 @@ STRICT = ContextVar("strict_parameters", default=True)  # the server's word, whe
 
 
 class Body(BaseModel):
-    """What is not declared is refused by name."""
+    """A request body that rejects undeclared fields by name."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 
@@ -59,7 +59,7 @@ class Body(BaseModel):
         if strict and len(known) != len(data):
             name = next(name for name in data if name not in cls.model_fields)
             near = difflib.get_close_matches(name, cls.model_fields, 1)
-            hint = f"did you mean {near[0]}?" if near else "strict_parameters: false ignores what is not known"
+            hint = f"did you mean {near[0]}?" if near else "strict_parameters: false ignores unknown fields"
             said = name[:64].encode(errors="backslashreplace").decode()
             raise PydanticCustomError(
                 "unknown_parameter", "unknown parameter {name}: {hint}", {"name": said, "hint": hint}
@@ -68,7 +68,8 @@ class Body(BaseModel):
 
 
 class StreamOptions(Body):
-    """`include_usage`: a last chunk with it. `continuous_usage_stats`: in every chunk."""
+    """`include_usage`: add a last chunk with the usage. `continuous_usage_stats`: add the usage to every
+    chunk."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
@@ -76,7 +77,7 @@ class StreamOptions(Body):
 
 
 class ResponseFormat(BaseModel):
-    """OpenAI's; llama.cpp's `schema` beside json_object."""
+    """OpenAI's response formats; llama.cpp's `schema` is accepted with json_object."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -91,7 +92,7 @@ STRUCTURE = (  # what says how an answer has to look
 
 
 class SamplingBody(Body):
-    """What a completion of either kind may ask for. Without `model` the first that is resident answers."""
+    """The parameters that both kinds of completion accept. Without `model`, the first resident model is used."""
 
     model: Name | None = None
     temperature: float | None = Field(None, ge=0, le=2)
@@ -115,7 +116,7 @@ class SamplingBody(Body):
     guided_regex: str | None = None
     guided_choice: list[Text] | None = Field(None, min_length=1)
     guided_grammar: str | None = Field(None, description="vLLM's: Lark, or GBNF where it has ::=")
-    structured_outputs: dict[str, Any] | None = Field(None, description="vLLM's newer names for the same")
+    structured_outputs: dict[str, Any] | None = Field(None, description="vLLM's newer names for guided decoding")
     grammar: str | None = Field(None, description="llama.cpp's: GBNF")
     json_schema: dict[str, Any] | None = Field(None, description="llama.cpp's")
     cache_salt: Name | None = None
@@ -135,7 +136,7 @@ class SamplingBody(Body):
 
 
 class CompletionBody(SamplingBody):
-    """POST /v1/completions. `prompt`: a text or token ids, or a list of either."""
+    """The body of POST /v1/completions. `prompt`: text or token ids, or a list of either."""
 
     prompt: Text | Annotated[list[Count] | list[Text] | list[Tokens], Field(min_length=1)]
     max_tokens: Count | None = None
@@ -146,7 +147,7 @@ class CompletionBody(SamplingBody):
 
 
 class TextPart(BaseModel):
-    """A part of a message. Images, sounds and files are not taken: no address is ever fetched."""
+    """A part of a message. Images, audio and files are rejected; the server never fetches a URL."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -155,7 +156,7 @@ class TextPart(BaseModel):
 
 
 class Message(BaseModel):
-    """Of a conversation. Whatever else it says reaches the template."""
+    """A message of a conversation. Other fields are passed to the template."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -175,7 +176,7 @@ class FunctionDefinition(BaseModel):
 
 
 class ToolDefinition(BaseModel):
-    """Of a request's `tools`."""
+    """An entry of a request's `tools`."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -184,20 +185,20 @@ class ToolDefinition(BaseModel):
 
 
 class FunctionName(Body):
-    """Of a tool choice."""
+    """The function name of a tool choice."""
 
     name: Name
 
 
 class NamedToolChoice(Body):
-    """This function is to be called."""
+    """A tool choice that requires a call of the named function."""
 
     type: Literal["function"]
     function: FunctionName
 
 
 class ChatBody(SamplingBody):
-    """POST /v1/chat/completions. `chat_template_kwargs` reach the template."""
+    """The body of POST /v1/chat/completions. `chat_template_kwargs` are passed to the template."""
 
     messages: list[Message] = Field(min_length=1)
     max_tokens: Integer | None = Field(None, ge=1, le=(1 << 31) - 1)
@@ -211,7 +212,7 @@ class ChatBody(SamplingBody):
 
 
 class TokenizeBody(Body):
-    """POST /tokenize: llama.cpp's `content`, or vLLM's `prompt` or `messages`."""
+    """The body of POST /tokenize: llama.cpp's `content`, or vLLM's `prompt` or `messages`."""
 
     model: Name | None = None
     content: str | None = None
@@ -228,7 +229,7 @@ class TokenizeBody(Body):
 
 
 class DetokenizeBody(Body):
-    """POST /detokenize."""
+    """The body of POST /detokenize."""
 
     model: Name | None = None
     tokens: list[Count]
@@ -236,7 +237,7 @@ class DetokenizeBody(Body):
 
 
 class TemplateBody(Body):
-    """POST /apply-template."""
+    """The body of POST /apply-template."""
 
     model: Name | None = None
     messages: list[Message] = Field(min_length=1)
@@ -247,7 +248,7 @@ class TemplateBody(Body):
 
 
 class EmbeddingsBody(Body):
-    """POST /v1/embeddings."""
+    """The body of POST /v1/embeddings."""
 
     model: Name | None = None
     input: str | list[Count] | list[str] | list[list[Count]]
@@ -258,6 +259,6 @@ class EmbeddingsBody(Body):
 
 
 class LoadBody(Body):
-    """POST /v1/models/load: a model of the configuration's list, by id."""
+    """The body of POST /v1/models/load: the id of a configured model."""
 
     model: Name

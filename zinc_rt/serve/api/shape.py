@@ -1,4 +1,4 @@
-"""What chat completions and plain ones have in common: a head, and answers as chunks or as a whole."""
+"""Response formatting common to chat and plain completions: the head, and answers as chunks or as one body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRESS_SECONDS = 0.1  # how often a prompt's progress is looked at, where it i
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """What an answer and each of its chunks begins with."""
+    """The leading fields of an answer and of each of its chunks."""
 
     id: str
     created: int
@@ -36,27 +36,28 @@ class ReplyHead:
 
 
 class Shape(Protocol):
-    """How one kind of completion is written. `chunk_object`: what its chunks call themselves."""
+    """The response format of one kind of completion. `chunk_object`: the `object` field of its chunks."""
 
     head: ReplyHead
     chunk_object: str
 
     def delta(self, piece: ChoicePiece) -> dict[str, Any] | None:
-        """A piece as one of a chunk's choices; None where it says nothing."""
+        """Return the piece as a choice of a chunk, or None if it has no content."""
         ...
 
     def whole(self) -> Any:
-        """The answer in one body."""
+        """Return the complete answer as one body."""
         ...
 
 
 def says_nothing(piece: ChoicePiece, body: SamplingBody) -> bool:
-    """Whether a piece without text, as part of a character, is no chunk: nothing else of it was asked for."""
+    """Return whether a piece without text, such as part of a character, needs no chunk because the request
+    asked for text only."""
     return piece.finish_reason is None and not piece.logprobs and not body.return_token_ids
 
 
 def our_part(answers: Answers) -> OurPart:
-    """Beside the usage: what makes the same answer again."""
+    """Return the extension fields, which include what reproduces the answer."""
     made: OurPart = {"seed": answers.seed}
     if answers.expired:
         made["expired"] = True
@@ -66,7 +67,8 @@ def our_part(answers: Answers) -> OurPart:
 
 
 async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGenerator[bytes, None]:
-    """The events of a stream, [DONE] at its end; in silence a comment every 15 s. Raises ServeError."""
+    """Yield the events of a stream, with [DONE] at the end and a comment after every 15 s of silence. Raises
+    ServeError."""
     options = body.stream_options or StreamOptions()
     head = shape.head.fields(shape.chunk_object)
     silence = _Silence(answers, head, progress=bool(body.return_progress))
@@ -96,7 +98,7 @@ async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGen
 
 
 class _Silence:
-    """What is said while nothing comes."""
+    """The event to send when no piece arrives."""
 
     def __init__(self, answers: Answers, head: dict[str, Any], *, progress: bool) -> None:
         self.answers, self.head, self.progress = answers, head, progress

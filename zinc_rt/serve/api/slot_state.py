@@ -1,4 +1,5 @@
-"""GET /slots and /props, by llama.cpp's names: who runs where, what the server can. Never a prompt, never text."""
+"""GET /slots and /props in llama.cpp's format: the state of the slots, the server's capabilities. Prompts and
+generated text are never included."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ router = APIRouter(responses=REFUSALS)
 
 
 class SlotReply(TypedDict):
-    """`id_task`: the request's number, -1 where nobody is there. `zinc_rt`: whose it is, how far it has come."""
+    """A slot. `id_task`: the request number, -1 if the slot is free. `zinc_rt`: its tenant and progress."""
 
     id: int
     id_task: int
@@ -35,7 +36,7 @@ class SlotReply(TypedDict):
 
 
 class PropsReply(TypedDict):
-    """Of a model. `default_generation_settings`: of a request that says nothing."""
+    """The properties of a model. `default_generation_settings`: the settings of a request that sets none."""
 
     default_generation_settings: dict[str, Any]
     total_slots: int
@@ -55,7 +56,8 @@ async def slots(
     model: Annotated[str | None, Query(max_length=256)] = None,
     fail_on_no_slot: Annotated[str | None, Query(max_length=16)] = None,
 ) -> list[SlotReply]:
-    """All slots for an admin's key; its tenant's for any other. `fail_on_no_slot`: 503 where none is free."""
+    """List all slots for an admin key, or the slots of the key's tenant. `fail_on_no_slot`: respond with 503
+    if no slot is free."""
     of = model_of(server_of(request), model)
     scheduler = of.core.scheduler
     if fail_on_no_slot and not scheduler.slots.free:
@@ -132,7 +134,7 @@ def _slot(model: ServedModel, at: int, found: Running | None) -> SlotReply:
 
 
 def _params(sampling: Sampling) -> dict[str, Any]:
-    """As llama.cpp calls them; stop strings are text, and are not said."""
+    """Return the sampling parameters under llama.cpp's names. Stop strings are user text and are omitted."""
     return {
         "n_predict": sampling.max_tokens,
         "seed": sampling.seed,

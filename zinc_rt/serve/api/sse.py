@@ -1,4 +1,4 @@
-"""Server-sent events: chunks as they come, comments in silence, an end for every outcome."""
+"""Server-sent events: chunks as they arrive, comments in silence, and a final event for every outcome."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """Nobody reads the answer."""
+    """The client disconnected before it received the answer."""
 
 
 def event(data: Mapping[str, Any]) -> bytes:
-    """A chunk."""
+    """Return the data as a server-sent event."""
     return b"data: " + _ENCODE(data).encode(errors="replace") + b"\n\n"
 
 
 class EventStream(Response):
-    """Sends what an iterator gives. Its status waits for the first: a request that fails before has an error's
-    status and body; one that fails later ends with an event that says so, and no [DONE]. When the client goes the
-    iterator is cancelled at once."""
+    """A response that sends the events of an iterator.
+
+    The status is sent with the first event: a request that fails before it gets an error status and body; a
+    request that fails later ends with an error event and without [DONE]. If the client disconnects, the
+    iterator is cancelled at once.
+    """
 
     def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         super().__init__()
@@ -71,12 +74,12 @@ class EventStream(Response):
 
 
 def error_response(error: ServeError) -> Response:
-    """Its body, status and headers."""
+    """Return the error as a response with body, status and headers."""
     return Response(error.json(), error.status, error.headers(), "application/json")
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives. It is cancelled when its client goes: then ClientGone is raised."""
+    """Return the result of a coroutine. Cancel it and raise ClientGone if the client disconnects."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(receive))
     try:
@@ -97,5 +100,5 @@ async def _gone(receive: Receive) -> None:
 
 
 def receiver(request: Request) -> Receive:
-    """Of a request whose body was read: what comes next is that its client went."""
+    """Return a receive function for a request whose body was read: its next message is the disconnect."""
     return request._receive

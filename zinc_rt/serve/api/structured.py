@@ -1,4 +1,4 @@
-"""What an answer has to look like, from a body to the grammar that its tokens are held to."""
+"""Convert the structured-output fields of a body to the grammar that constrains the tokens."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from zinc_rt.serve.grammars.grammar_spec import GrammarSpec, grammar_asked
 
 
 async def text_grammar(body: SamplingBody, model: ServedModel) -> Grammar | None:
-    """The grammar that a completion's body asks for, at its beginning; None where anything goes. Raises ServeError
-    400."""
+    """Return the grammar of a completion in its initial state, or None if the output is unconstrained. Raises
+    ServeError 400."""
     spec = grammar_asked(body.model_dump(include=set(STRUCTURE), exclude_none=True))
     return None if spec is None else await _compiler(model, spec).compile_in_time(spec)
 
 
 async def chat_grammar(body: SamplingBody, model: ServedModel, tools: ToolUse, prompt: str) -> Grammar | None:
-    """That of a chat: its own wish, or the calls that it has to make. Reasoning may come before, as the prompt's
-    text and the model's format have it. Raises ServeError 400."""
+    """Return the grammar of a chat: its response format, or its required tool calls.
+
+    The grammar starts after reasoning text if the prompt and the model's format allow reasoning. Raises
+    ServeError 400.
+    """
     spec = grammar_asked(body.model_dump(include=set(STRUCTURE), exclude_none=True))
     format = model.format
     if spec is not None and tools.must:
         raise ServeError(
-            400, f"{spec.param} and tool_choice: an answer can follow one of them", param="tool_choice"
+            400, f"{spec.param} and tool_choice: an answer can follow only one of them", param="tool_choice"
         )
     if spec is None:
         spec = await asyncio.to_thread(_of_calls, format, tools, model.core.needed_tokenizer("a chat"))
@@ -49,7 +52,7 @@ def _of_calls(format: Format, tools: ToolUse, tokenizer: Tokenizer) -> GrammarSp
 
 
 def _reasoning(format: Format, tokenizer: Tokenizer, prompt: str) -> tuple[str, str]:
-    """What ends the reasoning that the grammar waits for, and what may begin it."""
+    """Return the tokens that end the reasoning the grammar waits for, and those that may begin it."""
     if format.reasoning is None:
         return "", ""
     opening, closing = format.reasoning

@@ -1,4 +1,4 @@
-"""One answer's tokens on their way to text: whole characters, stop strings, reasoning and calls."""
+"""Convert an answer's tokens to text: complete characters, stop strings, reasoning and tool calls."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from zinc_rt.serve.formats.parser import Delta
 
 
 class TokenReader(Protocol):
-    """Takes an answer's tokens; nothing comes behind a stop string. `error`: what looked like a call, and why it
-    is none. formats/answer_text.py has that of chats."""
+    """A reader of one answer's tokens. Text after a stop string is dropped.
+
+    `error`: why text that looked like a tool call is not a valid call. formats/answer_text.py implements it
+    for chats.
+    """
 
     @property
     def stopped(self) -> str | None: ...
@@ -27,7 +30,7 @@ class TokenReader(Protocol):
 
 
 class RawText:
-    """What the model wrote, as it is. `silent`: tokens that are not shown. Without a tokenizer it is "" """
+    """The model's text, unchanged. `silent`: tokens that are not shown. Without a tokenizer the text is ""."""
 
     calls, error = 0, None
 
@@ -54,7 +57,7 @@ def _content(text: str) -> list[Delta]:
 
 @dataclass(frozen=True, slots=True)
 class ChoicePiece:
-    """What is new of a choice. `deltas` may lag behind `token_ids`; `finish_reason` comes once, with the last."""
+    """The new part of a choice. `deltas` may lag `token_ids`; `finish_reason` is set once, in the last piece."""
 
     index: int
     deltas: tuple[Delta, ...]
@@ -65,7 +68,7 @@ class ChoicePiece:
 
 @dataclass(slots=True, eq=False)
 class ToolCallText:
-    """A call as far as it is made."""
+    """The part of a tool call generated so far."""
 
     id: str = ""
     name: str = ""
@@ -74,7 +77,7 @@ class ToolCallText:
 
 @dataclass(slots=True, eq=False)
 class ChoiceText:
-    """A choice while it is made, and as a whole when it is. `ended`: its finish_reason, "" before."""
+    """The text of a choice, incremental and complete. `ended`: its finish_reason, "" before the end."""
 
     index: int
     reader: TokenReader
@@ -87,7 +90,7 @@ class ChoiceText:
     ended: str = ""
 
     def feed(self, delivered: Delivered) -> ChoicePiece | None:
-        """What becomes of a delivery; None where nothing of it is new."""
+        """Return the new piece for a delivery, or None if it adds nothing."""
         if self.ended:
             return None
         first, deltas = len(self.token_ids), list[Delta]()

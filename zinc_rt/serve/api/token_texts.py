@@ -1,4 +1,4 @@
-"""Tokens as logprobs name them: text where a token is some, its bytes where it is part of a character."""
+"""Token names in logprobs: text, or bytes if the token is part of a character."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEAST_LOGPROB = -9999.0  # JSON has no infinity; OpenAI says it so
 
 
 def token_text(tokenizer: Tokenizer | None, id: int) -> str:
-    """A token's text; bytes:\\xe2\\x82 for part of a character, token_id:17 without a tokenizer."""
+    """Return a token's text; bytes:\xe2\x82 for part of a character, token_id:17 without a tokenizer."""
     if tokenizer is None:
         return f"token_id:{id}"
     piece = tokenizer.piece_bytes(id)
@@ -23,7 +23,7 @@ def token_text(tokenizer: Tokenizer | None, id: int) -> str:
 
 
 def chat_logprobs(tokenizer: Tokenizer | None, logprobs: Sequence[TokenLogprob]) -> list[ChatLogprob]:
-    """As chat completions have them."""
+    """Return the logprobs in the format of chat completions."""
 
     def one(id: int, logprob: float) -> TopLogprob:
         piece = b"" if tokenizer is None else tokenizer.piece_bytes(id)

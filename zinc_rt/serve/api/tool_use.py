@@ -1,4 +1,4 @@
-"""Which tools a conversation's answer may call, and which it must."""
+"""The tools that an answer may call, and those that it must call."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from zinc_rt.serve.formats.format import Tools
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """`definitions`: as templates want them. `schemas`: of the arguments, by function. `must`: functions of which
-    one has to be called, none where that is free. `many`: whether several calls may be made; `strict`: whether all
-    that are made keep to their schemas."""
+    """The tools of a request.
+
+    `definitions`: in the form that templates expect. `schemas`: of the arguments, by function name. `must`:
+    functions of which one must be called, empty if a call is optional. `many`: several calls are allowed;
+    `strict`: all calls must match their schemas.
+    """
 
     definitions: list[dict[str, Any]]
     schemas: Tools
@@ -24,12 +27,12 @@ class ToolUse:
 
 
 def tool_use(body: ChatBody) -> ToolUse:
-    """Raises ServeError 400 where a choice names what is not there."""
+    """Return the tools of the body. Raises ServeError 400 if the tool choice names an unknown function."""
     tools, choice = body.tools or [], body.tool_choice
     if choice == "none":
         tools = []
     elif choice is not None and choice != "auto" and not tools:
-        raise ServeError(400, "tool_choice: there are no tools to choose from", param="tool_choice")
+        raise ServeError(400, "tool_choice: the request has no tools", param="tool_choice")
     schemas = {tool.function.name: tool.function.parameters or {"type": "object"} for tool in tools}
     if len(schemas) != len(tools):
         raise ServeError(400, "tools: two functions have the same name", param="tools")
@@ -40,7 +43,7 @@ def tool_use(body: ChatBody) -> ToolUse:
         if choice.function.name not in schemas:
             raise ServeError(
                 400,
-                f"tool_choice: no function is called {choice.function.name!r:.80}; there are {', '.join(schemas)}",
+                (f"tool_choice: no function {choice.function.name!r:.80}; the tools are {', '.join(schemas)}"),
                 param="tool_choice",
             )
         must = (choice.function.name,)

@@ -1,1 +1,1 @@
-"""A server's configuration: what it is told to be, from a file or from options."""
+"""The configuration of a server, from a file or from command-line options."""

@@ -1,4 +1,4 @@
-"""What contradicts itself in a configuration whose every value is right."""
+"""Checks for contradictions between configuration values that are individually valid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Said = tuple[Place, str]
 
 
 def contradictions(config: Config) -> list[Said]:
-    """Each with its place, in the order of the file's parts."""
+    """Return the contradictions with their locations, in the order of the file's sections."""
     return [
         *_models(config),
         *_tenants(config),
@@ -25,13 +25,13 @@ def contradictions(config: Config) -> list[Said]:
 
 
 def check_exposure(config: Config) -> None:
-    """Raises UsageError for a server without keys that others reach."""
+    """Raise UsageError if a server without keys is reachable from other machines."""
     for _, said in _exposure(config):
         raise UsageError(said)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches a server there."""
+    """Return whether the address is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -42,25 +42,30 @@ def is_loopback(host: str) -> bool:
 
 def _models(config: Config) -> Iterator[Said]:
     if not config.models:
-        yield ("models",), "models: there is none: [{id: NAME, path: M.gguf}] is the least"
+        yield ("models",), "models: the list is empty: the minimum is [{id: NAME, path: M.gguf}]"
     yield from _twice("models", [model.id for model in config.models])
     for at, model in enumerate(config.models):
         if 0 < model.step_tokens < model.slots:
             yield (
                 ("models", at, "step_tokens"),
-                f"models.{at}.step_tokens: {model.slots} slots decode a token each: wanted {model.slots} or more",
+                (
+                    f"models.{at}.step_tokens: {model.slots} slots decode one token each: expected "
+                    f"{model.slots} or more"
+                ),
             )
         if model.state_rows is not None and model.state_rows < model.slots + 1:
             yield (
                 ("models", at, "state_rows"),
-                f"models.{at}.state_rows: one for each of {model.slots} slots, and one that is zero: "
-                f"wanted {model.slots + 1} or more",
+                (
+                    f"models.{at}.state_rows: each of {model.slots} slots needs one, plus one zero row: "
+                    f"expected {model.slots + 1} or more"
+                ),
             )
 
 
 def _tenants(config: Config) -> Iterator[Said]:
     if not config.tenants:
-        yield ("tenants",), "tenants: there is none: leave `tenants` out for one that is called default"
+        yield ("tenants",), "tenants: the list is empty: omit `tenants` for a single tenant called default"
     yield from _twice("tenants", [tenant.id for tenant in config.tenants])
     yield from _twice("groups", [group.id for group in config.groups])
     for at, tenant in enumerate(config.tenants):
@@ -69,39 +74,39 @@ def _tenants(config: Config) -> Iterator[Said]:
 
 
 def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, str]]:
-    """What contradicts itself in one tenant: the setting, and what is said of it."""
+    """Return the contradictions in one tenant as pairs of setting and message."""
     least, most = tenant.slots_guaranteed, tenant.slots_max
     if most is not None and least > most:
-        yield "slots_guaranteed", f"{least}, and slots_max is {most}: wanted at most that"
+        yield "slots_guaranteed", f"{least}, and slots_max is {most}: expected at most slots_max"
     reserved, allowed = tenant.kv_reserved, tenant.kv_max
     if isinstance(reserved, float) == isinstance(allowed, float) and reserved > allowed:
-        yield "kv_reserved", f"{reserved}, and kv_max is {allowed}: wanted at most that"
+        yield "kv_reserved", f"{reserved}, and kv_max is {allowed}: expected at most kv_max"
     for kind in ("prefill", "decode"):
         if getattr(tenant, f"{kind}_burst") is not None and getattr(tenant, f"{kind}_rate") is None:
             yield f"{kind}_burst", f"needs {kind}_rate beside it"
     if tenant.on_limit == "reject" and not (tenant.prefill_rate or tenant.decode_rate):
-        yield "on_limit", "reject needs prefill_rate or decode_rate: there is no rate to be over"
+        yield "on_limit", "reject needs prefill_rate or decode_rate: no rate is set"
     groups, models = [group.id for group in config.groups], [model.id for model in config.models]
     if tenant.isolation_group is not None and tenant.isolation_group not in groups:
-        yield "isolation_group", f"no group {tenant.isolation_group!r}: wanted one of {_listed(groups)}"
+        yield "isolation_group", f"no group {tenant.isolation_group!r}: expected one of {_listed(groups)}"
     for model in tenant.models or ():
         if model not in models:
-            yield "models", f"no model {model!r}: wanted some of {_listed(models)}"
+            yield "models", f"no model {model!r}: expected some of {_listed(models)}"
 
 
 def _guarantees(config: Config) -> Iterator[Said]:
-    """What is promised to all together, told of the last who is promised any."""
+    """Check the sum of all guarantees. The error names the last tenant that has one."""
     for at, tenant in reversed(list(enumerate(config.tenants))):
         if found := list(largest_reserve(config, tenant)):
             for name, most in found:
-                said = f"{getattr(tenant, name)}: at most {most} fits beside what others are promised"
+                said = f"{getattr(tenant, name)}: at most {most} are available after the other guarantees"
                 yield ("tenants", at, name), f"tenants.{at}.{name}: {said}"
             return
 
 
 def largest_reserve(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, int | float]]:
-    """What is promised to the tenant and cannot be kept beside the others' promises: the setting, and the largest
-    value that could."""
+    """Return the guarantee of the tenant that does not fit with the other tenants' guarantees, and its
+    largest possible value."""
     others = [each for each in config.tenants if each.id != tenant.id]
     rooms = [
         model.slots - sum(each.slots_guaranteed for each in others if may_ask(each, model))
@@ -125,10 +130,10 @@ def _keys(config: Config) -> Iterator[Said]:
         for number, key in enumerate(tenant.keys):
             place = ("tenants", at, "keys", number, "id")
             if key.id in seen:
-                yield place, f"tenants.{at}.keys.{number}.id: {key.id!r} is a key of {seen[key.id]} already"
+                yield place, f"tenants.{at}.keys.{number}.id: {key.id!r} is already a key of {seen[key.id]}"
             seen.setdefault(key.id, tenant.id)
             if not key.scopes:
-                yield place[:-1], f"tenants.{at}.keys.{number}.scopes: a key without any opens nothing"
+                yield place[:-1], f"tenants.{at}.keys.{number}.scopes: a key without scopes gives no access"
 
 
 def _classes(config: Config) -> Iterator[Said]:
@@ -139,8 +144,10 @@ def _classes(config: Config) -> Iterator[Said]:
         if sum(floors.values()) > model.slots // 2:
             yield (
                 ("classes",),
-                f"classes: floor_slots are {sum(floors.values())} together: wanted at most half of the "
-                f"{model.slots} slots of {model.id}",
+                (
+                    f"classes: the sum of floor_slots is {sum(floors.values())}: expected at most half of "
+                    f"the {model.slots} slots of {model.id}"
+                ),
             )
 
 
@@ -149,15 +156,17 @@ def _exposure(config: Config) -> Iterator[Said]:
     if not is_loopback(server.host) and not config.keyed and not server.insecure:
         yield (
             ("server", "host"),
-            f"server.host: {server.host} is open to others, and no tenant has a key: wanted 127.0.0.1, or keys "
-            "(zinc-rt serve --new-key TENANT), or insecure: true (--insecure)",
+            (
+                f"server.host: {server.host} is reachable from other machines, and no tenant has a key: use "
+                "127.0.0.1, create keys (zinc-rt serve --new-key TENANT), or set insecure: true (--insecure)"
+            ),
         )
 
 
 def _twice(part: str, names: list[str]) -> Iterator[Said]:
     for at, name in enumerate(names):
         if name in names[:at]:
-            yield (part, at, "id"), f"{part}.{at}.id: {name!r} is there twice: wanted another name"
+            yield (part, at, "id"), f"{part}.{at}.id: {name!r} is used twice: expected a unique name"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""A configuration from its YAML: all of it, or every error at once, each with its line."""
+"""Read a configuration from YAML. All errors are reported at once, each with its line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Settings = TypeVar("Settings")
 
 
 def read_config(path: str | Path) -> Config:
-    """Raises InputError with all that is wrong, a line each."""
+    """Read a configuration file. Raises InputError with all errors, one per line."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -33,15 +33,15 @@ def read_config(path: str | Path) -> Config:
 
 
 def parse_config(text: str, name: str) -> Config:
-    """As `read_config`, of a file's text. `name` stands before each error."""
+    """Parse the text of a configuration file. `name` prefixes each error. See `read_config`."""
     marked = marked_yaml(text)
     wrong, config = marked.problems, None
     if not isinstance(marked.value, dict):
-        wrong = wrong or [(1, "no settings: models: [{id: NAME, path: M.gguf}] is the least")]
+        wrong = wrong or [(1, "the file has no settings: the minimum is models: [{id: NAME, path: M.gguf}]")]
     else:
         config, errors = checked(Config, marked.value)
         if "file" in marked.value:  # the one field that is no setting
-            errors = [*errors, (("file",), f"file: no such setting; there are {', '.join(_known(Config, ()))}")]
+            errors = [*errors, (("file",), f"file: unknown setting; known: {', '.join(_known(Config, ()))}")]
         elif config is not None:
             config = replace(_with_defaults(config, marked.value), file=name)
             errors = contradictions(config)
@@ -49,13 +49,14 @@ def parse_config(text: str, name: str) -> Config:
     if wrong or config is None:
         lines = [f"{name}:{line}: {said}" for line, said in sorted(set(wrong))]
         raise InputError(
-            "\n".join(lines), next=f"mend {'these' if len(lines) > 1 else 'this'}; nothing was changed"
+            "\n".join(lines), next=f"fix {'these' if len(lines) > 1 else 'this'}; nothing was changed"
         )
     return config
 
 
 def checked(kind: type[Settings], values: Any) -> tuple[Settings | None, list[tuple[Place, str]]]:
-    """Plain values as settings, or None with all that is wrong: (where, what is said of it)."""
+    """Convert plain values to settings. Return None and all errors as (location, message) if they are
+    invalid."""
     try:
         return TypeAdapter(kind).validate_python(values), []
     except ValidationError as error:
@@ -63,7 +64,7 @@ def checked(kind: type[Settings], values: Any) -> tuple[Settings | None, list[tu
 
 
 def _with_defaults(config: Config, values: dict[str, Any]) -> Config:
-    """What a tenant's row does not say is as `defaults` have it."""
+    """Fill missing values of each tenant from `defaults`."""
     rows = values.get("tenants") or ()
     tenants = [
         with_defaults(tenant, row, config.defaults) for tenant, row in zip(config.tenants, rows, strict=False)
@@ -75,7 +76,7 @@ Limits = TypeVar("Limits", bound=TenantLimits)
 
 
 def with_defaults(tenant: Limits, said: dict[str, Any], defaults: TenantLimits) -> Limits:
-    """The tenant with the defaults for every limit that `said` does not name."""
+    """Return the tenant with the defaults for every limit that `said` does not set."""
     names = {each.name: "class" if each.name == "priority" else each.name for each in fields(TenantLimits)}
     return replace(tenant, **{name: getattr(defaults, name) for name, word in names.items() if word not in said})
 
@@ -88,11 +89,11 @@ def _said(kind: type[Any], error: ErrorDetails) -> str:
     name, around = str(error["loc"][-1]) if error["loc"] else "", error["loc"][:-1]
     if error["type"] == "unexpected_keyword_argument":
         known = list(_known(kind, around))
-        return f"{where}: no such setting{meant(name, known) or '; there are ' + ', '.join(known)}"
+        return f"{where}: unknown setting{meant(name, known) or '; the settings are ' + ', '.join(known)}"
     if error["type"] in ("missing", "missing_argument"):
         return f"{where}: is missing"
     if error["type"] == "dataclass_type":
-        return f"{where}: {_shown(error['input'])}: wanted settings, each as NAME: VALUE"
+        return f"{where}: {_shown(error['input'])}: expected settings, each as NAME: VALUE"
     wanted = error["msg"].removeprefix("Value error, ").replace("Input should be ", "wanted ")
     wanted = wanted.replace("String should match pattern", "wanted a text that matches")
     return f"{where}: {_shown(error['input'])}: {wanted}"
@@ -104,7 +105,7 @@ def _shown(value: Any) -> str:
 
 
 def _known(kind: type[Any], place: Place) -> Iterator[str]:
-    """The settings that a place has."""
+    """Return the setting names at a location."""
     at: Any = kind
     for step in place:
         if isinstance(step, str) and is_dataclass(at):
@@ -117,7 +118,7 @@ def _known(kind: type[Any], place: Place) -> Iterator[str]:
 
 
 def _inside(hint: Any) -> Iterator[Any]:
-    """The types that a hint is made of."""
+    """Return the types that a type hint consists of."""
     if get_origin(hint) in (Annotated, tuple, types.UnionType):
         for each in get_args(hint):
             yield from _inside(each)

@@ -1,4 +1,4 @@
-"""YAML as plain values that remember which line each came from, so that every complaint can name one."""
+"""Parse YAML to plain values with their line numbers, so that each error can name its line."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Place = tuple[str | int, ...]  # keys and numbers from the top: ("tenants", 0, "
 
 @dataclass(slots=True)
 class MarkedYaml:
-    """`value`: what the text says; `lines`: of each place in it; `problems`: (line, what is wrong), of the YAML
-    itself."""
+    """A parsed document. `value`: its value; `lines`: the line of each location; `problems`: YAML errors as
+    (line, message)."""
 
     value: Any = None
     lines: dict[Place, int] = field(default_factory=dict)
     problems: list[tuple[int, str]] = field(default_factory=list)
 
     def line(self, place: Place) -> int:
-        """Of a place, or of the nearest one around it that is in the text."""
+        """Return the line of a location, or of its nearest enclosing location in the text."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
 
 def marked_yaml(text: str) -> MarkedYaml:
-    """The text's only document. JSON is YAML too."""
+    """Parse a single document. JSON is valid YAML."""
     found = MarkedYaml()
     try:
         loader = yaml.SafeLoader(text)
@@ -48,7 +48,7 @@ def _value(loader: Any, node: yaml.Node, place: Place, found: MarkedYaml, around
     line = node.start_mark.line + 1
     found.lines.setdefault(place, line)
     if id(node) in around:
-        found.problems.append((line, "an alias inside of what it names"))
+        found.problems.append((line, "an alias inside the node that it refers to"))
         return None
     inside: Callable[..., Any] = lambda part, at: _value(loader, part, at, found, (*around, id(node)))  # noqa: E731
     if isinstance(node, yaml.SequenceNode):
@@ -59,11 +59,11 @@ def _value(loader: Any, node: yaml.Node, place: Place, found: MarkedYaml, around
     for key_node, value_node in node.value:
         key, at = str(getattr(key_node, "value", "?")), key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            found.problems.append((at, "a key that is no word"))
+            found.problems.append((at, "a key that is not a word"))
         elif key_node.tag == "tag:yaml.org,2002:merge":
-            found.problems.append((at, "merge keys (<<) are not read: say each value, or use `defaults`"))
+            found.problems.append((at, "merge keys (<<) are not supported: write each value, or use `defaults`"))
         elif key in values:
-            found.problems.append((at, f"{key} is there twice: line {found.lines[(*place, key)]} has it too"))
+            found.problems.append((at, f"{key} is set twice: first in line {found.lines[(*place, key)]}"))
         else:
             found.lines[(*place, key)] = at
             values[key] = inside(value_node, (*place, key))

@@ -1,4 +1,4 @@
-"""What the models of a configuration take of a device's memory, told before anything is opened."""
+"""Plan the device memory of the configured models before any model is opened."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class PagePool:
-    """Of one page group: how many pages there are, how large one is, in bytes of all its layers."""
+    """The page pool of one page group: its page count and the page size in bytes over all its layers."""
 
     name: str
     pages: int
@@ -37,8 +37,8 @@ class PagePool:
 
 @dataclass(frozen=True, slots=True)
 class ModelMemory:
-    """What one model takes. `parts`: bytes by what they are for; `contexts`: requests as long as the context that
-    its pages hold at once."""
+    """The memory of one model. `parts`: bytes by purpose; `contexts`: how many full-context requests the
+    pages hold at once."""
 
     id: str
     tier: str
@@ -56,13 +56,14 @@ class ModelMemory:
 
     @property
     def tokens(self) -> int:
-        """Of context, in the pool that holds fewest: a window's own excepted."""
+        """Return the context tokens that the smallest pool holds. Sliding-window pools are excluded."""
         return self.pools[0].pages * self.page_tokens if self.pools else self.slots * self.ctx
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """What there is: `where` in words; 0 bytes where nobody knows before the device is opened."""
+    """The memory of a device. `where`: its description; 0 bytes if the size is unknown before the device is
+    opened."""
 
     where: str
     total_bytes: int
@@ -70,7 +71,7 @@ class MemoryBudget:
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """What a tenant is sure of on a model, and may have at most. `tokens`: of context, in reserved pages."""
+    """A tenant's guarantee and limit on a model. `tokens`: context tokens in reserved pages."""
 
     tenant: str
     model: str
@@ -81,7 +82,7 @@ class TenantShare:
 
 
 def options_of(settings: ModelSettings, device: DeviceSettings) -> ModelOptions:
-    """Return how a configuration opens a model, for planning its memory and for serving it."""
+    """Return the options that open a model, for the memory plan and for serving."""
     return ModelOptions(
         device.tier,
         device.device,
@@ -100,14 +101,14 @@ def options_of(settings: ModelSettings, device: DeviceSettings) -> ModelOptions:
 
 
 def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemory, MemoryBudget]:
-    """Raises ZincErrors for a file that cannot be read, a tier that cannot be used, settings no model can have."""
+    """Return the memory plan. Raises ZincErrors for unreadable files, unusable tiers and impossible settings."""
     opener = engine_opener(settings.path, options_of(settings, device))
     limits = opener.limits
     model = build_model(opener.gguf, limits, "prefill")
     groups = groups_of(model.graph)
     if limits.pages is not None and len(limits.pages) != len(groups):
         names = ", ".join(group.name for group in groups)
-        raise UsageError(f"model {settings.id}: kv.pages are {len(limits.pages)}, its page groups {names}")
+        raise UsageError(f"model {settings.id}: kv.pages has {len(limits.pages)} values for page groups {names}")
     step = settings.step_tokens or limits.step_tokens
     planned = plan_memory(model.graph, capacity=capacity_of((step, min(step, limits.slots), limits.slots)))
     parts = Counter[str]()
@@ -135,7 +136,7 @@ def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemor
 
 
 def memory_of(choice: Choice) -> MemoryBudget:
-    """Of the device behind a tier. A simulated one lives in this machine's memory."""
+    """Return the memory of the device of a tier. A simulated device uses this machine's memory."""
     if choice.gpu is not None and choice.gpu.node is not None and not choice.simulated:
         return MemoryBudget(f"VRAM of {choice.gpu.name}", choice.gpu.node.vram_bytes)
     if choice.simulated or choice.spec.kind.uses_host_memory:
@@ -144,17 +145,17 @@ def memory_of(choice: Choice) -> MemoryBudget:
 
 
 def check_fits(models: Iterable[ModelMemory], memory: MemoryBudget) -> None:
-    """Raises InputError where all together exceed what there is."""
+    """Raise InputError if the models exceed the device memory."""
     wanted = sum(model.total_bytes for model in models)
     if memory.total_bytes and wanted > memory.total_bytes:
         raise InputError(
-            f"the models take {wanted:,} bytes, {memory.where} has {memory.total_bytes:,}",
-            next="fewer slots, a smaller ctx, kv.pages of your own, or loaded: false for some of them",
+            f"the models need {wanted:,} bytes, {memory.where} has {memory.total_bytes:,}",
+            next="reduce slots, ctx or kv.pages, or set loaded: false for some models",
         )
 
 
 def tenant_shares(config: Config, models: Iterable[ModelMemory]) -> list[TenantShare]:
-    """Of each tenant on each model that it may ask."""
+    """Return the share of each tenant on each model that it may use."""
     settings = {model.id: model for model in config.models}
     return [
         _share(tenant, model)

@@ -1,6 +1,7 @@
-"""The configuration's file, read again while requests run: tenants, keys, groups, limits, queues, models to load.
+"""Reload the configuration file while requests run: tenants, keys, groups, limits, queues, loadable models.
 
-What cannot change in a running process (address, device, ledger, models that are resident) is named, and stays.
+Settings that cannot change in a running process (address, device, ledger, resident models) are reported and
+keep their values.
 """
 
 from __future__ import annotations
@@ -26,17 +27,21 @@ ADDRESS = (  # of `server`
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """`applied`: parts that are other now; `at_start`: those that would be after a restart."""
+    """The result of a reload. `applied`: sections that changed; `at_start`: sections that change after a
+    restart."""
 
     applied: tuple[str, ...]
     at_start: tuple[str, ...]
 
 
 async def reload(server: InferenceServer) -> Reloaded:
-    """Raises ServeError 400 with every error of the file, 409 for tenants that do not fit what is in use; nothing
-    has changed then."""
+    """Apply the configuration file.
+
+    Raises ServeError 400 with every error of the file, and 409 if the tenants do not fit the current use;
+    nothing changes in either case.
+    """
     if server.config.file is None:
-        raise ServeError(409, "this server was started without --config: there is no file to read", code="no_file")
+        raise ServeError(409, "this server was started without --config: no file to reload", code="no_file")
     try:
         read = await asyncio.to_thread(read_config, server.config.file)
     except ZincError as error:
@@ -49,7 +54,7 @@ async def reload(server: InferenceServer) -> Reloaded:
 
 
 def with_what_came(tenancy: Tenancy, read: Config) -> Config:
-    """The file's configuration with the tenants and keys that endpoints made, which no file has."""
+    """Return the file's configuration with the tenants and keys that were created through endpoints."""
     names = {tenant.id: tenant for tenant in tenancy.config.tenants}
     tenants = [_with_keys(tenant, names.get(tenant.id), tenancy.made_keys) for tenant in read.tenants]
     there = {tenant.id for tenant in tenants}
@@ -64,7 +69,7 @@ def _with_keys(tenant: TenantSettings, before: TenantSettings | None, made: set[
 
 
 def applied(now: Config, read: Config, resident: Container[str]) -> Config:
-    """What of it a running process takes."""
+    """Return the configuration that a running process can adopt."""
     kept = {name: getattr(now, name) for name in AT_START}
     address = {name: getattr(now.server, name) for name in ADDRESS}
     models = [model for model in now.models if model.id in resident]
@@ -73,7 +78,7 @@ def applied(now: Config, read: Config, resident: Container[str]) -> Config:
 
 
 def at_start(now: Config, read: Config) -> list[str]:
-    """The settings that are as they were until a restart."""
+    """Return the names of the settings that only change after a restart."""
     found = [name for name in AT_START if getattr(now, name) != getattr(read, name)]
     found += [
         f"server.{each.name}"

@@ -1,10 +1,9 @@
-"""What a server is told to be: its address, device, models, tenants and their keys.
+"""Server settings: address, device, models, tenants and keys.
 
     Config.for_model("M.gguf", port=8080)
-    read_config("serve.yaml")                       # serve/config/file.py: all of it, or every error with its line
+    read_config("serve.yaml")  # serve/config/file.py: reports every error with its line
 
-The fields are those of the file, and their limits stand beside them: the file, and the bodies of endpoints that
-change tenants, are held to the same ones.
+The fields match those of the file. Their limits also apply to the bodies of endpoints that change tenants.
 """
 
 from __future__ import annotations
@@ -40,12 +39,15 @@ REFUSES_UNKNOWN = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """`header_s`, `body_s`: a request's headers, and then its body, are there after so long, or it is refused.
-    `idle_s`: a connection without a request stays so long; `client_timeout_s`: a client may take no bytes of its
-    answer for so long; `drain_s`: running requests may go on for so long after SIGTERM. `connections_per_address`:
-    of the `max_connections`; `requests_per_key`: at once. `insecure`: without any key, other addresses than the
-    loopback's. `strict_parameters`: one that is not known is refused. `metrics_open`: /metrics asks for no key.
-    `router_key`: shared with routers, which are told what is cached under it (serve/observe/routing.py)."""
+    """Network settings.
+
+    `header_s`, `body_s`: time limits for a request's headers and body. `idle_s`: how long a connection may
+    have no request; `client_timeout_s`: how long a client may read nothing of its answer; `drain_s`: how long
+    running requests may continue after SIGTERM. `connections_per_address`: limit within `max_connections`;
+    `requests_per_key`: concurrent requests. `insecure`: allow non-loopback addresses without keys.
+    `strict_parameters`: reject unknown parameters. `metrics_open`: /metrics needs no key. `router_key`:
+    shared with routers, which receive cache contents hashed with it (serve/observe/routing.py).
+    """
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -69,9 +71,12 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """As `zinc-rt run` has them. `step_timeout_s`: that one step may take. `sanitizer`, `facts`: of a simulated
-    device; `unchecked`: a GPU on which pm4-test has not passed; `graph_cache`: start from planned graphs that are
-    kept in the cache folder; `experts`: as ZINC_RT_EXPERTS has it."""
+    """Device settings, as `zinc-rt run` has them.
+
+    `step_timeout_s`: time limit of one step. `sanitizer`, `facts`: of a simulated device; `unchecked`: allow
+    a GPU on which pm4-test has not passed; `graph_cache`: reuse planned graphs from the cache folder;
+    `experts`: as ZINC_RT_EXPERTS.
+    """
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -88,14 +93,14 @@ class DeviceSettings:
 
     @property
     def simulated(self) -> dict[str, str]:
-        """What is asked of a simulated device."""
+        """Return the settings of the simulated device."""
         asked = {"sanitizer": self.sanitizer, "facts": self.facts}
         return {name: value for name, value in asked.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class KvSettings:
-    """`pages`: of each page group's pool, None for as many as all slots can hold at once."""
+    """`pages`: pool size of each page group, None for as many pages as all slots can use at once."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -105,9 +110,12 @@ class KvSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """A model of the list. `path`: a GGUF file, or the name of a model that ships with the package. `loaded`: from
-    the start on. `pinned`: it is not unloaded to make room. `weight`: of its share of the device's time. `format`:
-    how it writes tool calls and reasoning; None: as its template says. `draft`: none yet in this version."""
+    """A configured model.
+
+    `path`: a GGUF file, or the name of a model in the package. `loaded`: load at startup. `pinned`: never
+    unload to free memory. `weight`: share of device time. `format`: syntax of tool calls and reasoning; None
+    to infer it from the template. `draft`: not supported in this version.
+    """
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -128,7 +136,8 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClassSettings:
-    """`age_s`: how long one band of waiting is. `floor_slots`: stay with the class while it has waited long."""
+    """`age_s`: the width of one waiting-time band. `floor_slots`: slots reserved for the class while it has
+    waited long."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -138,7 +147,7 @@ class ClassSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClassTable:
-    """What is not said of a class is as the scheduler has it."""
+    """Class settings. Unset values use the scheduler's defaults."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -149,7 +158,7 @@ class ClassTable:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepths:
-    """Requests of a class that may wait on a model; what comes then is refused with 503."""
+    """How many requests of a class may wait for a model; further requests are refused with 503."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -160,7 +169,7 @@ class QueueDepths:
 
 @dataclass(frozen=True, slots=True)
 class KeySettings:
-    """A key as the server keeps it: the SHA-256 of its secret, never that."""
+    """A stored key: the SHA-256 of its secret, never the secret."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -172,11 +181,12 @@ class KeySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantLimits:
-    """What a tenant is promised and may have at most; also what `defaults` may say of all.
+    """The guarantees and limits of a tenant; `defaults` sets them for all tenants.
 
-    `slots_guaranteed` and `kv_reserved` it always has, `slots_max` and `kv_max` it never exceeds. Rates, in tokens
-    a second, shape: with `on_limit: reject` a request that would wait for one is refused instead.
-    `requests_per_minute` and `queue_max` refuse. `models`: those it may ask, None for all."""
+    `slots_guaranteed` and `kv_reserved` are always available; `slots_max` and `kv_max` are never exceeded.
+    Rates, in tokens per second, delay requests; `on_limit: reject` refuses them instead.
+    `requests_per_minute` and `queue_max` refuse requests. `models`: the permitted models, None for all.
+    """
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -203,7 +213,7 @@ class TenantLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSettings(TenantLimits):
-    """A tenant. Tenants of one `isolation_group` share cached prefixes; others never do."""
+    """A tenant. Tenants of one `isolation_group` share cached prefixes; other tenants never do."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -214,7 +224,7 @@ class TenantSettings(TenantLimits):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """A group of tenants whose members may learn what others of it asked, by how fast an answer begins."""
+    """A group of tenants. Members can infer each other's prompts from the time to first token."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -223,7 +233,7 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSettings:
-    """As LedgerStore has them; without a `path` what tenants use is forgotten at the end."""
+    """Settings of the LedgerStore; without `path`, usage records are lost at exit."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -236,7 +246,7 @@ class LedgerSettings:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """`prompts`: prompts and answers are in no log, and nothing can put them there."""
+    """`prompts`: always false; prompts and answers are never logged."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -246,7 +256,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A server's whole configuration. `file`: where it was read."""
+    """The complete configuration of a server. `file`: the file that it was read from."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
@@ -267,11 +277,12 @@ class Config:
     def for_model(
         cls, path: str, *, id: str | None = None, model: dict[str, Any] | None = None, **settings: Any
     ) -> Config:
-        """One model, one tenant "default", no key. `model`: more of ModelSettings; `settings`: more of Config."""
+        """Return a configuration with one model, one tenant "default" and no key. `model`: further
+        ModelSettings; `settings`: further Config fields."""
         name = id or path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
         return cls((ModelSettings(name, path, **(model or {})),), **settings)
 
     @property
     def keyed(self) -> bool:
-        """Whether there is any key: then every request needs one."""
+        """Return whether any key exists; every request then needs one."""
         return any(tenant.keys for tenant in self.tenants)

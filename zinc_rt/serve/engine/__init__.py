@@ -1,1 +1,1 @@
-"""The engine behind the HTTP: a thread that drives the models, and the streams of those who asked."""
+"""The inference engine of the server: a thread that drives the models, and the streams of the clients."""

@@ -1,4 +1,4 @@
-"""An answer on its way from the engine's thread to one client of the event loop."""
+"""An answer's stream from the engine thread to a client in the event loop."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ PREEMPTED = frozenset({State.PARKED, State.EVICTED})
 
 
 class AnswerStream:
-    """What a request makes, step by step: iterate it, inside `async with`, which cancels what is left.
+    """An async iterator over the output of a request. Use it inside `async with`, which cancels unfinished
+    choices.
 
-    Lives in the event loop it was made in; the engine's thread only ever reaches it through call_soon_threadsafe.
-    `cancel(number, reason, index)` and `hold(number, held)` reach the engine: held is who has a reader that fell
-    behind. `expired`: its deadline passed, and what there is of it has the finish reason "length".
+    It belongs to the event loop that created it; the engine thread calls it through call_soon_threadsafe
+    only. `cancel(number, reason, index)` and `hold(number, held)` are callbacks to the engine: hold pauses a
+    request whose reader is too slow. `expired`: the deadline passed, and the partial answer has the finish
+    reason "length".
     """
 
     def __init__(
@@ -51,26 +53,26 @@ class AnswerStream:
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of the prompt that the prefix cache had."""
+        """Return how many prompt tokens came from the prefix cache."""
         return 0 if self.request is None else self.request.cached
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens of the prompt that are computed, cached ones included."""
+        """Return how many prompt tokens are computed, including cached tokens."""
         return 0 if self.request is None else min(self.request.computed, self.prompt_tokens)
 
     @property
     def preempted(self) -> bool:
-        """Whether it ran, and waits now for others: its first choice, as far as that can be seen from here."""
+        """Return whether the request was preempted and waits. The state of its first choice decides."""
         return self.request is not None and self.request.state in PREEMPTED
 
     @property
     def done(self) -> bool:
-        """Whether every choice has ended, taken or not."""
+        """Return whether every choice has ended, even if its output has not been read."""
         return not self._open
 
     def put(self, delivered: Delivered) -> None:
-        """In the event loop: what a step made, with the scheduler's reason for an end."""
+        """Add a step's output and the scheduler's finish reason. Runs in the event loop."""
         if delivered.index not in self._open:
             return
         reason = delivered.finish_reason
@@ -90,26 +92,26 @@ class AnswerStream:
         self._news.set()
 
     def _refuse(self, reason: str) -> None:
-        """A choice failed, and with it the request."""
+        """Fail the request because one of its choices failed."""
         if len(self._open) > 1:
             self.cancel(reason)
         self.fail(failure(reason, self.detail))
 
     def fail(self, error: BaseException) -> None:
-        """In the event loop: nothing more comes, and this is why."""
+        """End the stream with an error. Runs in the event loop."""
         self._failure = error
         self._open.clear()
         self._news.set()
 
     def cancel(self, reason: str = "cancelled", *, index: int | None = None) -> None:
-        """Make no more of it, or of one choice."""
+        """Cancel the request, or one choice."""
         self._cancel(self.number, reason, index)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> list[Delivered]:
-        """Everything that came since the last time; raises what the request failed with."""
+        """Return all output since the last call, or raise the request's error."""
         while not self._waiting:
             if self._failure is not None:
                 raise self._failure

@@ -1,4 +1,4 @@
-"""What is kept of a step that failed, for whoever mends it: a file with what the tier said and who was in it."""
+"""Hang reports: a file with the backend's error and the requests of a failed step, for debugging."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ KEPT = 32  # of the latest
 
 
 def folder() -> Path:
-    """Where they lie; it need not exist."""
+    """Return the folder of the hang reports. It may not exist."""
     return files.state_folder() / "hangs"
 
 
 def save_hang(model: str, scheduler: SchedulerState, backend: Backend, plan: StepPlan, error: Exception) -> str:
-    """Write a failed step's report, without a word of any prompt; its id, the file's name."""
+    """Write the report of a failed step, without prompt text. Return its id, which is the file name."""
     id = f"hang-{datetime.now(UTC):%Y%m%dT%H%M%S}-{scheduler.counts.failed_steps + 1}"
     slots = sorted({int(slot) for slot in plan.slot[: plan.tokens]})
     present = [each for slot in slots if (each := scheduler.slots.requests[slot]) is not None]

@@ -1,4 +1,4 @@
-"""The file of a resident model: which it is, and whether it is still the one on disk."""
+"""The file of a resident model: its identity, and whether the file on disk has changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ LOOK_SECONDS = 60.0  # from one look at a file's size and times to the next
 
 @dataclass(slots=True)
 class ModelFile:
-    """`digest`: of its size, head and samples of its weights. `stamp`: size, time of the last change, inode."""
+    """A model file. `digest`: of its size, its header and samples of its weights. `stamp`: size, modification
+    time, inode."""
 
     path: Path
     digest: str
@@ -21,12 +22,12 @@ class ModelFile:
 
     @classmethod
     def of(cls, path: Path) -> ModelFile:
-        """Raises OSError where it cannot be read."""
+        """Return the identity of a file. Raises OSError if it cannot be read."""
         return cls(path, _digest(path), _stamp(path))
 
     def changed(self) -> str:
-        """Why what is resident is not what the file says now; "" where it is, and where the file is gone: what is
-        mapped stays."""
+        """Return why the resident model differs from the file on disk, or "" if it matches or if the file was
+        deleted, because mapped data remains valid."""
         try:
             stamp = _stamp(self.path)
             if stamp == self.stamp:
@@ -37,8 +38,8 @@ class ModelFile:
         except FileNotFoundError:
             return ""
         except OSError as error:
-            return f"{self.path}: cannot be read any more: {error.strerror}"
-        return f"{self.path}: changed on disk while it was served"
+            return f"{self.path}: can no longer be read: {error.strerror}"
+        return f"{self.path}: changed on disk while the model was served"
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

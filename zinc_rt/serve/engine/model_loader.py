@@ -1,4 +1,4 @@
-"""Which models are resident: loaded and unloaded by what fits, the least recently used going first."""
+"""Load and unload models within the available memory. The least recently used models are unloaded first."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ UNLOAD_SECONDS = 30.0  # that what runs on a model may go on before it goes
 
 @dataclass(frozen=True, slots=True)
 class LoadingRoom:
-    """Whether a model that is not resident would fit. `unloads`: which would go for it; `missing_bytes`: what is
-    lacking even so; `unusable`: why it cannot be opened at all."""
+    """The memory for a non-resident model. `unloads`: models to unload for it; `missing_bytes`: shortage
+    after that; `unusable`: why the model cannot be opened."""
 
     ctx: int = 0
     bytes: int = 0
@@ -35,8 +35,11 @@ class LoadingRoom:
 
 
 class ModelLoader:
-    """Loads and unloads, one at a time. Lives in the event loop; files are read beside it, and the engine's thread
-    goes on with the other models."""
+    """The model loader. It processes one operation at a time.
+
+    It runs in the event loop and reads files in a worker thread, while the engine thread continues with the
+    other models.
+    """
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
@@ -44,19 +47,20 @@ class ModelLoader:
         self._one = asyncio.Lock()
 
     def settings(self, id: str) -> ModelSettings:
-        """Of a model of the configuration's list: no other can be loaded. Raises ServeError 404."""
+        """Return the settings of a configured model. Only configured models can be loaded. Raises ServeError
+        404."""
         known = {model.id: model for model in self._server.tenancy.config.models}
         if id not in known:
             raise ServeError(
                 404,
-                f"no model is called {id[:64]!r}; the configuration has {', '.join(known)}",
+                f"no model {id[:64]!r}; the configuration has {', '.join(known)}",
                 param="model",
                 code="model_not_found",
             )
         return known[id]
 
     async def room(self, settings: ModelSettings) -> LoadingRoom:
-        """For a model that is not resident."""
+        """Return the memory situation for a non-resident model."""
         return await asyncio.to_thread(self._room, settings)
 
     def _room(self, settings: ModelSettings) -> LoadingRoom:
@@ -74,9 +78,11 @@ class ModelLoader:
         return self._plans[settings]
 
     async def load(self, id: str) -> ServedModel:
-        """Make a model resident; others go where there is no room, the least recently used first, none that is
-        pinned. Raises ServeError 404 for one that is not in the configuration, 409 for one that cannot be opened,
-        or does not fit even so."""
+        """Load a model. Unpinned models are unloaded if memory is insufficient, the least recently used
+        first.
+
+        Raises ServeError 404 if the model is not configured, 409 if it cannot be opened or does not fit.
+        """
         async with self._one:
             server = self._server
             if (found := server.models.get(id)) is not None:
@@ -90,8 +96,10 @@ class ModelLoader:
                 raise _conflict(room.unusable, "model_unusable")
             if not room.fits:
                 raise _conflict(
-                    f"{id} takes {room.bytes:,} bytes, {room.missing_bytes:,} more than there are, also without "
-                    "those that are not pinned",
+                    (
+                        f"{id} needs {room.bytes:,} bytes, {room.missing_bytes:,} more than available after "
+                        "unloading all unpinned models"
+                    ),
                     "model_does_not_fit",
                 )
             for other in room.unloads:
@@ -105,8 +113,11 @@ class ModelLoader:
             return model
 
     async def unload(self, id: str, seconds: float = UNLOAD_SECONDS) -> None:
-        """Take nothing new for a model, let what runs end for so long, and give back what it holds. Raises
-        ServeError 404 where it is not resident."""
+        """Stop accepting requests for a model, wait up to `seconds` for running requests, and free its
+        memory.
+
+        Raises ServeError 404 if it is not resident.
+        """
         async with self._one:
             await self._unload(self._server.model(id), seconds)
 
@@ -128,7 +139,8 @@ class ModelLoader:
 def room_for(
     planned: ModelMemory, whole: int, resident: Sequence[ServedModel], sizes: Mapping[str, int]
 ) -> LoadingRoom:
-    """Who goes for a model on `whole` bytes, 0: unknown, and taken for enough. Idle ones go first."""
+    """Return the models to unload for a model on a device of `whole` bytes. Idle models go first. 0 means
+    unknown, and is treated as sufficient."""
     missing = planned.total_bytes + sum(sizes[model.id] for model in resident) - whole if whole else 0
     gone: list[str] = []
     for model in sorted(resident, key=lambda model: (bool(model.streams), model.used_at)):

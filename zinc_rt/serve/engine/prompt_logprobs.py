@@ -1,7 +1,7 @@
-"""Logprobs of a prompt's own tokens: it is drawn again, one token a step, each masked to what stands there.
+"""Logprobs of a prompt's tokens, computed by sampling the prompt with a mask that allows only its next token.
 
-Logprobs are of the logits before any mask, so that they are those of reading it. What is computed stays in the
-prefix cache, for the answer behind it.
+Logprobs are computed from the logits before any mask, so they equal those of prefill. The KV entries stay in
+the prefix cache for the answer that follows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zinc_rt.serve.errors import ServeError
 
 @dataclass(slots=True, eq=False)
 class ForcedTokens:
-    """A TokenMask that allows these tokens alone, one after the other."""
+    """A TokenMask that allows a fixed sequence of tokens."""
 
     tokens: Sequence[int]
     taken: int = 0
@@ -45,7 +45,8 @@ class ForcedTokens:
 async def all_prompt_logprobs(
     server: InferenceServer, asks: Sequence[Ask], top: int
 ) -> list[list[TokenLogprob | int]]:
-    """Of each prompt's tokens, with `top` rivals. Raises ServeError where a request fails, and ends the others."""
+    """Return the logprobs of all prompts, with `top` alternatives. If a request fails, cancel the others and
+    raise ServeError."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(prompt_logprobs(server, ask, top)) for ask in asks]
@@ -55,8 +56,10 @@ async def all_prompt_logprobs(
 
 
 async def prompt_logprobs(server: InferenceServer, ask: Ask, top: int) -> list[TokenLogprob | int]:
-    """Of each of its prompt's tokens, with `top` rivals; the first is a bare id, as nothing stands before it.
-    Raises ServeError where the request fails."""
+    """Return the logprobs of the prompt's tokens, with `top` alternatives.
+
+    The first token is a bare id because it has no context. Raises ServeError if the request fails.
+    """
     first, rest = ask.tokens[0], ask.tokens[1:]
     if not rest:
         return [first]
@@ -68,6 +71,6 @@ async def prompt_logprobs(server: InferenceServer, ask: Ask, top: int) -> list[T
             for delivered in deliveries:
                 scored += delivered.logprobs or ()
     if len(scored) < len(ask.tokens):  # a tenant may be held to shorter answers
-        said = f"the prompt's {len(ask.tokens)} tokens are more than this tenant's answers may have"
-        raise ServeError(400, f"echo: {said}, and its logprobs are drawn as one", param="echo")
+        said = f"the prompt's {len(ask.tokens)} tokens exceed the answer length limit of this tenant"
+        raise ServeError(400, f"echo: {said}; its logprobs are sampled as an answer", param="echo")
     return scored

@@ -1,4 +1,4 @@
-"""What a handler asks of the engine, and what comes back while it is made."""
+"""The messages between request handlers and the engine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from zinc_rt.sched.token_mask import TokenMask
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A prompt for a model, as token ids. `tenant` and `session` by name, "" for the first and for none;
-    `priority` None: the tenant's own. `deadline_seconds` from now. `cache_salt` narrows the prefix cache to those
-    who name the same. `fail_fast`: refuse at once where the wait is longer than the deadline. `grammar`: what each
-    choice has to follow."""
+    """A request for a model, with the prompt as token ids.
+
+    `tenant` and `session` are names, "" for the first tenant and for no session. `priority` None: the
+    tenant's default. `deadline_seconds`: from now. `cache_salt`: share cached prefixes only with requests
+    that have the same salt. `fail_fast`: refuse at once if the expected wait exceeds the deadline. `grammar`:
+    constrains each choice.
+    """
 
     model: str
     tokens: tuple[int, ...]
@@ -32,8 +35,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What a step, or several, made of one answer: of choice `index`, its new tokens and, where they were wanted,
-    their logprobs. `finish_reason` comes once, with the last."""
+    """The output of one or more steps for choice `index`: its new tokens and, if requested, their logprobs.
+    `finish_reason` is set once, in the last."""
 
     index: int
     token_ids: tuple[int, ...] = ()

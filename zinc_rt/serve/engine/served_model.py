@@ -1,4 +1,4 @@
-"""A model that a server has resident: its core, and the streams of those who asked it."""
+"""A resident model of a server: its core, and the streams of its clients."""
 
 from __future__ import annotations
 
@@ -42,8 +42,11 @@ Delivery = tuple[AnswerStream, Delivered]
 
 @dataclass(eq=False)
 class ServedModel:
-    """One model on the device. The engine's thread runs its core; `ask` is for the event loop. `used_seconds` of
-    the device; `virtual_seconds`, as those of a model of weight 1, decide whose step is next."""
+    """One model on the device. The engine thread runs its core; `ask` is for the event loop.
+
+    `used_seconds`: device time. `virtual_seconds`: device time divided by the weight, which decides the next
+    model to step.
+    """
 
     settings: ModelSettings
     opener: EngineOpener
@@ -79,17 +82,19 @@ class ServedModel:
 
     @property
     def random_weights(self) -> bool:
-        """Whether it ships with the package: nobody trained those, and what they say means nothing."""
+        """Return whether the model ships with the package. Its weights are random, so its answers have no
+        meaning."""
         return Path(self.opener.gguf.path).parent == EMBEDDED
 
     @property
     def deterministic(self) -> bool:
-        """Whether an answer is the same whoever else asks."""
+        """Return whether answers do not depend on concurrent requests."""
         return self.core.engine.backend.ordering in DETERMINISTIC
 
     @cached_property
     def format(self) -> Format:
-        """How it writes reasoning and calls: as the configuration says, else by its template."""
+        """Return the syntax of reasoning and tool calls, from the configuration or else from the chat
+        template."""
         if self.settings.format is not None:
             return named(self.settings.format)
         template = self.core.engine.model.gguf.metadata.get("tokenizer.chat_template")
@@ -97,7 +102,7 @@ class ServedModel:
 
     @cached_property
     def grammars(self) -> GrammarCompiler:
-        """Raises UsageError without a tokenizer."""
+        """Return the grammar compiler. Raises UsageError without a tokenizer."""
         from zinc_rt.serve.grammars.grammar import GrammarCompiler  # llguidance only where it is asked for
 
         tokenizer = self.core.needed_tokenizer("a grammar")
@@ -105,22 +110,23 @@ class ServedModel:
 
     @property
     def fingerprint(self) -> str:
-        """OpenAI's system_fingerprint: of the file, the ordering and the kernels."""
+        """Return OpenAI's system_fingerprint, a digest of the file, the ordering and the kernels."""
         backend = self.core.engine.backend
         said = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
         return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
     def findings(self) -> str:
-        """What a simulated device found wrong, in a sentence: such answers are not to be trusted."""
+        """Return the first finding of the simulated device as a sentence. Findings mean that answers may be
+        wrong."""
         instrument = self.core.engine.backend.instrument
         found = instrument.findings() if instrument is not None else []
         if not found:
             return ""
-        return f"the simulated device of {self.id} found {len(found)} mistakes, the first: {found[0].text}"
+        return f"the simulated device of {self.id} reported {len(found)} errors, the first: {found[0].text}"
 
     @property
     def pending(self) -> bool:
-        """Whether somebody asked and has not been answered, or a message or a timer is due."""
+        """Return whether a request is unfinished, or a message or timer is due."""
         scheduler = self.core.scheduler
         due_ns = scheduler.next_event()
         return bool(scheduler.live) or (due_ns is not None and due_ns <= time.monotonic_ns())
@@ -128,7 +134,7 @@ class ServedModel:
     # --- in the event loop
 
     def ask(self, ask: Ask) -> AnswerStream:
-        """Begin a request. Raises UsageError for one that can never run."""
+        """Start a request. Raises UsageError if it can never run."""
         core, sampling, self.used_at = self.core, ask.sampling.seeded(), time.monotonic()
         core.check(ask.tokens, sampling)
         tenant = core.tenant_number(ask.tenant)
@@ -178,7 +184,7 @@ class ServedModel:
         self.hang_report = save_hang(self.id, self.core.scheduler, self.core.engine.backend, plan, error)
 
     def step(self) -> list[Delivery] | None:
-        """Compute a step: what came of it, by stream. None where there is nothing to compute now."""
+        """Run a step and return its output by stream, or None if there is nothing to run."""
         began = time.monotonic()
         self.arriving = Counter()  # the step takes them in
         batch = self.core.scheduler.step()
@@ -220,8 +226,8 @@ def open_model(
     config: Config,
     wake: Callable[[], None],
 ) -> ServedModel:
-    """Raises ZincErrors, each with what to do, for a file that cannot be read or run, a tier that cannot be used,
-    a context that does not fit."""
+    """Open a model. Raises ZincErrors with advice for unreadable or unsupported files, unusable tiers and a
+    context that does not fit."""
     opener = engine_opener(settings.path, options_of(settings, config.device))
     file = ModelFile.of(Path(opener.gguf.path))
     engine = opener()
@@ -242,5 +248,5 @@ def open_model(
 
 
 def session_number(name: str) -> int:
-    """Of a session's name: a positive i64, 0 for none."""
+    """Return the number of a session name: a positive i64, 0 for no session."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "little") | 1 if name else 0

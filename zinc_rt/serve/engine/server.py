@@ -1,13 +1,14 @@
-"""The server behind the HTTP: a thread that drives the device, streams that carry its tokens to the event loop.
+"""The inference server below HTTP: a thread that drives the device, and streams that deliver tokens to the
+event loop.
 
     server = InferenceServer(config)
-    server.start()                                    # the models are resident when it returns
+    server.start()                                    # returns when the models are resident
     async with await server.submit(Ask(...)) as stream:
         async for delivered in stream: ...
     server.stop()
 
-Only the engine's thread touches schedulers and devices. What crosses: requests and cancellations through the
-scheduler's mailbox, calls through `call`, tokens by one call_soon_threadsafe a step.
+Only the engine thread accesses schedulers and devices. Requests and cancellations reach it through the
+scheduler's mailbox, functions through `call`. Tokens leave it with one call_soon_threadsafe per step.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ from zinc_rt.serve.tenants.tenancy import Tenancy
 
 
 def by_turn(models: Collection[ServedModel]) -> list[ServedModel]:
-    """Those with anything to do, whose step is next first: where an interactive request waits, then by the
-    device's time that each has had. Who comes back from idle has had as much as the least of the others."""
+    """Return the models with pending work in execution order: first those with a waiting interactive request,
+    then by least device time.
+
+    A model that was idle starts with the smallest device time of the others.
+    """
     busy = [model for model in models if not model.lost and model.pending]
     going = [model.virtual_seconds for model in busy if model.was_busy]
     for model in models:
@@ -56,8 +60,8 @@ T = TypeVar("T")
 
 
 class InferenceServer:
-    """One process, one device, the models on it. `models`: those that are resident, by id, replaced as a whole
-    when one comes or goes."""
+    """One process with one device and its models. `models`: the resident models by id; the dict is replaced,
+    never modified."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -80,28 +84,29 @@ class InferenceServer:
 
     @property
     def store(self) -> LedgerStore | None:
-        """Where the ledgers are kept; None where they are forgotten at the end."""
+        """Return the ledger store, or None if usage is not persisted."""
         return self._store
 
     def start(self) -> None:
-        """Open the models and begin to serve. Raises ZincErrors of what cannot be opened."""
+        """Open the models and start to serve. Raises ZincErrors if a model cannot be opened."""
         self._thread.start()
         self._opened.result()
 
     async def opened(self) -> None:
-        """As `start`, without keeping the event loop from anything meanwhile."""
+        """Start the server without blocking the event loop. See `start`."""
         self._thread.start()
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
     async def lost(self) -> str:
-        """Returns once the device is gone for good: why."""
+        """Wait until the device is lost permanently. Return the reason."""
         return await asyncio.shield(asyncio.wrap_future(self._lost))
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """End at once: what is still being made is lost, the ledger is written, the device given back. False where
-        its thread has not ended after `timeout_seconds`.
+        """Stop at once: cancel unfinished requests, write the ledger, release the device. Return False if the
+        thread has not ended after `timeout_seconds`.
 
-        Raises OutputError where the ledger could not be written."""
+        Raises OutputError if the ledger cannot be written.
+        """
         self._stopping = True
         self._wake.set()
         if self._thread.ident is not None:
@@ -109,12 +114,14 @@ class InferenceServer:
         ended = not self._thread.is_alive()
         if ended and self._unwritten:
             raise OutputError(
-                self._unwritten, next="free the disk, or choose another path: these seconds are not in the file"
+                self._unwritten,
+                next=("free disk space, or choose another path: the usage of the last seconds is not in the file"),
             )
         return ended
 
     def degraded(self) -> list[str]:
-        """What is wrong while it goes on serving, a sentence each. May wait for a simulated device."""
+        """Return the current faults that do not stop the service, one sentence each. May block on a simulated
+        device."""
         found = [model.lost for model in self.models.values()]
         found += [model.findings() for model in self.models.values() if not model.lost]
         if self._store is not None:
@@ -123,11 +130,12 @@ class InferenceServer:
 
     @property
     def requests(self) -> int:
-        """How many have not been answered."""
+        """Return the number of unfinished requests."""
         return sum(len(model.streams) for model in self.models.values())
 
     async def drain(self, seconds: float) -> bool:
-        """Take nothing new and wait for what runs, so long; whether all of it ended. What did not is failed."""
+        """Stop accepting requests and wait up to `seconds` for running requests. Return whether all finished.
+        The others fail."""
         self.draining = True
         until = time.monotonic() + seconds
         while self.requests and time.monotonic() < until:
@@ -140,9 +148,9 @@ class InferenceServer:
         return not left
 
     async def submit(self, ask: Ask) -> AnswerStream:
-        """Begin a request. Raises ServeError where it is refused."""
+        """Start a request. Raises ServeError if it is refused."""
         if not self._opened.done():
-            raise unavailable("the models are being loaded", "loading", 5)
+            raise unavailable("the models are loading", "loading", 5)
         if self.draining:
             raise failure("draining")
         if self._store is not None and (why := self._store.refuses()):
@@ -163,17 +171,15 @@ class InferenceServer:
         return stream
 
     def model(self, name: str) -> ServedModel:
-        """The resident model of an id. Raises ServeError 404."""
+        """Return a resident model by id. Raises ServeError 404."""
         found = self.models.get(name)
         if found is None:
             there = ", ".join(self.models) or "none"
-            raise ServeError(
-                404, f"no model is called {name!r}; resident: {there}", param="model", code="model_not_found"
-            )
+            raise ServeError(404, f"no model {name!r}; resident: {there}", param="model", code="model_not_found")
         return found
 
     def call(self, function: Callable[[], T]) -> Awaitable[T]:
-        """Run a function in the engine's thread, between two steps."""
+        """Run a function in the engine thread, between two steps."""
         future: Future[T] = Future()
         self._calls.append((future, function))
         self._wake.set()
@@ -194,7 +200,7 @@ class InferenceServer:
                 future.set_exception(error)
 
     def wake(self) -> None:
-        """There is something new in a scheduler's mailbox."""
+        """Notify the engine thread of a new message in a scheduler's mailbox."""
         self._wake.set()
 
     # --- the engine's thread
@@ -235,19 +241,19 @@ class InferenceServer:
                 self.add(open_model(settings, self.tenancy.config, self._wake.set))
 
     def add(self, model: ServedModel) -> None:
-        """From now on it is resident."""
+        """Make the model resident."""
         self.models = {**self.models, model.id: model}
         if self._store is not None:
             self._store.add(model.id, model.core.ledger)
 
     def remove(self, model: ServedModel) -> None:
-        """It is resident no longer, and what it held is given back."""
+        """Remove the model and free its resources."""
         self.models = {id: other for id, other in self.models.items() if other is not model}
         self._end(model, f"{model.id} was unloaded", "model_unloaded")
         model.core.close()
 
     def _step(self) -> bool:
-        """A step of the model whose turn it is. False where none has anything to compute now."""
+        """Run a step of the next model. Return False if no model has work."""
         for model in by_turn(self.models.values()):
             try:
                 deliveries = model.step()
@@ -268,7 +274,7 @@ class InferenceServer:
             self._lost.set_result(why)
 
     def _end(self, model: ServedModel, why: str, code: str) -> None:
-        """Nobody gets anything of it any more."""
+        """Fail all requests of a model."""
         model.lost_code, model.lost = code, why
         streams = list(model.streams.values())  # one that comes meanwhile finds it lost, in `submit`
         model.streams.clear()
@@ -276,8 +282,8 @@ class InferenceServer:
             _call_soon(stream.loop, partial(stream.fail, unavailable(why, code, 10)))
 
     def _look_at_files(self) -> None:
-        """Once a minute: whose file is another now would answer with other weights after the next hang, or does
-        already."""
+        """Check once a minute for model files that changed on disk. Such a model would load other weights
+        after the next hang, or already reads them."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK_SECONDS
@@ -287,13 +293,13 @@ class InferenceServer:
                 model.core.close()
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Into the event loop of each stream, which is one, by one call."""
+        """Deliver output to the event loop with one call. All streams share the loop."""
         loops = {stream.loop for stream, _ in deliveries}
         for loop in loops:
             _call_soon(loop, partial(_put, [each for each in deliveries if each[0].loop is loop]))
 
     def _until_due(self) -> float:
-        """Seconds until a scheduler has something to do that no message brings, or files are to be looked at."""
+        """Return the seconds until a scheduler timer or the next file check is due."""
         due = [
             at for model in self.models.values() if not model.lost and (at := model.core.scheduler.next_event())
         ]

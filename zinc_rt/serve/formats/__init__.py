@@ -1,1 +1,1 @@
-"""What each family of models writes around its answer: reasoning, tool calls, and how they are marked."""
+"""Output formats of model families: the markers and syntax of reasoning and tool calls."""

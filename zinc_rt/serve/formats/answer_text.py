@@ -1,4 +1,4 @@
-"""Tokens of one answer become deltas: characters, stop strings, marks, in this order."""
+"""Convert the tokens of one answer to deltas: decode characters, then find stop strings, then markers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zinc_rt.serve.formats.parser import AnswerParser, Delta
 
 
 class AnswerText:
-    """One choice of a chat. `stopped`: the stop string, or the one call, that ended it; `calls` and `error` as its
-    parser has them.
+    """One choice of a chat. `stopped`: the stop string, or the single call, that ended it; `calls` and
+    `error`: from its parser.
 
         made = AnswerText(tokenizer, format, sampling.stop, tools=tools, prompt=prompt_text)
         for token in delivered.token_ids: deltas += made.feed(token)
         deltas += made.close(cut=delivered.finish_reason == "length")
 
-    Stop strings are looked for in what lies between two marks that are tokens.
+    Stop strings are searched in the text between two marker tokens.
     """
 
     def __init__(
@@ -32,8 +32,8 @@ class AnswerText:
         silent: Container[int] | None = None,
         one_call: bool = False,
     ) -> None:
-        """`silent`: tokens that are not shown, by default those that end an answer. `one_call`: the first ends
-        it."""
+        """Create a reader. `silent`: tokens that are not shown, by default the end tokens. `one_call`: end
+        the answer after the first call."""
         ids = ((tokenizer.added_id(mark), mark) for mark in format.marks)
         self._marks = {id: mark for id, mark in ids if id is not None}
         self._silent = tokenizer.eog_ids if silent is None else silent
@@ -56,7 +56,7 @@ class AnswerText:
         return self._parser.error
 
     def feed(self, token: int) -> list[Delta]:
-        """What a token makes certain; nothing behind a stop string."""
+        """Return the deltas that are final after this token. Text after a stop string is dropped."""
         if self.stopped is not None or token in self._silent:
             return []
         mark = self._marks.get(token)
@@ -66,5 +66,5 @@ class AnswerText:
         return before + self._parser.mark(mark)
 
     def close(self, *, cut: bool = False) -> list[Delta]:
-        """The rest, when no token comes any more. `cut`: at a limit."""
+        """Return the remaining deltas after the last token. `cut`: a limit ended the answer."""
         return self._parser.feed(self._text.close()) + self._parser.close(cut=cut)

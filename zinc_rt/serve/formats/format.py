@@ -1,4 +1,4 @@
-"""A family's way to write reasoning and tool calls, as a row: its marks, and how the inside of a call is read."""
+"""The output format of a model family as a table row: its markers, and the parser of a tool call's content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Tools = Mapping[str, Mapping[str, Any]]  # by a function's name, the JSON schema
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A marker in an answer: its special token or, where the vocabulary has none, its text."""
+    """A marker in an answer: its special token or, if the vocabulary has none, its text."""
 
     text: str
 
@@ -24,36 +24,37 @@ Part = str | Mark
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A whole call. `arguments`: the text of a JSON object."""
+    """A complete call. `arguments`: the text of a JSON object."""
 
     name: str
     arguments: str
 
 
 class MalformedCall(ValueError):
-    """What stands where a call should be is none; the message says why."""
+    """The text at the position of a call is not a valid call; the message has the reason."""
 
 
 def call_id() -> str:
-    """As OpenAI's look."""
+    """Return a random call id in OpenAI's format."""
     return f"call_{secrets.token_hex(12)}"
 
 
 def no_calls(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
-    """Of a format without calls."""
+    """Reject calls; for formats without tool calls."""
     raise MalformedCall("this model's format has no tool calls")
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A row of the table. `fits`: whether a chat template's text is of this family.
+    """A row of the format table. `fits`: whether a chat template's text belongs to this family.
 
-    `reasoning` and `call`: the marks in front and behind; "" behind: until the next mark in front, or the end.
-    `inner`: marks that count inside a call. `reasoning_title`: what stands before the reasoning itself.
-    `call_ends_reasoning`: a call may follow reasoning that was never closed. `bare`: an answer that begins with {
-    is a call without a mark. `read`: the inside of a call; raises MalformedCall. `demand`: a Lark rule
-    body for what stands behind the mark in front, a call of one of the tools, or a list of several; None: none can
-    be demanded. `between`: what stands between two such; None: there is one.
+    `reasoning` and `call`: the start and end markers; an end marker "" means until the next start marker, or
+    the end. `inner`: markers that have a meaning inside a call. `reasoning_title`: the text that precedes the
+    reasoning. `call_ends_reasoning`: a call may follow unclosed reasoning. `bare`: an answer that begins with
+    { is a call without a marker. `read`: parse the content of a call; raises MalformedCall. `demand`: return
+    a Lark rule body for the text after the start marker, a call of one of the tools or a list of several;
+    None if calls cannot be forced. `between`: the separator of two forced calls; None if only one is
+    possible.
     """
 
     name: str
@@ -71,14 +72,14 @@ class Format:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """All that mean something."""
+        """Return all markers."""
         return tuple(filter(None, (*(self.reasoning or ()), *(self.call or ()), *self.inner)))
 
     def opens_reasoning(self, prompt: str) -> bool:
-        """Whether a prompt ends inside reasoning, so that the answer begins there."""
+        """Return whether a prompt ends inside reasoning, so that the answer begins with reasoning."""
         return self.reasoning is not None and prompt.rstrip().endswith(self.reasoning[0])
 
 
 def text_of(parts: Sequence[Part]) -> str:
-    """As it was written."""
+    """Return the parts as the model wrote them."""
     return "".join(part.text if isinstance(part, Mark) else part for part in parts)

@@ -1,8 +1,8 @@
-"""Gemma 4: <|channel>thought reasoning <channel|>, <|tool_call>call:NAME{key:value}<tool_call|>, strings between
-<|"|>, keys bare.
+"""Gemma 4: <|channel>thought reasoning <channel|>, <|tool_call>call:NAME{key:value}<tool_call|>. Strings are
+enclosed in <|"|>, keys are not quoted.
 
-After the chat template in Gemma 4's GGUF files (macro format_argument). <|tool_response> ends an answer: the
-vocabulary says so.
+From the chat template in Gemma 4's GGUF files (macro format_argument). <|tool_response> is an end token in
+the vocabulary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _WORD = re.compile(r"true|false|null|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
 
 class _Reader:
-    """Recursive descent over a call's text, in which a quote is one letter that no text has."""
+    """A recursive-descent parser of a call. The quote token is represented by a character that does not occur
+    in text."""
 
     QUOTE = "\ue000"  # private use: replaced where a model writes it
 
@@ -45,7 +46,7 @@ class _Reader:
         arguments = self._object(0)
         self._match(_SPACE)
         if self._at < len(self._text):
-            raise MalformedCall(f"text behind the call of {head[1]}")
+            raise MalformedCall(f"text after the call of {head[1]}")
         return ToolCall(head[1], write_json(arguments))
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -63,7 +64,7 @@ class _Reader:
 
     def _needs(self, letter: str) -> None:
         if not self._takes(letter):
-            raise MalformedCall(f"wanted {letter} at letter {self._at} of the call")
+            raise MalformedCall(f"expected {letter} at character {self._at} of the call")
 
     def _object(self, depth: int) -> dict[str, Any]:
         self._needs("{")
@@ -90,7 +91,7 @@ class _Reader:
 
     def _value(self, depth: int) -> Any:
         if depth > MAX_DEPTH:
-            raise MalformedCall("the call is nested too deep")
+            raise MalformedCall("the call is nested too deeply")
         if self._takes(self.QUOTE):
             return self._string()
         if self._takes("["):
@@ -99,13 +100,13 @@ class _Reader:
             return self._object(depth)
         word = self._bare()
         if _WORD.fullmatch(word) is None:
-            raise MalformedCall(f"{word[:40]!r} is no value: texts stand between {QUOTE}")
+            raise MalformedCall(f"{word[:40]!r} is not a value: strings are enclosed in {QUOTE}")
         return read_json(word)
 
     def _string(self) -> str:
         end = self._text.find(self.QUOTE, self._at)
         if end < 0:
-            raise MalformedCall("a text without end")
+            raise MalformedCall("unterminated string")
         text, self._at = self._text[self._at : end], end + 1
         return text
 
@@ -113,17 +114,17 @@ class _Reader:
         found = self._match(_BARE)
         word = found[0].strip() if found else ""
         if not word:
-            raise MalformedCall(f"wanted a key or a value at letter {self._at} of the call")
+            raise MalformedCall(f"expected a key or a value at character {self._at} of the call")
         return word
 
 
 def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
-    """One call."""
+    """Parse a single call."""
     return [_Reader(parts).call()]
 
 
 class _Values:
-    """Rules for values of a schema's parts, in this syntax."""
+    """Grammar rules in this syntax for values of a JSON schema."""
 
     def __init__(self, lark: Lark, whole: Mapping[str, Any]) -> None:
         self._lark, self._whole = lark, whole
@@ -131,7 +132,8 @@ class _Values:
         self._any = ""
 
     def object(self, schema: Mapping[str, Any]) -> str:
-        """{k:v,...}: its properties by name, as the template sorts them; of a schema without, any."""
+        """Return a rule for {k:v,...}: the schema's properties by name, sorted as in the template, or any
+        object without a schema."""
         lark, required = self._lark, set(schema.get("required") or ())
         properties = sorted((schema.get("properties") or {}).items())
         if not properties and schema.get("additionalProperties", True) is not False and schema is not self._whole:
@@ -141,7 +143,7 @@ class _Values:
         return lark.rule(f"{lark.text('{')} {object_members(lark, members, ',')} {lark.text('}')}")
 
     def value(self, schema: Any) -> str:
-        """A value of a schema; of what it says in other ways than these, any."""
+        """Return a rule for a value of a schema. Unsupported keywords allow any value."""
         if not isinstance(schema, Mapping):
             return self._anything()
         if isinstance(ref := schema.get("$ref"), str):
@@ -213,7 +215,7 @@ def _write_call(lark: Lark, name: str, schema: Mapping[str, Any]) -> str:
 
 
 def demand(lark: Lark, tools: Tools, many: bool) -> str:
-    """As the template writes calls of earlier turns."""
+    """Return a rule for calls in the syntax that the template uses for earlier turns."""
     return f"{any_call(lark, tools, _write_call)} {lark.mark(CALL[1])}"
 
 

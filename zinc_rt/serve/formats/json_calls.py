@@ -1,4 +1,4 @@
-"""Calls that are written as JSON: {"name": ..., "arguments": {...}}."""
+"""Calls in JSON: {"name": ..., "arguments": {...}}."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zinc_rt.serve.formats.lark import Lark, any_call
 
 
 def read_json(text: str) -> Any:
-    """A JSON value, without Python's additions. Raises MalformedCall."""
+    """Parse a JSON value, without Python's extensions. Raises MalformedCall."""
 
     def refuse(name: str) -> None:
         raise MalformedCall(f"{name} is no JSON")
@@ -19,7 +19,7 @@ def read_json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=refuse)
     except RecursionError:
-        raise MalformedCall("the JSON is nested too deep") from None
+        raise MalformedCall("the JSON is nested too deeply") from None
     except MalformedCall:
         raise
     except ValueError as error:  # also for a number of more digits than Python reads
@@ -27,7 +27,7 @@ def read_json(text: str) -> Any:
 
 
 def read_values(text: str, *, separator: str) -> list[Any]:
-    """Several JSON values. Raises MalformedCall."""
+    """Parse several JSON values. Raises MalformedCall."""
     decoder, at, values = json.JSONDecoder(), 0, list[Any]()
     while text[at:].strip():
         at += len(text) - at - len(text[at:].lstrip())
@@ -38,13 +38,13 @@ def read_values(text: str, *, separator: str) -> list[Any]:
         values.append(read_json(text[at:end]))
         rest = text[end:].lstrip()
         if rest and not rest.startswith(separator):
-            raise MalformedCall("text behind the call")
+            raise MalformedCall("text after the call")
         at = len(text) - len(rest.removeprefix(separator))
     return values
 
 
 def write_json(value: Any) -> str:
-    """The text that arguments are delivered as."""
+    """Return the arguments as JSON text, in the form delivered to clients."""
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
@@ -54,12 +54,12 @@ def write_json(value: Any) -> str:
 
 
 def call_of(value: Any) -> ToolCall:
-    """A call that is written as a JSON object, its arguments under "arguments" or "parameters"."""
+    """Return the call of a JSON object with its arguments under "arguments" or "parameters"."""
     if not isinstance(value, dict):
         raise MalformedCall(f"a call is an object, not {type(value).__name__}")
     name = value.get("name")
     if not isinstance(name, str) or not name.isprintable() or not name:
-        raise MalformedCall('a call has a "name"')
+        raise MalformedCall('a call needs a "name"')
     arguments = value.get("arguments", value.get("parameters"))
     if isinstance(arguments, str):  # some write the object as a text
         arguments = read_json(arguments)
@@ -69,18 +69,18 @@ def call_of(value: Any) -> ToolCall:
 
 
 def one_json_call(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
-    """Of formats that mark each call."""
+    """Parse the content of a call; for formats that mark each call."""
     return [call_of(read_json(text_of(parts)))]
 
 
 def json_call(lark: Lark, name: str, schema: Mapping[str, Any], *, key: str = "arguments") -> str:
-    """A rule for the object of a call."""
+    """Return a rule for the JSON object of a call."""
     head = lark.text(f'{{"name": {write_json(name)}, "{key}": ')
     return f"{head} {lark.json(schema)} {lark.text('}')}"
 
 
 def demand_lines(end: str) -> Callable[[Lark, Tools, bool], str]:
-    """A call as an object on a line of its own, and the mark behind."""
+    """Return a rule for a call as an object on its own line, followed by the end marker."""
 
     def demand(lark: Lark, tools: Tools, many: bool) -> str:
         line = lark.text("\n")

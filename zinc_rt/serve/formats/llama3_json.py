@@ -1,6 +1,7 @@
-"""Llama 3.1 and later: an answer that is {"name", "parameters"} is a call; <|python_tag|> may stand before it.
+"""Llama 3.1 and later: an answer of the form {"name", "parameters"} is a call, optionally after
+<|python_tag|>.
 
-After https://www.llama.com/docs/model-cards-and-prompt-formats/llama3_1/ (JSON based tool calling).
+From https://www.llama.com/docs/model-cards-and-prompt-formats/llama3_1/ (JSON based tool calling).
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from zinc_rt.serve.formats.lark import Lark, any_call
 
 
 def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
-    """One call, or several with ; between. An object that names no tool is an answer in JSON."""
+    """Parse one or more calls separated by ";". An object that names no tool is a JSON answer, not a call."""
     calls = [call_of(value) for value in read_values(text_of(parts), separator=";")]
     if not calls:
-        raise MalformedCall("there is no call")
+        raise MalformedCall("the answer contains no call")
     for call in calls:
         if call.name not in tools:
             raise MalformedCall(f"no tool is called {call.name[:80]!r}")
@@ -25,7 +26,7 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
 
 
 def demand(lark: Lark, tools: Tools, many: bool) -> str:
-    """One: the template has no way to write two."""
+    """Return a rule for one call. The template supports no more."""
     return any_call(lark, tools, functools.partial(json_call, key="parameters"))
 
 

@@ -1,7 +1,8 @@
-"""Mistral: [TOOL_CALLS] and a list of {"name", "arguments"}; later [TOOL_CALLS]NAME[ARGS]{...} for each call.
+"""Mistral: [TOOL_CALLS] and a list of {"name", "arguments"}; in later versions [TOOL_CALLS]NAME[ARGS]{...}
+for each call.
 
-After https://github.com/mistralai/mistral-common (tokens of tokenizers v3 to v13). Ids have nine letters: the
-templates refuse others.
+From https://github.com/mistralai/mistral-common (tokens of tokenizers v3 to v13). Ids have nine letters: the
+templates reject others.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ def call_id() -> str:
 
 
 def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
-    """Of either way of writing, whichever the model took."""
+    """Parse calls in either syntax."""
     marks = [part.text for part in parts if isinstance(part, Mark)]
     if ARGS in marks:
         at = parts.index(Mark(ARGS))
         name = text_of(parts[: parts.index(Mark(CALL_ID))] if CALL_ID in marks else parts[:at]).strip()
         arguments = read_json(text_of(parts[at + 1 :]))
         if not name or not isinstance(arguments, dict):
-            raise MalformedCall(f"a call is NAME{ARGS} and an object")
+            raise MalformedCall(f"a call consists of NAME{ARGS} and an object")
         return [ToolCall(name, write_json(arguments))]
     values = read_json(text_of(parts))
     if not isinstance(values, list) or not values:
-        raise MalformedCall("calls are a list of objects")
+        raise MalformedCall("expected the calls as a list of objects")
     return [call_of(value) for value in values]
 
 

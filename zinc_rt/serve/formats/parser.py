@@ -1,7 +1,7 @@
-"""An answer as it is made, taken apart: reasoning, content, tool calls.
+"""An incremental parser of answers: reasoning, content, tool calls.
 
-One machine for all families; a Format says what its marks are. A call is delivered when it is complete and can be
-read, so that nothing of a broken one ever looks like a call, and nothing of a good one like content.
+The same state machine serves all families; a Format defines the markers. A call is delivered when it is
+complete and valid, so a malformed call is never delivered as a call, and a valid call never as content.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from zinc_rt.serve.formats.format import Format, MalformedCall, Mark, Part, Tool
 
 
 class MarkScanner:
-    """Cuts text that arrives in pieces at its marks. None of the marks may begin with another."""
+    """Split text that arrives in pieces at markers. No marker may be the prefix of another."""
 
     def __init__(self, marks: Iterable[str]) -> None:
         self._marks = tuple(marks)
         self._held = ""  # the longest end so far that a mark could begin with
 
     def feed(self, text: str) -> list[Part]:
-        """What is certain now."""
+        """Return the text that can no longer be part of a marker."""
         text = self._held + text
         parts: list[Part] = []
         while found := [(at, mark) for mark in self._marks if (at := text.find(mark)) >= 0]:
@@ -34,7 +34,7 @@ class MarkScanner:
         return parts + [text[:certain]] * (certain > 0)
 
     def flush(self) -> str:
-        """What was held back, when it can be no mark any more."""
+        """Return the buffered text when no more text follows."""
         held, self._held = self._held, ""
         return held
 
@@ -46,8 +46,8 @@ class MarkScanner:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """A piece of the `index`-th call: its id and name come once, with the first; the arguments' text is what all
-    pieces have together."""
+    """A piece of the `index`-th call. Its id and name come once, in the first piece; the arguments are the
+    concatenation of all pieces."""
 
     index: int
     id: str | None = None
@@ -57,7 +57,7 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What is new: one of the three."""
+    """A new piece: exactly one of the three fields."""
 
     content: str = ""
     reasoning_content: str = ""
@@ -71,7 +71,8 @@ class _Place(Enum):
 
 
 class AnswerParser:
-    """One answer. `calls`: how many were made; `error`: why something that looked like one was none."""
+    """A parser of one answer. `calls`: the number of calls; `error`: why text that looked like a call is not
+    valid."""
 
     def __init__(
         self,
@@ -82,9 +83,9 @@ class AnswerParser:
         special: Container[str] = (),
         one_call: bool = False,
     ) -> None:
-        """`tools`: without any, marks of calls are text. `prompt`: its end says whether the answer begins with
-        reasoning. `special`: marks that come through `mark` alone, since they are tokens of their own. `one_call`:
-        nothing comes behind the first."""
+        """Create a parser. Without `tools`, call markers are text. `prompt`: its end decides whether the
+        answer begins with reasoning. `special`: markers that arrive only through `mark`, because they are
+        special tokens. `one_call`: drop everything after the first call."""
         self.calls = 0
         self.error: str | None = None
         self._format = format
@@ -105,20 +106,20 @@ class AnswerParser:
             self._enter(_Place.REASONING)
 
     def feed(self, text: str) -> list[Delta]:
-        """More text."""
+        """Parse more text."""
         for part in self._scanner.feed(text):
             self._take(part)
         return self._taken()
 
     def mark(self, text: str) -> list[Delta]:
-        """The special token of a mark."""
+        """Process the special token of a marker."""
         self._text(self._scanner.flush())
         self._mark(text)
         return self._taken()
 
     def close(self, *, cut: bool = False) -> list[Delta]:
-        """Nothing more comes. `cut`: at a limit, so that a call which is not whole is nobody's mistake: it is left
-        out, neither call nor content."""
+        """End the answer. `cut`: a limit ended it, so an incomplete call is not an error; it is dropped,
+        neither call nor content."""
         self._text(self._scanner.flush())
         if self._place is _Place.CALL:
             self._end_call("", cut=cut)
@@ -186,7 +187,7 @@ class AnswerParser:
             self._deliver(kept)
 
     def _untitled(self) -> None:
-        """The title of reasoning is there, or is none."""
+        """Return whether the title of the reasoning is complete, or cannot occur any more."""
         text, title, self._titled, self._title = self._titled, self._title, "", ""
         self._text(text.removeprefix(title))
 

@@ -1,6 +1,6 @@
 """Qwen 3: <think> reasoning </think>, <tool_call> {"name", "arguments"} </tool_call>.
 
-After https://huggingface.co/Qwen/Qwen3-8B, its chat template.
+From https://huggingface.co/Qwen/Qwen3-8B, its chat template.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ CALL = ("<tool_call>", "</tool_call>")
 
 
 def calls_in_json(template: str) -> bool:
-    """Whether calls stand between these marks as JSON: GLM 4.5 writes <arg_key> there."""
+    """Return whether the calls between these markers are JSON. GLM 4.5 uses <arg_key> instead."""
     return CALL[0] in template and not any(other in template for other in ("<function=", "<arg_key>"))
 
 

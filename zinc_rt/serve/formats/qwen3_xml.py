@@ -1,6 +1,6 @@
 """Qwen 3 Coder, 3.5 and 3.6: calls as <function=NAME> with a <parameter=NAME> for each argument, as text.
 
-After https://huggingface.co/Qwen/Qwen3-Coder-30B-A3B-Instruct, its chat template and tool parser.
+From https://huggingface.co/Qwen/Qwen3-Coder-30B-A3B-Instruct, its chat template and tool parser.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PARAMETER = re.compile(
 
 
 def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
-    """One call. What a parameter's text means is for the tool's schema to say."""
+    """Parse a single call. The tool's schema defines the type of each parameter."""
     found = _FUNCTION.fullmatch(text_of(parts))
     if found is None:
-        raise MalformedCall("a call is <function=NAME> with its parameters")
+        raise MalformedCall("expected <function=NAME> with its parameters")
     name, inside = found[1].strip(), found[2]
     properties = (tools.get(name) or {}).get("properties")
     types = properties if isinstance(properties, Mapping) else {}
@@ -34,12 +34,13 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
         key, at = one[1].strip(), one.end()
         arguments[key] = value_of(one[2], types.get(key, {}))
     if inside[at:].strip():
-        raise MalformedCall(f"the call of {name} has more than parameters: {inside[at:].strip()[:40]!r}")
+        raise MalformedCall(f"the call of {name} contains text besides parameters: {inside[at:].strip()[:40]!r}")
     return [ToolCall(name, write_json(arguments))]
 
 
 def value_of(text: str, schema: Mapping[str, Any] | bool) -> Any:
-    """A parameter's text as the type its schema names; a string where it names none, or is not met."""
+    """Convert a parameter's text to the type of its schema. It stays a string if the schema names no type or
+    the text does not match."""
     types = types_of(schema)
     if not types - {"string"}:
         return text
@@ -52,7 +53,7 @@ def value_of(text: str, schema: Mapping[str, Any] | bool) -> Any:
 
 
 def types_of(schema: Mapping[str, Any] | bool) -> set[str]:
-    """The types that a schema allows, as far as it names them."""
+    """Return the types that a schema names."""
     if not isinstance(schema, Mapping):
         return set()
     named = schema.get("type")
@@ -108,7 +109,7 @@ def _value(lark: Lark, schema: Mapping[str, Any] | bool, whole: Mapping[str, Any
 
 
 def demand(lark: Lark, tools: Tools, many: bool) -> str:
-    """As the template writes calls of earlier turns."""
+    """Return a rule for calls in the syntax that the template uses for earlier turns."""
     line = lark.text(LINE)
     return f"{line} {any_call(lark, tools, _write_call)} {line} {lark.mark(CALL[1])}"
 

@@ -1,4 +1,4 @@
-"""All formats, those first whose sign in a template is the most particular."""
+"""The table of formats, ordered from the most to the least specific template pattern."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ FORMATS: tuple[Format, ...] = (
 
 
 def choose(template: str | None) -> Format:
-    """The format of a chat template's text; plain where nothing in it is known."""
+    """Return the format of a chat template; plain if no pattern matches."""
     return next(format for format in FORMATS if format.fits(template or ""))
 
 
 def named(name: str) -> Format:
-    """The format of a configuration. Raises UsageError."""
+    """Return a format by its configuration name. Raises UsageError."""
     found = next((format for format in FORMATS if format.name == name), None)
     if found is None:
         raise UsageError(f"no format is called {name!r}", next=f"one of {', '.join(f.name for f in FORMATS)}")
@@ -57,8 +57,8 @@ def named(name: str) -> Format:
 
 
 def demanded_calls(format: Format, tokenizer: Tokenizer, tools: Tools, *, many: bool) -> GrammarSpec:
-    """A grammar in the family's own syntax for an answer that is a call of one of the tools, or several. Raises
-    ServeError 400 where the format has no calls."""
+    """Return a grammar in the family's syntax that forces one or more calls of the tools. Raises ServeError
+    400 if the format has no calls."""
     lark = Lark(tokenizer)
     mark, inside = _call(format, lark, tools, many=many)
     call = lark.rule(f"{mark} {inside}")
@@ -68,8 +68,8 @@ def demanded_calls(format: Format, tokenizer: Tokenizer, tools: Tools, *, many: 
 
 
 def strict_calls(format: Format, tokenizer: Tokenizer, tools: Tools) -> GrammarSpec:
-    """A grammar for any text in which every call is one of the tools, as its schema has it. Raises ServeError 400
-    where the format has no calls."""
+    """Return a grammar for any text in which every call names a tool and matches its schema. Raises
+    ServeError 400 if the format has no calls."""
     lark = Lark(tokenizer)
     _, inside = _call(format, lark, tools, many=True)
     assert format.call is not None
@@ -80,7 +80,7 @@ def strict_calls(format: Format, tokenizer: Tokenizer, tools: Tools) -> GrammarS
 
 
 def _call(format: Format, lark: Lark, tools: Tools, *, many: bool) -> tuple[str, str]:
-    """The mark in front of a call, and what stands behind it."""
+    """Return the start marker of a call, and the rule for the text after it."""
     if format.demand is None or format.call is None:
         raise ServeError(
             400, f"tool_choice: this model's format, {format.name}, has no tool calls", param="tool_choice"
@@ -88,5 +88,5 @@ def _call(format: Format, lark: Lark, tools: Tools, *, many: bool) -> tuple[str,
     try:
         inside = format.demand(lark, tools, many)
     except (TypeError, AttributeError, ValueError, RecursionError) as error:  # a schema is what its sender wrote
-        raise ServeError(400, f"tools: a schema of parameters is malformed: {error}", param="tools") from None
+        raise ServeError(400, f"tools: invalid JSON schema of parameters: {error}", param="tools") from None
     return "" if format.bare else lark.mark(format.call[0]), inside

@@ -1,1 +1,1 @@
-"""Answers that follow a grammar: masks of tokens by llguidance."""
+"""Grammar-constrained answers: token masks computed by llguidance."""

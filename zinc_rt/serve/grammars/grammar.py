@@ -1,5 +1,5 @@
-"""What an answer has to look like, kept to by masking what may be drawn: JSON schemas, regular expressions,
-choices, Lark and GBNF grammars. llguidance says which tokens may follow.
+"""Constrain answers by masking tokens: JSON schemas, regular expressions, choices, Lark and GBNF grammars.
+llguidance computes the permitted tokens.
 
     compiler = GrammarCompiler(tokenizer, vocab)
     llm.generate(prompts, sampling, grammar=compiler.compile(GrammarSpec("json_schema", text)))
@@ -33,7 +33,7 @@ _KEPT_ESCAPED = frozenset('"\\[]^-/')  # mean something in GBNF or in a regular 
 
 
 def source_of(spec: GrammarSpec) -> str:
-    """As llguidance has it. Raises ServeError 400."""
+    """Return the grammar in llguidance's format. Raises ServeError 400."""
     most = MAX_GBNF_BYTES if spec.kind == "gbnf" else MAX_GRAMMAR_BYTES
     size = len(spec.text.encode(errors="replace"))
     if size > most:
@@ -60,7 +60,7 @@ def source_of(spec: GrammarSpec) -> str:
 
 
 def _character(match: re.Match[str]) -> str:
-    """The character of an escape, where it stands for itself."""
+    """Return the character of an escape sequence that represents a literal character."""
     code = int(match[1] or match[2], 16)
     valid = code <= 0x10FFFF and not 0xD800 <= code < 0xE000
     character = chr(code) if valid else ""
@@ -73,10 +73,10 @@ NO_TOKEN = -1
 
 
 class Grammar:
-    """The grammar of one choice, as far as that has come; a TokenMask of the scheduler.
+    """The grammar state of one choice; a TokenMask for the scheduler.
 
-    `after`: it begins behind this text, reasoning's end, and whatever comes before is free but for end tokens.
-    `opens`: a token that may come first instead, and lets `after` be waited for.
+    `after`: the grammar starts after this text, the end of reasoning; before it every token except end tokens
+    is allowed. `opens`: a token that may come first, after which the grammar waits for `after`.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class Grammar:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing more can follow."""
+        """Return whether no token can follow."""
         return not self._waits and not self.failure and self._matcher.is_stopped()
 
     @property
     def accepting(self) -> bool:
-        """Whether the answer might end here."""
+        """Return whether the answer may end here."""
         return not self._waits and self._matcher.is_accepting()
 
     def fill(self, words: np.ndarray) -> None:
-        """As TokenMask has it. A mask that takes too long is the request's failure, and allows everything: what
-        is drawn then does not count."""
+        """Fill the mask. See TokenMask. If that takes too long, the request fails and the mask allows
+        everything, because its next token is discarded."""
         if self._waits:
             words[:] = self._vocabulary.free
             return
@@ -125,13 +125,13 @@ class Grammar:
             words.view(np.uint32)[self._opens // 32] |= np.uint32(1 << self._opens % 32)
 
     def mask(self) -> np.ndarray:
-        """What may come next, i32 [ceil(V / 32)]."""
+        """Return the mask of permitted tokens, i32 [ceil(V / 32)]."""
         words = np.zeros(self._vocabulary.words, np.int32)
         self.fill(words)
         return words
 
     def accept(self, token: int) -> None:
-        """A token counts. `failure` says where it may not."""
+        """Advance by a token. `failure` is set if the token is not permitted."""
         if self._may_open and token == self._opens:
             self._waits = True
         if self._waits:
@@ -145,7 +145,7 @@ class Grammar:
             self._fail("grammar_failed")
 
     def rollback(self, tokens: int) -> None:
-        """Take the last so many back."""
+        """Undo the last `tokens` tokens."""
         own = min(tokens, self._consumed)
         self._matcher.rollback(own)
         self._consumed -= own
@@ -154,7 +154,7 @@ class Grammar:
             self._waits = not self._ended() if self._free else self._opens == NO_TOKEN and bool(self._after)
 
     def fork(self) -> Grammar:
-        """One that has come as far and goes on by itself."""
+        """Return an independent copy in the same state."""
         other = Grammar(self._matcher.deep_copy(), self._vocabulary)
         other.failure, other._after, other._opens = self.failure, self._after, self._opens
         other._free, other._waits, other._consumed = list(self._free), self._waits, self._consumed
@@ -165,7 +165,7 @@ class Grammar:
         return self._opens != NO_TOKEN and not self._free and not self._consumed
 
     def _ended(self) -> bool:
-        """Whether what it waits for is there: it may lie across tokens."""
+        """Return whether the text that starts the grammar is complete. It may span tokens."""
         near = self._free[-len(self._after) :]
         return self._after in b"".join(map(self._vocabulary.tokenizer.piece_bytes, near))
 
@@ -174,8 +174,8 @@ class Grammar:
 
 
 class GrammarVocabulary:
-    """A tokenizer's tokens as llguidance has them, for a model of `vocab` logits. `special`: texts of tokens that
-    no other text may stand for, beside control tokens."""
+    """A tokenizer's tokens in llguidance's format, for a model with `vocab` logits. `special`: texts of
+    tokens, besides control tokens, that ordinary text must not match."""
 
     def __init__(self, tokenizer: Tokenizer, vocab: int, special: Iterable[str] = ()) -> None:
         self.tokenizer = tokenizer
@@ -189,7 +189,7 @@ class GrammarVocabulary:
 
 
 class _Tokens:
-    """What llguidance asks of a tokenizer. Models may have more logits than there are tokens: the rest are no
+    """The tokenizer interface that llguidance expects. Logits beyond the tokenizer's vocabulary map to no
     text."""
 
     def __init__(self, tokenizer: Tokenizer, vocab: int, special: Iterable[str]) -> None:
@@ -207,7 +207,7 @@ class _Tokens:
 
 @dataclass(eq=False)
 class GrammarCompiler:
-    """Compiles for one model. `vocab`: its logits; `special` as GrammarVocabulary has it."""
+    """A grammar compiler for one model. `vocab`: its number of logits; `special`: see GrammarVocabulary."""
 
     tokenizer: Tokenizer
     vocab: int
@@ -220,8 +220,8 @@ class GrammarCompiler:
     )
 
     def compile(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
-        """The grammar at its beginning; `after` and `opens` as Grammar has them, the latter as text. Raises
-        ServeError 400 with what llguidance says."""
+        """Return the grammar in its initial state. `after` and `opens`: see Grammar; `opens` is text here.
+        Raises ServeError 400 with llguidance's message."""
         vocabulary = self.vocabulary()
         matcher = llguidance.LLMatcher(vocabulary.llguidance, source_of(spec), log_level=0, limits=self._limits)
         opening = self.tokenizer.added_id(opens) if opens else None
@@ -232,11 +232,11 @@ class GrammarCompiler:
         first = Grammar(matcher.deep_copy(), vocabulary)
         first.mask()  # the slowest
         if first.failure:
-            raise spec.refused(f"no token can be found to begin with: {first.failure}")
+            raise spec.refused(f"the grammar permits no first token: {first.failure}")
         return Grammar(matcher, vocabulary, after=after, opens=NO_TOKEN if opening is None else opening)
 
     async def compile_in_time(self, spec: GrammarSpec, *, after: str = "", opens: str = "") -> Grammar:
-        """`compile` outside the event loop, for COMPILE_SECONDS at most: what takes longer is refused, too."""
+        """Compile outside the event loop. Refuse the grammar if that takes longer than COMPILE_SECONDS."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._pool, self.vocabulary)  # a second, once a model: nobody's fault
         compiled = loop.run_in_executor(self._pool, lambda: self.compile(spec, after=after, opens=opens))
@@ -244,10 +244,10 @@ class GrammarCompiler:
             return await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
         except TimeoutError:
             compiled.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
-            raise spec.refused(f"it takes longer than {COMPILE_SECONDS:g} s to compile") from None
+            raise spec.refused(f"compilation takes longer than {COMPILE_SECONDS:g} s") from None
 
     def vocabulary(self) -> GrammarVocabulary:
-        """The model's, built when it is first wanted."""
+        """Return the model's vocabulary, built on first use."""
         with self._building:
             if self._vocabulary is None:
                 self._vocabulary = GrammarVocabulary(self.tokenizer, self.vocab, self.special)

@@ -1,4 +1,4 @@
-"""What a request says of its answer's form, by the names that OpenAI, vLLM and llama.cpp have for it."""
+"""The grammar parameters of a request under OpenAI's, vLLM's and llama.cpp's names."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ Kind = Literal["json_schema", "regex", "choice", "lark", "gbnf"]
 
 @dataclass(frozen=True, slots=True)
 class GrammarSpec:
-    """A grammar's text. `kind` json_schema: the schema as JSON; choice: a JSON list of texts. `param`: what the
-    request calls it."""
+    """The source of a grammar. `kind` json_schema: the schema as JSON; choice: a JSON list of texts. `param`:
+    the request's name for it."""
 
     kind: Kind
     text: str
     param: str = "grammar"
 
     def refused(self, why: str) -> ServeError:
-        """400 for a grammar that cannot be used."""
+        """Return a 400 error for an unusable grammar."""
         said = why if len(why) <= MAX_SAID else f"{why[:MAX_SAID]} ..."
         said = said.encode(errors="replace").decode()  # a grammar may quote half a surrogate pair
         return ServeError(400, f"{self.param}: {said}", param=self.param, code="invalid_grammar")
 
 
 def grammar_asked(body: Mapping[str, Any]) -> GrammarSpec | None:
-    """What a request's body wants its answer to be: response_format, vLLM's guided_* and structured_outputs,
-    llama.cpp's grammar and json_schema. None: anything. Raises ServeError 400 for what is malformed, or two."""
+    """Return the grammar that a body specifies: response_format, vLLM's guided_* and structured_outputs,
+    llama.cpp's grammar and json_schema. None: unconstrained.
+
+    Raises ServeError 400 if it is malformed or specified twice.
+    """
     found = [spec for spec in (_response_format(body.get("response_format")), *_named(body)) if spec is not None]
     if len(found) > 1:
         names = " and ".join(spec.param for spec in found)
-        raise ServeError(400, f"{names}: an answer can follow one of them", param=found[1].param)
+        raise ServeError(400, f"{names}: an answer can follow only one of them", param=found[1].param)
     return found[0] if found else None
 
 
@@ -53,9 +56,9 @@ def _response_format(value: Any) -> GrammarSpec | None:
         inner = value.get("json_schema")
         if isinstance(inner, Mapping) and isinstance(schema := inner.get("schema"), Mapping | bool):
             return _schema(schema, param)
-        raise ServeError(400, f"{param}: json_schema wants an object with a schema", param=param)
+        raise ServeError(400, f"{param}: json_schema: expected an object with a schema", param=param)
     raise ServeError(
-        400, f"{param}: type {kind!r:.40}: wanted 'text', 'json_object' or 'json_schema'", param=param
+        400, f"{param}: type {kind!r:.40}: expected 'text', 'json_object' or 'json_schema'", param=param
     )
 
 
@@ -82,7 +85,7 @@ def _spec(param: str, kind: str, value: Any) -> GrammarSpec:
     if kind == "choice":
         if isinstance(value, list) and value and all(isinstance(text, str) and text for text in value):
             return GrammarSpec("choice", json.dumps(value, ensure_ascii=False), param)
-        raise ServeError(400, f"{param}: wanted a list of texts, none empty", param=param)
+        raise ServeError(400, f"{param}: expected a list of non-empty texts", param=param)
     if not isinstance(value, str):
         raise ServeError(400, f"{param}: wanted a text", param=param)
     if kind == "regex":
@@ -95,4 +98,4 @@ def _schema(value: Any, param: str) -> GrammarSpec:
         return GrammarSpec("json_schema", value, param)
     if isinstance(value, Mapping | bool):
         return GrammarSpec("json_schema", json.dumps(value), param)
-    raise ServeError(400, f"{param}: wanted a JSON schema", param=param)
+    raise ServeError(400, f"{param}: expected a JSON schema", param=param)

@@ -1,1 +1,1 @@
-"""Connections: sockets, deadlines, limits, headers."""
+"""HTTP connections: sockets, timeouts, limits, headers."""

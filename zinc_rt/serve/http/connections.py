@@ -1,6 +1,6 @@
-"""Connections that ask for too much: too many of them, headers that never end, answers that nobody reads.
+"""Limits on connections: their number, the time for headers, and the time that a client may read nothing.
 
-uvicorn bounds none of these by itself: a connection that sends a byte a minute keeps its place for ever.
+uvicorn has none of these limits: a connection that sends one byte per minute would stay open indefinitely.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ REASONS = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable
 
 @dataclass(slots=True)
 class OpenConnections:
-    """How many there are, in all and by address. Those of this machine are not counted apart: a proxy has them."""
+    """The number of open connections, total and per address. The per-address limit does not apply to this
+    machine, which may be a proxy."""
 
     settings: ServerSettings
     count: int = 0
     by_address: Counter[str] = field(default_factory=Counter)
 
     def enter(self, address: str) -> str:
-        """Why there is no place for one more; "" where there is."""
+        """Count a new connection. Return why it is refused, or ""."""
         if self.count >= self.settings.max_connections:
-            return f"{self.count} connections are open, and that is all there may be"
+            return f"{self.count} connections are open, which is the limit"
         if address and not is_loopback(address):
             if self.by_address[address] >= self.settings.connections_per_address:
-                return f"{self.by_address[address]} connections of this address are open: it may have no more"
+                return f"{self.by_address[address]} connections of this address are open, which is the limit"
             self.by_address[address] += 1
         self.count += 1
         return ""
@@ -48,7 +49,7 @@ class OpenConnections:
 
 
 class BoundedConnection(H11Protocol):
-    """uvicorn's, with a deadline for each request's headers, and one for a client that takes no more bytes."""
+    """A uvicorn connection with a timeout for each request's headers, and one for clients that stop reading."""
 
     def __init__(self, *given: Any, limits: OpenConnections, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -95,7 +96,7 @@ class BoundedConnection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.abort()  # an answer is on its way: nothing can be put between its bytes
         else:
-            self._refuse(ServeError(400, f"this is no HTTP request, or its headers exceed {HEADER_BYTES} bytes"))
+            self._refuse(ServeError(400, f"not an HTTP request, or its headers exceed {HEADER_BYTES} bytes"))
 
     def _expect_headers(self) -> None:
         self._headers_due = self.loop.call_later(self._limits.settings.header_s, self._headers_late)
@@ -103,7 +104,7 @@ class BoundedConnection(H11Protocol):
     def _headers_late(self) -> None:
         self._headers_due = None
         if self.conn.trailing_data[0] and self.conn.our_state is h11.IDLE:
-            self._refuse(ServeError(408, "the headers did not come in time", code="request_timeout"))
+            self._refuse(ServeError(408, "the headers were not received in time", code="request_timeout"))
         else:
             self.transport.close()
 
@@ -123,7 +124,7 @@ class BoundedConnection(H11Protocol):
 
 
 def _answer(error: ServeError) -> bytes:
-    """An answer of a connection that has no request, or none that could be read."""
+    """Return the response for a connection without a readable request."""
     body = error.json()
     lines = [
         f"HTTP/1.1 {error.status} {REASONS[error.status]}",

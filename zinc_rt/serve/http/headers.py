@@ -1,4 +1,4 @@
-"""What every answer says beside its body: whether a device is simulated, what is left of a tenant's rates."""
+"""Response headers: whether the device is simulated, and the tenant's remaining rates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from zinc_rt.serve.engine.server import InferenceServer
 
 
 class ReplyHeaders:
-    """Middleware. No number from a simulated device may pass for hardware's: x-zinc-rt-device says so."""
+    """Middleware that adds response headers. x-zinc-rt-device marks results of a simulated device, so that
+    they are not mistaken for hardware results."""
 
     def __init__(self, app: ASGIApp, server: InferenceServer) -> None:
         self.app, self.server = app, server

@@ -1,7 +1,7 @@
-"""What a tenant may ask now: checked once for each request, before the engine hears of it.
+"""Per-tenant limits, checked once for each request before it reaches the engine.
 
-Rates in tokens shape: a request waits for them. Requests a minute and the depth of a queue refuse, with 429 where
-the tenant has used up its own and 503 where the server is full, each with a time after which to try again.
+Token rates delay requests. Requests per minute and queue depths refuse them: 429 if the tenant exceeds its
+own limit, 503 if the server is full, each with Retry-After.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JITTER = 0.2  # of a time to wait, so that those who were refused together do no
 
 
 class RequestRate:
-    """Requests a minute, refilled evenly: as many at once as a minute has."""
+    """A token bucket of requests per minute, refilled evenly. Its capacity is one minute's requests."""
 
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
@@ -39,7 +39,7 @@ class RequestRate:
         return int(max(0, self._bucket.level(time.monotonic_ns()) // MINUTE))
 
     def take(self) -> float:
-        """Count a request; or, where there is none left, the seconds until there is."""
+        """Take one request from the bucket, or return the seconds until one is available."""
         now_ns = time.monotonic_ns()
         lacking = MINUTE - self._bucket.level(now_ns)
         if lacking > 0:
@@ -48,16 +48,19 @@ class RequestRate:
         return 0.0
 
     def full_in(self) -> float:
-        """Seconds until nothing of it is used."""
+        """Return the seconds until the bucket is full."""
         return MINUTE - self._bucket.level(time.monotonic_ns()) / self.per_minute
 
 
 def allowed(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: QueueDepths) -> Ask:
-    """The request as its tenant may make it: shorter, sooner over. Raises ServeError where it may not at all."""
+    """Return the request with the tenant's limits applied. Raises ServeError if it is not permitted."""
     if tenant.models is not None and ask.model not in tenant.models:
         raise ServeError(
             403,
-            f"model {ask.model!r} is not for tenant {tenant.id}: it may ask {', '.join(tenant.models) or 'none'}",
+            (
+                f"tenant {tenant.id} may not use model {ask.model!r}; its models are "
+                f"{', '.join(tenant.models) or 'none'}"
+            ),
             "permission_error",
             "model",
             "model_not_allowed",
@@ -86,7 +89,10 @@ def _shorter(ask: Ask, tenant: TenantSettings) -> Ask:
         if prompt >= tenant.max_context:
             raise ServeError(
                 400,
-                f"the prompt has {prompt}; tenant {tenant.id} may have {tenant.max_context} with its answer",
+                (
+                    f"the prompt has {prompt}; the limit of tenant {tenant.id} with the answer is "
+                    f"{tenant.max_context}"
+                ),
                 param="messages",
                 code="context_length_exceeded",
             )
@@ -99,14 +105,14 @@ def _shorter(ask: Ask, tenant: TenantSettings) -> Ask:
 
 
 def _check_rates(tenant: TenantSettings, model: ServedModel) -> None:
-    """For a tenant that wants to be refused rather than to wait."""
+    """Refuse the request if a token rate is exceeded; for tenants with `on_limit: reject`."""
     if tenant.on_limit != "reject":
         return
     number = model.core.tenant_number(tenant.id)
     now_ns = model.core.scheduler.clock_ns()
     for bucket in model.core.scheduler.buckets[number]:
         if bucket is not None and (level := bucket.level(now_ns)) <= 0:
-            said = f"tenant {tenant.id} has used its {bucket.rate} tokens a second"
+            said = f"tenant {tenant.id} exceeded its rate of {bucket.rate} tokens per second"
             raise limited(said, "rate_limit_exceeded", (1 - level) / bucket.rate)
 
 
@@ -118,23 +124,23 @@ def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel
     arriving = sum(count for (whose, _), count in model.arriving.items() if whose == number)
     waiting = scheduler.queues.waiting(number) + arriving
     if waiting >= tenant.queue_max + mine:
-        said = f"{waiting} requests of tenant {tenant.id} wait already, and {tenant.queue_max} may"
+        said = f"{waiting} requests of tenant {tenant.id} are waiting; the limit is {tenant.queue_max}"
         raise limited(said, "quota_exceeded", seconds_for(model, waiting))
     most = getattr(depths, name_of_class(priority))
     ahead = _ahead(model, [priority])
     if ahead >= most + free:
-        said = f"{ahead} requests of class {name_of_class(priority)} wait already, and {most} may"
+        said = f"{ahead} requests of class {name_of_class(priority)} are waiting; the limit is {most}"
         raise unavailable(said, "overloaded", jittered(seconds_for(model, ahead)))
 
 
 def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel) -> None:
-    """For a request that would rather fail than wait beyond its deadline."""
+    """Refuse a `fail_fast` request whose expected wait exceeds its deadline."""
     ahead = _ahead(model, [each for each in Priority if each <= priority])
     wait = seconds_for(model, ahead) if ahead else 0.0
     if wait > deadline_seconds:
         raise ServeError(
             504,
-            f"the wait is some {wait:.1f} s, and the deadline {deadline_seconds:g} s",
+            f"the expected wait is {wait:.1f} s, longer than the deadline of {deadline_seconds:g} s",
             "timeout_error",
             code="deadline_exceeded",
             retry_after_seconds=jittered(wait),
@@ -142,13 +148,13 @@ def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel)
 
 
 def _ahead(model: ServedModel, classes: Collection[Priority]) -> int:
-    """How many requests of these classes wait."""
+    """Return the number of waiting requests of these classes."""
     arriving = sum(count for (_, priority), count in model.arriving.items() if priority in classes)
     return arriving + sum(model.core.scheduler.queues.by_class[priority] for priority in classes)
 
 
 def seconds_for(model: ServedModel, requests: int) -> float:
-    """How long so many requests keep the model busy, by its last minute: 1 where that says nothing."""
+    """Return the time to process `requests` requests, from the rate of the last minute; 1 if that is unknown."""
     per_second, made = model.metrics.tokens_per_second(), model.metrics.generated_tokens
     if not per_second:
         return 1.0
@@ -160,7 +166,7 @@ def jittered(seconds: float) -> float:
 
 
 def limited(said: str, code: str, seconds: float) -> ServeError:
-    """429: the tenant has used up what is its own."""
+    """Return a 429 error: the tenant exceeded its own limit."""
     return ServeError(429, said, "rate_limit_error", code=code, retry_after_seconds=max(1, math.ceil(seconds)))
 
 
@@ -170,7 +176,8 @@ def limited(said: str, code: str, seconds: float) -> ServeError:
 def rate_headers(
     tenant: TenantSettings, rate: RequestRate | None, models: Iterable[ServedModel]
 ) -> dict[str, str]:
-    """OpenAI's x-ratelimit-...: a tenant's requests a minute, and its tokens of prompts where fewest are left."""
+    """Return OpenAI's x-ratelimit-... headers: the tenant's requests per minute, and the prompt tokens of its
+    most used bucket."""
     found: dict[str, str] = {}
     if rate is not None:
         found |= _headers("requests", rate.per_minute, rate.left, rate.full_in())

@@ -1,1 +1,1 @@
-"""What operators see: metrics, logs, traces, load."""
+"""Observability for operators: metrics, logs, traces, load."""

@@ -1,4 +1,4 @@
-"""A line of the log for each answer: whose, how long, how it ended."""
+"""A log line for each answer: its tenant, length, times and finish reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zinc_rt.serve.observe.model_metrics import RequestTimes
 def tell_answer(
     model: str, tenant: str, request_id: str, request: Request, times: RequestTimes, now_ns: int
 ) -> None:
-    """Of one choice that is over. Called in the engine's thread: it only queues the line."""
+    """Log a finished choice. It is called in the engine thread, and only queues the line."""
     level = logging.WARNING if request.state is State.FAILED else logging.INFO
     if not LOGGER.isEnabledFor(level):
         return
@@ -35,5 +35,5 @@ def tell_answer(
 
 
 def _ms(begin_ns: int, end_ns: int) -> float | None:
-    """None where it has not come so far."""
+    """Return the elapsed milliseconds, or None if the event has not happened."""
     return round((end_ns - begin_ns) / 1e6, 3) if end_ns else None

@@ -1,4 +1,4 @@
-"""A histogram that one thread fills, at a fraction of a microsecond a value, and others read."""
+"""A histogram with one writer thread, a fraction of a microsecond per value, and any number of readers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 class Histogram:
-    """How many values lie at or below each of `edges`, which rise, and their sum.
+    """Cumulative counts of values at or below each of the ascending `edges`, and their sum.
 
-    prometheus-client's own takes a lock and walks its buckets for each value, some microseconds; a step of 64
-    requests has 64 values, and takes two milliseconds in all.
+    prometheus-client's histogram takes a lock and iterates over its buckets for each value, which costs
+    several microseconds; a step of 64 requests records 64 values and takes two milliseconds in total.
     """
 
     def __init__(self, edges: Sequence[float]) -> None:
@@ -29,6 +29,6 @@ class Histogram:
             self.sum += float(given.sum())
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Each bucket's edge and how many values are at or below it, as prometheus-client takes them."""
+        """Return each bucket's edge and cumulative count, in prometheus-client's format."""
         below = np.cumsum(self.counts).tolist()
         return list(zip([*(f"{edge}" for edge in self.edges.tolist()), "+Inf"], below, strict=True))

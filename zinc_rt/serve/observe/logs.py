@@ -1,9 +1,9 @@
-"""What a server says of its work: a line of JSON for each request and each answer, joined by the request's id.
+"""The server log: a JSON line for each request and each answer, joined by the request id.
 
-Never a prompt, never an answer, no header and no body: lengths, times, names and reasons.
+Prompts, answers, headers and bodies are never logged; only lengths, times, names and reasons.
 
-Lines go through a queue to a thread of their own, so that a terminal or a pipe that nobody reads stalls neither
-the event loop nor the engine. When the queue is full lines are dropped, and counted.
+A separate thread writes the lines, so that a blocked terminal or pipe stalls neither the event loop nor the
+engine. When the queue is full, lines are dropped and counted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: its time, level and message as `event`, then what it was given as `extra`."""
+    """Format a record as one line of JSON: time, level, message as `event`, then the `extra` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -53,7 +53,7 @@ class JsonLines(logging.Formatter):
 
 
 class DroppingQueue(logging.handlers.QueueHandler):
-    """Never waits. `dropped`: lines there was no room for."""
+    """A queue handler that never blocks. `dropped`: lines lost because the queue was full."""
 
     def __init__(self, lines: queue.Queue[logging.LogRecord | None]) -> None:
         super().__init__(lines)
@@ -70,7 +70,7 @@ class DroppingQueue(logging.handlers.QueueHandler):
 
 
 class ServerLog:
-    """The log while a server runs. uvicorn's own messages are lines of it too."""
+    """The log of a running server, which includes uvicorn's messages."""
 
     def __init__(self, level: str = "info", out: TextIO | None = None) -> None:
         self._writer = logging.StreamHandler(out or sys.stderr)
@@ -87,11 +87,11 @@ class ServerLog:
 
     @property
     def dropped(self) -> int:
-        """Lines that were lost because nobody read the ones before."""
+        """Return the number of lines lost because the queue was full."""
         return self._handler.dropped
 
     def close(self) -> None:
-        """Write what is left, for at most CLOSE_SECONDS where nobody reads it."""
+        """Write the remaining lines, for at most CLOSE_SECONDS if the output is blocked."""
         for logger in self._loggers:
             logger.removeHandler(self._handler)
         with contextlib.suppress(queue.Full):
@@ -104,11 +104,12 @@ class ServerLog:
 
 
 class RequestLog:
-    """ASGI middleware, the outermost: gives each request an id, says it in `x-request-id`, counts responses by
-    status, writes a line for each when it is over.
+    """ASGI middleware, the outermost: assign each request an id, return it in `x-request-id`, count responses
+    by status, and log each finished request.
 
-    A client's own x-request-id is kept where it is a plain word. Handlers find the id as
-    `request.state.request_id` and may add what the line shall say to `request.state.log`, a dict."""
+    A client's x-request-id is kept if it is a plain word. Handlers read the id from
+    `request.state.request_id` and can add fields to the line through `request.state.log`, a dict.
+    """
 
     def __init__(self, app: AsgiApp, responses: Counter[int] | None = None) -> None:
         self.app, self.responses = app, Counter[int]() if responses is None else responses

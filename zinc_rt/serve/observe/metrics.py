@@ -1,7 +1,7 @@
-"""What Prometheus reads at /metrics: vLLM's names where the meaning is the same, `zinc_rt_` for the rest.
+"""Prometheus metrics at /metrics: vLLM's names where the meaning is the same, `zinc_rt_` for the rest.
 
-Nothing is counted twice: a scrape reads what the scheduler, the ledger and ModelMetrics keep anyway. Figures are
-read while the engine's thread goes on, each whole by itself; two of them may be a step apart.
+A scrape reads the counters of the scheduler, the ledger and ModelMetrics; it keeps none of its own. The
+engine thread continues meanwhile: each value is consistent, but two values may be one step apart.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ OTHER = "other"
 
 GAUGES: dict[str, tuple[str, Callable[[Scheduler], float]]] = {
     "vllm:num_requests_running": (
-        "Choices of requests that have a slot.",
+        "Choices of requests in a slot.",
         lambda s: s.limits.slots - len(s.slots.free),
     ),
-    "vllm:num_requests_waiting": ("Requests that wait for a slot.", lambda s: sum(s.queues.by_class.values())),
+    "vllm:num_requests_waiting": ("Requests waiting for a slot.", lambda s: sum(s.queues.by_class.values())),
     "vllm:kv_cache_usage_perc": (
-        "The fullest page group's pages in use, as a fraction; those that only the cache has are free.",
+        "Fraction of pages in use in the fullest page group; pages used only by the cache count as free.",
         lambda s: max(group.pool.used / group.pool.count for group in s.cache.pools),
     ),
     "zinc_rt_parked": (
-        "Requests that lost their slot and keep their pages.",
+        "Preempted requests that keep their pages.",
         lambda s: len(s.parked_requests),
     ),
 }
 # of the ledger's counters, summed over tenants
 COUNTERS: dict[str, tuple[str, Callable[[Counter[str]], int]]] = {
     "vllm:prompt_tokens": (
-        "Tokens of prompts, cached ones included.",
+        "Prompt tokens, including cached tokens.",
         lambda c: c["prompt_tokens_computed"] + c["prompt_tokens_cached"],
     ),
     "vllm:generation_tokens": ("Tokens drawn.", lambda c: c["tokens_generated"]),
     "vllm:num_preemptions": (
-        "Requests that lost their slot, or their pages, to others.",
+        "Requests that were preempted or evicted.",
         lambda c: c["parks"] + c["evictions"],
     ),
-    "zinc_rt_evictions": ("Requests that lost their pages, and are computed again.", lambda c: c["evictions"]),
-    "zinc_rt_tokens_recomputed": ("Tokens computed again after an eviction or a failed step.",
+    "zinc_rt_evictions": ("Requests whose pages were evicted; they are recomputed.", lambda c: c["evictions"]),
+    "zinc_rt_tokens_recomputed": ("Tokens recomputed after an eviction or a failed step.",
                                   lambda c: c["tokens_recomputed"]),
 }  # fmt: skip
 HISTOGRAMS: dict[str, tuple[str, Callable[[ModelMetrics], Histogram]]] = {
-    "vllm:time_to_first_token_seconds": ("From a request's arrival to its first token.", lambda m: m.first_token),
-    "vllm:inter_token_latency_seconds": ("From a token to the next.", lambda m: m.between_tokens),
-    "vllm:e2e_request_latency_seconds": ("From a request's arrival to its end.", lambda m: m.whole),
-    "vllm:request_queue_time_seconds": ("From arrival to the first slot.", lambda m: m.queue),
-    "vllm:request_inference_time_seconds": ("From the first slot to the end.", lambda m: m.running),
-    "vllm:request_prefill_time_seconds": ("From the first slot to the first token.", lambda m: m.prefill),
-    "vllm:request_decode_time_seconds": ("From the first token to the end.", lambda m: m.decode),
-    "vllm:request_prompt_tokens": ("Tokens of a prompt.", lambda m: m.prompt_tokens),
-    "vllm:request_generation_tokens": ("Tokens of an answer.", lambda m: m.generated_tokens),
-    "vllm:iteration_tokens_total": ("Tokens computed in a step.", lambda m: m.step_tokens),
+    "vllm:time_to_first_token_seconds": ("Time from arrival to the first token.", lambda m: m.first_token),
+    "vllm:inter_token_latency_seconds": ("Time between consecutive tokens.", lambda m: m.between_tokens),
+    "vllm:e2e_request_latency_seconds": ("Time from arrival to the end of the request.", lambda m: m.whole),
+    "vllm:request_queue_time_seconds": ("Time from arrival to the first slot.", lambda m: m.queue),
+    "vllm:request_inference_time_seconds": ("Time from the first slot to the end.", lambda m: m.running),
+    "vllm:request_prefill_time_seconds": ("Time from the first slot to the first token.", lambda m: m.prefill),
+    "vllm:request_decode_time_seconds": ("Time from the first token to the end.", lambda m: m.decode),
+    "vllm:request_prompt_tokens": ("Prompt tokens per request.", lambda m: m.prompt_tokens),
+    "vllm:request_generation_tokens": ("Answer tokens per request.", lambda m: m.generated_tokens),
+    "vllm:iteration_tokens_total": ("Tokens computed per step.", lambda m: m.step_tokens),
 }
 TENANT_TOKENS = {
     "prompt": "prompt_tokens_computed",
@@ -80,16 +80,16 @@ TENANT_TOKENS = {
     "recomputed": "tokens_recomputed",
 }
 HELD = {
-    "slots": "Slots that a tenant has.",
-    "waiting": "Its requests that wait for a slot.",
-    "kv_pages": "Pages that it is charged.",
-    "share": "The largest part that it has of any resource.",
+    "slots": "Slots in use by a tenant.",
+    "waiting": "Waiting requests of a tenant.",
+    "kv_pages": "Pages charged to a tenant.",
+    "share": "Dominant share of a tenant: its largest fraction of any resource.",
 }
 
 
 @dataclass(eq=False, slots=True)
 class ServerCollector(Collector):
-    """The families of all resident models, made anew at each scrape."""
+    """A collector for the metric families of all resident models, created at each scrape."""
 
     server: InferenceServer
     responses: Mapping[int, int]  # so many by status
@@ -135,11 +135,13 @@ def _process_families(
     server: InferenceServer, models: list[ServedModel], responses: Mapping[int, int]
 ) -> Iterator[Metric]:
     simulated = any(model.core.engine.backend.device.simulated for model in models)
-    words = "1 where the device is a simulated one: no figure here is a GPU's."
+    words = "1 if the device is simulated: the values are not those of a GPU."
     yield GaugeMetricFamily("zinc_rt_simulated", words, value=simulated)
-    yield GaugeMetricFamily("zinc_rt_draining", "1 while the server takes nothing new.", value=server.draining)
+    yield GaugeMetricFamily(
+        "zinc_rt_draining", "1 while the server accepts no new requests.", value=server.draining
+    )
     if server.store is not None:
-        words = "Age of the oldest count that is not in the ledger's file yet."
+        words = "Age of the oldest usage record not yet in the ledger file."
         yield GaugeMetricFamily("zinc_rt_ledger_lag_seconds", words, value=server.store.health().lag_s)
     answered = CounterMetricFamily("zinc_rt_http_responses", "Responses by HTTP status.", labels=["code"])
     for status, count in sorted(dict(responses).items()):
@@ -148,15 +150,18 @@ def _process_families(
 
 
 def _cache_families(models: list[ServedModel]) -> Iterator[Metric]:
-    """Of the prefix cache, in tokens as vLLM has it; and what its pool is, for routers that weigh by it."""
+    """Return the metrics of the prefix cache, in tokens as in vLLM, and the pool size, which routers use as a
+    weight."""
     queries = CounterMetricFamily(
         "vllm:prefix_cache_queries",
-        "Tokens of prompts that the prefix cache was asked for.",
+        "Prompt tokens looked up in the prefix cache.",
         labels=["model_name"],
     )
-    hits = CounterMetricFamily("vllm:prefix_cache_hits", "Tokens that it had.", labels=["model_name"])
+    hits = CounterMetricFamily(
+        "vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", labels=["model_name"]
+    )
     info = GaugeMetricFamily(
-        "vllm:cache_config_info", "1, labelled with the pool's size.",
+        "vllm:cache_config_info", "Constant 1, labelled with the pool size.",
         labels=["model_name", "block_size", "num_gpu_blocks", "enable_prefix_caching"],
     )  # fmt: skip
     for model in models:
@@ -170,7 +175,7 @@ def _cache_families(models: list[ServedModel]) -> Iterator[Metric]:
 
 def _request_families(models: list[ServedModel], totals: Mapping[str, Counter[str]]) -> Iterator[Metric]:
     family = CounterMetricFamily(
-        "vllm:request_success", "Choices that ended, by why.", labels=["model_name", "finished_reason"]
+        "vllm:request_success", "Finished choices by finish reason.", labels=["model_name", "finished_reason"]
     )
     for model in models:
         reasons = Counter(stop=0, length=0, abort=0, error=0)
@@ -183,7 +188,8 @@ def _request_families(models: list[ServedModel], totals: Mapping[str, Counter[st
 
 
 def finished_reason(counter: str) -> str:
-    """vLLM's word for an end, of the ledger's counter of it (requests_finished.stop ...); "" for another one."""
+    """Return vLLM's finish reason for a ledger counter (requests_finished.stop ...), or "" for another
+    counter."""
     state, _, reason = counter.partition(".")
     if reason == "stop":  # a stop string is found by who reads: for the scheduler its request was cancelled
         return "stop"
@@ -197,16 +203,18 @@ def finished_reason(counter: str) -> str:
 
 def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
     step = HistogramMetricFamily(
-        "zinc_rt_step_seconds", "A step's parts: planned, computed, taken over.", labels=["model_name", "phase"]
+        "zinc_rt_step_seconds",
+        "Time of the phases of a step: planning, execution, processing of results.",
+        labels=["model_name", "phase"],
     )
-    hangs = CounterMetricFamily("zinc_rt_hangs", "Steps that failed or did not come back.", labels=["model_name"])
+    hangs = CounterMetricFamily("zinc_rt_hangs", "Steps that failed or hung.", labels=["model_name"])
     waiting = GaugeMetricFamily(
-        "zinc_rt_waiting", "Requests that wait for a slot.", labels=["model_name", "priority"]
+        "zinc_rt_waiting", "Requests waiting for a slot.", labels=["model_name", "priority"]
     )
-    pages = GaugeMetricFamily("zinc_rt_kv_pages", "Pages of all groups.", labels=["model_name", "owner"])
+    pages = GaugeMetricFamily("zinc_rt_kv_pages", "Pages of all page groups.", labels=["model_name", "owner"])
     rows = GaugeMetricFamily("zinc_rt_state_rows", "Rows of recurrent state.", labels=["model_name", "owner"])
     findings = CounterMetricFamily(
-        "zinc_rt_device_findings", "What the simulated device found wrong.", labels=["model_name"]
+        "zinc_rt_device_findings", "Findings of the simulated device.", labels=["model_name"]
     )
     for model in models:
         scheduler = model.core.scheduler
@@ -226,7 +234,7 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
 
 
 def _owners(pools: Iterable[Pool]) -> dict[str, int]:
-    """How many of them requests use, only the cache has, and nobody has."""
+    """Return how many pages are used by requests, used only by the cache, and free."""
     owners = Counter(request=0, cache=0, free=0)
     for pool in pools:
         owners.update(request=pool.used, cache=pool.idle, free=pool.free)
@@ -242,7 +250,7 @@ def _tenant_families(
     labels = ["model_name", "tenant"]
     held = [GaugeMetricFamily(f"zinc_rt_tenant_{name}", words, labels=labels) for name, words in HELD.items()]
     waited = HistogramMetricFamily(
-        "zinc_rt_tenant_wait_seconds", "From a request's arrival to its first slot.", labels=labels
+        "zinc_rt_tenant_wait_seconds", "Time from arrival to the first slot.", labels=labels
     )
     for model in models:
         scheduler = model.core.scheduler
@@ -265,7 +273,7 @@ def _tenant_families(
 
 
 def _held(scheduler: Scheduler, names: list[str], label: Mapping[str, str]) -> dict[str, list[float]]:
-    """What HELD names, by label."""
+    """Return the values of HELD, by label."""
     found: dict[str, list[float]] = {}
     for number, name in enumerate(names):
         usage = scheduler.usage(number)
@@ -278,7 +286,7 @@ def _held(scheduler: Scheduler, names: list[str], label: Mapping[str, str]) -> d
 
 
 def registry(server: InferenceServer, responses: Mapping[int, int]) -> CollectorRegistry:
-    """A server's own, with the process's memory, handles and time; nothing of it is global."""
+    """Return the metric registry of a server, with process metrics. It has no global state."""
     made = CollectorRegistry(auto_describe=False)
     made.register(ServerCollector(server, responses))
     ProcessCollector(registry=made)
@@ -286,7 +294,7 @@ def registry(server: InferenceServer, responses: Mapping[int, int]) -> Collector
 
 
 def router(server: InferenceServer, responses: Mapping[int, int]) -> APIRouter:
-    """GET /metrics, for keys of scope admin unless the configuration opens it to all."""
+    """Return the route GET /metrics, for keys with the scope admin unless the configuration opens it to all."""
     made = APIRouter(dependencies=[] if server.config.server.metrics_open else [Depends(needs("admin"))])
     kept = registry(server, responses)
 

@@ -1,6 +1,7 @@
-"""What is measured of one model while it serves: times of requests and of steps, as the scheduler's observer.
+"""Timings of one model's requests and steps, recorded as the scheduler's observer.
 
-It runs in the engine's thread, within its steps, and only adds to arrays; `metrics.py` reads them elsewhere.
+The observer runs in the engine thread, within a step, and only adds to arrays; `metrics.py` reads them in
+other threads.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RATE_SECONDS = 60
 
 @dataclass(slots=True)
 class RequestTimes:
-    """Of one choice of a request, in nanoseconds of the scheduler's clock; 0 for what has not happened."""
+    """Times of one choice, in nanoseconds of the scheduler's clock; 0 if the event has not happened."""
 
     arrived_ns: int
     admitted_ns: int = 0
@@ -38,8 +39,7 @@ class RequestTimes:
 
 
 class ModelMetrics:
-    """Histograms and rates of one scheduler from now on. `ended`: hears of each choice that is over, in the
-    engine's thread."""
+    """Histograms and rates of one scheduler. `ended`: called in the engine thread for each finished choice."""
 
     def __init__(
         self, scheduler: SchedulerState, ended: Callable[[Request, RequestTimes, int], None] | None = None
@@ -129,13 +129,13 @@ class ModelMetrics:
     # --- from any thread
 
     def tokens_per_second(self) -> float:
-        """Tokens drawn a second, over the last minute or since the first step."""
+        """Return the sampled tokens per second, over the last minute or since the first step."""
         now = self._scheduler.clock_ns() // 10**9
         made = [(second, count) for second, count in tuple(self._made) if second > now - RATE_SECONDS]
         return sum(count for _, count in made) / max(1, now - made[0][0]) if made else 0.0
 
 
 def _one_two_five(most: int) -> list[float]:
-    """1, 2, 5, 10, 20 ... up to `most`: edges for numbers of tokens."""
+    """Return 1, 2, 5, 10, 20 ... up to `most`: histogram edges for token counts."""
     edges = (digit * 10.0**power for power in range(len(str(most))) for digit in (1, 2, 5))
     return [edge for edge in edges if edge <= most]

@@ -1,8 +1,8 @@
-"""GET /v1/admin/routing: what a router between clients and several servers asks one of them.
+"""GET /v1/admin/routing: a server's state for a router between clients and several servers.
 
-Its load, and which beginnings of prompts its cache has. Those are digests under the router's own key
-(`server: {router_key: ...}`), which is the same in all servers it chooses between: a prompt's owner, model and
-first page of tokens give its digest, and the digest gives nothing back.
+It contains the load and the cached prompt prefixes. Prefixes are digests keyed with the router's key
+(`server: {router_key: ...}`), which all its servers share: the digest is computed from a prompt's owner,
+model and first page of tokens, and cannot be reversed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ DIGEST_CHARACTERS = 32
 
 
 def prefix_digest(router_key: str, model: str, owner: str, tokens: bytes) -> str:
-    """Of a prompt's first page. `owner`: the tenant's id, or its isolation group's as `group NAME`; `tokens`: the
-    page's ids as little-endian i32."""
+    """Return the digest of a prompt's first page. `owner`: the tenant's id, or its isolation group as `group
+    NAME`; `tokens`: the page's ids as little-endian i32."""
     said = b"\0".join((model.encode(), owner.encode(), tokens))
     return hmac.new(router_key.encode(), said, hashlib.sha256).hexdigest()[:DIGEST_CHARACTERS]
 
 
 def hottest(model: ServedModel, tenancy: Tenancy, router_key: str) -> list[str]:
-    """Digests of the cached first pages, the last used first. What is under a `cache_salt` is nobody's to see."""
+    """Return the digests of the cached first pages, most recently used first. Entries with a `cache_salt` are
+    omitted."""
     heads = sorted(model.core.scheduler.cache.prefix.heads(), key=lambda entry: -entry.last_use_ns)[:HEADS]
     roots = _roots(model, tenancy)
     told = []
@@ -44,7 +45,7 @@ def hottest(model: ServedModel, tenancy: Tenancy, router_key: str) -> list[str]:
 
 
 def _roots(model: ServedModel, tenancy: Tenancy) -> Mapping[bytes, str]:
-    """Who may find what, by the root of the chain: tenants, and groups for those who are in one."""
+    """Return the owners by hash-chain root: isolation groups, and tenants without a group."""
     found: dict[bytes, str] = {}
     for number, tenant in enumerate(model.core.scheduler.tenants):
         known = tenancy.tenant(tenant.name)
@@ -54,7 +55,8 @@ def _roots(model: ServedModel, tenancy: Tenancy) -> Mapping[bytes, str]:
 
 
 def _owner(entry: CachedPage, roots: Mapping[bytes, str]) -> str:
-    """Whose it is: a chain's first link is hashed from its owner's root. Empty where it is salted."""
+    """Return the owner of a cache entry: the first link of a hash chain is hashed from its owner's root.
+    Empty if it is salted."""
     for root, owner in roots.items():
         if hashlib.sha256(root + entry.tokens).digest() == entry.digest:
             return owner
@@ -62,7 +64,7 @@ def _owner(entry: CachedPage, roots: Mapping[bytes, str]) -> str:
 
 
 def routing_of(model: ServedModel, tenancy: Tenancy, router_key: str | None) -> dict[str, Any]:
-    """A model's load, and with a router's key its cache."""
+    """Return a model's load and, if a router key is set, its cached prefixes."""
     scheduler = model.core.scheduler
     pools = [group.pool for group in scheduler.cache.pools]
     load: dict[str, Any] = {
@@ -81,12 +83,12 @@ def routing_of(model: ServedModel, tenancy: Tenancy, router_key: str | None) -> 
 
 
 def router(server: InferenceServer) -> APIRouter:
-    """The route, for keys of scope admin."""
+    """Return the route, for keys with the scope admin."""
     made = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
 
     @made.get("/v1/admin/routing")
     def routing() -> dict[str, Any]:  # in a worker thread: hundreds of digests take milliseconds
-        """This server's load and its cached prefixes, by model."""
+        """Return this server's load and cached prefixes, by model."""
         key = server.config.server.router_key
         models = {model.id: routing_of(model, server.tenancy, key) for model in server.models.values()}
         return {"ready": not server.draining, "started": int(server.started_at), "models": models}

@@ -1,7 +1,7 @@
 """POST /v1/admin/trace: the last steps of a model as a timeline for Perfetto or chrome://tracing.
 
-Tracks of steps, slots, queues, pages and requests; each request by its number, as a .zlog and the log of answers
-have it, and by its x-request-id. Tenants' names are in it; prompts, answers and tokens are not.
+It has tracks for steps, slots, queues, pages and requests. Each request has its number, as in a .zlog and the
+answer log, and its x-request-id. Tenant names are included; prompts, answers and tokens are not.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ WAIT_SECONDS = 10.0  # for the step that runs to end
 
 
 def router(server: InferenceServer) -> APIRouter:
-    """The route, for keys of scope admin."""
+    """Return the route, for keys with the scope admin."""
     made = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
 
     @made.post("/v1/admin/trace")
     async def trace(
         steps: Annotated[int, Query(ge=1, le=STEPS)] = STEPS, model: str | None = None
     ) -> JSONResponse:
-        """The last `steps` of a model, by default the first that is resident, in Chrome's Trace Event format."""
+        """Return the last `steps` of a model, by default the first resident model, in Chrome's Trace Event
+        format."""
         served = server.model(model or next(iter(server.models), ""))
         try:
             kept = await asyncio.wait_for(server.call(lambda: served.core.last_steps(steps)), WAIT_SECONDS)

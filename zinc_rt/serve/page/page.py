@@ -1,4 +1,4 @@
-"""The pages of a browser: one file each, which asks this server for everything else, and nobody else."""
+"""The browser pages: one self-contained file each, which connects to this server only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES = {"/": "chat.html", "/engine": "engine.html"}
 
 
 def router() -> APIRouter:
-    """The routes of the pages; they need no key, since they hold nothing."""
+    """Return the routes of the pages. They need no key because they contain no data."""
     made = APIRouter(include_in_schema=False)
     for path, name in FILES.items():
         made.add_api_route(path, _page(name), methods=["GET", "HEAD"])
@@ -33,7 +33,7 @@ def _page(name: str) -> Callable[[], Awaitable[Response]]:
 
 @cache
 def read(name: str) -> tuple[str, dict[str, str]]:
-    """A page's text and the headers that go with it."""
+    """Return a page's text and its headers."""
     text = (Path(__file__).parent / name).read_text(encoding="utf-8")
     return text, {
         "Content-Security-Policy": policy(text),
@@ -44,8 +44,12 @@ def read(name: str) -> tuple[str, dict[str, str]]:
 
 
 def policy(page: str) -> str:
-    """What a page may do: run its own script and style, named by their hashes, and talk to this server. Trusted
-    Types without a policy: a script that hands the HTML parser a string fails, so no word of a model is markup."""
+    """Return the Content-Security-Policy of a page: it may run its own script and style, identified by hash,
+    and connect to this server.
+
+    Trusted Types are required without any policy: passing a string to the HTML parser fails, so model output
+    is never interpreted as markup.
+    """
     return "; ".join(
         (
             "default-src 'self'",

@@ -1,1 +1,1 @@
-"""Who may ask what: keys, quotas, sessions, and the endpoints that administer them."""
+"""Access control: keys, quotas, sessions, and the endpoints that administer them."""

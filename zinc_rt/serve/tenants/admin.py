@@ -1,4 +1,4 @@
-"""Endpoints of who runs the server: drain it, have it read its configuration again."""
+"""Administration endpoints: drain the server, reload the configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zinc_rt.serve.tenants.auth import needs
 
 
 def router(server: InferenceServer) -> APIRouter:
-    """The routes, for keys with the scope admin."""
+    """Return the routes, for keys with the scope admin."""
     made = APIRouter(
         prefix="/v1/admin",
         tags=["admin"],
@@ -25,7 +25,8 @@ def router(server: InferenceServer) -> APIRouter:
 
     @made.post("/drain", status_code=202)
     async def drain(seconds: Annotated[float | None, Query(ge=0, le=1e7)] = None) -> dict[str, Any]:
-        """Take nothing new from now on, and give what runs so long. The process stays, for a signal to end it."""
+        """Stop accepting requests and let running requests continue for `seconds`. The process remains until
+        a signal ends it."""
         running = server.requests
         allowed = server.tenancy.config.server.drain_s if seconds is None else seconds
         if not draining:
@@ -35,7 +36,7 @@ def router(server: InferenceServer) -> APIRouter:
 
     @made.post("/reload")
     async def reload() -> dict[str, Any]:
-        """Read the configuration's file again: all of it is applied, or nothing."""
+        """Reload the configuration file, atomically."""
         done = await reloading.reload(server)
         return {"status": "reloaded", "applied": list(done.applied), "at_start": list(done.at_start)}
 

@@ -1,9 +1,9 @@
-"""Who asks, and what that opens: the FastAPI dependencies that endpoints name.
+"""Authentication and authorization: the FastAPI dependencies of the endpoints.
 
     @router.get("/v1/models")
     async def models(caller: Inference) -> ...
 
-A server without any key knows one caller, the first tenant, from this machine only.
+A server without keys accepts requests from this machine only, as the first tenant.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _bearer = HTTPBearer(auto_error=False, scheme_name="key", description="A tenant'
 
 
 def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
-    """Raises ServeError 401 without a key that is known, 403 where another site's page asks through a browser."""
+    """Return the caller. Raises ServeError 401 without a valid key, 403 for a browser request from another
+    site."""
     if not tenancy.locked:
         _from_here(connection, tenancy.config.server)
         local = connection.client is None or is_loopback(connection.client.host)
@@ -36,14 +37,15 @@ def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
         raise _unknown("no key: send it as `Authorization: Bearer zrt_...`")
     found = tenancy.keys.caller(key.strip())
     if found is None:
-        raise _unknown("this key is not known here")
+        raise _unknown("unknown key")
     if tenancy.keys.expired(found.key):
         raise _unknown(f"key {found.key} has expired")
     return found
 
 
 async def caller(request: Request, documented: Annotated[object, Depends(_bearer)] = None) -> Caller:
-    """Who asks, as `authenticate` has it; of a request with a body once, before that was read."""
+    """Return the caller of a request. See `authenticate`. For a request with a body it is determined once,
+    before the body is read."""
     known: Caller | None = getattr(request.state, "caller", None)
     if known is None:
         known = request.state.caller = authenticate(request, request.app.state.server.tenancy)
@@ -51,7 +53,7 @@ async def caller(request: Request, documented: Annotated[object, Depends(_bearer
 
 
 def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
-    """The dependency of endpoints that a key must be scoped for. Raises ServeError 403."""
+    """Return the dependency of endpoints that require a scope. Raises ServeError 403."""
 
     async def scoped(found: Annotated[Caller, Depends(caller)]) -> Caller:
         if scope not in found.scopes:
@@ -77,16 +79,21 @@ def _unknown(message: str) -> ServeError:
 
 
 def _from_here(connection: HTTPConnection, settings: ServerSettings) -> None:
-    """Without keys the loopback is the lock: a page of another site must not reach through a visitor's browser, by
-    a form it posts (Origin) or a name of its own that it points here (Host)."""
+    """Check the Origin and Host headers of a server without keys.
+
+    Such a server accepts loopback connections only. The check rejects requests that another site makes
+    through a visitor's browser, with a form (Origin) or by DNS rebinding (Host).
+    """
     host = connection.headers.get("host", "")
     origin = connection.headers.get("origin")
     if not settings.insecure and not is_loopback(_name(host)):
         raise ServeError(403, f"Host {host[:80]!r} is not this machine", "permission_error", code="foreign_host")
     if origin is not None and origin.partition("//")[2] != host and origin not in settings.cors:
-        raise ServeError(403, f"pages of {origin[:80]!r} may not ask", "permission_error", code="foreign_origin")
+        raise ServeError(
+            403, f"pages of {origin[:80]!r} have no access", "permission_error", code="foreign_origin"
+        )
 
 
 def _name(host: str) -> str:
-    """Of a Host header, without the port."""
+    """Return the host name of a Host header, without the port."""
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]

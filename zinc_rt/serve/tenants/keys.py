@@ -1,6 +1,6 @@
-"""Keys: `zrt_<id>_<secret>`, shown once, kept as the SHA-256 of the secret.
+"""API keys: `zrt_<id>_<secret>`. The server shows a key once and stores the SHA-256 of its secret.
 
-The id finds a key's row; the digest is compared in constant time, also where there is no such row.
+The id selects the row of the key; the digest is compared in constant time, even if the row does not exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_DIGEST = hashlib.sha256(secrets.token_bytes(SECRET_BYTES)).hexdigest()  # of 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `key`: the id of the key, "" where the server has none."""
+    """The tenant and scopes of a request. `key`: the id of the key, "" if the server has no keys."""
 
     tenant: str
     key: str
@@ -33,26 +33,26 @@ class Caller:
         return "admin" in self.scopes
 
     def may_see(self, tenant: str) -> bool:
-        """Whether what that tenant used is its business."""
+        """Return whether the caller may read that tenant's usage."""
         return self.admin or (self.tenant == tenant and "usage" in self.scopes)
 
 
 def new_key(
     id: str = "", scopes: Iterable[Scope] = ("inference", "usage"), expires: datetime | None = None
 ) -> tuple[str, KeySettings]:
-    """A key to hand out, once, and what the server keeps of it."""
+    """Return a new key for the client, and its stored form for the server."""
     id = id or secrets.token_hex(4)
     secret = base64.b32encode(secrets.token_bytes(SECRET_BYTES)).decode().rstrip("=").lower()
     return f"{PREFIX}_{id}_{secret}", KeySettings(id, digest_of(secret), tuple(scopes), expires)
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of a secret. It has 256 random bits, so no slow hash is needed."""
+    """Return the digest of a secret. A secret has 256 random bits, so a slow hash is unnecessary."""
     return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
 
 
 class Keyring:
-    """All keys by id. Lives in the event loop; replaced as a whole when a configuration is read again."""
+    """All keys by id. It is used in the event loop; a reload replaces it."""
 
     def __init__(self, tenants: Iterable[TenantSettings]) -> None:
         self._rows = {key.id: (tenant.id, key) for tenant in tenants for key in tenant.keys}
@@ -64,7 +64,8 @@ class Keyring:
         return id in self._rows
 
     def caller(self, text: str) -> Caller | None:
-        """Who has this key; None for nobody. An expired key still has an owner: see `expired`."""
+        """Return the owner of a key, or None if the key is unknown. An expired key still has an owner: see
+        `expired`."""
         prefix, _, rest = text.partition("_")
         id, _, secret = rest.partition("_")
         row = self._rows.get(id) if prefix == PREFIX else None

@@ -1,4 +1,4 @@
-"""A configuration's tenants as a model's scheduler knows them: shares become pages, names become numbers."""
+"""Convert the configured tenants to the scheduler's form: fractions to pages, names to numbers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from zinc_rt.serve.config.values import name_of_class
 
 
 def scheduler_tenants(config: Config, pages: Sequence[int]) -> tuple[Tenant, ...]:
-    """`pages`: of each page group's pool of the model. Tenants keep the order of the configuration."""
+    """Return all tenants, in the order of the configuration. `pages`: the size of each page group's pool of
+    the model."""
     groups = {group.id: number for number, group in enumerate(config.groups)}
     return tuple(scheduler_tenant(tenant, pages, groups) for tenant in config.tenants)
 
 
 def scheduler_tenant(tenant: TenantSettings, pages: Sequence[int], groups: dict[str, int]) -> Tenant:
-    """A tenant on a model with pools of so many pages. `groups`: numbers of isolation groups by name."""
+    """Return a tenant for a model with these pool sizes. `groups`: numbers of isolation groups by name."""
     group = None if tenant.isolation_group is None else groups[tenant.isolation_group]
     return Tenant(
         tenant.id,
@@ -36,7 +37,7 @@ def scheduler_tenant(tenant: TenantSettings, pages: Sequence[int], groups: dict[
 
 
 def scheduler_classes(config: Config) -> Classes:
-    """The classes as a scheduler has them, with what the configuration says otherwise."""
+    """Return the scheduler's classes with the configured changes."""
     found: dict[Priority, PriorityClass] = {}
     for priority, row in CLASSES.items():
         said = getattr(config.classes, name_of_class(priority))
@@ -47,7 +48,7 @@ def scheduler_classes(config: Config) -> Classes:
 
 
 def page_quota(limits: TenantLimits, pages: int, group: int | None = None) -> PageQuota:
-    """Of a pool of so many pages; a share is rounded down, and of a maximum at least a page is left."""
+    """Return the quota in pages. A fraction is rounded down; a maximum is at least one page."""
     most = max(1, _count(limits.kv_max, pages))
     return PageQuota(_count(limits.kv_reserved, pages), None if most >= pages else most, group)
 
@@ -57,5 +58,5 @@ def _count(share: float, pages: int) -> int:
 
 
 def _bucket(rate: int | None, burst: int | None) -> tuple[int, int] | None:
-    """A rate, and what may come at once: a second's tokens unless it is said."""
+    """Return the token bucket of a rate. The default burst is one second's tokens."""
     return None if rate is None else (rate, rate if burst is None else burst)

@@ -1,4 +1,4 @@
-"""The sessions of a tenant: names that its clients gave, when each was last used. Never a token, never a text."""
+"""The sessions of a tenant: their names and times of last use, without tokens or text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST = 10_000  # of a tenant; the one that was unused for longest is forgotten f
 
 @dataclass(slots=True)
 class KnownSession:
-    """`last`: second since 1970; `used`: the same on a clock that nobody sets."""
+    """`last`: seconds since 1970; `used`: the same time on the monotonic clock."""
 
     requests: int
     last: int
@@ -19,26 +19,26 @@ class KnownSession:
 
 
 class SessionTable:
-    """Those that were used within `ttl_s`."""
+    """The sessions used within the last `ttl_s` seconds."""
 
     def __init__(self, ttl_s: float = 1800.0) -> None:
         self._ttl_s = ttl_s
         self._known: OrderedDict[str, KnownSession] = OrderedDict()
 
     def count(self, name: str) -> None:
-        """A request of it came."""
+        """Count a request of the session."""
         known = self._known.pop(name, None) or KnownSession(0, 0, 0.0)
         self._known[name] = KnownSession(known.requests + 1, int(time.time()), time.monotonic())
         if len(self._known) > MOST:
             self._known.popitem(last=False)
 
     def everybody(self) -> dict[str, KnownSession]:
-        """By name, the one that was used last behind the others."""
+        """Return the sessions by name, least recently used first."""
         since = time.monotonic() - self._ttl_s
         while self._known and next(iter(self._known.values())).used < since:
             self._known.popitem(last=False)
         return dict(self._known)
 
     def forget(self, name: str) -> bool:
-        """Whether it was known."""
+        """Remove a session. Return whether it existed."""
         return self._known.pop(name, None) is not None

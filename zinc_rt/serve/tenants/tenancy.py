@@ -1,6 +1,6 @@
-"""The tenants a server has now: those of its configuration and those that came since.
+"""The current tenants of a server: those of its configuration and those created since.
 
-Lives in the event loop. What schedulers must know goes to each of them between two of its steps: to all or none.
+It is used in the event loop. Changes are applied to all schedulers, each between two steps, or to none.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Tenancy:
-    """`config`: as it stands. `keys`: who is who. `locked`: nobody may ask without one, which stays so when the
-    last is deleted. `changing`: one change at a time."""
+    """`config`: the current configuration. `keys`: the keyring. `locked`: requests need a key, even after the
+    last key is deleted. `changing`: serializes changes."""
 
     def __init__(self, config: Config) -> None:
         self.changing = asyncio.Lock()
@@ -36,7 +36,7 @@ class Tenancy:
         self.replace(config)
 
     def replace(self, config: Config) -> None:
-        """From now on these are the tenants, their keys and limits. A rate that is as it was goes on."""
+        """Replace the tenants, their keys and limits. Rates that do not change keep their state."""
         self.config = config
         self.keys = Keyring(config.tenants)
         self._tenants = {tenant.id: tenant for tenant in config.tenants}
@@ -51,7 +51,7 @@ class Tenancy:
                 self._rates[tenant.id] = known if known and known.per_minute == most else RequestRate(most)
 
     def tenant(self, name: str) -> TenantSettings:
-        """Of a name, "" for the first. Raises ServeError 404."""
+        """Return a tenant by name, "" for the first. Raises ServeError 404."""
         found = self._tenants.get(name) if name else self.config.tenants[0]
         if found is None:
             raise ServeError(404, f"no tenant is called {name[:64]!r}", code="tenant_not_found")
@@ -61,18 +61,18 @@ class Tenancy:
         return self._sessions.setdefault(name, SessionTable())
 
     def allowed(self, ask: Ask, model: ServedModel) -> Ask:
-        """The request as its tenant may make it now, which it is counted for. Raises ServeError 403, 429, 503."""
+        """Return the request with the tenant's limits applied, and count it. Raises ServeError 403, 429, 503."""
         tenant = self.tenant(ask.tenant)
         ask = allowed(ask, tenant, model, self.config.queue)
         rate = self._rates.get(tenant.id)
         if rate is not None and (wait := rate.take()):
-            said = f"tenant {tenant.id} may make {rate.per_minute} requests a minute"
+            said = f"tenant {tenant.id} exceeded its limit of {rate.per_minute} requests per minute"
             raise limited(said, "rate_limit_exceeded", wait)
         if ask.session:
             self.sessions_of(tenant.id).count(ask.session)
         return ask
 
     def headers(self, name: str, models: Iterable[ServedModel]) -> dict[str, str]:
-        """What an answer says of its tenant's rates; nothing where it has none."""
+        """Return the rate-limit headers of a tenant; empty if it has no rates."""
         tenant = self._tenants.get(name)
         return {} if tenant is None else rate_headers(tenant, self._rates.get(name), models)

@@ -1,4 +1,4 @@
-"""Other tenants while requests run: every model's scheduler takes them, or nothing has changed."""
+"""Change the tenants while requests run. The change applies to every model's scheduler, or to none."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ Tenants = tuple[TenantSettings, ...]
 
 
 async def change_tenants(server: InferenceServer, do: Callable[[Tenants], Tenants]) -> None:
-    """The tenants that `do` makes of those there are. Raises ServeError 400 for one that contradicts itself, 409
-    where all together do or what is in use leaves no room, with the largest value that fits."""
+    """Apply `do` to the tenants.
+
+    Raises ServeError 400 for a tenant with contradictory settings, 409 if the guarantees do not fit together
+    or with the current use; the error has the largest value that fits.
+    """
     await change(server, lambda now: replace(now, tenants=do(now.tenants)))
 
 
 async def change(server: InferenceServer, do: Callable[[Config], Config]) -> None:
-    """Another configuration but for models, device and address. Raises as `change_tenants`."""
+    """Replace the configuration except models, device and address. Raises as `change_tenants`."""
     async with server.tenancy.changing:
         now = server.tenancy.config
         config = do(now)
@@ -40,7 +43,7 @@ async def change(server: InferenceServer, do: Callable[[Config], Config]) -> Non
 
 
 def _check(config: Config, before: Config, pools: Sequence[int]) -> None:
-    """`pools`: pages of each, in all models."""
+    """Check the new configuration. `pools`: the number of pages per pool, over all models."""
     for tenant in sorted(config.tenants, key=lambda each: each in before.tenants):  # who changed is told first
         for name, said in tenant_problems(config, tenant):
             raise ServeError(400, f"{name}: {said}", param=name)
@@ -53,7 +56,10 @@ def _check(config: Config, before: Config, pools: Sequence[int]) -> None:
 
 
 def _too_much(tenant: TenantSettings, name: str, most: object) -> ServeError:
-    said = f"{name}: {getattr(tenant, name)}: tenant {tenant.id} can have at most {most} beside the others"
+    said = (
+        f"{name}: {getattr(tenant, name)}: at most {most} are available to tenant {tenant.id} after the "
+        "other guarantees"
+    )
     return _contradicts(said, name)
 
 
@@ -69,7 +75,7 @@ def _contradicts(said: str, param: str | None = None) -> ServeError:
 
 
 def _configure(schedulers: Sequence[Scheduler], config: Config) -> None:
-    """Raises UsageError, and each scheduler has the tenants it had."""
+    """Apply the configuration to all schedulers. If one raises UsageError, all keep their previous tenants."""
     done: list[tuple[Scheduler, list[Tenant]]] = []
     try:
         for scheduler in schedulers:
@@ -89,7 +95,8 @@ def _set(scheduler: Scheduler, tenants: Sequence[Tenant]) -> None:
 
 
 def _tenants_for(scheduler: Scheduler, config: Config) -> list[Tenant]:
-    """Those it knows, in their order, then new ones: a tenant's number is its place, and stays."""
+    """Return the scheduler's tenants: existing ones in their order, then new ones. A tenant's number is its
+    index and never changes."""
     wanted = {tenant.name: tenant for tenant in scheduler_tenants(config, _pages(scheduler))}
     known = [wanted.pop(tenant.name, _gone(tenant)) for tenant in scheduler.tenants]
     return [*known, *wanted.values()]
@@ -100,6 +107,7 @@ def _pages(scheduler: Scheduler) -> list[int]:
 
 
 def _gone(tenant: Tenant) -> Tenant:
-    """Nobody asks for it any more; what runs of it goes on behind everybody else."""
+    """Return the settings of a removed tenant: it accepts no requests, and its running requests have the
+    lowest priority."""
     pages = tuple(replace(quota, reserved=0, most=None) for quota in tenant.pages)
     return Tenant(tenant.name, Priority.BATCH, pages=pages)

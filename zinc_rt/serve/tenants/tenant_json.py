@@ -1,4 +1,4 @@
-"""A tenant as the endpoints show it, and as they take it: the file's settings, or the nested form they show."""
+"""JSON of tenants: responses use a nested form; requests may use that form or the file's settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHEMA = TypeAdapter(TenantSettings).json_schema(mode="validation")
 
 
 def shown(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
-    """A tenant with what it has now, in all resident models together and in each."""
+    """Return a tenant with its current use, in total and per resident model."""
     models = {
         model.id: _held(model.core.scheduler, number)
         for model in server.models.values()
@@ -74,7 +74,7 @@ def shown(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
 
 
 def key_shown(key: KeySettings) -> dict[str, Any]:
-    """A key without anything that opens."""
+    """Return a key without its secret or digest."""
     expires = None if key.expires is None else key.expires.isoformat()
     return {"id": key.id, "object": "key", "scopes": list(key.scopes), "expires": expires}
 
@@ -111,17 +111,17 @@ def _rate(rate: int | None, burst: int | None, levels: list[int | None]) -> dict
 
 
 def created(body: Any, defaults: TenantLimits) -> TenantSettings:
-    """A new tenant. Raises ServeError 400 naming what is wrong."""
+    """Return a new tenant. Raises ServeError 400 with the invalid setting."""
     said = _flat(body)
     made = _checked(said)
     return with_defaults(made, said, defaults)
 
 
 def changed(tenant: TenantSettings, body: Any) -> TenantSettings:
-    """The tenant with what a body says otherwise. Raises ServeError 400 naming what is wrong."""
+    """Return the tenant with the changes of a body. Raises ServeError 400 with the invalid setting."""
     said = _flat(body)
     if said.get("id", tenant.id) != tenant.id:
-        raise ServeError(400, "id: a tenant keeps its name", param="id")
+        raise ServeError(400, "id: the id of a tenant cannot change", param="id")
     plain = TypeAdapter(TenantSettings).dump_python(tenant, by_alias=True)
     return _checked({**plain, **said})
 
@@ -137,9 +137,9 @@ def _checked(values: dict[str, Any]) -> TenantSettings:
 
 def _flat(body: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
-        raise ServeError(400, "the body is no JSON object: wanted a tenant's settings")
+        raise ServeError(400, "the body is not a JSON object: expected a tenant's settings")
     if "keys" in body:
-        raise ServeError(400, "keys: they are made by POST /v1/tenants/ID/keys", param="keys")
+        raise ServeError(400, "keys: create keys with POST /v1/tenants/ID/keys", param="keys")
     said: dict[str, Any] = {}
     for name, value in body.items():
         said |= _settings_in((name,), value)
@@ -147,7 +147,7 @@ def _flat(body: Any) -> dict[str, Any]:
 
 
 def _settings_in(place: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """What is said at a place of the nested form; elsewhere, the setting itself."""
+    """Return the settings at a location of the nested form; elsewhere, the setting itself."""
     if place in NESTED:
         return {NESTED[place]: value}
     inside = any(known[: len(place)] == place for known in NESTED)

@@ -1,5 +1,5 @@
-"""Endpoints of tenants: the tenants, their keys, caches and sessions. What is changed here lasts until the process
-ends; what is to last longer stands in the configuration's file."""
+"""Endpoints for tenants, their keys, caches and sessions. Changes last until the process ends; permanent
+changes belong in the configuration file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without(schema: dict[str, Any], *names: str, required: bool = True) -> dict[str, Any]:
-    """A schema for a body: less what is said elsewhere."""
+    """Return a body's schema without the fields that the path already sets."""
     left = {name: each for name, each in schema["properties"].items() if name not in names}
     made = {"type": "object", "additionalProperties": False, "properties": left}
     return {**made, "required": ["id"]} if required else made
@@ -47,7 +47,7 @@ NEW_KEY = {
 
 
 def router(server: InferenceServer) -> APIRouter:
-    """The routes, for keys with the scope admin."""
+    """Return the routes, for keys with the scope admin."""
     made = APIRouter(
         prefix="/v1/tenants", tags=["admin"], dependencies=[Depends(needs("admin"))], responses=_REFUSALS
     )
@@ -85,11 +85,14 @@ def _tenants(made: APIRouter, server: InferenceServer) -> None:
     async def remove(
         id: str, caller: Admin, running: str = Query("finish", pattern="^(finish|cancel)$")
     ) -> dict[str, Any]:
-        """What runs of it goes on, or with running=cancel ends now. Its keys and cached prefixes are gone, its
-        usage stays."""
+        """Remove a tenant.
+
+        Its running requests continue, or are cancelled with running=cancel. Its keys and cached prefixes are
+        deleted; its usage records remain.
+        """
         gone = tenancy.tenant(id)
         if len(tenancy.config.tenants) == 1:
-            raise ServeError(409, f"{id} is the only tenant, and there must be one", code="last_tenant")
+            raise ServeError(409, f"{id} is the only tenant; a server needs at least one", code="last_tenant")
         _keep_an_admin(server, [each for each in tenancy.config.tenants if each.id != id])
         numbers = [(model, model.core.tenant_number(id)) for model in server.models.values()]
         await change_tenants(server, lambda now: tuple(each for each in now if each.id != id))
@@ -110,25 +113,25 @@ def _keys(made: APIRouter, server: InferenceServer) -> None:
 
     @made.post("/{id}/keys", status_code=201, openapi_extra=_body(NEW_KEY))
     async def add(id: str, request: Request) -> JSONResponse:
-        """The key is in this answer and nowhere else."""
+        """Create a key. It is shown in this response only."""
         body = await _json(request, empty={})
         text, kept = new_key(str(body.get("id", "")) if isinstance(body, dict) else "")
         said = {"id": kept.id, "sha256": kept.sha256, **(body if isinstance(body, dict) else {"body": body})}
         key, errors = checked(KeySettings, said)
         if key is None or "sha256" in body:
-            place, why = errors[0] if errors else (("sha256",), "sha256: it is made here")
+            place, why = errors[0] if errors else (("sha256",), "sha256: the server computes it")
             raise ServeError(400, why, param=str(place[0]), code="invalid_value")
         async with tenancy.changing:
             tenant = tenancy.tenant(id)
             if key.id in tenancy.keys:
-                raise ServeError(409, f"id: there is a key {key.id} already", param="id", code="key_exists")
+                raise ServeError(409, f"id: key {key.id} already exists", param="id", code="key_exists")
             _set_keys(server, replace(tenant, keys=(*tenant.keys, key)))
             tenancy.made_keys.add(key.id)
         return JSONResponse({**key_shown(key), "key": text}, 201, headers={"cache-control": "no-store"})
 
     @made.delete("/{id}/keys/{key}")
     async def revoke(id: str, key: str) -> dict[str, Any]:
-        """Nobody asks with it from now on; what runs goes on."""
+        """Revoke a key. New requests with it are refused; running requests continue."""
         async with tenancy.changing:
             tenant = tenancy.tenant(id)
             left = tuple(each for each in tenant.keys if each.id != key)
@@ -143,7 +146,7 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
 
     @made.delete("/{id}/cache")
     async def forget(id: str) -> dict[str, Any]:
-        """Nothing that was computed for it so far is found again, nor for others of its group."""
+        """Drop the cached prefixes of a tenant and of its isolation group."""
         tenancy.tenant(id)
         for model in server.models.values():
             await _forget(server, model, model.core.tenant_number(id))
@@ -175,7 +178,7 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
 
     @made.delete("/{id}/sessions/{session:path}")
     async def unpin(id: str, session: str) -> dict[str, Any]:
-        """Its pages are cache like any other."""
+        """Unpin the pages of a session, so that they can be evicted."""
         tenancy.tenant(id)
         if not tenancy.sessions_of(id).forget(session):
             raise _no_session(id, session)
@@ -200,7 +203,7 @@ async def _forget(server: InferenceServer, model: ServedModel, number: int) -> N
 
 
 def _leave(model: ServedModel, number: int, *, cancel: bool) -> int:
-    """How many requests of a tenant still run."""
+    """Return the number of running requests of a tenant."""
     streams = [stream for stream in list(model.streams.values()) if stream.tenant == number]
     for stream in streams:
         if cancel:
@@ -210,7 +213,7 @@ def _leave(model: ServedModel, number: int, *, cancel: bool) -> int:
 
 def _added(tenants: tuple[TenantSettings, ...], one: TenantSettings) -> tuple[TenantSettings, ...]:
     if any(each.id == one.id for each in tenants):
-        raise ServeError(409, f"id: tenant {one.id} is there already", param="id", code="tenant_exists")
+        raise ServeError(409, f"id: tenant {one.id} already exists", param="id", code="tenant_exists")
     return (*tenants, one)
 
 
@@ -225,15 +228,15 @@ def _set_keys(server: InferenceServer, tenant: TenantSettings) -> None:
 
 
 def _keep_an_admin(server: InferenceServer, tenants: Any) -> None:
-    """Raises ServeError 409 where nobody could change anything any more."""
+    """Raise ServeError 409 if no key with the scope admin would remain."""
     keys = [key for tenant in tenants for key in tenant.keys]
     if (keys or server.tenancy.locked) and not any("admin" in key.scopes for key in keys):
-        said = "no key would have the scope admin: make one that has it first"
+        said = "no key would have the scope admin: create one first"
         raise ServeError(409, said, param="scopes", code="no_admin_key")
 
 
 async def _json(request: Request, empty: Any = None) -> Any:
-    """The body. Raises ServeError 400, 415."""
+    """Return the body. Raises ServeError 400, 415."""
     raw = await request.body()
     if not raw and empty is not None:
         return empty
@@ -243,4 +246,4 @@ async def _json(request: Request, empty: Any = None) -> Any:
     try:
         return await request.json()
     except ValueError as error:
-        raise ServeError(400, f"the body is no JSON: {error}") from error
+        raise ServeError(400, f"the body is not JSON: {error}") from error

@@ -1,4 +1,4 @@
-"""What a tenant used: its counters, by model and time, and for an admin the device's side of the same books."""
+"""Usage of a tenant: its counters by model and time, and for an admin the device totals of the same ledger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Time = Annotated[str | None, Query(max_length=40)]
 
 
 def router(server: InferenceServer) -> APIRouter:
-    """The route; a tenant's key with the scope usage sees its own, an admin's sees all."""
+    """Return the route. A tenant's key with the scope usage reads its own usage, an admin key all usage."""
     made = APIRouter(tags=["usage"], responses={"4XX": {"model": ErrorReply, "description": "refused"}})
 
     @made.get("/v1/tenants/{id}/usage")
@@ -36,19 +36,18 @@ def router(server: InferenceServer) -> APIRouter:
         to: Time = None,
         group_by: Annotated[str, Query(max_length=40)] = "model",
     ) -> dict[str, Any]:
-        """Counters from a moment to another, UTC, by model, day or minute; what the ledger has of a tenant that is
-        gone, too."""
+        """Return the counters of a time range in UTC, by model, day or minute. Removed tenants are included."""
         if not caller.may_see(id):
-            said = f"key {caller.key or '(none)'} does not show the usage of {id[:64]!r}"
+            said = f"key {caller.key or '(none)'} has no access to the usage of {id[:64]!r}"
             raise ServeError(403, said, "permission_error", code="insufficient_scope")
         words = [word for word in group_by.split(",") if word]
         if unknown := [word for word in words if word not in WORDS]:
             wanted = ", ".join(WORDS)
-            raise ServeError(400, f"group_by: no {unknown[0]!r}: wanted any of {wanted}", param="group_by")
+            raise ServeError(400, f"group_by: unknown {unknown[0]!r}: expected any of {wanted}", param="group_by")
         since, before = _minute("from", first, 0), _minute("to", to, END)
         if server.store is None:
             if first or to or set(words) - {"model"}:
-                said = "no ledger is kept (ledger.path): only what was used since the start is known, by model"
+                said = "no ledger is configured (ledger.path): usage is available only since the start, by model"
                 raise ServeError(400, said, param="from", code="no_ledger")
             return _since_the_start(server, id, admin=caller.admin)
         return await asyncio.to_thread(_kept, server.store, id, words, since, before, admin=caller.admin)
@@ -104,12 +103,12 @@ def _kept(
 
 
 def _whole(found: UsageFound) -> dict[str, Any]:
-    """Of all tenants and models together, over the same range."""
+    """Return the sum over all tenants and models in the same range."""
     return {"all": _books(found.usage, found.device)}
 
 
 def _books(tenants: Any, device: Any) -> dict[str, Any]:
-    """Both sides, and each line that does not balance: none, or something is wrong."""
+    """Return both sides of the ledger, and the lines that do not balance. Such a line is an error."""
     return {"tenants": dict(tenants), "device": dict(device), "unbalanced": unbalanced(tenants, device)}
 
 
@@ -119,7 +118,7 @@ def _minute(name: str, text: str | None, otherwise: int) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        said = f"{name}: {text!r} is no time: wanted 2026-11-23, or 2026-11-23T14:30, in UTC"
+        said = f"{name}: {text!r} is not a time: expected 2026-11-23, or 2026-11-23T14:30, in UTC"
         raise ServeError(400, said, param=name) from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() // 60)
 
