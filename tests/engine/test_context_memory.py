@@ -49,7 +49,7 @@ def test_a_context_of_any_length_ends_in_one_sentence(
     said = capsys.readouterr().err
     sentence = rf"--ctx {ctx} needs some [\d,.]+ GiB of memory for this model, this machine has 16.0 GiB"
     assert len(re.findall(sentence, said)) == 1
-    assert "next: give a smaller --ctx: some " in said and "Traceback" not in said
+    assert "next: use a smaller --ctx: about " in said and "Traceback" not in said
 
 
 def bytes_of(ctx: int) -> tuple[int, int]:

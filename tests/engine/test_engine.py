@@ -113,7 +113,7 @@ def test_a_released_sequence_is_not_run_again(engine: Engine) -> None:
 
 def test_a_sequence_is_in_a_step_once(engine: Engine) -> None:
     sequence = engine.open()
-    with pytest.raises(UsageError, match="named twice"):
+    with pytest.raises(UsageError, match="occurs twice"):
         engine.step([(sequence, [1]), (sequence, [2])], [0])
 
 
@@ -128,7 +128,7 @@ def test_a_sequence_without_tokens_is_as_good_as_absent(engine: Engine) -> None:
     ("rows", "message"), [([2], "row 2"), ([-1], "row -1"), ([0] * 3, "3 rows of logits"), ([0] * 40, "40 rows")]
 )
 def test_logits_are_of_rows_the_step_has(engine: Engine, rows: list[int], message: str) -> None:
-    with pytest.raises(UsageError, match=rf"{message}.* asked for, the step has 2 tokens"):
+    with pytest.raises(UsageError, match=rf"{message}.* requested, but the step has 2 tokens"):
         engine.step([(engine.open(), [1, 2])], rows)
 
 

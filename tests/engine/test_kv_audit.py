@@ -45,7 +45,7 @@ def test_a_bit_that_flipped_on_the_device(server: MixServer) -> None:
     variant, _ = next(iter(server.model._sampler._variants.values()))
     slot = next(server.scheduler.running()).slot
     variant.write(RECORD_TABLE, np.array([1 << 20], np.int32), offset_bytes=256 * slot + 84)
-    assert server.audit()[0].startswith(f"slot {slot}: the check word of the device's record is wrong")
+    assert server.audit()[0].startswith(f"slot {slot}: the checksum of the device's record is wrong")
 
 
 @pytest.mark.parametrize("group", [0, 1])

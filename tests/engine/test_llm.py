@@ -226,7 +226,7 @@ def test_usage_is_kept_in_a_file_across_lives(tmp_path: Path) -> None:
     for _ in range(2):
         with LLM("qwen3-q", tier="t_cpu", slots=2, threads=1, usage=path) as llm:
             llm.generate(PROMPTS, Sampling(max_tokens=3, ignore_eos=True))
-            with pytest.raises(OutputError, match="writes its usage there"):
+            with pytest.raises(OutputError, match="is writing to this file"):
                 LLM("qwen3-q", tier="t_cpu", usage=path)
     with closing(open_to_read(path)) as database:
         (group,) = (
@@ -311,10 +311,10 @@ def test_a_chat_goes_through_the_template(llm: LLM) -> None:
         ([[1]], Sampling(logit_bias={999999: 1.0}), "logit_bias: token id 999999 is outside the vocabulary"),
         ([[1]], Sampling(stop_token_ids=[999999]), "stop_token_ids: token id 999999 is outside the vocabulary"),
         ([[1, 2.5]], Sampling(), r"token id 2\.5 is outside"),
-        ([None], Sampling(), "prompt None: wanted a text or a list of token ids"),
+        ([None], Sampling(), "prompt None: expected a text or a list of token ids"),
         (["the"], [{"max_tokens": 3}], "sampling .*: wanted a Sampling"),
         ([[1], [2]], [Sampling()], "2 prompts and 1 samplings"),
-        ([[1]], Sampling(n=4), "n 4: each answer needs a slot, and there are 3"),
+        ([[1]], Sampling(n=4), "n 4: each choice needs a slot, and there are 3"),
         ([[1]], Sampling(top_p=2), "top_p 2: wanted more than 0"),
     ],
 )
@@ -337,7 +337,7 @@ def test_a_tenant_nobody_knows_is_named(llm: LLM) -> None:
         ({"model": "qwen3-q", "timeout": 0}, UsageError, "timeout 0: wanted seconds"),
         ({"model": "qwen3-q", "ctx": 0}, UsageError, "0"),
         ({"model": "nowhere.gguf"}, InputError, "nowhere.gguf"),
-        ({"model": "sentencepiece"}, InputError, "a vocabulary only"),
+        ({"model": "sentencepiece"}, InputError, "a tokenizer but no tensors"),
         ({"model": "qwen3-q", "device": "hw"}, UnsupportedError, "no AMD GPU"),
         ({"model": "qwen3-q", "slots": 2, "tenants": [Tenant("a", slots_guaranteed=3)]}, UsageError, "guaranteed"),
     ],

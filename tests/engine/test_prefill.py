@@ -108,11 +108,11 @@ def test_the_gate_gives_every_reason() -> None:
     with Engine(read_gguf(MODELS[0]), Choosy("canonical-1"), ctx=1) as engine:
         reasons = prefill_gate(engine)
         assert len(reasons) == 3
-        assert reasons[0] == "the context of 1 token has no room for two tokens in a step"
+        assert reasons[0] == "the context of 1 token is too short for a step with two tokens"
         assert any("MOE_GATE_TOPK at ffn_moe_logits-0 and 3 more: no MOE_GATE_TOPK today" in r for r in reasons)
         assert any("FLASH_ATTN_BATCHED at attn_pregate-3: no FLASH_ATTN_BATCHED today" in r for r in reasons)
         for mode in ("on", "validate"):
-            with pytest.raises(UnsupportedError, match="does not apply") as error:
+            with pytest.raises(UnsupportedError, match="is unavailable") as error:
                 prefill(engine, engine.open(), [1], mode)
             assert all(reason in str(error.value) for reason in reasons)
             assert "ZINC_BATCHED_PREFILL=off" in str(error.value)

@@ -381,7 +381,7 @@ def test_two_variants_are_never_in_one_arena_at_once(qwen3: GGUFFile) -> None:
         small = engine.advance([(sequence, [1])], [0]).handle.variant
         backend.go.clear()
         fence = small.submit(engine.runner.stream)
-        with pytest.raises(InFlight, match="another variant runs in the arena that they share"):
+        with pytest.raises(InFlight, match="another variant is running in the shared arena"):
             large.submit(engine.runner.stream)
         backend.go.set()
         fence.wait(10.0)

@@ -37,7 +37,7 @@ from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver
 
 SANITIZERS = ("off", "fast", "full")
-SIMULATED = "simulated device: the result does not apply to hardware"
+SIMULATED = "simulated device: says nothing about hardware"
 IN_SOFTWARE = "the driver runs in software on the CPU: the speed is not that of a GPU"
 
 NAMES = ("auto", "hw", "cpu", "sim")

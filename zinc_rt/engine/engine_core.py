@@ -1,8 +1,4 @@
-"""One resident model with its scheduler, its runner and its ledger: what every front stands on.
-
-It takes requests as token ids and gives batches of tokens; texts, streams and HTTP are the fronts' business. One
-host thread drives it.
-"""
+"""A resident model with its scheduler, runner and ledger: the basis of all front ends."""
 
 from __future__ import annotations
 
