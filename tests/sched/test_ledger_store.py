@@ -157,7 +157,7 @@ def test_the_second_process_hears_who_has_the_file(tmp_path: Path) -> None:
         process.wait()
         LedgerStore(path).close()
     first = LedgerStore(path)
-    with pytest.raises(OutputError, match="writes its usage there"):
+    with pytest.raises(OutputError, match="is writing to this file"):
         LedgerStore(path)
     first.close()
 
@@ -173,7 +173,7 @@ def test_what_is_no_ledger_is_left_as_it_is(tmp_path: Path) -> None:
     for open_it in (LedgerStore, open_to_read):
         for path in (text, other):
             before = path.read_bytes()
-            with pytest.raises(InputError, match="not a database of usage"):
+            with pytest.raises(InputError, match="not a usage database"):
                 open_it(path)
             assert path.read_bytes() == before
         with pytest.raises(UnsupportedError, match=r"version 7, this build .* 1\n  next: ZINC_RT 9\.1 wrote it"):
@@ -259,7 +259,7 @@ def test_a_writer_that_ends_is_no_secret(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(database, "write_batch", broken)
     counted(ledger, 1)
     assert not store.settle()
-    assert "thread that writes it has ended" in store.refuses()
+    assert "writer thread has ended" in store.refuses()
     assert not store.settle(), "it does not wait for nobody"
     assert store.close().degraded
 

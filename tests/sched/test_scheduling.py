@@ -137,7 +137,7 @@ def test_choices_share_their_prompt_and_draw_each_for_itself(prompt: int, rows: 
 
 def test_more_choices_than_slots_are_refused_with_what_fits() -> None:
     b = Bench([Tenant("a", slots_max=2)])
-    with pytest.raises(UsageError, match="3 choices want a slot each: at most 2 do"):
+    with pytest.raises(UsageError, match="3 choices need a slot each: the maximum is 2"):
         b.submit(0, [1], 4, n=3)
 
 
@@ -267,7 +267,7 @@ def test_quotas_that_contradict_each_other_are_refused_with_what_fits_and_change
         ([before[0], Tenant("b", pages=(PageQuota(23),))], "at most 32 together"),
         ([Tenant("a", slots_guaranteed=3), Tenant("b", slots_guaranteed=2)], "guarantee at most 4 together"),
         ([Tenant("a", slots_guaranteed=3, slots_max=2), before[1]], "raise slots_max"),
-        ([Tenant("b"), Tenant("a")], "name all of them"),
+        ([Tenant("b"), Tenant("a")], "list all of them"),
     ):
         with pytest.raises(UsageError) as refused:
             b.s.configure(tenants)
@@ -298,7 +298,7 @@ def test_lower_quotas_take_slots_and_pages_at_once_and_new_tenants_come_behind()
 
 def test_what_never_fits_is_refused_with_the_largest_that_would() -> None:
     b = Bench([Tenant("a", pages=(PageQuota(0, 6),)), Tenant("b", prefill=(10, 20))])
-    with pytest.raises(UsageError, match="29 tokens never fit the pages this tenant may have: at most 24 do"):
+    with pytest.raises(UsageError, match="29 tokens exceed the tenant's page quota: at most 24 fit"):
         b.submit(0, [1] * 20, 10)
     with pytest.raises(UsageError, match="at most 20 do"):
         b.submit(1, [1] * 21, 1)

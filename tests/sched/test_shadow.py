@@ -154,7 +154,7 @@ def test_draws_of_another_place(lab: Lab) -> None:
     only(lab.run(step), "slot 0: draws with position 8 behind position 6")
     step = lab.second()
     step.row_slot[0] = 1
-    only(lab.run(step), "logits of slot 0 are drawn from by slot 1")
+    only(lab.run(step), "logits of slot 0 are sampled by slot 1")
 
 
 def test_a_lost_token_and_one_fed_twice(lab: Lab) -> None:
@@ -191,10 +191,10 @@ def test_penalty_rows() -> None:
     prompts = {slot: np.array([(slot + 1) * 10 + at for at in range(6)]) for slot in (0, 1)}
     assert lab.run(lab.first(counts_of=prompts)) == []
     lab.bind(1, 2, epoch=1, penalty_row=0)
-    only(lab.run(lab.second(bound=[1], counts_of={1: prompts[1]})), "penalty row 0 counts tokens that are not its")
+    only(lab.run(lab.second(bound=[1], counts_of={1: prompts[1]})), "penalty row 0 counts other tokens")
     lab = Lab()
     lab.bind(0, 1, epoch=1, flags=SlotFlag.PENALTIES, penalty_row=0)
-    only(lab.run(lab.first()), "slot 0, request 1: bound with no counts for its penalty row 0")
+    only(lab.run(lab.first()), "slot 0, request 1: bound without counts for its penalty row 0")
 
 
 def test_what_was_lost_with_the_device_is_read_as_nothing(lab: Lab) -> None:

@@ -84,9 +84,9 @@ def test_a_run_that_is_cut_short_leaves_nothing(limit: dict[str, float]) -> None
 def test_what_can_never_run_is_refused_before_anything_does() -> None:
     with pytest.raises(UsageError, match="line 3: no tenant 'x'"):
         run([Arrival(0, "x", 1, 1, line=3)])
-    with pytest.raises(UsageError, match="line 4: 2000 tokens and 1 to make exceed the context of 1024"):
+    with pytest.raises(UsageError, match="line 4: 2000 tokens and 1 to generate exceed the context of 1024"):
         run([Arrival(0, "a", 2000, 1, line=4)])
-    with pytest.raises(UsageError, match="never fit the pages"):
+    with pytest.raises(UsageError, match="exceed the tenant's page quota"):
         run([Arrival(0, "a", 200, 1)], pages=5)
 
 
@@ -100,13 +100,13 @@ def test_the_step_that_broke_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_scheduler_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Scheduler, number: int, reason: str = "") -> None:
-        raise AssertionError("inequality R is broken")
+        raise AssertionError("inequality R is violated")
 
     monkeypatch.setattr(Scheduler, "cancel", broken)
     seen = run([Arrival(0, "a", 40, 30)], most_steps=3)
     (finding, *_) = of_every_run(seen)
     assert (
-        finding.reason == "AssertionError: inequality R is broken" and "broken" in finding.first_bad["traceback"]
+        finding.reason == "AssertionError: inequality R is violated" and "broken" in finding.first_bad["traceback"]
     )
 
 

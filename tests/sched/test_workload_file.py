@@ -68,7 +68,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, line: str, said: str) -> None:
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no request in it"):
+    with pytest.raises(InputError, match="the file has no requests"):
         read(tmp_path, "\n\n")
     with pytest.raises(InputError, match="no such file"):
         read_workload(tmp_path / "missing.jsonl")

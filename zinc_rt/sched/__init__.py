@@ -1,1 +1,2 @@
-"""Many requests on one model: whose turn it is, who holds which pages and rows; no text, no HTTP, no device."""
+"""The scheduler: requests of one model, their slots, pages and state rows. It is independent of text, HTTP
+and devices."""

@@ -1,4 +1,4 @@
-"""Who gets a slot: the head of the tenant with the lowest key, with all pages of its prompt promised."""
+"""Admission: assign slots to the tenants' first requests by key, with all pages of the prompt reserved."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PASSED_OVER = 4  # candidates a step that others may pass
 
 
 def admit(s: SchedulerState) -> None:
-    """Slots to whoever is next, until nobody can have one or PASSED_OVER have been passed; while nobody runs,
-    everybody is asked."""
+    """Admit requests until none fits or PASSED_OVER requests have been skipped. If nothing runs, all are
+    tried."""
     if s.probation:
         _admit_alone(s)
         return
@@ -27,7 +27,7 @@ def admit(s: SchedulerState) -> None:
 
 
 def _admit_heads(s: SchedulerState) -> bool:
-    """Whether somebody got a slot."""
+    """Return whether any request was admitted."""
     some = False
     passed: set[int] = set()
     while len(passed) < PASSED_OVER or not s.runs:
@@ -73,7 +73,7 @@ def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
 
 
 def _admitted(s: SchedulerState, request: Request) -> bool:
-    """Pages and a slot for it, or nothing: pages first, before anybody loses a slot."""
+    """Admit a request, or change nothing: reserve its pages before any request is preempted for a slot."""
     loser = None
     if not s.slots.free:
         loser = preempt.victim(s, request)
@@ -106,8 +106,11 @@ def _page_to_go_on(s: SchedulerState, request: Request) -> bool:
 
 
 def hold_pages(s: SchedulerState, request: Request) -> bool:
-    """All pages of its prompt and one more are promised to it, and it has a row. Beyond its tenant's reservation a
-    page for each that runs is left, so that these seldom have to give way."""
+    """Reserve all pages of the prompt plus one, and a state row.
+
+    Beyond its tenant's reservation, one page per running request is left free, so that running requests are
+    seldom evicted.
+    """
     collects = request is s.collector
     if collects:
         s.stop_collecting()
@@ -182,7 +185,7 @@ def _wants_to_collect(s: SchedulerState, request: Request) -> None:
 
 
 def start_collecting(s: SchedulerState, request: Request) -> None:
-    """What can be set aside for it now is."""
+    """Set aside the pages that are free now."""
     s.collector, s.collected = request, [0] * len(s.cache.pools)
     _collect(s)
 
@@ -202,7 +205,7 @@ def _collect(s: SchedulerState) -> None:
 
 
 def _admit_alone(s: SchedulerState) -> None:
-    """Of those that two failing steps had in common the first, and nobody else."""
+    """Admit the first request in single-request retry, and no other."""
     request = s.probation[0]
     if request.slot < 0 and s.slots.free and not request.held:
         s.stop_collecting()

@@ -1,4 +1,4 @@
-"""Token buckets in exact integers: rates shape what is admitted, they do not fail it."""
+"""Token buckets in exact integers. They delay admission and never fail a request."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ NS = 1_000_000_000
 
 @dataclass(slots=True)
 class Bucket:
-    """`rate` tokens a second up to `burst`; the level may go below zero, a debt that delays what comes next.
+    """A token bucket: `rate` tokens per second up to `burst`. The level may be negative, a debt that delays
+    later requests.
 
-    Kept in tokens × 10⁹, so that a nanosecond at any whole rate counts and nothing is ever rounded.
+    The level is stored in tokens × 10⁹, so that a nanosecond at any integer rate is exact.
     """
 
     rate: int
@@ -21,7 +22,9 @@ class Bucket:
 
     def __post_init__(self) -> None:
         if self.rate < 1 or self.burst < 1:
-            raise ValueError(f"a bucket fills and holds something, not {self.rate} a second up to {self.burst}")
+            raise ValueError(
+                f"a bucket needs a positive rate and burst, not {self.rate} per second up to {self.burst}"
+            )
         self.level_parts = self.burst * NS
 
     def _parts(self, now_ns: int) -> int:
@@ -32,21 +35,21 @@ class Bucket:
         self.filled_ns = max(self.filled_ns, now_ns)
 
     def level(self, now_ns: int) -> float:
-        """Tokens in it. Changes nothing, so any thread may look."""
+        """Return the tokens in the bucket. It changes nothing, so any thread may call it."""
         return self._parts(now_ns) / NS
 
     def allows(self, now_ns: int) -> bool:
-        """Whether anything may be admitted."""
+        """Return whether the level permits admission."""
         self._fill(now_ns)
         return self.level_parts > 0
 
     def charge(self, tokens: int, now_ns: int) -> None:
-        """So many tokens were used, whatever the level."""
+        """Subtract used tokens, whatever the level."""
         self._fill(now_ns)
         self.level_parts -= tokens * NS
 
     def allows_from_ns(self, now_ns: int) -> int:
-        """The first instant from now on at which `allows` is true."""
+        """Return the first time from now on at which `allows` is true."""
         self._fill(now_ns)
         if self.level_parts > 0:
             return self.filled_ns

@@ -1,4 +1,4 @@
-"""What came of a step: positions, tokens, ends, pages that are full, and who is charged."""
+"""Commit a step: positions, tokens, finished requests, full pages, and charges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind
 
 
 def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts) -> Batch:
-    """Take over what a step drew. `device`: the runner's own count of what it did."""
+    """Commit the sampled tokens of a step. `device`: the runner's counts of its work."""
     s.counts.steps += 1
     s.counts.computed += plan.tokens
     _begin_accounts(s)

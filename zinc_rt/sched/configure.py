@@ -1,4 +1,4 @@
-"""Other quotas while requests run: all of them, or none."""
+"""Change quotas while requests run, atomically."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from zinc_rt.sched.tenant import Tenant, check_tenants
 
 
 def check_quotas(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
-    """Raises UsageError for quotas that contradict each other whatever runs, with the largest that would fit."""
+    """Raise UsageError, with the largest value that fits, for quotas that contradict each other."""
     check_tenants(tenants, s.limits.slots)
     known = [tenant.name for tenant in s.tenants]
     if [tenant.name for tenant in tenants[: len(known)]] != known:
         raise UsageError(
-            f"tenants {', '.join(known)} are there, in this order", next="name all of them, and new ones behind"
+            f"the existing tenants are {', '.join(known)}, in this order",
+            next="list all of them, then the new tenants",
         )
     for group, spec in enumerate(s.cache.groups):
         quotas = [quota_of(tenant, group) for tenant in tenants]
         reserved = sum(quota.reserved for quota in quotas)
         if reserved > spec.pages:
             raise UsageError(
-                f"{reserved} pages of group {spec.name} are reserved, and there are {spec.pages}",
+                f"{reserved} pages of group {spec.name} are reserved, but the pool has {spec.pages}",
                 next=f"reserve at most {spec.pages} together",
             )
 
@@ -36,7 +37,7 @@ def quota_of(tenant: Tenant, group: int) -> PageQuota:
 
 
 def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
-    """Raises UsageError, and nothing has changed, where pages in use leave no room for a reservation."""
+    """Apply new quotas. Raises UsageError, and changes nothing, if pages in use prevent a reservation."""
     before = list(s.tenants)
     changed: list[int] = []
     # lower ones first, so that what one gives up another may have

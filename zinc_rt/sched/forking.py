@@ -1,5 +1,5 @@
-"""Further choices of a request: they begin where its prompt is computed but for its last token, which each
-computes for itself and draws behind."""
+"""Fork a request's choices: they start after the prompt except its last token, which each computes itself
+before it samples."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from zinc_rt.sched.state import SchedulerState
 
 
 def fork_choices(s: SchedulerState, request: Request) -> None:
-    """The others share its full pages and copy the last one. They wait for slots, parked; where pages are lacking
-    for all of them they wait as if they had just come."""
+    """Create the other choices, which share the full pages and copy the last one. They wait, preempted, for
+    slots; if pages are insufficient they wait like new requests."""
     siblings, request.siblings = request.siblings, []
     s.sync(request)
     holding = request.holding
@@ -33,7 +33,7 @@ def fork_choices(s: SchedulerState, request: Request) -> None:
 
 
 def begin_choices(s: SchedulerState, request: Request) -> None:
-    """The others wait like any request; the prompt's full pages are cached."""
+    """Queue the other choices like any request; the prompt's full pages are cached."""
     siblings, request.siblings = request.siblings, []
     for sibling in siblings:
         s.queue(sibling, first=False)

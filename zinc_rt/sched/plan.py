@@ -1,4 +1,4 @@
-"""One step as data: what it computes, what it drew, and the batch of tokens that its requests get."""
+"""The data of a step: its plan, its sampled tokens, and the batch of tokens for its requests."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NO_CANDIDATE = 0x7FFFFFFF  # in `Drawn.nonfinite`: all logits are numbers, and t
 
 @dataclass(frozen=True, slots=True)
 class RowLogprobs:
-    """Log probabilities of each row, of the distribution before any adjustment: `logprob` f32 [rows] of the token
-    drawn; `top_ids` i32 and `top_logprobs` f32 [rows, n] of the likeliest n, the likeliest first."""
+    """Log probabilities of each row before any adjustment: `logprob` f32 [rows] of the sampled token;
+    `top_ids` i32 and `top_logprobs` f32 [rows, n] of the n most likely, in descending order."""
 
     logprob: np.ndarray
     top_ids: np.ndarray
@@ -34,8 +34,8 @@ class RowLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a step drew, i32 [rows] each; `nonfinite`: the first logit that is not a number, or NO_CANDIDATE; -1
-    for a token that was drawn."""
+    """The sampled tokens of a step, i32 [rows] each; `nonfinite`: the index of the first non-finite logit, or
+    NO_CANDIDATE; -1 if a token was sampled."""
 
     tokens: np.ndarray
     nonfinite: np.ndarray
@@ -44,8 +44,8 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a step made: of each row the request's number, its choice and the token, and (number, choice, reason)
-    of what ended."""
+    """The output of a step: for each row the request's number, its choice and the token, and (number, choice,
+    reason) of finished choices."""
 
     step: int
     requests: np.ndarray = field(default_factory=lambda: _NO_NUMBERS)  # i64
@@ -57,7 +57,7 @@ class Batch:
 
 @dataclass(slots=True)
 class StepPiece:
-    """Tokens [first, last) of a request's prompt; `draws`: a token is drawn behind the last."""
+    """Tokens [first, last) of a request's prompt; `draws`: a token is sampled after the last."""
 
     request: Request
     first: int
@@ -67,14 +67,15 @@ class StepPiece:
 
 @dataclass(slots=True)
 class StepPlan:
-    """One step as arrays, which every step reuses: their contents are valid until the next is planned. Decodes
-    come first, then `prompts`; a sequence's tokens are adjacent and ascending. The runner fills the device's step
-    block from it, whether the scheduler planned the step or an Engine's caller.
+    """A step as arrays, which all steps reuse: the contents are valid until the next step is planned.
+
+    Decodes come first, then `prompts`; a sequence's tokens are adjacent and ascending. The runner fills the
+    device's step block from it, whether the scheduler or an Engine's caller planned the step.
 
     i32 [step_tokens], the first `tokens` valid: token_id, position, slot, sequence. i32 [slots], the first
     `sequences`: state_source and state_target, the rows of recurrent state, -1 without. i32 [most_rows],
-    [slots] by default, the first `rows`: logit_row (a token's index), row_slot (whose), row_position (of the
-    token drawn).
+    [slots] by default, the first `rows`: logit_row (a token's index), row_slot (its slot), row_position (of
+    the sampled token).
     """
 
     step_tokens: int
@@ -116,7 +117,7 @@ class StepPlan:
         self.table_changes = [{} for _ in range(self.groups)]
 
     def clear(self, number: int) -> None:
-        """Begin a step."""
+        """Start a new step."""
         self.number = number
         self.tokens = self.sequences = self.rows = self.decodes = 0
         self.prompts.clear()
@@ -124,8 +125,8 @@ class StepPlan:
     def add_sequence(
         self, slot: int, tokens: Sequence[int] | np.ndarray, first: int, rows: tuple[int, int]
     ) -> int:
-        """Append a sequence's next tokens, from position `first` on, as its `slot` has them. `rows`: the rows of
-        recurrent state that it reads and writes. Return the index of its first token in the step."""
+        """Append a sequence's next tokens from position `first`. `rows`: the recurrent-state rows that it
+        reads and writes. Return the index of its first token in the step."""
         at, count = self.tokens, len(tokens)
         self.token_id[at : at + count] = tokens
         self.position[at : at + count] = ordinals(first, first + count)
@@ -137,12 +138,13 @@ class StepPlan:
         return at
 
     def add_row(self, token: int, slot: int, position: int) -> None:
-        """Ask for the logits of a token of the step, by its index; `position`: of the token drawn from them."""
+        """Request the logits of a token of the step, by its index; `position`: of the token sampled from
+        them."""
         row = self.rows
         self.logit_row[row], self.row_slot[row], self.row_position[row] = token, slot, position
         self.rows += 1
 
 
 def ordinals(first: int, last: int) -> np.ndarray:
-    """The whole numbers [first, last) as i32."""
+    """Return the integers [first, last) as i32."""
     return ORDINALS[first:last] if last <= len(ORDINALS) else np.arange(first, last, dtype=np.int32)

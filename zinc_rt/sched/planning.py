@@ -1,4 +1,4 @@
-"""What a step computes: a token of everybody who decodes, then prompts as far as the step has room."""
+"""Plan a step: one token for each decoding request, then prompt chunks up to the step's token limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGED_PART = 8  # one in so many prompt tokens of a step goes to an aged prompt o
 
 
 def plan_step(s: SchedulerState) -> StepPlan:
-    """The step's plan, whose `tokens` are 0 where there is nothing to compute."""
+    """Return the step's plan; `tokens` is 0 if there is nothing to compute."""
     plan = s.plan
     plan.clear(s.counts.steps + 1)
     if s.full:
@@ -178,8 +178,8 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
 
 
 def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int:
-    """As far as the step allows, at a page's end unless it is the prompt's, and no further than where a state is
-    to be kept or other choices begin."""
+    """Return the end of the next prompt chunk: the step's limit, rounded down to a page boundary unless it is
+    the prompt's end, and at most the next checkpoint or fork position."""
     page, end = s.cache.page_tokens, request.length
     reach = min(end, first + min(left, s.cache.chunk_tokens))
     if request.siblings and first < request.prompt - 1:
@@ -194,8 +194,8 @@ def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int
 
 
 def checkpoints(s: SchedulerState, request: Request, end: int) -> tuple[int, ...]:
-    """Where the recurrent state of a prompt is kept: behind its last full page, where another prompt left a shared
-    one, and every so many tokens of a long one."""
+    """Return where the recurrent state of a prompt is saved: after its last full page, after a page prefix
+    shared with another prompt, and at regular intervals of a long prompt."""
     if s.cache.rows is None:
         return ()
     holding = request.holding

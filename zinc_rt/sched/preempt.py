@@ -1,7 +1,7 @@
-"""Who gives way: a slot to a candidate, pages to a sequence that grows.
+"""Preemption: choose which request loses its slot to a candidate, or its pages to a growing sequence.
 
-Parking costs nothing to undo, so slots may move often; the rules make sure that none moves in a circle: guarantees
-and classes are ordered, and within a class a slot moves only to a tenant that has no more than the other
+Resuming a preempted request costs nothing, so slots may move often. The rules prevent cycles: guarantees and
+classes are ordered, and within a class a slot moves only to a tenant whose share does not exceed the other's
 afterwards.
 """
 
@@ -14,8 +14,8 @@ from zinc_rt.sched.state import Kind, SchedulerState
 
 
 def victim(s: SchedulerState, candidate: Request) -> Request | None:
-    """The worst of the running requests that may have to give their slot to the candidate: of the lowest class,
-    then of the tenant with the largest share, then with the least made."""
+    """Return the running request that loses its slot to the candidate: lowest class first, then the tenant
+    with the largest share, then the fewest generated tokens."""
     guaranteed = s.bound[candidate.tenant] < s.tenants[candidate.tenant].slots_guaranteed
     slices = not s.bound[candidate.tenant] and not s.several
     worst: Kind | None = None
@@ -61,8 +61,8 @@ def _slice_is_over(s: SchedulerState, kind: Kind, candidate: Request) -> bool:
 
 
 def relieve(s: SchedulerState, needing: Request) -> bool:
-    """Pages for a sequence that cannot grow: pinned ones, those set aside for who waits, then a request's that is
-    parked, then one's that runs. False where nobody has to give any."""
+    """Free pages for a growing sequence: pinned pages, then pages set aside for a waiting request, then those
+    of a preempted request, then of a running one. Return False if there are none."""
     if s.pins.drop_oldest():
         return True
     if s.collector is not None:
@@ -76,8 +76,8 @@ def relieve(s: SchedulerState, needing: Request) -> bool:
 
 
 def to_evict(s: SchedulerState, needing: Request) -> Request | None:
-    """Whose pages go to a sequence that cannot grow: first of the parked, then of the running; nobody's of another
-    tenant that is within its reservation, and nobody's of a higher class."""
+    """Return the request to evict for a growing sequence: preempted requests first, then running ones; never
+    one of another tenant within its reservation, or of a higher class."""
     found = _worst_charged(s, _may_lose(s, s.parked_requests, needing))
     return found or _worst_charged(s, _may_lose(s, s.running(), needing))
 

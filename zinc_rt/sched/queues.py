@@ -1,5 +1,4 @@
-"""Waiting requests: a queue for each tenant and class, parked ones first, and the order in which they are
-admitted."""
+"""The waiting requests: a queue per tenant and class, preempted requests first, and the order of admission."""
 
 from __future__ import annotations
 
@@ -14,17 +13,17 @@ _Queue = deque[tuple[int, Request]]  # with the ticket under which it stands the
 
 
 def band(request: Request, now_ns: int, classes: Classes) -> int:
-    """How long it has waited, in bands of its class, at most BANDS."""
+    """Return how long a request has waited, in bands of its class, at most BANDS."""
     return min(BANDS, (now_ns - request.queued_ns) // classes[request.priority].age_ns)
 
 
 def waits_since(request: Request, queued_ns: int) -> bool:
-    """Whether it has waited ever since."""
+    """Return whether a request has waited since `queued_ns`."""
     return request.ticket >= 0 and request.queued_ns == queued_ns
 
 
 class WaitingQueues:
-    """Who left a queue is dropped when it comes to the head: nothing is ever searched for."""
+    """The queues of waiting requests. Removed requests are dropped lazily at the head, which avoids searches."""
 
     def __init__(self, tenants: int) -> None:
         self._queues: list[dict[Priority, _Queue]] = [{} for _ in range(tenants)]
@@ -53,7 +52,7 @@ class WaitingQueues:
         self.by_class[request.priority] += 1
 
     def remove(self, request: Request) -> None:
-        """It waits no longer."""
+        """Remove a waiting request."""
         assert request.ticket >= 0, f"request {request.number} waits nowhere"
         request.ticket = -1
         self.aged[request.priority].discard(request)
@@ -72,7 +71,7 @@ class WaitingQueues:
         self._stale = 0
 
     def lift(self, request: Request, *, climbs: bool) -> None:
-        """It has waited through all bands: once it goes up a class, where it `climbs`."""
+        """Promote a request that has waited through all bands by one class, into `climbs`."""
         if climbs and not request.lifted and request.priority:
             self.remove(request)
             request.lifted = True
@@ -83,7 +82,7 @@ class WaitingQueues:
         return self._counts[tenant]
 
     def head(self, tenant: int) -> Request | None:
-        """Who would be next: of the tenant's first class the first."""
+        """Return the first request of the tenant's highest nonempty class."""
         if not self._counts[tenant]:
             return None
         queues = self._queues[tenant]
@@ -95,7 +94,9 @@ class WaitingQueues:
                     return request
                 queue.popleft()
                 self._stale -= 1
-        raise AssertionError(f"tenant {tenant}: {self._counts[tenant]} wait, and nobody is there")
+        raise AssertionError(
+            f"tenant {tenant}: {self._counts[tenant]} requests are counted, but its queues are empty"
+        )
 
     def everybody(self) -> Iterator[Request]:
         return (
@@ -111,7 +112,7 @@ _Key = tuple[bool, int, int, int, int]
 
 
 class Candidates:
-    """`key(request)`: the lowest is next. At most one stored key of a tenant counts."""
+    """A heap of tenants. `key(request)`: the lowest is next. At most one stored key per tenant is valid."""
 
     def __init__(self, queues: WaitingQueues, key: Callable[[Request], _Key], tenants: int) -> None:
         self._queues, self._key = queues, key
@@ -122,7 +123,7 @@ class Candidates:
         self._stored.append(None)
 
     def put(self, tenant: int) -> None:
-        """The tenant's head is a candidate, by its key of now."""
+        """Add the tenant with the current key of its first request."""
         head = self._queues.head(tenant)
         if head is None:
             self._stored[tenant] = None
@@ -136,7 +137,8 @@ class Candidates:
                 heapq.heapify(self._heap)
 
     def pop(self) -> Request | None:
-        """The head request of the tenant with the lowest key. It is no candidate until it is `put` again."""
+        """Remove and return the first request of the tenant with the lowest key. The tenant is no candidate
+        until the next `put`."""
         heap = self._heap
         while heap:
             stored, tenant = heap[0]

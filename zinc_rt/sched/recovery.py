@@ -1,4 +1,5 @@
-"""A step that failed: everybody is computed again from their tokens, and who was in two such steps runs alone."""
+"""Recovery from a failed step: all requests are recomputed from their tokens; a request in two failed steps
+is retried alone."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ FAILURES = 2  # failed steps that a request was in until it runs alone
 
 
 def recover(s: SchedulerState, plan: StepPlan, *, reopened: bool) -> None:
-    """What the device held is lost: pages, cached prefixes, states, capsules. Nobody's tokens are."""
+    """Drop the device contents: pages, cached prefixes, states, capsules. Tokens are kept on the host."""
     s.counts.failed_steps += 1
     present = _present(s, plan)
     alone = len(s.probation) > 0
@@ -48,6 +49,6 @@ def _present(s: SchedulerState, plan: StepPlan) -> list[Request]:
 
 
 def acquit(s: SchedulerState, *, drew: bool) -> None:
-    """A step of one on probation went well. Once it has drawn a token it is where it was, and one of many."""
+    """End the single-request retry of a request whose step succeeded, once it has sampled a token."""
     if drew:
         s.probation.pop(0).failures = 0

@@ -1,4 +1,4 @@
-"""A request and the states it goes through."""
+"""A request and its states."""
 
 from __future__ import annotations
 
@@ -49,10 +49,13 @@ MOVES = {
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A request as it arrives; `sampling.n` choices of it are made. `digests`: of its prompt's pages, computed by
-    whoever submits it; `end_tokens`: the model's own. The last `made` of `tokens` were made before, by the request
-    that `capsule` was taken of, as its `choice`. `session`: a number, 0 for none. `mask`: of its answers, as
-    far as `made` goes; each choice gets a fork."""
+    """A new request with `sampling.n` choices.
+
+    `digests`: of its prompt's pages, computed by the submitter; `end_tokens`: the model's own. The last
+    `made` of `tokens` were generated earlier, by the request that `capsule` was taken from, as its `choice`.
+    `session`: a number, 0 for none. `mask`: constrains its answers, with its state after `made` tokens; each
+    choice gets a fork.
+    """
 
     number: int
     tenant: int
@@ -72,11 +75,11 @@ class NewRequest:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One choice of a request: a sequence of its own. `row`: i32 [64], its slot record; the slot's own while it is
-    bound, so that what it says is of now.
+    """A choice of a request, which is a separate sequence. `row`: i32 [64], its slot record, which is the
+    slot's live record while it is bound.
 
-    `tokens`, i32: the prompt, and what was made until it last left a slot; a bound one's are in the slot's
-    history. `digests`: of the pages that are known. `slot` is -1 and `holding` None where it has none.
+    `tokens`, i32: the prompt and the tokens generated before it last left a slot; those of a bound request
+    are in the slot's history. `digests`: of the known pages. `slot` is -1 and `holding` None if it has none.
     """
 
     number: int
@@ -133,12 +136,12 @@ class Request:
 
     @property
     def computed(self) -> int:
-        """Tokens whose keys and values are in place."""
+        """Return the number of tokens with computed keys and values."""
         return int(self.row[POSITION])
 
     @property
     def length(self) -> int:
-        """Tokens known: the prompt and what was made."""
+        """Return the number of known tokens: prompt and generated."""
         return self.prompt + int(self.row[GENERATED])
 
     @property
@@ -147,7 +150,7 @@ class Request:
 
     @property
     def effective(self) -> Priority:
-        """Its class, one up where it waited so long."""
+        """Return its class, promoted by one after a long wait."""
         return Priority(self.priority - 1) if self.lifted and self.priority else self.priority
 
     def move(self, state: State) -> None:
@@ -161,19 +164,20 @@ MOST = 1 << 20  # ids beyond any vocabulary
 
 
 def end_tokens_of(sampling: Sampling, of_model: frozenset[int]) -> frozenset[int]:
-    """Which tokens end an answer that is sampled so."""
+    """Return the tokens that end an answer with this sampling."""
     own = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else of_model)
     return frozenset(token for token in own if 0 <= token < MOST)
 
 
 class EndTokens:
-    """Counts, by token id, who bound now would end there: few tokens do, so only theirs are looked at."""
+    """A count of the bound requests by end token id. Few tokens are end tokens, so only their rows are
+    checked."""
 
     def __init__(self) -> None:
         self._users = np.zeros(1, np.int32)  # the last is of every larger id: nobody's
 
     def add(self, request: Request) -> None:
-        """It is bound: its end tokens count."""
+        """Count the end tokens of a newly bound request."""
         own = request.end_tokens
         if own and max(own) + 2 > len(self._users):
             self._users = np.concatenate([self._users, np.zeros(max(own) + 2 - len(self._users), np.int32)])
@@ -185,17 +189,17 @@ class EndTokens:
             self._users[token] -= 1
 
     def rows(self, tokens: np.ndarray) -> list[int]:
-        """Which of the tokens end somebody's answer."""
+        """Return the rows whose token is an end token of any bound request."""
         hits: list[int] = np.flatnonzero(self._users.take(tokens, mode="clip")).tolist()
         return hits
 
     def ends(self, request: Request, token: int) -> bool:
-        """Whether the token ends the request's answer, now that so many are made."""
+        """Return whether the token ends the request's answer at its current length."""
         return token in request.end_tokens and request.made >= request.sampling.min_tokens
 
 
 def record_of(new: NewRequest, sampling: Sampling, priority: Priority, choice: int) -> np.ndarray:
-    """The request's slot record, i32 [64], but for what its slot decides."""
+    """Return the request's slot record, i32 [64], without the fields that the slot determines."""
     records = free_records(1)
     record = records[0]
     record["tenant"], record["request"] = new.tenant, new.number

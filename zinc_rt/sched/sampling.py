@@ -1,4 +1,4 @@
-"""What a request asks of its answer: how tokens are drawn, and what ends it. Checked once, where it comes in."""
+"""Sampling parameters and stop conditions of a request. They are validated once, on arrival."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ MAX_TOP_K = (1 << 24) - 1  # a float32 holds every count up to here
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn and when to stop. temperature 0 takes the likeliest one; top_k 0, top_p 1, min_p 0, the
-    penalties 0 and 1 switch theirs off.
+    """Sampling parameters and stop conditions. Temperature 0 selects the most likely token; top_k 0, top_p 1,
+    min_p 0 and the penalties 0 and 1 disable the respective filter.
 
-    `seed` None: 64 random bits, told with the answer. `n`: so many answers. `stop`: strings that end it and are
-    not shown. `stop_token_ids` end it as the model's own end tokens do, which `ignore_eos` goes on after and
-    `min_tokens` keeps from being drawn. `logprobs`: of each token, and of so many likeliest beside it.
+    `seed` None: 64 random bits, returned with the answer. `n`: number of answers. `stop`: strings that end
+    the answer and are not shown. `stop_token_ids` end it like the model's end tokens; `ignore_eos` disables
+    the latter, and `min_tokens` suppresses both at first. `logprobs`: for each token, and this many
+    alternatives.
     """
 
     max_tokens: int = 128
@@ -62,7 +63,8 @@ class Sampling:
                 raise UsageError(f"{name} {given!r}: wanted {wanted}") from None
 
     def check(self, spelled: Callable[[str], str] = str) -> None:
-        """Check every value: UsageError for one outside its range. `spelled`: what the user calls a parameter."""
+        """Validate all values. Raises UsageError for a value out of range. `spelled`: the user's names of the
+        parameters."""
         for name, wanted, fits in self._ranges():
             if not fits:
                 value = getattr(self, name)
@@ -73,7 +75,7 @@ class Sampling:
         yield "max_tokens", "1 or more", _count(self.max_tokens, 1)
         yield "min_tokens", "0 to max_tokens", _count(self.min_tokens, 0, self.max_tokens)
         yield "temperature", "0 or more", _within(self.temperature, 0, sys.float_info.max)
-        yield "top_k", "0 (off) or a count", _count(self.top_k, 0, MAX_TOP_K)
+        yield "top_k", "0 (off) or a positive number", _count(self.top_k, 0, MAX_TOP_K)
         yield "top_p", "more than 0, at most 1 (off)", _within(self.top_p, 0, 1) and self.top_p > 0
         yield "min_p", "0 (off) to 1", _within(self.min_p, 0, 1)
         yield "seed", "0 to 2^64 - 1", self.seed is None or _count(self.seed, 0, (1 << 64) - 1)
@@ -106,11 +108,11 @@ class Sampling:
 
     @property
     def penalised(self) -> bool:
-        """Whether a draw depends on which tokens were there before."""
+        """Return whether sampling depends on the preceding tokens."""
         return self.presence_penalty != 0 or self.frequency_penalty != 0 or self.repetition_penalty != 1
 
     def seeded(self) -> Sampling:
-        """The same with a seed: 64 random bits where it has none."""
+        """Return a copy with a seed; 64 random bits unless it has one."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(64))
 
 

@@ -1,9 +1,10 @@
-"""One model's scheduler: `Scheduler.step` receives, schedules, submits, collects and commits one step.
+"""The scheduler of one model. `Scheduler.step` receives, schedules, submits, collects and commits one step.
 
     while (batch := scheduler.step()) is not None: deliver(batch)
+    # until there is no work
 
-Plain Python over arrays, independent of the device. A wrong schedule is a slow answer, never a wrong one: a
-request that is parked, evicted or run again is computed from its tokens.
+It operates on arrays in plain Python, independent of the device. Scheduling decisions affect latency, never
+results: a preempted, evicted or retried request is recomputed from its tokens.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ SWEPT = 64  # idle pages a step whose time to live is looked at
 
 
 class StepRunner(Protocol):
-    """What computes. `counts`: what it has done since it began, by its own count. `collect` waits with the step's
-    deadline and raises what the tier raises; `reopen` says whether it goes on after that."""
+    """The interface to the device. `counts`: its work so far, by its own count. `collect` waits until the
+    step's deadline and raises the tier's errors; `reopen` returns whether it can continue after one."""
 
     @property
     def counts(self) -> RunnerCounts: ...
@@ -53,8 +54,8 @@ class StepRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TenantUsage:
-    """What a tenant has now. `pages`: by group, promised ones included; `service`: tokens computed for it, as
-    those of a tenant of weight 1."""
+    """A tenant's current resources. `pages`: by group, including promised pages; `service`: computed tokens
+    divided by the weight."""
 
     slots: int
     parked: int
@@ -64,8 +65,8 @@ class TenantUsage:
 
 
 class Scheduler(SchedulerState):
-    """`clock_ns`: monotonic. `submit`, `cancel`, `hold`, `resume` and `configure` may be called from any thread,
-    the rest from one."""
+    """The scheduler. `clock_ns`: monotonic. `submit`, `cancel`, `hold`, `resume` and `configure` may be
+    called from any thread, all other methods from one."""
 
     def __init__(
         self,
@@ -87,31 +88,31 @@ class Scheduler(SchedulerState):
     # --- what others ask for
 
     def refuse(self, new: NewRequest) -> str:
-        """Why it can never run, with the largest that would; "" for what can. Reads nothing that changes but
-        quotas."""
+        """Return why a request can never run, with the largest value that could, or "". It reads only quotas
+        as mutable state."""
         length, most = len(new.tokens), new.sampling.max_tokens
         need = length - new.made + most
         if not 0 <= new.tenant < len(self.tenants):
             return f"no tenant {new.tenant}: there are {len(self.tenants)}"
         tenant = self.tenants[new.tenant]
         if length < 1 or new.sampling.max_tokens < 1:
-            return "a request has at least one token, and makes at least one"
+            return "a request needs at least one token, and must generate at least one"
         if need > self.limits.ctx + 1:  # the last is drawn, and not computed
-            return f"{length} tokens and {most} to make exceed the context of {self.limits.ctx}"
+            return f"{length} tokens and {most} to generate exceed the context of {self.limits.ctx}"
         most_slots = min(self.limits.slots, tenant.slots_max or self.limits.slots)
         if new.sampling.n > most_slots:
-            return f"{new.sampling.n} choices want a slot each: at most {most_slots} do"
+            return f"{new.sampling.n} choices need a slot each: the maximum is {most_slots}"
         if tenant.prefill is not None and length > tenant.prefill[1]:
-            return f"{length} tokens exceed what the tenant's rate allows at once: at most {tenant.prefill[1]} do"
+            return f"{length} tokens exceed the burst of the tenant's rate: the maximum is {tenant.prefill[1]}"
         placed = need - 1
         if not self.cache.could_ever(new.tenant, placed):
             fits = next((n for n in range(placed, 0, -1) if self.cache.could_ever(new.tenant, n)), 0)
-            return f"{placed} tokens never fit the pages this tenant may have: at most {fits} do"
+            return f"{placed} tokens exceed the tenant's page quota: at most {fits} fit"
         return ""
 
     def submit(self, new: NewRequest) -> Request:
-        """Its first choice, to be looked at; from any thread. Raises UsageError for what can never run. Whatever
-        takes time is done here, not in a step."""
+        """Submit a request and return its first choice, read-only; may be called from any thread. Raises
+        UsageError if it can never run. Expensive work is done here, not in a step."""
         new.sampling.check()
         if why := self.refuse(new):
             raise UsageError(f"request {new.number}: {why}")
@@ -120,22 +121,24 @@ class Scheduler(SchedulerState):
         return requests[0]
 
     def cancel(self, number: int, reason: str = "cancelled", *, choice: int | None = None) -> None:
-        """From any thread; takes effect at the next step boundary. `choice`: only that one."""
+        """Cancel a request, or one `choice`, at the next step boundary; may be called from any thread."""
         self._mailbox.append(lambda: self.end_number(number, State.CANCELLED, reason, choice=choice))
 
     def hold(self, number: int, held: bool = True) -> None:
-        """From any thread: nobody reads what it makes. It keeps its slot for a while, then its pages, then
-        nothing."""
+        """Pause a request that no client reads; may be called from any thread. It loses its slot after a
+        delay, later its pages, and is finally cancelled."""
         self._mailbox.append(lambda: self._hold(number, held))
 
     def resume(self, number: int) -> None:
-        """From any thread: somebody reads again."""
+        """Resume a paused request; may be called from any thread."""
         self.hold(number, False)
 
     def configure(self, tenants: Sequence[Tenant]) -> Future[None]:
-        """From any thread: other quotas, weights and rates, and tenants that are new behind those there are.
-        Takes effect at the next step boundary; the future raises UsageError, and nothing has changed, where a
-        quota cannot be kept."""
+        """Change quotas, weights and rates, and append new tenants, at the next step boundary; may be called
+        from any thread.
+
+        The future raises UsageError, and nothing changes, if a quota cannot be satisfied.
+        """
         check_quotas(self, tenants)
         done: Future[None] = Future()
 
@@ -151,11 +154,12 @@ class Scheduler(SchedulerState):
         return done
 
     def next_event(self) -> int | None:
-        """When something is due that no message brings: the engine sleeps until then. None: only a message."""
+        """Return the time of the next timer, until which the engine may sleep. None: only a message can
+        create work."""
         return self.clock_ns() if self._mailbox else self.timers.next_ns()
 
     def usage(self, tenant: int) -> TenantUsage:
-        """What the tenant has now."""
+        """Return a tenant's current resources."""
         return TenantUsage(
             self.bound[tenant],
             self.parked[tenant],
@@ -165,14 +169,14 @@ class Scheduler(SchedulerState):
         )
 
     def check(self) -> list[str]:
-        """What does not hold, by its number."""
+        """Return the violated invariants by number."""
         return invariants.violations(self)
 
     # --- sequences to go on from
 
     def snapshot(self, number: int, choice: int = 0) -> Capsule | None:
-        """A capsule of a request between two steps, for `NewRequest.capsule`; None where it has computed nothing,
-        or a page or a row is lacking. `drop_capsule` gives back what it holds."""
+        """Return a capsule of a request between two steps, for `NewRequest.capsule`, or None if it has
+        computed nothing or no page or row is free. Free it with `drop_capsule`."""
         request = next((each for each in self.live.get(number, ()) if each.choice == choice), None)
         if request is None or request.holding is None or not request.computed:
             return None
@@ -189,16 +193,17 @@ class Scheduler(SchedulerState):
         return capsule
 
     def drop_capsule(self, capsule: Capsule) -> None:
-        """Nobody goes on from it any more."""
+        """Free a capsule."""
         if self.capsules.pop(capsule, capsule) is None:
             drop(self.cache, capsule)
 
     # --- a step
 
     def step(self) -> Batch | None:
-        """Run one step: receive, schedule, submit, collect, commit. None where there is nothing to compute now.
+        """Run one step: receive, schedule, submit, collect, commit. Return None if there is nothing to
+        compute.
 
-        Every token of `zinc-rt run`, `serve` and `LLM` comes from here.
+        Every token of `zinc-rt run`, `serve` and `LLM` is generated here.
         """
         began_ns = self.clock_ns()
         self.receive()
@@ -220,14 +225,14 @@ class Scheduler(SchedulerState):
         return batch
 
     def receive(self) -> None:
-        """Take in the messages that arrived from any thread since the last time."""
+        """Process the messages that arrived since the last call."""
         self.now_ns = self.clock_ns()
         while self._mailbox:
             self._mailbox.popleft()()
 
     def schedule(self) -> StepPlan:
-        """Run timers that are due, admit requests to slots and pages, and plan what the next step computes. Where
-        no request can go on and one was parked for that, its slot and pages are given out at once."""
+        """Run due timers, admit requests to slots and pages, and plan the next step. If no request can
+        continue and one was preempted for that reason, its slot and pages are reassigned at once."""
         while True:
             parked = self.counts.parked
             self.timers.run(self.now_ns)
@@ -249,7 +254,7 @@ class Scheduler(SchedulerState):
         return self._without_tokens() or Batch(self.counts.steps)  # there is more to do now, not later
 
     def commit(self, plan: StepPlan, drawn: Drawn) -> Batch:
-        """Take over what a step drew."""
+        """Commit the sampled tokens of a step."""
         batch = commit(self, plan, drawn, self.runner.counts)
         if self.probation:
             acquit(self, drew=plan.rows > 0)

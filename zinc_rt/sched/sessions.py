@@ -1,7 +1,7 @@
-"""Pages of sessions' last turns, kept from being taken until the next turn or the end of their time.
+"""Pinned pages of sessions: the pages of the last turn are kept until the next turn or a timeout.
 
-A pin is a hint: it is dropped before any request of its tenant is refused for pages, and before anybody is
-evicted.
+A pin is a hint: it is dropped before a request of its tenant is refused for lack of pages, and before any
+request is evicted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SessionPin:
 
 
 class SessionPins:
-    """One pin a session; the oldest of a tenant go first."""
+    """One pin per session; a tenant's oldest pins are dropped first."""
 
     def __init__(self, cache: KvCache, ttl_ns: int) -> None:
         self._cache, self._ttl_ns = cache, ttl_ns
@@ -39,7 +39,7 @@ class SessionPins:
         return list(self._pins.values())
 
     def pin(self, holding: Holding, session: int, most: int, now_ns: int, timers: Timers) -> None:
-        """The cached pages of a sequence that ends, at most `most` of its tenant's together."""
+        """Pin the cached pages of a finished sequence, at most `most` over all sessions of its tenant."""
         tenant = holding.tenant
         self.drop(tenant, session)
         pins = [pin for pin in self._pins.values() if pin.tenant == tenant]
@@ -68,7 +68,7 @@ class SessionPins:
         )
 
     def drop(self, tenant: int, session: int) -> None:
-        """The session's pages are cache like any other."""
+        """Unpin the session's pages."""
         pin = self._pins.pop((tenant, session), None)
         if pin is not None:
             for pool, table in zip(self._cache.pools, pin.tables, strict=True):
@@ -76,18 +76,18 @@ class SessionPins:
             self._cache.unname(pin.row)
 
     def drop_all(self, tenant: int) -> None:
-        """All of the tenant's sessions."""
+        """Unpin all sessions of the tenant."""
         for owner, session in list(self._pins):
             if owner == tenant:
                 self.drop(owner, session)
 
     def pages_of(self, tenant: int, session: int) -> int:
-        """How many pages are kept for the session now."""
+        """Return the number of pages pinned for the session."""
         pin = self._pins.get((tenant, session))
         return 0 if pin is None else pin.pages
 
     def drop_oldest(self, tenant: int | None = None) -> bool:
-        """Drop a pin, of the tenant or of anybody. False where there is none."""
+        """Drop the oldest pin, of the tenant or of any tenant. Return False if there is none."""
         for owner, session in self._pins:
             if tenant is None or owner == tenant:
                 self.drop(owner, session)

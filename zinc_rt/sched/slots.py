@@ -1,7 +1,7 @@
-"""Slots: their records, the tokens of who is bound, and what the device was told of their pages.
+"""Slot state: records, tokens of bound requests, and the page tables sent to the device.
 
-All of it is arrays over slots, so that a step over many decodes is a fixed number of array operations. The set of
-slots that decode is rebuilt when somebody joins or leaves it, and not before.
+All state is in arrays over slots, so a step with many decodes is a fixed number of array operations. The set
+of decoding slots is rebuilt only when it changes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
 
 @dataclass(slots=True)
 class DecodeSet:
-    """Slots that decode, ascending, and what of them does not change while they do. `index`: the same as a slice
-    where they are neighbours, which costs a quarter; `places`: where each one's history begins; `by_tenant`: how
-    many each tenant has, i64 [tenants], and the same as pairs."""
+    """The decoding slots in ascending order, with their invariant data. `index`: the slots, as a slice if
+    they are contiguous, which costs a quarter; `places`: the start of each slot's history; `by_tenant`:
+    slots per tenant, i64 [tenants], and the same as pairs."""
 
     slots: np.ndarray
     index: np.ndarray | slice
@@ -42,8 +42,8 @@ class DecodeSet:
 
 @dataclass(slots=True)
 class Slots:
-    """`pages_per_slot`: entries of a slot's row in a page table. `stop`: at which position a slot wants attention:
-    its pages are full, or its limit is reached."""
+    """The slots. `pages_per_slot`: entries of a slot's row in a page table. `stop`: the position at which a
+    slot needs attention, because its pages are full or its limit is reached."""
 
     count: int
     ctx: int
@@ -95,12 +95,12 @@ class Slots:
         self._told = [[0] * count for _ in range(self.groups)]
 
     def set_tenants(self, count: int) -> None:
-        """So many tenants there are, at least as many as before."""
+        """Set the number of tenants, at least as many as before."""
         self.by_tenant = np.concatenate([self.by_tenant, np.zeros(count - len(self.by_tenant), np.int64)])
         self.changed = True
 
     def bind(self, request: Request, state: State, step: int) -> int:
-        """A free slot is the request's from now on, with a new epoch."""
+        """Bind the request to a free slot, with a new epoch."""
         slot, holding = self.free.pop(), request.holding
         assert holding is not None
         row, tokens, tables = self.words[slot], request.tokens, holding.tables
@@ -127,7 +127,7 @@ class Slots:
         return slot
 
     def unbind(self, request: Request) -> None:
-        """The slot is free; the request keeps its record and its tokens."""
+        """Free the slot; the request keeps its record and its tokens."""
         slot = request.slot
         request.tokens = self.history[slot, : request.length].copy()
         request.delivered = request.made
@@ -139,12 +139,12 @@ class Slots:
         self.free.append(slot)
 
     def set_state(self, request: Request, state: State) -> None:
-        """PREFILL or DECODE."""
+        """Set the state to PREFILL or DECODE."""
         request.row[STATE] = _CODES[state]
         self._decodes(request.slot, state is State.DECODE and not request.held)
 
     def leave_out(self, request: Request, out: bool) -> None:
-        """It decodes, and is not in the next step, or is again."""
+        """Exclude a decoding request from the next step, or include it again."""
         self._decodes(request.slot, not out)
 
     def _decodes(self, slot: int, decodes: bool) -> None:
@@ -164,12 +164,12 @@ class Slots:
             self._interactive += one
 
     def set_rows(self, request: Request, rows: tuple[int, int] = (-1, -1)) -> None:
-        """Which state rows its next step reads and writes."""
+        """Set the state rows that its next step reads and writes."""
         self.source[request.slot], self.target[request.slot] = rows
         request.row[STATE_ROW], request.row[SPARE_ROW] = rows
 
     def set_room(self, request: Request) -> None:
-        """How far it may decode before somebody has to look at it."""
+        """Set how far a request may decode before it needs attention."""
         holding = request.holding
         assert holding is not None
         self.stop[request.slot] = min(holding.room, request.most_placed)
@@ -184,7 +184,7 @@ class Slots:
         self._told[group][slot] = len(table)
 
     def tell_tables(self, request: Request) -> None:
-        """Pages that were added to its tables."""
+        """Send the pages that were added to its tables."""
         holding, slot = request.holding, request.slot
         assert holding is not None
         base = slot * self.pages_per_slot
@@ -196,7 +196,7 @@ class Slots:
                 self._told[group][slot] = len(table)
 
     def tell_page(self, request: Request) -> None:
-        """The page that was added last to each of its tables."""
+        """Send the last page of each of its tables."""
         holding, slot = request.holding, request.slot
         assert holding is not None
         for table, changes, told in zip(holding.tables, self.table_changes, self._told, strict=True):
@@ -209,7 +209,7 @@ class Slots:
     def set_of(
         self, slots: np.ndarray, by_tenant: np.ndarray, charges: list[tuple[int, int]], *, interactive: bool
     ) -> DecodeSet:
-        """These slots as a set."""
+        """Return these slots as a set."""
         index: np.ndarray | slice = slots
         if len(slots) and slots[-1] - slots[0] + 1 == len(slots):
             index = slice(int(slots[0]), int(slots[-1]) + 1)
@@ -218,7 +218,7 @@ class Slots:
         return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, interactive)
 
     def decodes(self) -> DecodeSet:
-        """The set that decodes now."""
+        """Return the current set of decoding slots."""
         if self.changed or self._set is None:
             slots = np.flatnonzero(self.decoding)
             charges = list(self._decoders.items())

@@ -1,4 +1,4 @@
-"""The scheduler's state, and the moves of a request between queue, slot and end. Policy is elsewhere:
+"""The scheduler's state, and the transitions of a request between queue, slot and end. Policy is in
 admission.py, preempt.py, planning.py."""
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from zinc_rt.sched.usage.ledger import StepMade, UsageLedger
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """`step_tokens` bounds a step, `interactive_step_tokens` one in which an interactive request decodes. A held
-    request keeps its slot for `hold_ns` and lives for `client_timeout_ns`; a session's pages stay for
-    `session_ttl_ns`. `check_every`: steps from one check of all invariants to the next, 0: never."""
+    """`step_tokens` limits a step, `interactive_step_tokens` a step in which an interactive request decodes.
+    A paused request keeps its slot for `hold_ns` and lives for `client_timeout_ns`; a session's pages stay
+    for `session_ttl_ns`. `check_every`: steps between checks of all invariants, 0: never."""
 
     slots: int
     ctx: int
@@ -66,8 +66,8 @@ class SchedulerCounts:
 
 
 class StepTimes(NamedTuple):
-    """When a step's parts ended, by the scheduler's clock: what is asked for was taken in from `began_ns` on and
-    the step planned, then computed, then taken over."""
+    """The times of a step by the scheduler's clock: messages and planning start at `began_ns`, followed by
+    execution and commit."""
 
     began_ns: int
     planned_ns: int
@@ -76,8 +76,8 @@ class StepTimes(NamedTuple):
 
 
 class StepObserver(Protocol):
-    """Who watches steps: `event` as something happens to a request (arrive, admit, park, evict, hit, end),
-    `stepped` behind each step. Both are called in the middle of it: they are quick, and raise nothing."""
+    """An observer of steps: `event` on request events (arrive, admit, park, evict, hit, end), `stepped` after
+    each step. Both run inside the step, so they must be fast and must not raise."""
 
     def event(self, what: str, request: Request, amount: int) -> None: ...
 
@@ -88,7 +88,7 @@ Kind = tuple[int, Priority, Priority]  # tenant, class, class it has by its age
 
 
 class SchedulerState:
-    """`live`: by request number its choices that have not ended. `kinds`: who runs, by what decides who gives way.
+    """`live`: the unfinished choices by request number. `kinds`: the running requests by preemption criteria.
     `bound`, `parked`: by tenant."""
 
     def __init__(
@@ -102,8 +102,8 @@ class SchedulerState:
         check_tenants(tenants, limits.slots)
         if limits.step_tokens < limits.slots:
             raise UsageError(
-                f"{limits.slots} slots decode a token each, and a step takes {limits.step_tokens}",
-                next=f"step_tokens of at least {limits.slots}, or fewer slots",
+                f"{limits.slots} slots decode one token each, but a step takes {limits.step_tokens}",
+                next=f"set step_tokens to at least {limits.slots}, or use fewer slots",
             )
         self.limits, self.cache, self.ledger, self.clock_ns = limits, cache, ledger, clock_ns
         self.tenants: list[Tenant] = list(tenants)
@@ -150,20 +150,20 @@ class SchedulerState:
 
     @property
     def sweeps(self) -> bool:
-        """Whether anything cached has a time to live."""
+        """Return whether any cache entry has a time to live."""
         return any(tenant.cache_ttl_ns is not None for tenant in self.tenants)
 
     def buckets_of(self, tenant: Tenant) -> list[Bucket | None]:
         return [Bucket(*rate, self.now_ns) if rate else None for rate in (tenant.prefill, tenant.decode)]
 
     def begin_accounts(self) -> None:
-        """The ledger knows the tenants there are now, and the groups whose tenants may share pages."""
+        """Give the ledger the current tenants, and the groups whose tenants may share pages."""
         if self.ledger is not None:
             self.ledger.configure([tenant.name for tenant in self.tenants], isolation_groups(self.tenants))
             self.made = self.ledger.empty_step()
 
     def set_factors(self) -> None:
-        """Shares of all tenants and classes over a common denominator."""
+        """Compute the common denominator of the shares of all tenants and classes."""
         weights = {
             (number, priority): tenant.weight_units * row.weight
             for number, tenant in enumerate(self.tenants)
@@ -176,27 +176,27 @@ class SchedulerState:
 
     @property
     def records(self) -> np.ndarray:
-        """RECORD [slots]: the live ones."""
+        """Return the live records, RECORD [slots]."""
         return self.slots.records
 
     def running(self) -> Iterator[Request]:
-        """Whoever has a slot, by slot."""
+        """Return the requests in slots, by slot."""
         return (request for request in self.slots.requests if request is not None)
 
     @property
     def runs(self) -> bool:
-        """Whether anybody has a slot."""
+        """Return whether any slot is bound."""
         return len(self.slots.free) < self.limits.slots
 
     def requests(self) -> Iterator[Request]:
-        """Every choice that has not ended."""
+        """Return every unfinished choice."""
         return (request for choices in self.live.values() for request in choices)
 
     def busy(self, tenant: int) -> bool:
         return bool(self.bound[tenant] or self.queues.waiting(tenant))
 
     def share(self, tenant: int, priority: Priority, *, more_slots: int = 0) -> int:
-        """The tenant's weighted dominant share, with so many slots more, over a common denominator."""
+        """Return the tenant's weighted dominant share with this many more slots, over a common denominator."""
         bound, shares = self.bound[tenant], self.shares
         held = (bound + more_slots) * shares.parts[0]
         for at, pool in enumerate(self.cache.pools, 1):
@@ -206,16 +206,17 @@ class SchedulerState:
         return held * self._factors[tenant, priority]
 
     def slot_share(self, tenant: int, priority: Priority, *, more: int) -> int:
-        """Its weighted share of the slots alone, with so many more."""
+        """Return the tenant's weighted share of slots only, with this many more."""
         return (self.bound[tenant] + more) * self.shares.parts[0] * self._factors[tenant, priority]
 
     def below_floor(self, request: Request) -> bool:
-        """Whether it has waited through all bands while its class has fewer slots than its floor."""
+        """Return whether the request has waited through all bands while its class has fewer slots than its
+        floor."""
         priority = request.priority
         return request in self.queues.aged[priority] and self.running_by_class[priority] < self.floors[priority]
 
     def key(self, request: Request) -> tuple[bool, int, int, int, int]:
-        """Whose turn it is: below a guarantee or a floor, by class, by share, by age, by arrival."""
+        """Return the admission key: below a guarantee or a floor, then class, share, age, arrival."""
         tenant = request.tenant
         return (
             self.bound[tenant] >= self.tenants[tenant].slots_guaranteed and not self.below_floor(request),
@@ -226,7 +227,7 @@ class SchedulerState:
         )
 
     def tell(self, what: str, request: Request, amount: int = 0, *, counter: str = "") -> None:
-        """Somebody who watches hears of it, and the ledger where it counts such."""
+        """Notify the observers of an event, and the ledger if it counts the event."""
         if self.ledger is not None and counter:
             self.ledger.count(counter, request.tenant, amount or 1)
         for observer in self.observers:
@@ -235,7 +236,7 @@ class SchedulerState:
     # --- moves
 
     def queue(self, request: Request, *, first: bool) -> None:
-        """It waits, at its class's end or head. A held one waits for its reader."""
+        """Queue a request at the end or head of its class. A paused one waits for its reader."""
         if request.held:
             self.aside[request] = None
             return
@@ -267,7 +268,7 @@ class SchedulerState:
             self.candidates.put(request.tenant)
 
     def bind(self, request: Request) -> None:
-        """A free slot for a request that holds its pages."""
+        """Bind a request that has its pages to a free slot."""
         assert request.holding is not None
         if request.ticket >= 0:
             self.queues.remove(request)
@@ -298,7 +299,7 @@ class SchedulerState:
         return self.kinds.setdefault((request.tenant, request.priority, request.effective), {})
 
     def settle_class(self, request: Request) -> None:
-        """Who went up a class for having waited has had its turn: it is of its own class again."""
+        """Reset the promotion of a request that has had its turn."""
         self._leave_kind(request)
         request.lifted = False
         self._kind(request)[request] = None
@@ -310,7 +311,7 @@ class SchedulerState:
             del self.kinds[kind]
 
     def sync_rows(self, request: Request) -> None:
-        """The slot's arrays say which state rows its next step reads and writes."""
+        """Update the slot's arrays with the state rows of the next step."""
         if self.cache.rows is None or request.slot < 0:
             return
         holding = request.holding
@@ -322,7 +323,7 @@ class SchedulerState:
             self.moving.pop(request.slot, None)
 
     def sync(self, request: Request) -> None:
-        """What it holds is told how far its slot has come, and its full pages are cached."""
+        """Update the holding to the slot's position, and cache its full pages."""
         holding = request.holding
         if holding is None or request.slot < 0 or holding.computed >= request.computed:
             return
@@ -345,7 +346,7 @@ class SchedulerState:
         self.running_by_class[request.priority] -= 1
 
     def park(self, request: Request) -> None:
-        """It loses its slot, nothing else."""
+        """Preempt a request: it loses only its slot."""
         self._unbind(request)
         request.move(State.PARKED)
         self.parked[request.tenant] += 1
@@ -355,7 +356,7 @@ class SchedulerState:
         self.tell("park", request, counter="parks")
 
     def evict(self, request: Request) -> None:
-        """It loses its pages: its full ones stay as cache until somebody takes them."""
+        """Evict a request: it loses its pages; full pages remain cached until reused."""
         if request.state in RUNNING:
             self._unbind(request)
             again = True
@@ -375,14 +376,14 @@ class SchedulerState:
         self.tell("evict", request, counter="evictions")
 
     def let_go(self, request: Request) -> None:
-        """It holds no pages and no row."""
+        """Release its pages and state row."""
         assert request.holding is not None
         self.cache.release(request.holding)
         request.holding = None
         request.row[POSITION] = 0
 
     def end(self, request: Request, state: State, reason: str) -> None:
-        """It is over. Its pages stay as cache, and its session's are pinned."""
+        """End a request. Its pages remain cached, and its session's pages are pinned."""
         if request.slot >= 0:
             self._unbind(request)
         else:
@@ -419,14 +420,14 @@ class SchedulerState:
             self.pins.pin(request.holding, request.session, most, self.now_ns, self.timers)
 
     def stop_collecting(self) -> None:
-        """The pages that were set aside for the collector are anybody's."""
+        """Release the pages set aside for a waiting request."""
         if self.collector is not None:
             for pool, count in zip(self.cache.pools, self.collected, strict=True):
                 pool.promise(self.collector.tenant, -count)
             self.collector, self.collected = None, []
 
     def end_number(self, number: int, state: State, reason: str, *, choice: int | None = None) -> None:
-        """Every choice of a request is over, or one of them."""
+        """End every choice of a request, or one of them."""
         for request in list(self.live.get(number, ())):
             if request.state not in TERMINAL and choice in (None, request.choice):
                 self.end(request, state, reason)

@@ -1,4 +1,4 @@
-"""The last steps of a scheduler as a timeline for Chrome and Perfetto: what each slot and each queue did."""
+"""The last steps of a scheduler as a timeline for Chrome and Perfetto, with slots and queues."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ _STEPS, _SLOTS = 1, 10  # thread ids: a slot's at _SLOTS + its number; the count
 
 
 def timeline(trace: StepTrace, id_of: Callable[[int], str] = lambda number: "") -> dict[str, Any]:
-    """The file's content."""
+    """Return the content of the file."""
     about = {"steps": trace.before + trace.count, "steps_kept": len(trace.kept)}
     return document(chrome_events(trace, id_of), about)
 
 
 def chrome_events(trace: StepTrace, id_of: Callable[[int], str] = lambda number: "") -> Iterator[dict[str, Any]]:
-    """Entries of the Trace Event format: tracks of steps, of each slot, of each class's queue and each group's
-    pages, and of requests from their arrival to their end. `id_of` a request's number: what it is called by those
-    who asked; it stands beside the number then."""
+    """Return Trace Event entries: tracks of steps, slots, class queues, page groups, and requests from
+    arrival to end. `id_of`: maps a request number to the client's id, which is shown in addition."""
     for entry in _entries(trace, id_of):
         about = entry.get("args", {})
         if "request" in about and (id := id_of(about["request"])):

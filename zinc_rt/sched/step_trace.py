@@ -1,4 +1,4 @@
-"""The last steps of a scheduler, kept as plain arrays."""
+"""A trace of the last steps of a scheduler, as plain arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ARRAYS = ("numbers", "waiting", "free", "idle", "request", "choice", "tenant", 
 
 
 class StepNumbers(NamedTuple):
-    """The figures of a step."""
+    """The numbers of a step."""
 
     start_ns: int
     end_ns: int
@@ -34,7 +34,7 @@ class StepNumbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepEvent:
-    """Something that happened between two steps: admit, park, evict, hit ... `slot` is -1 where there is none."""
+    """An event between two steps: admit, park, evict, hit ... `slot` is -1 if none applies."""
 
     at_ns: int
     what: str
@@ -44,7 +44,8 @@ class StepEvent:
 
 
 class StepTrace:
-    """A ring of steps. What is given is copied; `tenants` and `groups` are names, of tenants and page groups."""
+    """A ring buffer of steps. Input is copied; `tenants` and `groups` are the names of tenants and page
+    groups."""
 
     def __init__(self, tenants: Sequence[str], slots: int, groups: Sequence[str], *, steps: int = STEPS) -> None:
         self.tenants, self.groups, self.count = tuple(tenants), tuple(groups), 0
@@ -68,7 +69,8 @@ class StepTrace:
         free: Sequence[int],
         idle: Sequence[int],
     ) -> None:
-        """A step has ended. `records`: of the slots; those that the plan names are still of who computed in it."""
+        """Record a finished step. `records`: of the slots; those in the plan still belong to the requests of
+        the step."""
         at = self.count % len(self.phase)
         self.numbers[at] = numbers
         self.waiting[at], self.free[at], self.idle[at] = waiting, free, idle
@@ -80,11 +82,11 @@ class StepTrace:
         self.count += 1
 
     def event(self, at_ns: int, what: str, request: int, slot: int = -1, amount: int = 0) -> None:
-        """Note what happened; `amount`: of tokens or pages, 0 where it has none."""
+        """Record an event; `amount`: tokens or pages, 0 if none applies."""
         self.events.append(StepEvent(at_ns, what, request, slot, amount))
 
     def last(self, steps: int) -> StepTrace:
-        """A copy of so many steps, the last, and of what happened since the first of them began."""
+        """Return a copy of the last `steps` steps, and of the events since the first of them began."""
         kept = self.kept[max(0, len(self.kept) - steps) :]
         made = StepTrace(self.tenants, self.phase.shape[1], self.groups, steps=max(1, len(kept)))
         for name in _ARRAYS:
@@ -96,13 +98,13 @@ class StepTrace:
 
     @property
     def kept(self) -> np.ndarray:
-        """The places of the steps that the ring still has, oldest first."""
+        """Return the indices of the steps in the ring, oldest first."""
         size = len(self.phase)
         return np.arange(max(0, self.count - size), self.count) % size
 
 
 class StepRecorder:
-    """Records each step of a scheduler from now on: an observer of it."""
+    """An observer that records each step of a scheduler."""
 
     def __init__(self, scheduler: SchedulerState, *, steps: int = STEPS) -> None:
         groups = [group.name for group in scheduler.cache.groups]

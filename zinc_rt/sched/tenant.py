@@ -1,4 +1,4 @@
-"""Tenants and classes of requests: what each is promised and may have at most."""
+"""Tenants and priority classes: guarantees and limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BANDS = 3  # of age; a request that has waited so many goes up a class, once
 
 
 class Priority(IntEnum):
-    """The lower number first."""
+    """Priority classes; the lower number is more urgent."""
 
     INTERACTIVE = 0
     STANDARD = 1
@@ -24,8 +24,8 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """`age_ns`: how long one band of waiting is. `floor_share`: one in so many slots stays with the class while it
-    has waiters of the last band; 0: it needs none. `floor_slots`: so many do, whatever the share."""
+    """`age_ns`: the length of one waiting band. `floor_share`: one in this many slots is kept for the class
+    while it has requests in the last band; 0: none. `floor_slots`: this many, whatever the share."""
 
     age_ns: int
     weight: int
@@ -44,7 +44,7 @@ Classes = Mapping[Priority, PriorityClass]
 
 
 def floors(slots: int, classes: Classes = CLASSES) -> dict[Priority, int]:
-    """Slots that a class keeps against higher ones; none where there are fewer than 4."""
+    """Return the slots that each class keeps against higher ones; none with fewer than 4 slots."""
     if slots < 4:
         return dict.fromkeys(classes, 0)
     return {each: _floor(slots, row) for each, row in classes.items()}
@@ -58,8 +58,8 @@ def _floor(slots: int, row: PriorityClass) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """`weight` of its share, `slots_guaranteed` it always has, `slots_max` it never exceeds; `pages`: a quota a
-    page group, the defaults where there are none; `prefill`, `decode`: (tokens a second, burst)."""
+    """`weight` of its share; `slots_guaranteed` are always available, `slots_max` is never exceeded; `pages`:
+    a quota per page group, defaults if empty; `prefill`, `decode`: (tokens per second, burst)."""
 
     name: str
     priority: Priority = Priority.STANDARD
@@ -79,17 +79,18 @@ class Tenant:
 
 
 def isolation_groups(tenants: Sequence[Tenant]) -> list[str]:
-    """The names of all groups whose tenants may share pages, by number."""
+    """Return the names of all groups whose tenants may share pages, by number."""
     groups = [quota.group for tenant in tenants for quota in tenant.pages if quota.group is not None]
     return [str(group) for group in range(max(groups, default=-1) + 1)]
 
 
 def check_tenants(tenants: Sequence[Tenant], slots: int) -> None:
-    """Raises UsageError where guarantees contradict each other; pages are checked as they are set."""
+    """Raise UsageError for contradictory guarantees; page quotas are checked when they are set."""
     guaranteed = sum(tenant.slots_guaranteed for tenant in tenants)
     if guaranteed > slots:
         raise UsageError(
-            f"{guaranteed} slots are guaranteed, and there are {slots}", next=f"guarantee at most {slots} together"
+            f"{guaranteed} slots are guaranteed, but there are only {slots}",
+            next=f"guarantee at most {slots} together",
         )
     for tenant in tenants:
         if tenant.slots_max is not None and tenant.slots_max < tenant.slots_guaranteed:

@@ -1,4 +1,4 @@
-"""What is due when: deadlines, ages, refills, holds. Whatever no longer holds is dropped when it comes up."""
+"""Timers: deadlines, ages, refills, holds. A timer that is no longer valid is dropped when it is due."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Timers:
-    """A heap of (instant, what to do, whether it still holds)."""
+    """A heap of (time, action, validity check)."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Callable[[], None], Callable[[], bool]]] = []
@@ -18,7 +18,7 @@ class Timers:
         return len(self._heap)
 
     def at(self, ns: int, do: Callable[[], None], holds: Callable[[], bool]) -> None:
-        """Do something once the clock is there, where it still holds then."""
+        """Run an action at a time, if it is still valid then."""
         self._count += 1
         heapq.heappush(self._heap, (ns, self._count, do, holds))
         if len(self._heap) > self._compact_at:  # so that what was cancelled is not kept until it would be due
@@ -27,14 +27,14 @@ class Timers:
             self._compact_at = max(256, 2 * len(self._heap))
 
     def run(self, now_ns: int) -> None:
-        """Do whatever is due."""
+        """Run the due actions."""
         while self._heap and self._heap[0][0] <= now_ns:
             _, _, do, holds = heapq.heappop(self._heap)
             if holds():
                 do()
 
     def next_ns(self) -> int | None:
-        """The first instant at which something is due."""
+        """Return the time of the next action."""
         while self._heap and not self._heap[0][3]():
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -1,4 +1,4 @@
-"""Which tokens an answer may go on with, where that is not any: asked before each draw, told of each token."""
+"""Token masks that constrain answers: queried before each sample, advanced by each token."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 
 class TokenMask(Protocol):
-    """Of one choice, as far as it has come. `complete`: nothing can follow, so that the answer ends; `failure`:
-    why it cannot go on, "" while it can."""
+    """The mask of one choice in its current state. `complete`: no token can follow, so the answer ends;
+    `failure`: why it cannot continue, or ""."""
 
     @property
     def complete(self) -> bool: ...
@@ -18,11 +18,14 @@ class TokenMask(Protocol):
     def failure(self) -> str: ...
 
     def fill(self, words: np.ndarray) -> None:
-        """Set bit id % 32 of word id // 32, i32 [ceil(V / 32)], where a token is allowed. In another thread than
-        `accept`, never at the same time."""
+        """Set bit id % 32 of word id
+
+        32, i32 [ceil(V / 32)], for each permitted token. It runs in another thread than `accept`, never at
+        the same time.
+        """
 
     def accept(self, token: int) -> None:
-        """A token was drawn and counts."""
+        """Advance by a sampled token."""
 
     def fork(self) -> Self:
-        """Another choice that begins here."""
+        """Return an independent copy for another choice."""

@@ -1,1 +1,1 @@
-"""What holds at every step boundary, and a device that knows whose every page is."""
+"""Invariants that hold at every step boundary, and a shadow device that tracks the owner of every page."""

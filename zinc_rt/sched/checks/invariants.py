@@ -1,6 +1,7 @@
-"""What holds at every step boundary, counted from scratch; tests ask after every event, a server now and then.
+"""Invariants of the scheduler at step boundaries, recomputed from scratch. Tests check them after every
+event, a server periodically.
 
-Each says in a sentence what does not hold, or nothing.
+Each function yields a sentence for each violation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from zinc_rt.sched.state import SchedulerState
 
 
 def i01(s: SchedulerState) -> str | None:
-    """Every live request is in one place: a queue, a slot, aside without its reader, or with its first choice."""
+    """Every live request is in exactly one of: a queue, a slot, the paused set, the set that waits for its
+    first choice."""
     places: Counter[Request] = Counter(s.queues.everybody())
     places.update(s.running())
     places.update(s.aside.keys())
@@ -29,12 +31,12 @@ def i01(s: SchedulerState) -> str | None:
     alive = set(s.requests())
     for request in places:
         if request not in alive:
-            return f"request {request.number}.{request.choice} has ended, and is still somewhere"
+            return f"request {request.number}.{request.choice} has ended, but is still registered"
     return None
 
 
 def i02(s: SchedulerState) -> str | None:
-    """Slots and requests name each other, and a slot's record is its request's."""
+    """Slots and requests refer to each other, and a slot's record matches its request."""
     for slot, request in enumerate(s.slots.requests):
         if (request is None) != (slot in s.slots.free):
             return f"slot {slot} is {'free' if request else 'bound'}, and {'bound' if request else 'free'}"
@@ -42,7 +44,7 @@ def i02(s: SchedulerState) -> str | None:
             continue
         record = s.records[slot]
         if request.slot != slot or int(record["request"]) != request.number:
-            return f"slot {slot} is request {request.number}'s, whose slot is {request.slot}"
+            return f"slot {slot} belongs to request {request.number}, whose slot is {request.slot}"
         if int(record["tenant"]) != request.tenant or int(s.slots.tenants[slot]) != request.tenant:
             return f"slot {slot} is of tenant {record['tenant']}, its request of {request.tenant}"
         decodes = request.state is State.DECODE and not request.held and not request.left_out
@@ -52,7 +54,7 @@ def i02(s: SchedulerState) -> str | None:
 
 
 def i03(s: SchedulerState) -> str | None:
-    """A page has as many users as tables name it."""
+    """A page's user count equals the number of tables that contain it."""
     for group, pool in enumerate(s.cache.pools):
         users: Counter[int] = Counter()
         for _, tables in _tables(s):
@@ -64,7 +66,7 @@ def i03(s: SchedulerState) -> str | None:
 
 
 def i04(s: SchedulerState) -> str | None:
-    """Free, idle and used pages are all, each once; an idle one has a cache entry."""
+    """Every page is exactly one of free, idle and used; an idle page has a cache entry."""
     for group, pool in enumerate(s.cache.pools):
         for found in pool.pool.problems():
             return f"group {group}: {found}"
@@ -72,7 +74,7 @@ def i04(s: SchedulerState) -> str | None:
 
 
 def i05(s: SchedulerState) -> str | None:
-    """A table is whole from the first page that a window still looks at up to what is computed, no id twice."""
+    """A table covers all pages from the first inside the window to the computed position, without duplicates."""
     for request in s.requests():
         holding = request.holding
         if holding is None:
@@ -95,7 +97,7 @@ def i06(s: SchedulerState) -> str | None:
         for group, table in enumerate(request.holding.tables):
             for page in table[request.computed // s.cache.page_tokens :]:
                 if page != UNSET and not s.cache.pools[group].pool.private(page):
-                    return f"request {request.number} would write page {page} of group {group}, which others have"
+                    return f"request {request.number} would write page {page} of group {group}, which is shared"
     return None
 
 
@@ -106,14 +108,14 @@ def i07(s: SchedulerState) -> str | None:
         for request in s.requests():
             for page in request.holding.tables[group] if request.holding else ():
                 if page != UNSET and roots.setdefault(page, request.within.root) != request.within.root:
-                    return f"group {group}: page {page} is of two namespaces, one of request {request.number}"
+                    return f"group {group}: page {page} is in two namespaces, one of request {request.number}"
         for found in pool.namespace_problems():
             return f"group {group}: {found}"
     return None
 
 
 def i08(s: SchedulerState) -> str | None:
-    """Reservations are kept: inequality R, with what tenants refer to counted from scratch."""
+    """Reservations are satisfied: inequality R, with the tenants' references recomputed."""
     for group, pool in enumerate(s.cache.pools):
         named: dict[int, set[int]] = {tenant: set() for tenant in range(len(s.tenants))}
         promised = dict.fromkeys(named, 0)
@@ -134,7 +136,7 @@ def i08(s: SchedulerState) -> str | None:
 
 
 def i09(s: SchedulerState) -> str | None:
-    """Every page has one payer: a tenant, a group, the cache, or nobody."""
+    """Every page has one payer: a tenant, a group, the cache, or none."""
     for group, pool in enumerate(s.cache.pools):
         for found in pool.payer_problems():
             return f"group {group}: {found}"
@@ -142,7 +144,7 @@ def i09(s: SchedulerState) -> str | None:
 
 
 def i10(s: SchedulerState) -> str | None:
-    """State rows: one sequence writes a row, nobody else reads what it writes, and nobody writes the zero row."""
+    """Each state row has at most one writer and no other readers, and the zero row is never written."""
     if s.cache.rows is None:
         return None
     for found in s.cache.rows.problems():
@@ -162,7 +164,7 @@ def i10(s: SchedulerState) -> str | None:
             if request.slot >= 0 and not holding.computed < request.computed:
                 told = int(s.slots.source[request.slot]), int(s.slots.target[request.slot])
                 if told != (source, target):
-                    return f"request {request.number} has rows {source} and {target}, its slot {told}"
+                    return f"request {request.number} has rows {source} and {target}, its slot has {told}"
     users.update(capsule.state for capsule in s.capsules if capsule.state not in (ZERO, NO_ROW))
     users.update(pin.row for pin in s.pins.everybody() if pin.row != NO_ROW)
     for row, count in targets.items():
@@ -175,7 +177,7 @@ def i10(s: SchedulerState) -> str | None:
 
 
 def i11(s: SchedulerState) -> str | None:
-    """Tenants have the slots that are counted, and no more slots and pages than they may."""
+    """Slot counts per tenant are correct, and no tenant exceeds its slot and page limits."""
     for tenant, row in enumerate(s.tenants):
         bound = sum(request.tenant == tenant for request in s.running())
         parked = sum(r.tenant == tenant and r.state is State.PARKED for r in s.requests())
@@ -195,7 +197,7 @@ def i11(s: SchedulerState) -> str | None:
 
 
 def i12(s: SchedulerState) -> str | None:
-    """Positions of a step are, for each sequence, consecutive from what it has computed."""
+    """The positions of each sequence in a step are consecutive from its computed position."""
     plan = s.plan
     if not _in_flight(s):
         return None
@@ -204,7 +206,7 @@ def i12(s: SchedulerState) -> str | None:
         slots, positions = plan.slot[tokens], plan.position[tokens]
         request = s.slots.requests[int(slots[0])] if len(slots) else None
         if request is None or (slots != slots[0]).any() or (np.diff(tokens) != 1).any():
-            return f"sequence {at} of the step is no run of one bound slot's tokens"
+            return f"sequence {at} of the step is not a run of tokens of one bound slot"
         if positions.tolist() != list(range(request.computed, request.computed + len(tokens))):
             return f"request {request.number} computes {positions.tolist()}, it is at {request.computed}"
         known = s.slots.history[request.slot, positions]
@@ -215,7 +217,7 @@ def i12(s: SchedulerState) -> str | None:
 
 
 def i13(s: SchedulerState) -> str | None:
-    """A step is no longer than it may be, and everybody who decodes and can is in it and draws."""
+    """A step respects its size limit, and contains a row for every decoding request that can run."""
     plan = s.plan
     if not _in_flight(s):
         return None
@@ -223,16 +225,16 @@ def i13(s: SchedulerState) -> str | None:
         return f"{plan.tokens} tokens and {plan.rows} rows in a step of {s.limits.step_tokens}, {s.limits.slots}"
     drawing = set(plan.row_slot[: plan.rows].tolist())
     if (plan.slot[plan.logit_row[: plan.rows]] != plan.row_slot[: plan.rows]).any():
-        return "a row of logits is another slot's"
+        return "a row of logits belongs to another slot"
     for request in s.running():
         out = request.held or request.left_out or s.probation
         if request.state is State.DECODE and not out and request.slot not in drawing:
-            return f"request {request.number} decodes, and is not in the step"
+            return f"request {request.number} decodes, but is not in the step"
     return None
 
 
 def i14(s: SchedulerState) -> str | None:
-    """What was made never shrinks or changes, and is no more than was asked for."""
+    """Generated tokens never shrink or change, and never exceed the requested number."""
     for request in s.requests():
         if request.delivered > request.made or request.made > request.limit:
             counts = f"{request.delivered} delivered, {request.made} made"
@@ -245,27 +247,27 @@ def i14(s: SchedulerState) -> str | None:
 
 
 def i15(s: SchedulerState) -> str | None:
-    """What tenants are charged sums up to what the device did."""
+    """The sum of the tenants' charges equals the device's work."""
     for found in s.ledger.problems() if s.ledger is not None else ():
         return found
     return None
 
 
 def i16(s: SchedulerState) -> str | None:
-    """What a tenant was given never falls."""
+    """A tenant's service counter never decreases."""
     now = {tenant: s.service.in_tokens(tenant) for tenant in s.service.counters}
     seen, s.seen_service = s.seen_service, now
     for tenant, given in seen.items():
         if now.get(tenant, 0.0) < given:
-            return f"tenant {tenant} was given {given} tokens, and now {now.get(tenant, 0.0)}"
+            return f"tenant {tenant} had a service of {given} tokens, and now {now.get(tenant, 0.0)}"
     return None
 
 
 def i17(s: SchedulerState) -> str | None:
-    """Nobody waits who has ended or runs."""
+    """No queue contains a finished or running request."""
     for request in s.queues.everybody():
         if request.state in TERMINAL or request.state not in QUEUED:
-            return f"request {request.number} is {request.state.value}, and in a queue"
+            return f"request {request.number} is {request.state.value}, but is in a queue"
     waiting = Counter(request.tenant for request in s.queues.everybody())
     for tenant in range(len(s.tenants)):
         if waiting[tenant] != s.queues.waiting(tenant):
@@ -279,7 +281,7 @@ INVARIANTS: tuple[Callable[[SchedulerState], str | None], ...] = (
 
 
 def violations(s: SchedulerState) -> list[str]:
-    """Every one that does not hold now, by its number."""
+    """Return all current violations by invariant number."""
     return [f"{each.__name__.upper()}: {found}" for each in INVARIANTS if (found := each(s)) is not None]
 
 

@@ -1,9 +1,10 @@
-"""A device that computes nothing and knows what it holds: whose token lies at each place of each page, of which
-tokens each state row and penalty row is. It reads a step as kernels would, and says what they would read wrong.
+"""A shadow device that computes nothing, but tracks the token at each position of each page and the tokens of
+each state row and penalty row. It reads each step as kernels would, and reports incorrect reads and
+writes.
 
-Its tokens are a function of seed, choice and position, so a request's answer is known beforehand, whatever happens
-to it. What a request reads must be its own beginning, token for token: a page, a row or a record of somebody else
-is found in the step that reads it, and named with what it holds.
+Its tokens are a function of seed, choice and position, so each answer is known in advance. Every token that a
+request reads must be from its own prefix: a foreign page, row or record is reported in the step that reads
+it, with its content.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ SHOWN = 8  # findings of a step; the rest is counted
 
 
 def drawn_token(seed: int, choice: int, position: int, vocab: int = 1 << 15) -> int:
-    """The token that a request draws there, wherever it runs and beside whom."""
+    """Return the token that a request samples at a position. It does not depend on the batch."""
     mixed = (seed * 0x9E3779B97F4A7C15 + choice * 0xC2B2AE3D27D4EB4F + position * 0x165667B19E3779F9) % (1 << 64)
     return ((mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 % (1 << 64) >> 33) % vocab
 
 
 @dataclass(slots=True)
 class KnownRequest:
-    """A request's tokens, prompt and drawn, and `prefix[p]`: what a cache holds for it at position p."""
+    """A request's prompt and sampled tokens; `prefix[p]`: the cache content for position p."""
 
     number: int
     choice: int
@@ -60,8 +61,8 @@ class _ShadowPool:
 
 
 class ShadowDevice:
-    """A StepRunner. `records`: the host's, read where the plan says that a slot was bound. `findings`: what would
-    have been read or written wrong, in sentences, as the steps went."""
+    """A StepRunner. `records`: the host's records, read when the plan binds a slot. `findings`: incorrect
+    reads and writes, as sentences in order."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class ShadowDevice:
     # --- who there is
 
     def arrive(self, number: int, prompt: Sequence[int], *, start: int = 0, choices: int = 1) -> None:
-        """A request with its prompt. `start`: of its tenant's namespace."""
+        """Register a request with its prompt. `start`: of its tenant's namespace."""
         for choice in range(choices):
             tokens, prefix = np.zeros(self.ctx, np.int32), np.zeros(self.ctx, np.uint64)
             known = KnownRequest(number, choice, start, tokens, prefix, 0, 0)
@@ -105,7 +106,7 @@ class ShadowDevice:
             del self._known[key]
 
     def answer(self, number: int, choice: int = 0) -> list[int]:
-        """Its tokens so far, prompt first."""
+        """Return the tokens so far, prompt first."""
         known = self._known[number, choice]
         return [int(token) for token in known.tokens[: known.count]]
 
@@ -129,7 +130,7 @@ class ShadowDevice:
         return plan
 
     def collect(self, handle: StepPlan) -> Drawn:
-        """Draws as the records say."""
+        """Return the step's tokens as the records specify."""
         slots, positions = handle.row_slot[: handle.rows].tolist(), handle.row_position[: handle.rows].tolist()
         seeds, choices = self.record["seed"][slots].tolist(), self.record["choice"][slots].tolist()
         drawn = [self.draw(*each) for each in zip(seeds, choices, positions, strict=True)]
@@ -139,7 +140,7 @@ class ShadowDevice:
         return Drawn(np.array(drawn, np.int32), np.full(handle.rows, -1, np.int32), None)
 
     def reopen(self) -> bool:
-        """Everything it held is gone."""
+        """Drop all device contents."""
         for pool in self._pools:
             pool.value[:], pool.writer[:] = 0, NOBODY
         for table in self.tables:
@@ -171,7 +172,7 @@ class ShadowDevice:
         if old["request"] and _who(new) != _who(old) and new["epoch"] == old["epoch"]:
             yield self._said(
                 f"slot {slot}, request {new['request']}: bound with epoch {new['epoch']}, which request "
-                f"{old['request']} had there: a late token of that one would be taken for its own"
+                f"{old['request']} had in this slot: a late token of that request would be accepted"
             )
         self.record[slot] = new
         if new["flags"] & SlotFlag.PENALTIES:
@@ -182,7 +183,7 @@ class ShadowDevice:
             )
             if counted is None and known is not None and known.count:
                 yield self._said(
-                    f"slot {slot}, {known.name}: bound with no counts for its penalty row {new['penalty_row']}"
+                    f"slot {slot}, {known.name}: bound without counts for its penalty row {new['penalty_row']}"
                 )
 
     def _copy(self, group: int, source: int, target: int, tokens: int) -> None:
@@ -204,20 +205,18 @@ class ShadowDevice:
             )
             return
         if known is None:
-            yield self._said(f"slot {slot}: computes for request {host['request']}, which is not there any more")
+            yield self._said(f"slot {slot}: computes for request {host['request']}, which has left it")
             return
         where = f"slot {slot}, {known.name}"
         count = last - first
         if begin + count > known.count:
-            yield self._said(
-                f"{where}: computes position {begin + count - 1}, and has {known.count} tokens: it is to come"
-            )
+            yield self._said(f"{where}: computes position {begin + count - 1}, but has {known.count} tokens")
             return
         given = plan.token_id[first:last]
         if wrong := np.flatnonzero(given != known.tokens[begin : begin + count]).tolist():
             at = begin + wrong[0]
             yield self._said(
-                f"{where}: token {int(given[wrong[0]])} at position {at}, where it has {int(known.tokens[at])}"
+                f"{where}: token {int(given[wrong[0]])} at position {at}, expected {int(known.tokens[at])}"
             )
         for group in range(len(self.groups)):
             yield from self._reads_pages(group, slot, begin, known, where)
@@ -281,7 +280,7 @@ class ShadowDevice:
             pages = self.tables[group][slot, at // self.page_tokens]
             if (pages == UNSET).any():
                 missing = int(at[np.flatnonzero(pages == UNSET)[0]])
-                yield self._said(f"slot {slot}, {known.name}: writes position {missing}, for which it has no page")
+                yield self._said(f"slot {slot}, {known.name}: writes position {missing}, which has no page")
                 continue
             places = pages * self.page_tokens + at % self.page_tokens
             pool.value[places], pool.writer[places], pool.position[places] = known.prefix[at], known.number, at
@@ -296,24 +295,20 @@ class ShadowDevice:
             token, slot, position = int(plan.logit_row[row]), int(plan.row_slot[row]), int(plan.row_position[row])
             known = self._of(slot)
             if slot != plan.slot[token]:
-                yield self._said(
-                    f"row {row}: logits of slot {int(plan.slot[token])} are drawn from by slot {slot}"
-                )
+                yield self._said(f"row {row}: logits of slot {int(plan.slot[token])} are sampled by slot {slot}")
             elif position != plan.position[token] + 1:
                 yield self._said(
-                    f"slot {slot}: draws with position {position} behind position {int(plan.position[token])}"
+                    f"slot {slot}: samples position {position} after position {int(plan.position[token])}"
                 )
             elif known is not None and position != known.count:
-                yield self._said(f"slot {slot}, {known.name}: draws token {position}, its next is {known.count}")
+                yield self._said(f"slot {slot}, {known.name}: samples token {position}, expected {known.count}")
             if known is not None and self.record[slot]["flags"] & SlotFlag.PENALTIES:
                 counts = int(self.record[slot]["penalty_row"])
                 if self._counts.get(counts) != known.seen:
-                    yield self._said(
-                        f"slot {slot}, {known.name}: penalty row {counts} counts tokens that are not its"
-                    )
+                    yield self._said(f"slot {slot}, {known.name}: penalty row {counts} counts other tokens")
 
     def drew(self, plan: StepPlan, tokens: Sequence[int]) -> None:
-        """What the rows of a step gave, where a real device draws beside this one."""
+        """Record the rows of a step that a real device, run in parallel, sampled."""
         for row, token in enumerate(tokens):
             slot, position = int(plan.row_slot[row]), int(plan.row_position[row])
             known = self._of(slot)

@@ -1,1 +1,1 @@
-"""What requests hold: pages, cached prefixes, rows of recurrent state; who may have how many."""
+"""The KV cache: pages, cached prefixes, recurrent-state rows, and quotas."""

@@ -1,7 +1,7 @@
-"""A sequence at one position, to go on from any number of times: snapshot, restore, fork.
+"""Capsules: a sequence at one position that can be resumed any number of times: snapshot, restore, fork.
 
-Full pages are referred to and never written; the last, partial page is copied, and nothing else. Parking is a
-capsule whose request comes back; further choices of a request are a fork.
+Full pages are referenced and never written; only the last, partial page is copied. Preemption creates a
+capsule that the request resumes from; further choices of a request are a fork.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zinc_rt.sched.kv.prefix import DIGEST_BYTES, NO_ROW, CachedPage, Namespace
 
 @dataclass(slots=True, eq=False)
 class Capsule:
-    """References to a sequence's full pages, pages of its own for the rest, and a state row that nobody writes."""
+    """References to a sequence's full pages, private pages for the rest, and a read-only state row."""
 
     tenant: int
     within: Namespace
@@ -33,8 +33,8 @@ class Capsule:
 
 
 def snapshot(cache: KvCache, holding: Holding, tokens: np.ndarray) -> tuple[Capsule, list[PageCopy]] | None:
-    """A capsule of a sequence between two steps, and what is to be copied for it before the next; None where a
-    page or a row is lacking. `tokens`: those computed so far."""
+    """Return a capsule of a sequence between two steps, and the copies to make before the next step, or None
+    without a free page or row. `tokens`: those computed so far."""
     spare: int | None = NO_ROW
     if cache.rows is not None and holding.spare == NO_ROW:
         spare = cache.rows.take()
@@ -56,8 +56,8 @@ def snapshot(cache: KvCache, holding: Holding, tokens: np.ndarray) -> tuple[Caps
 def restore(
     cache: KvCache, capsule: Capsule, *, prompt: int = 0, most: int = 0
 ) -> tuple[Holding, list[PageCopy]] | None:
-    """A sequence that goes on from the capsule, which stays, and what is to be copied for it. `prompt`: how many
-    tokens it is promised pages for, at least its own. None where a page or a row is lacking."""
+    """Return a sequence that continues from the capsule, and the copies to make. The capsule remains.
+    `prompt`: tokens to reserve pages for, at least those of the capsule. None without a free page or row."""
     full, rest = divmod(capsule.computed, cache.page_tokens)
     holding = Holding(
         capsule.tenant,
@@ -87,8 +87,8 @@ def restore(
 def fork(
     cache: KvCache, holding: Holding, tokens: np.ndarray, count: int
 ) -> tuple[list[Holding], list[PageCopy]] | None:
-    """`count` further sequences at the same position; None, and nothing done, where one lacks a page or a row.
-    What is copied is copied from the sequence itself: the capsule between them is gone."""
+    """Return `count` new sequences at the same position, or None, without changes, if pages or rows are
+    insufficient. The copies are taken from the sequence itself; the intermediate capsule is freed."""
     had_spare = holding.spare != NO_ROW
     taken = snapshot(cache, holding, tokens)
     if taken is None:
@@ -113,7 +113,7 @@ def fork(
 
 
 def drop(cache: KvCache, capsule: Capsule) -> None:
-    """It holds nothing any more. Who still waits to go on from it computes its tokens again."""
+    """Free the capsule. Requests that still wait to resume from it recompute its tokens."""
     capsule.lost = True
     for pool, table in zip(cache.pools, capsule.tables, strict=True):
         release_table(pool, table, capsule.tenant)

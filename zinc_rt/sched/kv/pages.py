@@ -1,9 +1,10 @@
-"""The page allocator: a `Pool` of ids with reference counts and a cache of idle ones, and `Pages`, the pool of one
-page group with its tenants and the inequality that guards their reservations.
+"""The page allocator: a `Pool` of ids with reference counts and a cache of idle ids, and `Pages`, the pool of
+one page group with tenants and the inequality that protects their reservations.
 
-Inequality R: the sum over tenants of max(referred + promised, reserved) is at most the number of pages. Below its
-reservation a tenant's growth does not move the sum, so a reserved page is always granted; and there is one, since
-pages in use are at most the sum of what tenants refer to. A cached page that nobody uses counts for nobody.
+Inequality R: the sum over tenants of max(referred + promised, reserved) is at most the number of pages.
+Growth below a tenant's reservation does not change the sum, so a reserved page is always granted. One is
+always available, because the pages in use are at most the sum of the tenants' references. An unused cached
+page counts for no tenant.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from zinc_rt.host.errors import UsageError
 
 
 class Pool:
-    """Ids from `first` to `count` - 1, each free (holds nothing anybody could want), idle (cached, and nobody
-    refers to it) or used. Idle ones are as good as free: taking some costs their cache entries, told by
-    `taken_from_cache(ids)`.
+    """Ids from `first` to `count` - 1. Each is free, idle (cached, but not referenced) or used.
 
-    Ids are handed out in an order that depends on nothing but the calls before.
+    Idle ids can be taken like free ones; that evicts their cache entries, which `taken_from_cache(ids)`
+    reports. The order of ids depends only on the previous calls.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class Pool:
         taken_from_cache: Callable[[list[int]], None] = lambda ids: None,
         highest_first: bool = False,
     ) -> None:
-        """`highest_first`: hand out the highest id first, so that no page has the number of its place in a table,
-        which would hide a wrong look-up."""
+        """Create a pool. `highest_first`: allocate the highest id first, so that no page id equals its table
+        index, which would hide a wrong lookup."""
         if count <= first:
             raise ValueError(f"at least one, not {count} from {first} on")
         self.count, self.first = count, first
@@ -46,7 +46,7 @@ class Pool:
         self._idle: OrderedDict[int, None] = OrderedDict()  # least recently used first
 
     def take(self) -> int | None:
-        """One that holds nothing, with one reference. None where all are used."""
+        """Take a free id with one reference. Return None if all are used."""
         if self._free:
             id = self._free.pop()
         elif self._idle:
@@ -59,7 +59,7 @@ class Pool:
         return id
 
     def take_many(self, count: int) -> list[int]:
-        """So many that hold nothing, with one reference each. The caller knows that they are there."""
+        """Take `count` ids with one reference each. The caller has checked that they are available."""
         free, users = self._free, self.users
         at = max(0, len(free) - count)
         taken = free[at:]
@@ -77,14 +77,14 @@ class Pool:
         return taken
 
     def share(self, id: int) -> None:
-        """One more reference to what is used or cached."""
+        """Add a reference to a used or cached id."""
         if not self.users[id]:
-            assert self.cached[id], "what is free is taken, not shared"
+            assert self.cached[id], "a free page cannot be shared"
             del self._idle[id]
         self.users[id] += 1
 
     def release(self, id: int) -> None:
-        """One reference less. The last leaves it idle where it is cached, else free."""
+        """Drop a reference. Without references the id becomes idle if it is cached, otherwise free."""
         assert self.users[id] > 0
         self.users[id] -= 1
         if not self.users[id]:
@@ -94,7 +94,7 @@ class Pool:
                 self._free.append(id)
 
     def release_many(self, ids: Sequence[int]) -> None:
-        """`release` of each, in order."""
+        """Release each id, in order."""
         users, cached, free, idle = self.users, self.cached, self._free, self._idle
         for id in ids:
             left = users[id] = users[id] - 1
@@ -105,14 +105,14 @@ class Pool:
                     free.append(id)
 
     def cache(self, ids: Sequence[int]) -> None:
-        """Cache entries name them from now on. They are used."""
+        """Mark used ids as cached."""
         users, cached = self.users, self.cached
         for id in ids:
             assert users[id] and not cached[id]
             cached[id] = True
 
     def uncache(self, id: int) -> None:
-        """No cache entry names it any more."""
+        """Mark an id as no longer cached."""
         assert self.cached[id]
         self.cached[id] = False
         if not self.users[id]:
@@ -120,7 +120,7 @@ class Pool:
             self._free.append(id)
 
     def private(self, id: int) -> bool:
-        """Whether its one user may write to it."""
+        """Return whether the id has one user that may write to it."""
         return self.users[id] == 1 and not self.cached[id]
 
     @property
@@ -136,16 +136,16 @@ class Pool:
         return self.count - self.first - self.free - self.idle
 
     def idle_ids(self) -> Iterator[int]:
-        """Least recently used first."""
+        """Return the idle ids, least recently used first."""
         return iter(self._idle)
 
     def problems(self) -> Iterator[str]:
-        """What does not hold, counted from scratch."""
+        """Return violated invariants, recomputed from scratch."""
         used = [id for id in range(self.first, self.count) if self.users[id]]
         if sorted([*used, *self._idle, *self._free]) != list(range(self.first, self.count)):
-            yield "free, idle and used are not all, each once"
+            yield "each id must be exactly one of free, idle and used"
         if not all(self.cached[id] for id in self._idle):
-            yield "something is idle and in no cache"
+            yield "an idle id is not in the cache"
 
 
 NOBODY = -1  # the payer of a page that is not in use
@@ -154,7 +154,8 @@ SEVERAL = -2  # tenants of one isolation group: the group pays
 
 @dataclass(frozen=True, slots=True)
 class PageQuota:
-    """`reserved` pages can always be had; more than `most` never. Tenants of one `group` may share pages."""
+    """`reserved` pages are always available; more than `most` are never granted. Tenants of one `group` may
+    share pages."""
 
     reserved: int = 0
     most: int | None = None
@@ -178,8 +179,8 @@ class _Account:
 
 
 class Pages:
-    """The allocator of a group. `pool` says what is free; a page is taken and given back here. `paid`: i64
-    [tenants], pages that each pays for; those that several share are in `shared`."""
+    """The allocator of a page group. `pool`: the ids; allocate and free pages through this class. `paid`: i64
+    [tenants], pages that each tenant pays for; shared pages are counted in `shared`."""
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class Pages:
         taken_from_cache: Callable[[list[int]], None] = lambda pages: None,
         highest_first: bool = False,
     ) -> None:
-        """`highest_first`: as Pool has it."""
+        """Create the allocator. `highest_first`: see Pool."""
         self.pool = Pool(count, taken_from_cache=taken_from_cache, highest_first=highest_first)
         self.paid = np.zeros(0, np.int64)
         self._accounts: list[_Account] = []
@@ -200,18 +201,18 @@ class Pages:
 
     @property
     def shared(self) -> int:
-        """Pages in use that isolation groups pay for."""
+        """Return the pages in use that isolation groups pay for."""
         return len(self._sharers)
 
     # --- quotas
 
     def set_quota(self, tenant: int, quota: PageQuota) -> None:
-        """Raises UsageError where all reservations together, or the pages referred to now, leave no room for
-        it."""
+        """Set a tenant's quota. Raises UsageError if the reservations or the pages in use leave too few
+        pages."""
         if quota.most is not None and quota.most < quota.reserved:
             raise UsageError(
-                f"tenant {tenant}: {quota.reserved} pages reserved, and at most {quota.most} allowed",
-                next=f"reserve at most {quota.most}, or allow more",
+                f"tenant {tenant}: {quota.reserved} pages reserved, but at most {quota.most} allowed",
+                next=f"reserve at most {quota.most}, or raise the maximum",
             )
         known = tenant < len(self._accounts)
         account = self._accounts[tenant] if known else _Account()
@@ -220,7 +221,7 @@ class Pages:
         if others + guard > self.pool.count:
             raise UsageError(
                 f"tenant {tenant}: {quota.reserved} pages cannot be reserved",
-                next=f"at most {max(0, self.pool.count - others)} of {self.pool.count} can now",
+                next=f"at most {max(0, self.pool.count - others)} of {self.pool.count} are available",
             )
         while tenant >= len(self._accounts):
             self._accounts.append(_Account())
@@ -229,29 +230,30 @@ class Pages:
         self.paid = np.concatenate([self.paid, np.zeros(len(self._accounts) - len(self.paid), np.int64)])
 
     def quota(self, tenant: int) -> PageQuota:
-        """What it has; a tenant that was never told of has the default."""
+        """Return a tenant's quota; an unknown tenant has the default."""
         return self._accounts[tenant].quota if tenant < len(self._accounts) else PageQuota()
 
     def refers(self, tenant: int, page: int) -> bool:
-        """Whether the page counts for the tenant already."""
+        """Return whether the page already counts for the tenant."""
         return page in self._accounts[tenant].uses
 
     def charge(self, tenant: int) -> int:
-        """Distinct pages that the tenant refers to, and those promised to it."""
+        """Return the distinct pages that the tenant refers to, plus those promised to it."""
         return self._accounts[tenant].charge
 
     def promised(self, tenant: int) -> int:
         return self._accounts[tenant].promised
 
     def room(self, tenant: int) -> int:
-        """How many pages more the tenant may refer to."""
+        """Return how many more pages the tenant may refer to."""
         account = self._accounts[tenant]
         quota, charge = account.quota, account.charge
         room = self.pool.count - self._guarded + max(0, quota.reserved - charge)
         return room if quota.most is None else min(room, quota.most - charge)
 
     def can(self, tenant: int, more: int, *, spare: int = 0) -> bool:
-        """Whether the tenant may refer to `more` pages than now, and, beyond its reservation, `spare` are left."""
+        """Return whether the tenant may refer to `more` further pages; beyond its reservation, `spare` pages
+        must remain."""
         account = self._accounts[tenant]
         quota, charge = account.quota, len(account.uses) + account.promised + more
         if quota.most is not None and charge > quota.most:
@@ -261,16 +263,17 @@ class Pages:
         return self._guarded - account.guard + charge + spare <= self.pool.count
 
     def ever(self, tenant: int, need: int) -> bool:
-        """Whether the tenant could hold so many if it were alone: a request that needs more can never run."""
+        """Return whether the tenant could hold this many pages if it were alone. A request that needs more
+        can never run."""
         others = sum(a.quota.reserved for t, a in enumerate(self._accounts) if t != tenant)
         most = self._accounts[tenant].quota.most
         return need <= min(self.pool.count if most is None else most, self.pool.count - others)
 
     def promise(self, tenant: int, more: int) -> None:
-        """Set `more` pages aside; negative gives back. The caller has asked `can`."""
+        """Reserve `more` pages; a negative number returns them. The caller has checked `can`."""
         account = self._accounts[tenant]
-        assert more <= 0 or self.can(tenant, more), "a promise beyond what the tenant can have"
-        assert account.promised + more >= 0, "more given back than was promised"
+        assert more <= 0 or self.can(tenant, more), "the promise exceeds the tenant's limit"
+        assert account.promised + more >= 0, "more pages returned than promised"
         before = account.guard
         account.promised += more
         self._guarded += account.guard - before
@@ -278,12 +281,12 @@ class Pages:
     # --- pages
 
     def take(self, tenant: int, count: int, *, promised: int = 0) -> list[int]:
-        """Pages that hold nothing, `promised` of them out of the tenant's promise; for the others the caller has
-        asked `can`."""
+        """Take free pages, `promised` of them from the tenant's promise; the caller has checked `can` for the
+        others."""
         account = self._accounts[tenant]
-        assert promised <= min(count, account.promised), "more than was promised"
-        assert self.can(tenant, count - promised), "a page beyond what the tenant can have"
-        assert count <= self.pool.free + self.pool.idle, "inequality R is broken: no page is left"
+        assert promised <= min(count, account.promised), "more pages taken than promised"
+        assert self.can(tenant, count - promised), "a page exceeds the tenant's limit"
+        assert count <= self.pool.free + self.pool.idle, "inequality R is violated: no page is available"
         before = account.guard
         account.promised -= promised
         pages = self.pool.take_many(count)
@@ -296,7 +299,7 @@ class Pages:
         return pages
 
     def grow(self, tenant: int) -> int:
-        """One page more that holds nothing; NOBODY where the tenant may not have it."""
+        """Take one more free page. Return NOBODY if the tenant may not have it."""
         account = self._accounts[tenant]
         quota, charge = account.quota, len(account.uses) + account.promised
         if quota.most is not None and charge >= quota.most:
@@ -306,14 +309,14 @@ class Pages:
                 return NOBODY
             self._guarded += 1
         page = self.pool.take()
-        assert page is not None, "inequality R is broken: no page is left"
+        assert page is not None, "inequality R is violated: no page is available"
         account.uses[page] = 1
         self._payer[page] = tenant
         self.paid[tenant] += 1
         return page
 
     def share(self, pages: Iterable[int], tenant: int) -> None:
-        """One more reference to each, which is cached or in use."""
+        """Add a reference to each page, cached or in use."""
         account = self._accounts[tenant]
         before, uses = account.guard, account.uses
         for page in pages:
@@ -325,7 +328,7 @@ class Pages:
         self._guarded += account.guard - before
 
     def release(self, pages: Sequence[int], tenant: int) -> None:
-        """One reference less to each; `Pool.release`."""
+        """Drop a reference of each page. See `Pool.release`."""
         account = self._accounts[tenant]
         before, uses, payer = account.guard, account.uses, self._payer
         gone = 0
@@ -369,7 +372,8 @@ class Pages:
             self.shared_by[self._shared_by.pop(page)] -= 1
 
     def payer(self, page: int) -> tuple[str, int]:
-        """Who pays for a page: ("tenant", i), ("group", g) where several of one group refer to it, or nobody."""
+        """Return the payer of a page: ("tenant", i), ("group", g) if several tenants of a group refer to it,
+        or none."""
         payer = self._payer[page]
         if payer == SEVERAL:
             group = self._shared_by[page]
@@ -379,19 +383,19 @@ class Pages:
     # --- what does not hold, counted from scratch
 
     def reference_problems(self) -> Iterator[str]:
-        """Tenants refer to pages as often as these have users."""
+        """Check that the tenants' references equal the pages' user counts."""
         references = sum(sum(account.uses.values()) for account in self._accounts)
         if references != sum(self.pool.users):
             yield f"tenants refer {references} times to pages that have {sum(self.pool.users)} users"
 
     def guard_problems(self) -> Iterator[str]:
-        """Inequality R."""
+        """Check inequality R."""
         guarded = sum(account.guard for account in self._accounts)
         if guarded != self._guarded or guarded > self.pool.count:
             yield f"inequality R: {guarded} of {self.pool.count} pages, {self._guarded} noted"
 
     def payer_problems(self) -> Iterator[str]:
-        """Each page in use has one payer, a page that is not has none."""
+        """Check that each page in use has one payer, and other pages have none."""
         paid = np.bincount([p for p in self._payer if p >= 0] or [0], minlength=len(self.paid))
         if not any(p >= 0 for p in self._payer):
             paid[:] = 0
@@ -404,11 +408,11 @@ class Pages:
             yield f"groups pay for {Counter(self._shared_by.values())} pages, {self.shared_by} noted"
 
     def namespace_problems(self) -> Iterator[str]:
-        """Tenants that share a page are of one isolation group."""
+        """Check that tenants that share a page are in one isolation group."""
         for page, tenants in self._sharers.items():
             groups = {self._accounts[tenant].quota.group for tenant in tenants}
             if len(groups) > 1 or None in groups:
-                yield f"page {page} is used by tenants {sorted(tenants)}, who share nothing"
+                yield f"page {page} is used by tenants {sorted(tenants)}, which are not in one group"
 
     def problems(self) -> Iterator[str]:
         yield from self.pool.problems()

@@ -1,7 +1,7 @@
-"""The prefix cache: full pages of tokens that were computed before, found by a chain of digests.
+"""The prefix cache: full pages of computed tokens, indexed by a chain of digests.
 
-A digest finds an entry and proves nothing: it is a hit only where its tokens are equal and its parent is the entry
-matched before it. By induction the whole prefix is equal, token for token; a collision is a miss.
+A digest is only an index: an entry is a hit if its tokens are equal and its parent is the previously matched
+entry. By induction the whole prefix is equal, token for token; a collision is a miss.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """Whose entries may be found: a tenant's, or those of a group of tenants. `root` is the chain's first link."""
+    """The scope of cache lookups: a tenant or a group of tenants. `root` is the first link of the chain."""
 
     root: bytes
 
@@ -29,8 +29,8 @@ class Namespace:
 def namespace(
     model_digest: str, ordering: str, kv_dtype: str, page_tokens: int, *, secret: bytes = b"", salt: str = ""
 ) -> Namespace:
-    """`secret`: 32 random bytes unless given, so that digests mean nothing to others; `salt`: the request's
-    own."""
+    """Return a namespace. `secret`: 32 bytes, random by default, so that digests are meaningless to others;
+    `salt`: the request's salt."""
     parts = ["zinc-rt-kv-1", model_digest, ordering, kv_dtype, str(page_tokens), salt]
     whole = hashlib.sha256(secret or secrets.token_bytes(32))
     for part in parts:
@@ -39,8 +39,8 @@ def namespace(
 
 
 def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: bytes = b"") -> bytes:
-    """The digests of the full pages of `tokens` (int32 [n]), 32 bytes each; `after`: the digest of the page before
-    the first, where these are not the beginning."""
+    """Return the digests of the full pages of `tokens` (int32 [n]), 32 bytes each; `after`: the digest of the
+    page before the first, if these are not the start."""
     raw = np.ascontiguousarray(tokens, "<i4").tobytes()
     size, link, found = 4 * page_tokens, after or within.root, []
     for at in range(0, len(raw) - size + 1, size):
@@ -50,14 +50,14 @@ def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: byt
 
 
 def cut(whole: bytes, size: int) -> tuple[bytes, ...]:
-    """All pieces of one size; `unpack` makes them in a fifth of the time that slices take."""
+    """Split into pieces of equal size; `unpack` takes a fifth of the time of slicing."""
     return unpack(f"{size}s" * (len(whole) // size), whole)
 
 
 @dataclass(slots=True, eq=False)
 class CachedPage:
-    """One page of tokens in every group. `parent`: the page before it, None for the first. `state_row`: where the
-    recurrent state behind it lies."""
+    """A page of tokens in every group. `parent`: the preceding page, None for the first. `state_row`: the
+    recurrent state after it."""
 
     digest: bytes
     tokens: bytes
@@ -70,8 +70,8 @@ class CachedPage:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The longest prefix that can be gone on from. `met`: pages whose tokens were found at all; beyond `entries`
-    they lack a state, and somebody else will want one there."""
+    """The longest usable prefix. `met`: the pages with matching tokens; those beyond `entries` lack a state,
+    which another request will need as well."""
 
     entries: tuple[CachedPage, ...] = ()
     met: int = 0
@@ -87,7 +87,7 @@ class Match:
 
 @dataclass(slots=True)
 class CacheCounts:
-    """In tokens, but for `evicted`, which is pages."""
+    """Counters in tokens, except `evicted`, which is in pages."""
 
     asked: int = 0
     hit: int = 0
@@ -96,8 +96,8 @@ class CacheCounts:
 
 @dataclass(slots=True)
 class PrefixCache:
-    """Entries by digest. `windows`: of each page group how many tokens back its layers look, 0 for all; group 0
-    looks at all, or the model has no such group. `recurrent`: a hit needs a state row."""
+    """Cache entries by digest. `windows`: for each page group how many preceding tokens its layers read, 0
+    for all; group 0 reads all, or the model has no such group. `recurrent`: a hit needs a state row."""
 
     page_tokens: int
     windows: Sequence[int]
@@ -118,14 +118,14 @@ class PrefixCache:
         return len(self._entries)
 
     def needed(self, group: int, pages: int) -> range:
-        """Which of the first `pages` pages a group still looks at from the token behind them."""
+        """Return which of the first `pages` pages a group still reads from the next token on."""
         window = self.windows[group]
         if not window:
             return range(pages)
         return range(max(0, pages * self.page_tokens - window + 1) // self.page_tokens, pages)
 
     def match(self, digests: bytes, tokens: np.ndarray, *, now_ns: int = 0) -> Match:
-        """At most as many pages as leave one token to compute, whose logits are wanted."""
+        """Match at most as many pages as leave one token to compute, whose logits are needed."""
         raw = np.ascontiguousarray(tokens, "<i4").tobytes()
         size = 4 * self.page_tokens
         found: list[CachedPage] = []
@@ -161,9 +161,12 @@ class PrefixCache:
         now_ns: int = 0,
         ttl_ns: int | None = None,
     ) -> CachedPage | None:
-        """Consecutive pages behind `parent` that are full and computed: their digests, tokens and, by group, ids.
-        Returns the last one's entry. Where the same tokens are cached already, both pages stay, and this one is
-        nobody's but its sequence's."""
+        """Register consecutive full, computed pages after `parent`: their digests, tokens and page ids by
+        group.
+
+        Return the last page's entry. If the same tokens are already cached, both pages remain, and the new
+        one stays private to its sequence.
+        """
         links, texts = cut(digests, DIGEST_BYTES), cut(tokens, 4 * self.page_tokens)
         if self._entries.keys().isdisjoint(links) and len({*links}) == len(links):
             return self._add(links, texts, parent, pages, now_ns, ttl_ns)
@@ -198,11 +201,12 @@ class PrefixCache:
         return parent
 
     def holds(self, entry: CachedPage) -> bool:
-        """Whether it can be found."""
+        """Return whether the entry can be found."""
         return self._entries.get(entry.digest) is entry
 
     def pages_taken(self, group: int, pages: list[int]) -> None:
-        """The group handed the pages out again. An entry without its page of all tokens is none any more."""
+        """Handle reallocated pages of a group. An entry without its page of the full-attention group is
+        removed."""
         self.counts.evicted += len(pages)
         entries = map(self._of_page[group].pop, pages)
         if len(self.windows) == 1:
@@ -219,7 +223,7 @@ class PrefixCache:
                 self.drop(entry)
 
     def drop(self, entry: CachedPage) -> None:
-        """Forget an entry, whoever uses its pages."""
+        """Remove an entry, even if its pages are in use."""
         if self._entries.get(entry.digest) is entry:
             del self._entries[entry.digest]
         pages, entry.pages = entry.pages, self._gone
@@ -235,16 +239,16 @@ class PrefixCache:
         self.forget_row(row)
 
     def of(self, group: int, page: int) -> CachedPage:
-        """The entry that names a cached page."""
+        """Return the entry of a cached page."""
         return self._of_page[group][page]
 
     def clear(self) -> None:
-        """Nothing of it is in memory any more."""
+        """Remove all entries, because device memory was lost."""
         for entry in list(self._entries.values()):
             self.drop(entry)
 
     def heads(self) -> list[CachedPage]:
-        """The first pages of all chains; from any thread."""
+        """Return the first pages of all chains; may be called from any thread."""
         return [entry for entry in list(self._entries.values()) if entry.parent is None]
 
     def entries(self) -> Iterator[CachedPage]:

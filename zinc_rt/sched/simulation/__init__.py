@@ -1,1 +1,1 @@
-"""Traffic against the real scheduler in virtual time."""
+"""Simulation: traffic against the real scheduler in virtual time."""

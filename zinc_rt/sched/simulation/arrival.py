@@ -9,10 +9,10 @@ from zinc_rt.sched.tenant import Priority
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """At so many seconds, a prompt of so many tokens, making so many. `line`: of the file it was read from.
+    """Arrival time in seconds, prompt tokens and answer tokens. `line`: of the input file.
 
-    Requests of a tenant with the same `prefix` begin with the same tokens, and what one makes is how the next goes
-    on.
+    Requests of a tenant with the same `prefix` start with the same tokens, and each continues with the answer
+    of the previous one.
     """
 
     at: float

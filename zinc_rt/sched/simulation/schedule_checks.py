@@ -1,4 +1,4 @@
-"""What is expected of a simulated run: each a question with its measure and its limit."""
+"""Checks of a simulated run, each with a measure and a limit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from zinc_rt.sched.simulation.simulate import SimulatedRun
 from zinc_rt.sched.simulation.simulation_log import NEVER, percentiles
 from zinc_rt.sched.tenant import Priority
 
-BROKE = "a step broke before"
+BROKE = "an earlier step failed"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """An answer. `status` "skip": the run had nothing to ask it of, for the `reason`."""
+    """The result of a check. `status` "skip": the run had no data for it, with the `reason`."""
 
     id: str
     status: Literal["pass", "fail", "skip"]
@@ -29,7 +29,8 @@ class CheckOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleCheck:
-    """`judge(seen, baseline)`: `baseline` is the same traffic first come, first served, None unless asked for."""
+    """`judge(seen, baseline)`: `baseline` is the same traffic under first come, first served; None unless
+    requested."""
 
     id: str
     judge: Callable[[SimulatedRun, SimulatedRun | None], CheckOutcome]
@@ -37,19 +38,19 @@ class ScheduleCheck:
 
 
 def first_token_within(tenant: str, steps: int) -> ScheduleCheck:
-    """Steps to the first token, counting those that end after the arrival."""
+    """Limit the steps to the first token, counting those that end after the arrival."""
     id = f"first-token/{tenant}"
     return ScheduleCheck(id, lambda seen, _: _steps_within(seen, id, tenant, seen.log.first_step, steps))
 
 
 def slot_within(tenant: str, steps: int) -> ScheduleCheck:
-    """Steps to a slot, the one that runs in it included."""
+    """Limit the steps to a slot, including the first step in it."""
     id = f"slot/{tenant}"
     return ScheduleCheck(id, lambda seen, _: _steps_within(seen, id, tenant, seen.log.bound_step, steps))
 
 
 def answered_within(tenant: str, seconds: float) -> ScheduleCheck:
-    """Seconds to the first token: the bands of its class, and what it takes to get a slot then."""
+    """Limit the seconds to the first token: the bands of its class, plus the time to get a slot after that."""
     id = f"first-token-seconds/{tenant}"
 
     def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
@@ -74,13 +75,13 @@ def _steps_within(seen: SimulatedRun, id: str, tenant: str, column: np.ndarray, 
 
 
 def gaps_within(priority: Priority, ratio: float) -> ScheduleCheck:
-    """A class's p99 gap between tokens over its p50."""
+    """Limit the ratio of a class's p99 gap between tokens to its p50."""
     id = f"gap-ratio/{priority.name.lower()}"
 
     def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
         gaps = seen.log.gap_seconds(priority)
         if len(gaps) < 1000:
-            return CheckOutcome(id, "skip", reason=f"{len(gaps)} gaps: a p99 of fewer than 1,000 says nothing")
+            return CheckOutcome(id, "skip", reason=f"{len(gaps)} gaps: a p99 needs at least 1,000")
         p50, p99 = percentiles(gaps)
         measure = {"p50_seconds": p50, "p99_seconds": p99, "ratio": p99 / p50, "gaps": len(gaps)}
         return _judged(id, p99 <= ratio * p50, measure, {"ratio": ratio})
@@ -89,12 +90,12 @@ def gaps_within(priority: Priority, ratio: float) -> ScheduleCheck:
 
 
 def fair_among_the_busy(least: float) -> ScheduleCheck:
-    """Jain's index of slots by weight, over the windows in which several tenants waited."""
+    """Require a minimum of Jain's index of slots by weight, over the windows in which several tenants waited."""
 
     def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
         slots, tokens = seen.log.jain_indices()
         if not slots:
-            return CheckOutcome("jain", "skip", reason="never did two tenants of a class wait at once")
+            return CheckOutcome("jain", "skip", reason="no two tenants of a class ever waited at the same time")
         measure = {"slots": float(np.mean(slots)), "tokens": float(np.mean(tokens)), "windows": len(slots)}
         return _judged("jain", measure["slots"] >= least, measure, {"slots": least})
 
@@ -102,16 +103,16 @@ def fair_among_the_busy(least: float) -> ScheduleCheck:
 
 
 def little_throughput_lost(most: float) -> ScheduleCheck:
-    """Tokens a second against first come, first served, as a share."""
+    """Limit the loss of tokens per second against first come, first served."""
 
     def judge(seen: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
         if baseline is None:
             return CheckOutcome(
-                "throughput-lost", "skip", reason="the run is not compared with first come, first served"
+                "throughput-lost", "skip", reason="the run has no first come, first served baseline"
             )
         if seen.cut or baseline.cut:
             return CheckOutcome(
-                "throughput-lost", "skip", reason="the run was cut short: both must do the same work"
+                "throughput-lost", "skip", reason="the run was cut short: the work differs from the baseline"
             )
         ours, theirs = (each.log.delivered_tokens() / each.seconds for each in (seen, baseline))
         lost = 1 - ours / theirs
@@ -132,7 +133,7 @@ def prefix_hits(least: float) -> ScheduleCheck:
 
 
 def evictions_happen() -> ScheduleCheck:
-    """Without them a workload of scarce pages has shown nothing."""
+    """Require evictions. A workload with scarce pages has no result without them."""
     return ScheduleCheck(
         "evictions",
         lambda seen, _: _judged(
@@ -144,14 +145,14 @@ def evictions_happen() -> ScheduleCheck:
 def judged(
     checks: Sequence[ScheduleCheck], seen: SimulatedRun, baseline: SimulatedRun | None
 ) -> list[CheckOutcome]:
-    """What came of each."""
+    """Return the outcome of each check."""
     if seen.broken is not None:
         return [CheckOutcome(each.id, "skip", reason=BROKE) for each in checks]
     return [each.judge(seen, baseline) for each in checks]
 
 
 def of_every_run(seen: SimulatedRun) -> list[CheckOutcome]:
-    """What holds whatever the traffic is."""
+    """Run the checks that apply to any traffic."""
     return [_unbroken(seen), _everything_ends(seen), _nothing_left(seen), _balanced(seen)]
 
 

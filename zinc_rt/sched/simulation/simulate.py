@@ -1,7 +1,9 @@
-"""Traffic in virtual time: the real scheduler over a runner that computes nothing and takes as long as a predicted
-card would. Hours of a device's day in seconds, the same for the same seed.
+"""Simulate traffic in virtual time: the real scheduler with a runner that computes nothing and whose steps
+take the predicted time of a card. It covers hours of device time in seconds, and is deterministic for a
+seed.
 
     seen = simulate(arrivals, tenants, SimulationSettings(slots=16), PREDICTED)
+    # a SimulatedRun
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ LATER_NS = 7200 * NS  # beyond all ages and times to live
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """`pages` None: enough for every slot at once. `interactive_step_tokens` None: what keeps a predicted step
-    near one of decodes alone. `check_every`: steps from one look at the invariants to the next. At `most_steps`,
-    or when `most_seconds` of virtual time have passed, what is left is cancelled."""
+    """Settings. `pages` None: enough for all slots. `interactive_step_tokens` None: keeps a predicted step
+    close to the time of one with decodes only. `check_every`: steps between checks of the invariants.
+    After `most_steps`, or `most_seconds` of virtual time, the remaining requests are cancelled."""
 
     slots: int = 16
     ctx: int = 32_768
@@ -55,7 +57,7 @@ class SimulationSettings:
 
 @dataclass(frozen=True, slots=True)
 class BrokenStep:
-    """The step at which something did not hold, and what."""
+    """The step at which an invariant was violated, and the violations."""
 
     step: int
     found: tuple[str, ...]
@@ -64,8 +66,8 @@ class BrokenStep:
 
 @dataclass(slots=True)
 class SimulatedRun:
-    """What a simulation saw. `left`: what was still held when everything had ended; `cut`: requests that a limit
-    of the run cancelled; `unbalanced`: what the ledger and the log do not agree on; `trace`: the last steps."""
+    """The result of a simulation. `left`: resources still in use after the end; `cut`: requests cancelled by
+    a limit of the run; `unbalanced`: differences between the ledger and the log; `trace`: the last steps."""
 
     settings: SimulationSettings
     tenants: Sequence[Tenant]
@@ -92,7 +94,7 @@ def simulate(
     advance: Callable[[int], None] = lambda requests: None,
     traced: bool = False,
 ) -> SimulatedRun:
-    """Raises UsageError for tenants that contradict each other and for a request that could never run.
+    """Run the simulation. Raises UsageError for contradictory tenants and for a request that could never run.
     `advance(n)`: n more requests have ended. `traced`: keep the last steps for a timeline."""
     simulation = Simulation(arrivals, tenants, settings, cost, advance)
     if traced:
@@ -105,14 +107,15 @@ def pages_of(settings: SimulationSettings) -> int:
 
 
 def drawn(seed: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """Token ids: a function of a text's seed (u64) and the place in it, as no model would write it."""
+    """Return token ids as a function of a text's seed (u64) and the position. The ids do not resemble model
+    output."""
     mixed = (seed + position.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return (mixed >> np.uint64(64 - VOCABULARY_BITS)).astype(np.int32)
 
 
 class PredictedRunner:
-    """Computes nothing: its clock goes on by what the step would cost, its tokens are `drawn`."""
+    """Computes nothing: its clock advances by the predicted step time, its tokens come from `drawn`."""
 
     def __init__(self, cost: StepCost, seen: Callable[[StepPlan], None]) -> None:
         self.cost, self.seen = cost, seen
@@ -139,7 +142,7 @@ class PredictedRunner:
 
 
 def context_of(plan: StepPlan) -> int:
-    """What the step's sequences look back at, each once: the tokens up to its last."""
+    """Return the total context that the step's sequences read, each counted once up to its last token."""
     decodes = plan.position[: plan.decodes]
     return int(decodes.sum()) + len(decodes) + sum(piece.last for piece in plan.prompts)
 
@@ -210,11 +213,9 @@ class Simulation:
                 continue
             checked.add(kind)
             if each.tenant not in self.index:
-                raise UsageError(f"{_named(each)}: no tenant {each.tenant!r}", next="name it among the tenants")
+                raise UsageError(f"{_named(each)}: no tenant {each.tenant!r}", next="add it to the tenants")
             if why := self.scheduler.refuse(self._request(number, tokens=np.zeros(each.prompt, np.int32))):
-                raise UsageError(
-                    f"{_named(each)}: {why}", next="a shorter request, a larger --ctx or more --pages"
-                )
+                raise UsageError(f"{_named(each)}: {why}", next="shorten the request, or raise --ctx or --pages")
 
     def _request(self, number: int, tokens: np.ndarray | None = None) -> NewRequest:
         each = self.arrivals[number]
@@ -326,7 +327,7 @@ class Simulation:
 
 
 def held(scheduler: Scheduler) -> Iterator[str]:
-    """What an idle scheduler should not have."""
+    """Return the resources that an idle scheduler should not have in use."""
     if scheduler.live:
         yield f"{len(scheduler.live)} requests are live"
     if scheduler.queues.count:
@@ -334,7 +335,7 @@ def held(scheduler: Scheduler) -> Iterator[str]:
     if bound := sum(1 for _ in scheduler.running()):
         yield f"{bound} slots are bound"
     if scheduler.next_event() is not None:
-        yield "something is still to happen"
+        yield "timers or messages are pending"
     for group, pool in zip(scheduler.cache.groups, scheduler.cache.pools, strict=True):
         if pool.pool.used:
             yield f"{pool.pool.used} pages of group {group.name} are in use"

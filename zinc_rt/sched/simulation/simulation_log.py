@@ -1,4 +1,4 @@
-"""What a simulation saw of each request, and what that says: waits, gaps, shares. Columns by request."""
+"""The per-request log of a simulation, and its statistics: waits, gaps, shares. One column per quantity."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WINDOW = 64  # steps over which shares are compared
 
 
 class SimulationLog:
-    """i64 columns [requests], NEVER where it has not happened. Steps count from 1 and are those that ended; a
-    request's `arrived_step` is how many had ended as it came."""
+    """i64 columns [requests], NEVER if the event has not happened. Steps are numbered from 1 when they end;
+    `arrived_step` is the number of steps ended before the arrival."""
 
     def __init__(self, arrivals: Sequence[Arrival], tenants: Sequence[Tenant], slots: int) -> None:
         count = len(arrivals)
@@ -52,7 +52,7 @@ class SimulationLog:
         self._live[self.tenant[number]] += 1
 
     def planned(self, plan: StepPlan, slots: Sequence[Request | None], step: int) -> None:
-        """The step is about to run with these requests in its slots."""
+        """Record a planned step with these requests in its slots."""
         for slot, request in enumerate(slots):
             number = NEVER if request is None else request.number - 1
             if number != self._slot_request[slot]:
@@ -77,7 +77,7 @@ class SimulationLog:
         self._slot_steps[:] = self._tokens[:] = 0
 
     def made(self, numbers: np.ndarray, now_ns: int, step: int) -> None:
-        """Each of these requests made a token."""
+        """Record that each of these requests generated a token."""
         before = self.last_ns[numbers]
         fresh = numbers[before == NEVER]
         self.first_ns[fresh], self.first_step[fresh] = now_ns, step
@@ -96,7 +96,7 @@ class SimulationLog:
     # --- what it says
 
     def of(self, tenant: str) -> np.ndarray:
-        """The tenant's requests."""
+        """Return the tenant's requests."""
         names = [each.name for each in self.tenants]
         return np.flatnonzero(self.tenant == names.index(tenant))
 
@@ -104,7 +104,7 @@ class SimulationLog:
         return np.flatnonzero(self.priority == priority)
 
     def steps_to(self, column: np.ndarray, requests: np.ndarray) -> np.ndarray:
-        """Steps that ended between their arrival and the event, for those that saw it."""
+        """Return the steps that ended between arrival and event, for the requests that have the event."""
         seen = requests[column[requests] != NEVER]
         return column[seen] - self.arrived_step[seen]
 
@@ -113,24 +113,24 @@ class SimulationLog:
         return (self.first_ns[seen] - self.arrived_ns[seen]) / NS
 
     def gap_seconds(self, priority: Priority) -> np.ndarray:
-        """Between two tokens of a request, all of that class."""
+        """Return the times between consecutive tokens, over all requests of a class."""
         gaps, classes = np.array(self._gaps, np.int32), np.array(self._gap_class, np.int8)
         return gaps[classes == priority] / 1e6
 
     def hit_share(self) -> float:
-        """Of all prompt tokens, those that were not computed as the request was first bound."""
+        """Return the fraction of prompt tokens that came from the cache when the request was first bound."""
         bound = self.cached != NEVER
         asked = int(self.prompt[bound].sum())
         return float(self.cached[bound].sum()) / asked if asked else 0.0
 
     def delivered_tokens(self) -> int:
-        """Prompts and answers of what ended by itself."""
+        """Return the prompt and answer tokens of requests that ended normally."""
         whole = self.made_tokens == self.output
         return int((self.prompt[whole] + self.made_tokens[whole]).sum())
 
     def jain_indices(self) -> tuple[list[float], list[float]]:
-        """Of slots, and of tokens computed, for each window and class in which two tenants or more waited all the
-        time: 1.0 where each got the same for its weight."""
+        """Return Jain's index of slots, and of computed tokens, for each window and class in which two or
+        more tenants waited throughout: 1.0 means equal service per weight."""
         slots, tokens = [], []
         for who, slot_steps, computed in self._contended():
             weights = np.array([self.tenants[tenant].weight for tenant in who])
@@ -148,13 +148,13 @@ class SimulationLog:
 
 
 def jain(given: np.ndarray) -> float:
-    """Jain's index: (sum)² / (n sum of squares). 1 where all are equal, 1/n where one has everything."""
+    """Return Jain's index: (sum)² / (n sum of squares). 1 if all are equal, 1/n if one has everything."""
     squares = float((given.astype(float) ** 2).sum())
     return float(given.sum()) ** 2 / (len(given) * squares) if squares else 1.0
 
 
 def percentiles(values: np.ndarray) -> tuple[float, float]:
-    """The 50th and the 99th, each a value that occurred."""
+    """Return the 50th and the 99th percentile, each an observed value."""
     if not len(values):
         return 0.0, 0.0
     found = np.percentile(values, (50, 99), method="inverted_cdf")

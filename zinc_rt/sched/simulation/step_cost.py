@@ -1,7 +1,7 @@
-"""How long a step takes on a predicted card: a + b tokens + c context.
+"""The predicted time of a step: a + b tokens + c context.
 
-The constants are those of `zinc-rt perf predict`, a roofline that no card has confirmed: a run that uses them is
-predicted, not measured. tests/perf/test_step_cost.py computes them again.
+The constants are those of `zinc-rt perf predict`, a roofline model that no card has confirmed: runs with them
+are predicted, not measured. tests/perf/test_step_cost.py recomputes them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ GAP_RATIO = 1.3  # an interactive request's p99 gap over its p50, at most (ZINC_
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Microseconds: `step_us` for any step, `token_us` for each token in it, `context_us` for each token that a
-    drawing sequence looks back at."""
+    """Microseconds: `step_us` per step, `token_us` per token in it, `context_us` per context token of a
+    sampling sequence."""
 
     card: str
     model: str
@@ -28,8 +28,8 @@ class StepCost:
         return round(1000 * (self.step_us + self.token_us * tokens + self.context_us * context))
 
     def interactive_tokens(self, slots: int) -> int:
-        """So many tokens that a step of them takes at most GAP_RATIO times as long as one in which every slot
-        decodes."""
+        """Return the most tokens for which a step takes at most GAP_RATIO times as long as one with a decode
+        in every slot."""
         return slots + int((GAP_RATIO - 1) * (self.step_us + self.token_us * slots) / self.token_us)
 
 

@@ -1,4 +1,4 @@
-"""Arrivals of the built-in workloads: each a function from a random generator to requests."""
+"""Arrivals of the built-in workloads: functions from a random generator to requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHAT_SPREAD, CHAT_PAUSE_S = 1.0, 30.0
 
 
 def poisson(random: Generator, rate: float, start: float, end: float) -> Iterator[float]:
-    """Seconds at which something happens `rate` times a second."""
+    """Return the event times in seconds of a Poisson process with `rate` events per second."""
     at = start + random.exponential(1 / rate)
     while at < end:
         yield at
@@ -26,7 +26,7 @@ def poisson(random: Generator, rate: float, start: float, end: float) -> Iterato
 
 
 def lengths(random: Generator, mean: float, count: int) -> np.ndarray:
-    """Log-normal token counts of that mean, at least 1."""
+    """Return log-normal token counts with this mean, at least 1."""
     drawn = random.lognormal(np.log(mean) - CHAT_SPREAD**2 / 2, CHAT_SPREAD, count)
     return np.maximum(1, drawn).astype(int)
 
@@ -49,7 +49,7 @@ def short_long(random: Generator) -> list[Arrival]:
 
 
 def shift(random: Generator) -> list[Arrival]:
-    """Both light, the one heavy, the other heavy, both heavy."""
+    """Four phases: both light, one heavy, the other heavy, both heavy."""
     phases = [(0.4, 0.4), (3.0, 0.4), (0.4, 3.0), (3.0, 3.0)]
     return [
         Arrival(at, who, 128, 128)
@@ -70,7 +70,7 @@ def interactive(random: Generator) -> list[Arrival]:
 
 
 def classes(random: Generator) -> list[Arrival]:
-    """One request of each lower class under an interactive flood that lasts for minutes."""
+    """One request of each lower class during minutes of interactive overload."""
     found = [Arrival(0, "desk", 60, 1200) for _ in range(80)]
     return [*found, Arrival(5, "team", 60, 20), Arrival(5, "night", 60, 20)]
 

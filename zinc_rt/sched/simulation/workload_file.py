@@ -1,10 +1,11 @@
-"""Workloads as files: JSON Lines, a request a line.
+"""Workload files: JSON Lines, one request per line.
 
     {"arrival": 0.5, "tenant": "desk", "class": "interactive", "prompt": 100, "output": 20, "prefix": "chat-7"}
+    # one line
 
-`arrival`: seconds from the beginning, in any order. `prompt`, `output`: tokens. `class` and `prefix` may be left
-out: the class is then the tenant's, and the prompt nobody else's. A line may be an array of the same six, in this
-order.
+`arrival`: seconds from the start, in any order. `prompt`, `output`: tokens. `class` and `prefix` are
+optional: the default class is the tenant's, and the default prompt shares no prefix. A line may also be an
+array of the six values in this order.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ _Value = TypeVar("_Value")
 
 
 def read_workload(path: str | Path) -> list[Arrival]:
-    """The requests of a file. Raises InputError naming the line, the field and what is wanted there."""
+    """Return the requests of a file. Raises InputError with the line, the field and the expected value."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise unreadable(path, error, next="zinc-rt sched-test --list names workloads") from error
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path}: not UTF-8 at byte {error.start}", next="JSON Lines, a request a line"
+            f"{path}: not UTF-8 at byte {error.start}", next="JSON Lines, one request per line"
         ) from error
     found = [
         _arrival(f"{path}: line {number}", line, number)
@@ -53,18 +54,21 @@ def read_workload(path: str | Path) -> list[Arrival]:
         if line.strip()
     ]
     if not found:
-        raise InputError(f"{path}: no request in it", next="zinc-rt sched-test --export chat shows what one is")
+        raise InputError(
+            f"{path}: the file has no requests", next="zinc-rt sched-test --export chat prints an example"
+        )
     return found
 
 
 def write_workload(arrivals: Iterable[Arrival], tenants: Sequence[Tenant]) -> str:
-    """The text of a file that says the same."""
+    """Return the text of a file with these requests."""
     priorities = {tenant.name: tenant.priority for tenant in tenants}
     return "".join(json.dumps(_fields(each, priorities)) + "\n" for each in sorted(arrivals, key=lambda a: a.at))
 
 
 def tenants_of(arrivals: Iterable[Arrival]) -> list[Tenant]:
-    """Those that a workload names, in the order of their first requests and of the highest class each asks for."""
+    """Return the tenants of a workload in order of first request, each with the highest class that it
+    requests."""
     found: dict[str, Priority] = {}
     for each in sorted(arrivals, key=lambda a: a.at):
         asked = Priority.STANDARD if each.priority is None else each.priority
@@ -110,13 +114,13 @@ def _row(where: str, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise InputError(f"{where}: not JSON: {error}", next="one JSON object a line") from error
+        raise InputError(f"{where}: not JSON: {error}", next="one JSON object per line") from error
     if isinstance(row, list):
         if not len(FIELDS) - len(OPTIONAL) <= len(row) <= len(FIELDS):
             raise InputError(f"{where}: {len(row)} values", next=f"wanted {', '.join(FIELDS)}")
         row = dict(zip(FIELDS, row, strict=False))
     if not isinstance(row, dict):
-        raise InputError(f"{where}: {type(row).__name__}", next="wanted an object of " + ", ".join(FIELDS))
+        raise InputError(f"{where}: {type(row).__name__}", next="expected an object of" + ", ".join(FIELDS))
     found: dict[str, Any] = {}
     for spelling, value in row.items():
         name = _SPELLED.get(spelling)

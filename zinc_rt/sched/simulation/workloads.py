@@ -1,7 +1,6 @@
-"""Workloads of the simulation: who asks for what and when, and what is promised about it.
+"""Built-in workloads: their traffic, and the checks that apply.
 
-A built-in workload is a row of WORKLOADS. One of one's own is a file (workload_file.py); what holds for every run
-is promised for it, and nothing else.
+Each is a row of WORKLOADS. For a user's workload file (workload_file.py), only the general checks apply.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CARD_PAGES = 5400
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`says`: in one line what it is. `pages` None: enough for every slot."""
+    """A workload. `says`: a one-line description. `pages` None: enough for every slot."""
 
     name: str
     says: str
@@ -61,57 +60,59 @@ _ROWS = (
     # lengths and rates for one card
     Workload(
         "overload",
-        "two tenants ask for more than there is, one twice as often",
+        "two overloading tenants, one with twice the rate",
         _tenants("ant", "bee"),
         traffic.overload,
         _SHARED,
     ),
     Workload(
         "on-off",
-        "a tenant that always asks, and one that comes in bursts",
+        "a constantly busy tenant and a bursty one",
         _tenants("steady", "bursts"),
         traffic.on_off,
         _SHARED,
     ),
     Workload(
         "short-long",
-        "many short requests against few long ones",
+        "many short requests and few long ones",
         _tenants("short", "long"),
         traffic.short_long,
         _SHARED,
     ),
-    Workload("shift", "light and heavy load change hands", _tenants("ant", "bee"), traffic.shift, _SHARED),
+    Workload(
+        "shift", "tenants alternate between light and heavy load", _tenants("ant", "bee"), traffic.shift, _SHARED
+    ),
     Workload(
         "flood",
-        "200 requests of one tenant, and now and then one of another",
+        "200 requests of one tenant, occasional requests of another",
         _tenants("flood", "one"),
         traffic.flood,
         (first_token_within("one", 4), _LITTLE_LOST),
     ),
     Workload(
         "interactive",
-        "single interactive requests behind slots full of batch work",
+        "single interactive requests while batch work fills the slots",
         (_NIGHT, _DESK),
         traffic.interactive,
         (first_token_within("desk", 2), _LITTLE_LOST),
     ),
     Workload(
         "classes",
-        "one request of each lower class under an interactive flood",
+        "one request of each lower class during interactive overload",
         (_DESK, *_tenants("team"), _NIGHT),
         traffic.classes,
         (answered_within("team", 30 + 10), answered_within("night", 180 + 10)),
     ),
     Workload(
         "streams",
-        "long interactive answers beside batch work in all other slots",
+        "long interactive answers with batch work in all other slots",
         (_NIGHT, *_DESKS),
         traffic.streams,
         (gaps_within(Priority.INTERACTIVE, 1.3), _LITTLE_LOST),
     ),
     Workload(
         "tenants",
-        "1,000 tenants, as often as Zipf has it",
+        "1,000 tenants with Zipf-distributed rates",
         _tenants(*(f"tenant-{number}" for number in range(1000))),
         traffic.many_tenants,
         (_LITTLE_LOST,),
@@ -119,21 +120,21 @@ _ROWS = (
     ),
     Workload(
         "long",
-        "contexts of 512 to 23,000 tokens, short questions between them",
+        "contexts of 512 to 23,000 tokens, with short questions between them",
         (Tenant("archive", Priority.BATCH), _DESK),
         traffic.long_context,
         (_LITTLE_LOST,),
     ),
     Workload(
         "chat",
-        "conversations of several turns as ShareGPT's, nothing shared between tenants",
+        "conversations of several turns as in ShareGPT, no sharing between tenants",
         _tenants(*(f"team-{number}" for number in range(6))),
         traffic.chat,
         (prefix_hits(0.30), _LITTLE_LOST),
     ),
     Workload(
         "pressure",
-        "pages for a third of what the slots would hold",
+        "pages for a third of the slots' demand",
         (*_tenants("ant", "bee"), _DESK),
         traffic.pressure,
         (evictions_happen(),),
@@ -141,7 +142,7 @@ _ROWS = (
     ),
     Workload(
         "guarantees",
-        "slots and pages guaranteed to one tenant while three others want everything",
+        "slots and pages guaranteed to one tenant while three others overload",
         (_GOLD, _DESK, *_tenants("team"), _NIGHT),
         traffic.guarantees,
         (slot_within("gold", 2), _LITTLE_LOST),

@@ -1,1 +1,1 @@
-"""The ledger: what each tenant used, exact beside the runner's own counts, kept in a file."""
+"""The ledger: exact usage per tenant, cross-checked with the runner's counts, stored in a file."""

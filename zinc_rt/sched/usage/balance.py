@@ -1,7 +1,7 @@
-"""The two sides of the books and what must be equal: what tenants used, and what the device did in the same steps.
+"""The balance of the ledger: equations between the tenants' usage and the device's work in the same steps.
 
-A side is counter -> sum, of any range of steps: the ledger's own, a difference of two moments, a query of the
-database. Each function gives a sentence where its line does not balance, else None.
+A side maps counters to sums over a range of steps: the ledger's totals, a difference of two moments, a
+database query. Each function returns a sentence if its equation is violated, else None.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def l3_slot_steps(usage: Sums, device: Sums) -> str | None:
 
 
 def l4_page_steps(usage: Sums, device: Sums) -> str | None:
-    """Every page of a group has one payer a step: a tenant, a group of tenants, the cache, or nobody."""
+    """Every page of a group has one payer per step: a tenant, a group of tenants, the cache, or none."""
     names = sorted({name for name in (*usage, *device) if name.startswith(PAGE_STEPS)})
     return next((why for name in names if (why := _unequal(usage, (name,), device, name))), None)
 
@@ -38,7 +38,7 @@ def l5_device_time(usage: Sums, device: Sums) -> str | None:
 
 
 def l6_delivered(usage: Sums, device: Sums) -> str | None:
-    """What clients were given is at most what was made for them; both are equal once no request lives."""
+    """Delivered tokens are at most the generated tokens; both are equal when no request is live."""
     delivered, discarded = usage.get("tokens_delivered", 0), usage.get("tokens_discarded", 0)
     generated = usage.get("tokens_generated", 0)
     if delivered <= generated - discarded:
@@ -57,7 +57,7 @@ LINES: tuple[Callable[[Sums, Sums], str | None], ...] = (
 
 
 def unbalanced(usage: Sums, device: Sums) -> list[str]:
-    """Every line that does not balance, by its number: "L1: ..."."""
+    """Return all violated equations, by number: "L1: ..."."""
     found = ((line.__name__.partition("_")[0].upper(), line(usage, device)) for line in LINES)
     return [f"{number}: {why}" for number, why in found if why is not None]
 

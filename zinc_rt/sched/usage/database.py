@@ -1,7 +1,7 @@
-"""The database of usage: its tables, who may write it, and one transaction of what was counted.
+"""The usage database: tables, locking, and transactions.
 
-SQLite in WAL mode. A batch is a transaction, and holds both sides of the books for the same steps: what a crash
-leaves balances.
+It is SQLite in WAL mode. A batch is one transaction with both sides of the ledger for the same steps, so the
+database balances after a crash.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ UPSERTS = {
 
 @dataclass(slots=True)
 class UnwrittenUsage:
-    """What is counted and not in the file: by (minute, tenant, model, counter), by (minute, model, counter), and
-    the steps of each (minute, model), [first, last)."""
+    """Counts that are not in the file yet: by (minute, tenant, model, counter), by (minute, model, counter),
+    and the steps of each (minute, model), [first, last)."""
 
     usage: dict[tuple[int, str, str, str], int] = field(default_factory=dict)
     device: dict[tuple[int, str, str], int] = field(default_factory=dict)
@@ -69,9 +69,9 @@ class UnwrittenUsage:
 
 
 def take_file(path: Path) -> int:
-    """The lock on a database, for the one process that writes it; closing the descriptor lets go.
+    """Lock a database for the one process that writes it; closing the descriptor unlocks it.
 
-    Raises OutputError naming who has it.
+    Raises OutputError with the current owner.
     """
     lock = path.with_name(path.name + ".lock")
     try:
@@ -79,17 +79,18 @@ def take_file(path: Path) -> int:
     except BlockingIOError:
         who = locks.holder(lock)
         raise OutputError(
-            f"{path}: {who} writes its usage there",
-            next="end it, or name another file: one process writes one file",
+            f"{path}: {who} is writing to this file",
+            next="stop it, or use another file: a file has one writer",
         ) from None
     except OSError as error:
         raise OutputError(f"{path}: cannot lock it: {error.strerror}", next="choose another path") from error
 
 
 def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
-    """The database, made where there is none. `durable`: a batch survives a power cut, not only this process.
+    """Open the database, or create it. `durable`: a batch survives a power failure, not only a crash of this
+    process.
 
-    Raises InputError for what is no such database, UnsupportedError for another version.
+    Raises InputError if it is not a usage database, UnsupportedError for another version.
     """
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_S)
@@ -100,7 +101,9 @@ def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
             check_version(connection, path)
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
-                raise OutputError(f"{path}: its file system keeps no shared memory", next="choose a local disk")
+                raise OutputError(
+                    f"{path}: the file system does not support shared memory", next="use a local disk"
+                )
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         except BaseException:
             connection.close()
@@ -111,7 +114,8 @@ def open_to_write(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """The database as others may go on writing it. Raises as `open_to_write` does, and where there is no file."""
+    """Open the database for reading while others may write. Raises as `open_to_write`, and if the file does
+    not exist."""
     if not path.is_file():
         raise unreadable(path, FileNotFoundError())
     try:
@@ -128,7 +132,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def write_batch(connection: sqlite3.Connection, process: str, unwritten: UnwrittenUsage) -> None:
-    """All of it, or nothing: raises sqlite3.Error where the file cannot take it now."""
+    """Write the batch atomically. Raises sqlite3.Error if the file cannot be written now."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         for table, rows in (("usage", unwritten.usage), ("device", unwritten.device)):
@@ -145,10 +149,10 @@ def write_batch(connection: sqlite3.Connection, process: str, unwritten: Unwritt
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises for a file of others, and for one that another build has written another way."""
+    """Raise an error for other files and for other versions."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION or "meta" not in _tables(connection):
-        raise InputError(f"{path}: not a database of usage", next="name the file that a ledger was kept in")
+        raise InputError(f"{path}: not a usage database", next="use a file that a ledger was written to")
     version, made_by = connection.execute("SELECT version, made_by FROM meta").fetchone() or (0, "nobody")
     if version != VERSION:
         raise UnsupportedError(
@@ -158,12 +162,12 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def as_input_error(path: Path, error: Exception) -> InputError:
-    """What SQLite says about the file, in one sentence."""
+    """Return SQLite's error as an InputError."""
     if isinstance(error, sqlite3.OperationalError):  # no folder, no permission, a lock that somebody keeps
         return InputError(
-            f"{path}: cannot use it: {error}", next="look at its folder, its owner and who has it open"
+            f"{path}: cannot use it: {error}", next="check its folder, its owner and which processes have it open"
         )
-    return InputError(f"{path}: not a database of usage: {error}", next="restore it, or name another file")
+    return InputError(f"{path}: not a usage database: {error}", next="restore it, or use another file")
 
 
 def _text(data: bytes) -> str:

@@ -1,7 +1,8 @@
-"""What each tenant used, counted exactly: the scheduler's side of the books beside the runner's.
+"""The ledger: exact usage per tenant from the scheduler, and the runner's totals.
 
-The scheduler counts by tenant, the runner counts what it computed and knows no tenant; `balance.py` says what must
-be equal, over any range of steps. A step costs a copy of its counts here; sums are made of whole blocks of steps.
+The scheduler counts by tenant; the runner counts its work without knowledge of tenants. `balance.py` has the
+equations between them for any range of steps. A step only copies its counts; sums are computed over blocks of
+steps.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ PEAK = "kv_pages_peak"  # most pages paid for at once: the one counter that does
 
 
 class StepKind(IntEnum):
-    """What a step counts by tenant: four kinds of input tokens, four of logit rows, and the slots it holds. The
-    counter is called by the lower case of the name."""
+    """What a step counts by tenant: four kinds of input tokens, four of logit rows, and the occupied slots.
+    The counter's name is the member's name in lower case."""
 
     PROMPT_TOKENS_COMPUTED = 0
     TOKENS_RECOMPUTED = auto()  # computed once before, and lost by an eviction or a failed step
@@ -44,15 +45,15 @@ INPUT_KINDS = slice(StepKind.PROMPT_TOKENS_COMPUTED, StepKind.DRAFT_INPUTS + 1)
 
 @dataclass(slots=True)
 class StepMade:
-    """What one step did. `counts`: i64 [StepKind, tenants]; `pages`: i64 [page groups, accounts], so many pages as
-    each account pays for: the tenants, then the isolation groups, then the cache, then free."""
+    """The work of one step. `counts`: i64 [StepKind, tenants]; `pages`: i64 [page groups, accounts], the
+    pages that each account pays for: tenants, then isolation groups, cache, free."""
 
     counts: np.ndarray
     pages: np.ndarray
 
 
 class RunnerCounts(NamedTuple):
-    """What a runner has computed since it began. A step that failed is not in it, nor in any tenant's counts."""
+    """A runner's work since it started. A failed step is neither in it nor in any tenant's counts."""
 
     steps: int = 0
     input_tokens: int = 0
@@ -61,7 +62,7 @@ class RunnerCounts(NamedTuple):
     device_ns: int = 0
 
     def after(self, input_tokens: int, logit_rows: int, slots: int, device_ns: int) -> RunnerCounts:
-        """The counts one step later."""
+        """Return the counts after one more step."""
         steps, tokens, rows, slot_steps, nanoseconds = self
         return RunnerCounts(
             steps + 1, tokens + input_tokens, rows + logit_rows, slot_steps + slots, nanoseconds + device_ns
@@ -70,8 +71,8 @@ class RunnerCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerDelta:
-    """What was counted since the last one: (account, counter) -> amount, the device's side of the same steps, and
-    which steps these are: [first_step, last_step)."""
+    """The counts since the previous delta: (account, counter) -> amount, the device's side of the same steps,
+    and the steps [first_step, last_step)."""
 
     usage: dict[tuple[str, str], int]
     device: dict[str, int]
@@ -83,8 +84,8 @@ class LedgerDelta:
 
 
 class UsageLedger:
-    """One model's. `pages`: of each page group by its name. `count` may be called from any thread, and so may what
-    reads; `add` from one."""
+    """The ledger of one model. `pages`: the pages of each page group by name. `count` and the reading methods
+    may be called from any thread; `add` from one."""
 
     def __init__(self, tenants: Sequence[str], pages: dict[str, int], groups: Sequence[str] = ()) -> None:
         self._pages = dict(pages)
@@ -99,11 +100,13 @@ class UsageLedger:
     def _set_accounts(self, tenants: Sequence[str], groups: Sequence[str]) -> None:
         for name in tenants:
             if name.startswith(RESERVED):
-                raise UsageError(f"tenant {name!r}: names that begin with {RESERVED!r} are accounts of the ledger")
+                raise UsageError(
+                    f"tenant {name!r}: names that start with {RESERVED!r} are reserved for the ledger"
+                )
         self.tenants = tuple(tenants)
         self.accounts = (*tenants, *(f"{RESERVED}group {name}" for name in groups), CACHE, FREE)
         if len(set(self.accounts)) != len(self.accounts):
-            raise UsageError("two tenants have one name", next="name each differently: the ledger counts by name")
+            raise UsageError("two tenants have the same name", next="use unique names: the ledger counts by name")
         self._held = 0
         self._counts = np.zeros((BLOCK, len(StepKind), len(tenants)), np.int64)
         self._paid = np.zeros((BLOCK, len(self._pages), len(self.accounts)), np.int64)
@@ -113,19 +116,19 @@ class UsageLedger:
         self._most = np.zeros(len(tenants), np.int64)  # pages paid for at once
 
     def configure(self, tenants: Sequence[str], groups: Sequence[str] = ()) -> None:
-        """From the next step on these are the tenants. What others used stays on their names."""
+        """Set the tenants from the next step on. The usage of former tenants remains under their names."""
         with self._lock:
             self._settle()
             self._set_accounts(tenants, groups)
 
     def empty_step(self) -> StepMade:
-        """A step's counts to fill, again and again, until the tenants change."""
+        """Return a step's counts to fill, reused until the tenants change."""
         return StepMade(np.zeros(self._counts.shape[1:], np.int64), np.zeros(self._paid.shape[1:], np.int64))
 
     # --- what is counted
 
     def add(self, made: StepMade, device: RunnerCounts) -> None:
-        """Count a step. `device`: the runner's counts behind it, from which its time is taken."""
+        """Count a step. `device`: the runner's counts after it, from which the time is computed."""
         with self._lock:
             at = self._held
             self._counts[at] = made.counts
@@ -137,7 +140,7 @@ class UsageLedger:
                 self._fold()
 
     def count(self, counter: str, tenant: int, amount: int = 1) -> None:
-        """Count what is rare: requests_accepted, requests_finished.length, parks, evictions ..."""
+        """Count an infrequent event: requests_accepted, requests_finished.length, parks, evictions ..."""
         with self._lock:
             self._fresh_usage[self.tenants[tenant], counter] += amount
 
@@ -179,7 +182,7 @@ class UsageLedger:
     # --- what was counted
 
     def usage(self, account: str) -> Counter[str]:
-        """An account's counters since the ledger began, but for the peak; one that never counted is 0."""
+        """Return an account's counters since the start, without the peak; counters that never counted are 0."""
         found = Counter[str]()
         with self._lock:
             self._settle()
@@ -188,7 +191,7 @@ class UsageLedger:
         return found
 
     def by_account(self) -> dict[str, Counter[str]]:
-        """The counters of all accounts since the ledger began, but for the peaks, by name."""
+        """Return the counters of all accounts since the start, without the peaks, by name."""
         found: dict[str, Counter[str]] = {}
         with self._lock:
             self._settle()
@@ -198,7 +201,8 @@ class UsageLedger:
         return found
 
     def sums(self) -> tuple[Sums, Sums]:
-        """The sums over all accounts, and the device's of the same steps: the two sides that balance."""
+        """Return the sums over all accounts, and the device's sums of the same steps: the two sides that
+        balance."""
         sums = Counter[str]()
         with self._lock:
             self._settle()
@@ -208,11 +212,11 @@ class UsageLedger:
             return sums, self._device + self._fresh_device
 
     def problems(self) -> list[str]:
-        """What does not balance, now."""
+        """Return the currently violated equations."""
         return unbalanced(*self.sums())
 
     def take(self) -> LedgerDelta:
-        """What was counted since the last call, at a step's end."""
+        """Return the counts since the last call, at the end of a step."""
         with self._lock:
             self._settle()
             usage, self._fresh_usage = self._fresh_usage, Counter()
@@ -227,9 +231,9 @@ class UsageLedger:
 
 
 def split_time(nanoseconds: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Each step's time by tenants' tokens: i64 [steps], [steps, tenants] -> [steps, tenants].
+    """Split each step's time by the tenants' tokens: i64 [steps], [steps, tenants] -> [steps, tenants].
 
-    What rounding down leaves goes to the largest remainders, so that the sum is exact.
+    The rounding remainder goes to the largest remainders, so the sum is exact.
     """
     whole, part = np.divmod(tokens * nanoseconds[:, None], np.maximum(1, tokens.sum(1, keepdims=True)))
     left = nanoseconds - whole.sum(1)

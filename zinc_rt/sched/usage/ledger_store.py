@@ -1,7 +1,7 @@
-"""The ledgers of a process on disk: one thread writes what was counted, a transaction a second.
+"""Persistent ledgers: one thread writes new counts in one transaction per second.
 
-Who counts never waits for the disk. Where the file cannot be written the amounts stay in memory, the health says
-so, and the next second tries again.
+Counting never waits for the disk. If the file cannot be written, the counts stay in memory, the health
+reports it, and the next second retries.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ OnFailure = Literal["continue", "refuse"]
 
 @dataclass(frozen=True, slots=True)
 class StoreHealth:
-    """`reason`: why the file could not be written the last time, "" where it was. `lag_s`: how old the oldest
-    amount is that only memory has."""
+    """`reason`: why the last write failed, or "". `lag_s`: the age of the oldest count that is only in
+    memory."""
 
     path: Path
     reason: str
@@ -38,16 +38,19 @@ class StoreHealth:
 
     @property
     def degraded(self) -> str:
-        """One sentence, "" where all is well."""
+        """Return the fault as a sentence, or ""."""
         if not self.reason:
             return ""
         return f"ledger: {self.path}: {self.reason}; the last {self.lag_s:.0f} s are only in memory"
 
 
 class LedgerStore:
-    """Takes the file for this process until it is closed. `durability`: "second" survives the process's end but
-    for its last second, "request" also a power cut once `settle` has returned. `on_failure`: whether new work is
-    refused once the file has not been written for `max_lag_s`. `told`: hears when the health changes."""
+    """The store locks the file for this process until it is closed.
+
+    `durability`: "second" loses at most the last second when the process ends; "request" also survives a
+    power failure after `settle` returns. `on_failure`: whether new work is refused after the file has not
+    been written for `max_lag_s`. `told`: called when the health changes.
+    """
 
     def __init__(
         self,
@@ -84,13 +87,13 @@ class LedgerStore:
         self._writer.start()
 
     def add(self, model: str, ledger: UsageLedger) -> None:
-        """Write this model's ledger too, from now on."""
+        """Write this model's ledger from now on."""
         with self._changed:
             self._ledgers = {**self._ledgers, model: ledger}
 
     def settle(self) -> bool:
-        """Write now. True once everything that was counted before the call is in the file, False where it cannot
-        be written: it stays in memory then."""
+        """Write now. Return True when all counts made before the call are in the file, False if it cannot be
+        written; they stay in memory then."""
         with self._changed:
             self._asked += 1
             ticket = self._asked
@@ -104,13 +107,13 @@ class LedgerStore:
             return StoreHealth(self.path, self._reason, 0.0 if since is None else time.monotonic() - since)
 
     def refuses(self) -> str:
-        """Why new work is refused now, "" where it is not."""
+        """Return why new work is refused, or ""."""
         health = self.health()
         late = health.lag_s > self._max_lag_s
         return health.degraded if late and self._on_failure == "refuse" else ""
 
     def close(self) -> StoreHealth:
-        """Write what is left and let the file go. The health says whether it was written."""
+        """Write the remaining counts and close the file. The health reports whether that succeeded."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -131,7 +134,7 @@ class LedgerStore:
                 if (
                     not self._ended
                 ):  # by an error that is nobody's disk: it is in the log, and nothing is written now
-                    self._reason = self._reason or "the thread that writes it has ended"
+                    self._reason = self._reason or "the writer thread has ended"
                     self._unwritten_since = self._unwritten_since or time.monotonic()
                 self._ended = True
                 self._changed.notify_all()
@@ -176,4 +179,4 @@ def _check(durability: str, on_failure: str, max_lag_s: float, usage_days: int) 
         if value not in known:
             raise UsageError(f"ledger: {name} is {known[0]!r} or {known[1]!r}, not {value!r}")
     if not max_lag_s > 0 or usage_days < 1:
-        raise UsageError(f"ledger: max_lag_s {max_lag_s} and usage_days {usage_days} are both above 0")
+        raise UsageError(f"ledger: max_lag_s {max_lag_s} and usage_days {usage_days} must both be above 0")

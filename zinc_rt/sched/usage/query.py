@@ -1,4 +1,4 @@
-"""What a database of usage says: sums by tenant, model and time, beside the device's own of the same minutes."""
+"""Query a usage database: sums by tenant, model and time, with the device's sums of the same minutes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SUM = f"CAST(CASE WHEN counter = '{PEAK}' THEN max(value) ELSE sum(value) END A
 
 @dataclass(frozen=True, slots=True)
 class UsageGroup:
-    """The counters of one group: `key` has a value for each of the words it was grouped by."""
+    """The counters of one group: `key` has one value for each grouping field."""
 
     key: tuple[str, ...]
     counters: Sums
@@ -33,8 +33,8 @@ class UsageGroup:
 
 @dataclass(frozen=True, slots=True)
 class UsageFound:
-    """`usage` and `device` are the two sides over the whole range, which balance. `first`, `last`: the minutes in
-    it that have anything, None where there is nothing."""
+    """`usage` and `device` are the two sides over the whole range, which balance. `first`, `last`: the
+    minutes in it that have data, None without data."""
 
     groups: list[UsageGroup]
     usage: Sums
@@ -50,8 +50,9 @@ def find_usage(
     before_minute: int = END,
     group_by: Sequence[str] = ("tenant",),
 ) -> UsageFound:
-    """Sums over the minutes [first_minute, before_minute), as one moment of the file. Accounts that are no tenants
-    (`:cache`, `:free`) are groups of their own. Raises UsageError for a word it cannot group by."""
+    """Return the sums over the minutes [first_minute, before_minute), from one snapshot of the file. Accounts
+    that are not tenants (`:cache`, `:free`) are separate groups. Raises UsageError for an unknown grouping
+    field."""
     for word in group_by:
         if word not in GROUPS:
             raise UsageError(f"no grouping by {word!r}", next=f"any of {', '.join(GROUPS)}, with commas")
@@ -77,8 +78,8 @@ def _side(connection: sqlite3.Connection, of: str, span: tuple[int, int]) -> Sum
 
 
 def fold(connection: sqlite3.Connection, *, before_minute: int) -> None:
-    """Minutes of the days before that minute's become one row a day, at its midnight. Sums of whole days stay what
-    they were. Raises sqlite3.Error, and changes nothing then."""
+    """Merge the minutes before that minute's day into one row per day, at midnight. Sums of whole days do not
+    change. Raises sqlite3.Error without changes."""
     old = f"minute < {before_minute // DAY * DAY} AND minute % {DAY} <> 0"
     try:
         connection.execute("BEGIN IMMEDIATE")
