@@ -127,7 +127,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(
 
 def test_a_context_beyond_the_training_is_planned_and_warned_of(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--ctx", "300"]) == 0
-    assert "warning   --ctx 300 is beyond the 256 tokens" in capsys.readouterr().err
+    assert "warning   --ctx 300 exceeds the training context of 256 tokens" in capsys.readouterr().err
 
 
 def test_every_golden_can_be_inspected(data_dir: Path, capsys: Capture) -> None:

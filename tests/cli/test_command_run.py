@@ -171,7 +171,7 @@ def test_it_stops_where_the_context_ends(qwen3: str, capsys: Capture) -> None:
 
 def test_a_context_beyond_the_training_is_warned_of(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--tokens", "5,6", "--ctx", "300", "--max-tokens", "1"]) == 0
-    assert "warning   --ctx 300 is beyond the 256 tokens this model was trained for" in capsys.readouterr().err
+    assert "warning   --ctx 300 exceeds the training context of 256 tokens" in capsys.readouterr().err
 
 
 def test_a_step_that_passes_its_timeout_is_one_sentence(qwen3: str, capsys: Capture) -> None:
@@ -336,7 +336,10 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         (["--model", "MODEL", "--prompt", "x", "--top-p", "0"], "--top-p 0.0: wanted more than 0"),
         (["--model", "MODEL", "--prompt", "x", "--min-p", "1.5"], "--min-p 1.5: wanted 0 (off) to 1"),
         (["--model", "MODEL", "--prompt", "x", "--seed", "-1"], "--seed -1: wanted 0 to 2^64 - 1"),
-        (["--model", "MODEL", "--prompt", "x", "--top-k", "-1"], "--top-k -1: wanted 0 (off) or a count"),
+        (
+            ["--model", "MODEL", "--prompt", "x", "--top-k", "-1"],
+            "--top-k -1: wanted 0 (off) or a positive",
+        ),
         (["--model", "MODEL", "--prompt", "x", "--system", "y"], "--system needs --chat"),
         (["--model", "MODEL", "--tokens", "1", "--chat"], "--chat needs --prompt"),
         (["--model", "MODEL", "--prompt", "x", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
@@ -375,7 +378,7 @@ def test_a_file_this_version_cannot_run_says_so(
 ) -> None:
     for model, sentence in (
         (damaged(b"qwen3", b"qwenX"), "architecture 'qwenX' is not built in this version"),
-        (vocabulary_only, "a vocabulary only, without tensors to compute with"),
+        (vocabulary_only, "the file contains a tokenizer but no tensors"),
     ):
         assert main(["--model", model, "--tokens", "1"]) == 2
         assert sentence in capsys.readouterr().err

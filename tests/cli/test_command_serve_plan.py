@@ -62,8 +62,8 @@ def test_plan_is_of_a_model_alone_too(capsys: pytest.CaptureFixture[str]) -> Non
     ("change", "said"),
     [
         (("slots: 8", "slots: nine"), ":3: models.0.slots: nine: wanted a valid integer"),
-        (("pages: 64", "pages: [64, 64]"), "model small: kv.pages are 2, its page groups full"),
-        (("pages: 64", "pages: 900000000"), "the models take "),
+        (("pages: 64", "pages: [64, 64]"), "model small: kv.pages has 2 values for page groups full"),
+        (("pages: 64", "pages: 900000000"), "the models need "),
         (("path: qwen3-q", "path: none.gguf"), "none.gguf"),
     ],
 )
@@ -79,7 +79,7 @@ def test_what_the_file_says_is_not_said_beside_it(file: Path, capsys: pytest.Cap
     assert serve("--config", str(file), "--slots", "3", "--check") == 2
     assert "--slots beside --config: the file says it" in capsys.readouterr().err
     assert serve("--config", str(file), "--host", "0.0.0.0", "--check") == 2
-    assert "0.0.0.0 is open to others, and no tenant has a key" in capsys.readouterr().err
+    assert "0.0.0.0 is reachable from other machines, and no tenant has a key" in capsys.readouterr().err
     assert serve("--config", str(file), "--host", "0.0.0.0", "--insecure", "--check") == 0
 
 

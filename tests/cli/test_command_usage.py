@@ -93,7 +93,7 @@ def test_books_that_do_not_balance_fail_by_their_line(database: Path, capsys: Ca
         (["DB", "--from", "yesterday"], "--from: 'yesterday' is no time"),
         (["DB", "--from", "2026-03-01", "--to", "2026-02-01"], "is not before"),
         (["DB", "--group-by", "tenants"], "no grouping by 'tenants'"),
-        ([__file__], "not a database of usage"),
+        ([__file__], "not a usage database"),
     ],
 )
 def test_what_cannot_be_answered_is_a_sentence(

@@ -81,7 +81,7 @@ def test_a_failure_gives_the_seed_the_step_and_the_command(
         (["--seconds", "nan"], "--seconds nan: wanted more than 0"),
         (["--seed", "-1"], "--seed -1: wanted 0 or more"),
         ([*SHORT, "--ctx", "64"], "exceed the context of 64"),
-        ([*SHORT, "--slots", "16", "--step-tokens", "8"], "step_tokens of at least 16"),
+        ([*SHORT, "--slots", "16", "--step-tokens", "8"], "set step_tokens to at least 16"),
         (["--export", "chat", "--json", "-"], "--export writes to stdout, and so does --json -"),
     ],
 )

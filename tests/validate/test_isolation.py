@@ -130,7 +130,7 @@ def test_a_plan_that_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Scheduler, "schedule", schedule)
     code, said, _ = run("--requests", "3", "--seed", "5")
-    assert code == 1 and "draws with position" in said
+    assert code == 1 and "samples position" in said
     assert "suspect    the plans themselves are wrong: suspect the scheduler" in said
 
 

@@ -254,7 +254,7 @@ def test_a_layer_short_of_the_head_has_nothing_to_read_untapped(qwen3: str, vali
     seen = validate("--model", qwen3, "--tokens", "3,1,4", "--layers", "0:1")
     assert (
         seen.result("untapped")["status"] == "skip"
-        and "do not reach the head" in seen.result("untapped")["reason"]
+        and "do not include the head" in seen.result("untapped")["reason"]
     )
     assert seen.result("stepwise")["status"] == "pass"
 

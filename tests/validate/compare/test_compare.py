@@ -139,7 +139,7 @@ def test_the_list_of_peers_is_the_registrys_and_the_others(capsys: pytest.Captur
         (["--llama-dir", "/missing"], "there is no llama-bench nor llama-eval-callback"),
         (["--python", "tinygrad"], "wanted PEER=FILE"),
         (["--python", "tinygrad=/missing"], "there is no such file"),
-        (["--timeout", "0"], "wanted seconds"),
+        (["--timeout", "0"], "expected seconds"),
         (["--new-tokens", "0"], "wanted 1 or more"),
         (["--json", "/missing/r.json"], "there is no folder /missing"),
     ],
