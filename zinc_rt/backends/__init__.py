@@ -1,1 +1,1 @@
-"""One backend per tier behind one small protocol; only this room knows which tier it is."""
+"""One backend per tier behind a common protocol. Only this package contains tier-specific code."""

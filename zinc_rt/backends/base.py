@@ -1,4 +1,4 @@
-"""The seam to a tier: what a backend does, and nothing about which one it is."""
+"""The interface of a tier: the methods of a backend, without tier-specific details."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zinc_rt.lower import LoweredGraph, PlannedGraph
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What the device says of itself; carried into every report."""
+    """The properties of the device, included in every report."""
 
     name: str
     arch: str
@@ -41,8 +41,8 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class PageFault:
-    """The access behind a page fault: `va` to the byte, `access` in words ("store", "packet fetch"), `near` what
-    lies there or around it, `by` the packet that did or launched it."""
+    """The access that caused a page fault: `va` to the byte, `access` in words ("store", "packet fetch"),
+    `near` the nearest allocations, `by` the packet that caused or launched it."""
 
     va: int
     access: str
@@ -53,9 +53,9 @@ class PageFault:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that a simulated device found wrong. What follows the sentence is said in it too, as far as it is
-    known: `pc` is a byte offset in the kernel, `source` its line (moe_topk.s:97), `wave` a number in the
-    workgroup, `lanes` a bit each. `node`: whose dispatch it was."""
+    """A finding of a simulated device. The sentence includes the following fields as far as they are
+    available: `pc` is a byte offset in the kernel, `source` its line (moe_topk.s:97), `wave` a number in
+    the workgroup, `lanes` a bit each. `node`: the node of the dispatch."""
 
     rule: str
     sentence: str
@@ -77,8 +77,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class StoreEvent:
-    """One lane's store, as a simulated device saw it. `pc`: a byte offset in the kernel; `group`: the workgroup's
-    id; `wave`: its number in that; `value`: the lowest 8 bytes stored."""
+    """One lane's store, recorded by a simulated device. `pc`: a byte offset in the kernel; `group`: the
+    workgroup id; `wave`: its number in the workgroup; `value`: the lowest 8 stored bytes."""
 
     kernel: str
     pc: int
@@ -90,49 +90,49 @@ class StoreEvent:
 
 
 class Instrument(Protocol):
-    """What only a simulated device can do."""
+    """Functions that only a simulated device supports."""
 
     def findings(self) -> list[Finding]:
-        """What it found wrong so far, each once, in order; also what others that share the device did."""
+        """Return the findings so far, each once, in order, including those of other clients of the device."""
 
     def consulted(self) -> Sequence[str]:
-        """Return the marks of zinc_rt/host/facts.py reached so far, sorted, other clients' included."""
+        """Return the coverage marks of zinc_rt/host/facts.py reached so far, sorted, other clients' included."""
 
     def set_watchpoint(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
-        """Note who stores to these bytes from now on; size 0 ends it."""
+        """Record the stores to these bytes from now on; size 0 stops recording."""
 
     def watchpoint_hits(self) -> list[StoreEvent]:
-        """What was noted since, in order."""
+        """Return the recorded stores, in order."""
 
     def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
-        """These bytes count as uninitialised from now on. In memory that the host maps nothing does."""
+        """Mark these bytes as uninitialised. No effect in host-mapped memory."""
 
     def hand_over(self, buffer: Buffer, after: Any) -> None:
-        """A buffer that executables take turns in is `after`'s from here on: nothing in it counts as written, and
-        it holds what `after` puts there, and nothing that others built over it do."""
+        """Assign a buffer shared by several executables to `after`: its content counts as uninitialised, and
+        only the names and values of `after` apply to it."""
 
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
-        """Kernels about to run, which the device may compile beforehand."""
+        """Compile kernels ahead of their first run, if the device supports that."""
 
 
 class Executable(Protocol):
-    """What `build` gave for a lowered graph, opaque but for this."""
+    """The result of `build` for a lowered graph."""
 
     def kernels(self) -> dict[str, bytes]:
-        """The machine code it dispatches, by kernel; nothing where there is none."""
+        """Return the machine code that it dispatches, by kernel; empty without machine code."""
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """Those that a replay of it computes on the tier, each once, in order."""
+        """Return the nodes that a replay computes on the tier, each once, in order."""
 
     def times(self) -> Times:
-        """Of its last replay, which has ended; no dispatches where the graph was not `timed`."""
+        """Return the times of its last completed replay; no dispatches if the graph was not `timed`."""
 
 
 @dataclass(slots=True)
 class Submissions:
-    """What was submitted so far. `fast`: with nothing to settle, wait for or flush first; `careful`: the others;
-    `doorbells`: rung for both."""
+    """Submission counters. `fast`: without any preceding wait or flush; `careful`: the others; `doorbells`:
+    rung for both."""
 
     fast: int = 0
     careful: int = 0
@@ -140,8 +140,8 @@ class Submissions:
 
 
 class Backend(Copier, Protocol):
-    """One tier on one device. It owns what it allocated; one host thread drives it. `copy` is exec.Copier's:
-    zinc_rt.exec.copy checks the ranges and tells the buffers."""
+    """One tier on one device. It owns its allocations; one host thread drives it. `copy` is exec.Copier's:
+    zinc_rt.exec.copy checks the ranges and updates the buffers."""
 
     @property
     def spec(self) -> BackendSpec: ...
@@ -154,48 +154,50 @@ class Backend(Copier, Protocol):
 
     @property
     def instrument(self) -> Instrument | None:
-        """None on silicon, and where there is no device."""
+        """Return the instrument of a simulated device, None on hardware or without a device."""
 
     @property
     def submissions(self) -> Submissions: ...
 
     def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
-        """Memory; without `zeroed` its bytes are undefined, and a simulated device finds reads of them."""
+        """Allocate memory; without `zeroed` its bytes are undefined, and a simulated device reports reads of
+        them."""
 
     def free(self, buffer: Buffer) -> None:
-        """The caller has waited for every replay that uses it."""
+        """Free a buffer. The caller has waited for every replay that uses it."""
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """The bytes as they are now, read-only, not copied. Never counts as a write. ValueError for memory the CPU
-        cannot reach."""
+        """Return a read-only view of the current bytes, which never counts as a write. Raises ValueError for
+        memory the CPU cannot map."""
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
-        """Copy bytes in, also where the host does not map the buffer; visible to what is submitted afterwards."""
+        """Copy bytes into a buffer, even if the host cannot map it; later submissions see them."""
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
-        """Zeros, in the stream's order."""
+        """Zero memory, in the stream's order."""
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
-        """Make weights resident, by logical name. A tier whose memory is the file's own does not copy."""
+        """Make weights resident, by logical name. A tier that uses the mapped file does not copy them."""
 
     def build(self, lowered: Any, buffers: Mapping[str, Buffer]) -> Any:
-        """An Executable to submit of a LoweredGraph, where `builds_planned` is true of a PlannedGraph too.
-        `buffers` holds the plan's allocations and the resident weights by name."""
+        """Build an Executable from a LoweredGraph, or a PlannedGraph if `builds_planned` is true. `buffers`
+        holds the plan's allocations and the resident weights by name."""
 
     def unload(self, executable: Any) -> None:
-        """Give back what `build` took. The caller has waited for its replays."""
+        """Free the resources of `build`. The caller has waited for its replays."""
 
     def submit(self, executable: Any, stream: Stream) -> Fence:
         """Start after the stream's earlier submissions and every fence in `stream.waits`."""
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
-        """Raises DeadlineMissed with the tier's report, and the node at which a replay stopped where it knows."""
+        """Wait for a fence. Raises DeadlineMissed with the tier's report, and the node at which a replay
+        stopped if known."""
 
     def close(self) -> None: ...
 
 
 def device_kind(backend: Backend) -> DeviceKind:
-    """The kind of the device that a backend has opened."""
+    """Return the kind of a backend's device."""
     if backend.device.simulated:
         return DeviceKind.SIMULATED
     return DeviceKind.SOFTWARE if backend.device.software else backend.spec.kind
@@ -207,7 +209,7 @@ def gpu_va(buffer: Buffer) -> int:
 
 
 def gpu_address(lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
-    """Compute the address of a byte of a graph's buffer: in a resident weight, or an allocation of the memory
+    """Return the address of a byte of a graph's buffer: in a resident weight, or an allocation of the memory
     plan."""
     if place.name in buffers:
         return gpu_va(buffers[place.name]) + place.offset_bytes

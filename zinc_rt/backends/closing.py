@@ -9,12 +9,13 @@ from zinc_rt.backends.spec import BackendSpec
 
 
 class ClosedAtExit:
-    """Closes itself where its block ends; without waiting where the block raised, whose error goes first."""
+    """Closes itself at the end of its block; if the block raised, it does not wait, and the block's error
+    takes precedence."""
 
     spec: BackendSpec
 
     def close(self, *, drain_seconds: float | None = None) -> None:
-        """Wait so long for what runs, then give everything back."""
+        """Wait up to `drain_seconds` for running work, then release everything."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

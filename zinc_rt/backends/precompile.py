@@ -1,4 +1,4 @@
-"""What a step waits for before it runs the first time, for whoever shows how far it is."""
+"""Compile kernels before a step runs for the first time, with progress reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kernel = TypeVar("Kernel")
 
 
 def precompile_all(precompile: Callable[[Sequence[Kernel]], None], kernels: Sequence[Kernel]) -> None:
-    """All in one call, the fastest way; a few at a time where on_compile is set."""
+    """Compile all kernels in one call, which is fastest; a few at a time if on_compile is set."""
     progress = on_compile.get()
     if progress is None:
         precompile(kernels)

@@ -1,4 +1,4 @@
-"""Every tier there is, one row each; nothing else lists, orders or checks tiers.
+"""The registry of tiers, one row each; the only list of tiers.
 
 A tier is named TIER or TIER:KERNELSET. Devices are chosen by --device, never in a tier's name.
 """
@@ -78,12 +78,12 @@ def built() -> tuple[BackendSpec, ...]:
 
 
 def preferred() -> tuple[BackendSpec, ...]:
-    """Those that auto tries, in its order."""
+    """Return the tiers that auto tries, in order."""
     return tuple(sorted((row for row in built() if row.preference), key=lambda row: -row.preference))
 
 
 def spec(name: str) -> BackendSpec:
-    """Raises UsageError for an unknown name."""
+    """Return a tier. Raises UsageError for an unknown name."""
     for row in SPECS:
         if row.tier == name:
             return row
@@ -91,8 +91,8 @@ def spec(name: str) -> BackendSpec:
 
 
 def parse(text: str) -> tuple[BackendSpec, str]:
-    """The tier and the kernel set it names, "" for none. Raises UsageError for unknown ones, UnsupportedError for
-    a tier that is not built in this version."""
+    """Return the tier and the kernel set, "" for none. Raises UsageError for unknown names, UnsupportedError
+    for a tier that is not built in this version."""
     name, _, kernel_set = text.partition(":")
     row = spec(name)
     if not row.built:

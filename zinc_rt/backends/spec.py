@@ -1,4 +1,4 @@
-"""A tier as data: its name, where its code is, how it is chosen. Imports nothing heavy: --help reads it."""
+"""Tier descriptions as data: name, module, selection. It imports nothing expensive, because --help reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DeviceKind(Enum):
-    """What computes a model, as far as memory and waiting depend on it."""
+    """The kind of processor, as far as memory and waiting depend on it."""
 
     HOST = "the host's processor"
     SIMULATED = "a simulated GPU"
@@ -29,8 +29,8 @@ class DeviceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a probe may look at. `driver` and AMD's `gpus` are there for tiers that use them (`simulable`).
-    `device`: which of its own it is asked for, by a tier that lists them; "": whichever is best."""
+    """The input of a probe. `driver` and AMD's `gpus` are for tiers that use them (`simulable`). `device`:
+    the requested device of a tier that lists its own; "": the best one."""
 
     cores: int
     driver: Driver | None = None
@@ -40,7 +40,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:
-    """What a tier says of one device."""
+    """A tier's description of one device."""
 
     device: str
     usable: bool
@@ -52,7 +52,7 @@ class OnDevice:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Whether a tier can run models here, why, what to do where it cannot, and on which device it would."""
+    """Whether a tier can run models here, the reason, advice if it cannot, and the device."""
 
     usable: bool
     why: str
@@ -64,8 +64,9 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a tier's `open` is given. `kernel_set` "": what fits the device. `gpu` None: the first it can use, of
-    `driver`. `device`: as Host has it. `after` is called when the backend has closed, or could not be opened."""
+    """The input of a tier's `open`. `kernel_set` "": the one that fits the device. `gpu` None: the first
+    usable one of `driver`. `device`: see Host. `after` is called when the backend is closed, or could not
+    be opened."""
 
     spec: BackendSpec
     ordering: str
@@ -79,8 +80,8 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
-    """One row of the registry. `module` has `probe(host) -> Availability` and `open(opening) -> Backend`; "" is a
-    tier that is not built in this version. `preference`: auto tries the highest first, and never 0."""
+    """One row of the registry. `module` has `probe(host) -> Availability` and `open(opening) -> Backend`; ""
+    is a tier that is not built in this version. `preference`: auto tries the highest first, and never 0."""
 
     tier: str
     title: str
@@ -101,7 +102,7 @@ class BackendSpec:
         return bool(self.module)
 
     def probe(self, host: Host) -> Availability:
-        """Of a tier that is built."""
+        """Probe a tier that is built."""
         found: Availability = import_module(self.module).probe(host)
         return found
 
@@ -116,8 +117,8 @@ class BackendSpec:
         after: Callable[[], None] = lambda: None,
         device: str = "",
     ) -> Any:
-        """A Backend (backends.base) of its own. Of `options` it takes its own. Raises UnsupportedError saying why
-        it cannot be."""
+        """Open a new Backend (backends.base). It uses those `options` that it supports. Raises
+        UnsupportedError with the reason if it cannot be opened."""
         taken = {name: value for name, value in (options or {}).items() if name in self.options}
         opening = Opening(self, ordering, kernel_set, driver, gpu, taken, after, device)
         return import_module(self.module).open(opening)

@@ -1,7 +1,7 @@
-"""When each dispatch of a replay began and ended, as a graph that was lowered `timed` notes it.
+"""Start and end times of each dispatch of a replay, for a graph that was lowered `timed`.
 
-In a timed graph every dispatch runs alone: what another step would run beside it waits. Clocks differ from tier
-to tier, so a reading says whose it is; only differences within one reading mean anything.
+In a timed graph dispatches do not overlap. Clocks differ between tiers, so each reading names its clock; only
+differences within one reading are meaningful.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ HOST_CLOCK = "the host's monotonic clock"
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One dispatch: `began_ns` right before it was launched, `ended_ns` when all of it had ended. `node` is None
-    for what the plan added."""
+    """One dispatch: `began_ns` right before its launch, `ended_ns` after its completion. `node` is None for
+    dispatches that the plan added."""
 
     node: Node | None
     kernel: str
@@ -31,8 +31,8 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """One replay's dispatches in order. `clock` in words; `simulated`: it says nothing about hardware;
-    `host_time`: readings are times of the host's monotonic clock too."""
+    """One replay's dispatches in order. `clock` in words; `simulated`: the times do not apply to hardware;
+    `host_time`: readings are also times of the host's monotonic clock."""
 
     clock: str
     simulated: bool
@@ -41,11 +41,11 @@ class Times:
 
     @property
     def span_ns(self) -> int:
-        """From the first's beginning to the last's end."""
+        """Return the time from the start of the first dispatch to the end of the last."""
         return self.dispatches[-1].ended_ns - self.dispatches[0].began_ns if self.dispatches else 0
 
     def wrong(self) -> Iterator[str]:
-        """Sentences about readings that no clock gives: one that does not rise, or goes backwards."""
+        """Return sentences about implausible readings: ones that do not increase, or decrease."""
         before = None
         for number, each in enumerate(self.dispatches):
             if each.ended_ns < each.began_ns or (before is not None and each.began_ns < before):

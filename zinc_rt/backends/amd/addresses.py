@@ -1,4 +1,4 @@
-"""Which allocation a GPU address belongs to: what turns a fault's VA into a name."""
+"""Map GPU addresses to allocations, to name the address of a fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Region:
 
 
 class AddressMap:
-    """Live allocations by GPU address. Regions may lie inside others: the smallest one names an address."""
+    """Live allocations by GPU address. Regions may be nested: the smallest one names an address."""
 
     def __init__(self) -> None:
         self._regions: list[Region] = []
@@ -41,30 +41,30 @@ class AddressMap:
         self._regions.remove(region)
 
     def at(self, va: int) -> Region | None:
-        """The smallest region that covers `va`."""
+        """Return the smallest region that contains `va`."""
         covering = [region for region in self._regions if region.va <= va < region.end]
         return min(covering, key=lambda region: region.size_bytes, default=None)
 
     def near(self, va: int) -> Region | None:
-        """Of those that end at or below `va` the nearest, the smallest of several: what an access past the end
-        came from. None where it is far."""
+        """Return the nearest region that ends at or below `va`, the smallest of several: the origin of an
+        overrun. None if it is far."""
         below = [region for region in self._regions if region.end <= va < region.end + FAR_BYTES]
         return max(below, key=lambda region: (region.end, -region.size_bytes), default=None)
 
     def behind(self, va: int) -> Region | None:
-        """Of those that begin above `va` the nearest, the smallest of several. None where it is far."""
+        """Return the nearest region that begins above `va`, the smallest of several. None if it is far."""
         above = [region for region in self._regions if va < region.va < va + FAR_BYTES]
         return min(above, key=lambda region: (region.va, region.size_bytes), default=None)
 
     def name(self, va: int) -> str | None:
-        """ "weights+0x40", or None where nothing of ours lies."""
+        """Return "weights+0x40", or None outside all allocations."""
         region = self.at(va)
         if region is None:
             return None
         return f"{region.name}+{va - region.va:#x}" if va != region.va else region.name
 
     def describe(self, va: int) -> str:
-        """As `name`; outside, how far past which allocation, and how far before which."""
+        """Return the name; outside all allocations, the distances to the neighbouring ones."""
         inside = self.name(va)
         if inside is not None:
             return inside
@@ -74,10 +74,11 @@ class AddressMap:
             said.append(f"{va - below.end:#x} bytes past the end of {below.name}")
         if above is not None:
             said.append(f"{above.va - va:#x} bytes before {above.name}")
-        return f"in no allocation: {', '.join(said)}" if said else "in no allocation, and none is near"
+        return f"in no allocation: {', '.join(said)}" if said else "in no allocation, and none is nearby"
 
     def refusal(self, va: int, size_bytes: int, kind: str) -> str | None:
-        """For the PM4 linter: why these bytes cannot be used. They may lie in several regions side by side."""
+        """Return, for the PM4 linter, why these bytes cannot be used, or an empty result. They may span
+        adjacent regions."""
         at, end = va, va + max(size_bytes, 1)
         while at < end:
             ends = [region.end for region in self._regions if region.va <= at < region.end]

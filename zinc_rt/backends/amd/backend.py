@@ -1,7 +1,7 @@
-"""T1 and T2: a lowered graph as an indirect buffer in GPU memory, replayed by a few dwords in a ring.
+"""Tiers T1 and T2: a lowered graph as an indirect buffer in GPU memory, replayed by a few dwords in a ring.
 
-Both tiers run this code; what differs between KFD and user queues is `KmdSide`. Memory is here, what is built in
-executable_builder.py, what is submitted in stream_queues.py.
+Both tiers share this code; the differences between KFD and user queues are in `KmdSide`. This module has the
+memory functions, executable_builder.py builds programs, stream_queues.py submits them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from zinc_rt.pm4.generation import generation_of
 
 
 class AmdBackend(ClosedAtExit):
-    """A Backend over one transport. Owns every queue and buffer; a context manager.
+    """A Backend on one transport. Owns every queue and buffer; a context manager.
 
-    Runs what its options' kernels are for, and PacketLists. One host thread drives a backend.
+    It runs graphs that its options' kernels support, and PacketLists. One host thread drives a backend.
     """
 
     builds_planned = True
@@ -55,7 +55,8 @@ class AmdBackend(ClosedAtExit):
         *,
         channel: SideChannel | None = None,
     ) -> None:
-        """Takes `side` over; `owner` closes what lies behind it, last of all. `channel`: a simulated device's."""
+        """Take ownership of `side`; `owner` closes the underlying driver last. `channel`: of a simulated
+        device."""
         debug = device.simulated if options.debug is None else options.debug
         self.side = side
         self.spec = spec
@@ -113,7 +114,7 @@ class AmdBackend(ClosedAtExit):
     # Memory
 
     def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
-        """VRAM is zeroed by the GPU."""
+        """Allocate memory. VRAM is zeroed by the GPU."""
         buffer = self._alloc(size_bytes, heap, name)
         device = buffer.storage.device
         if not zeroed:
@@ -126,12 +127,12 @@ class AmdBackend(ClosedAtExit):
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        """The caller has waited for every replay that uses it."""
+        """Free a buffer. The caller has waited for every replay that uses it."""
         buffer.check_owned()
         self.memory.free(buffer)
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """ValueError for memory the CPU cannot reach (heap device_local)."""
+        """Read memory. Raises ValueError for memory the CPU cannot map (heap device_local)."""
         storage: Storage = buffer.storage
         return storage.view()[offset_bytes : offset_bytes + size_bytes].toreadonly()
 
@@ -146,7 +147,7 @@ class AmdBackend(ClosedAtExit):
         self._transfers().finish()
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> TimelineFence:
-        """By the command processor: no kernel is needed."""
+        """Zero memory with the command processor, without a kernel."""
         storage: Storage = buffer.storage
         return self._queues.dma(f"fill {buffer.name}", zeros(storage.gpu_va + offset_bytes, size_bytes), stream)
 
@@ -157,8 +158,8 @@ class AmdBackend(ClosedAtExit):
         *,
         host: Container[str] = (),
     ) -> dict[str, Buffer]:
-        """Copies, as the kernels want each type, into as few allocations as POOL_BYTES allows. `host`: the names
-        of those that lie in host memory, which the GPU reads over PCIe."""
+        """Upload weights in each kernel's type, in as few allocations as POOL_BYTES allows. `host`: names of
+        weights placed in host memory, which the GPU reads over PCIe."""
         arrays: dict[str, Weight | np.ndarray] = {**weights, **constants}
         sizes = {name: self._packed_bytes(array) for name, array in arrays.items()}
         buffers: dict[str, Buffer] = {}
@@ -202,12 +203,12 @@ class AmdBackend(ClosedAtExit):
     def build(
         self, lowered: LoweredGraph | PlannedGraph | PacketList, buffers: Mapping[str, Buffer]
     ) -> AmdExecutable:
-        """An indirect buffer in GPU memory."""
+        """Build an indirect buffer in GPU memory."""
         self._queues.wrote_bar()
         return self._builder.build(lowered, buffers)
 
     def unload(self, executable: AmdExecutable) -> None:
-        """Give an indirect buffer back. The caller has waited for its replays."""
+        """Free an indirect buffer. The caller has waited for its replays."""
         self._queues.forget(executable)
         self._builder.free(executable)
 
@@ -228,7 +229,7 @@ class AmdBackend(ClosedAtExit):
     # Submission
 
     def submit(self, executable: AmdExecutable, stream: Stream) -> TimelineFence:
-        """INDIRECT_BUFFER, fence, doorbell. Raises Hang where the ring stays full."""
+        """Submit INDIRECT_BUFFER, fence, doorbell. Raises Hang if the ring stays full."""
         return self._queues.submit(executable, stream)
 
     def copy(
@@ -249,27 +250,27 @@ class AmdBackend(ClosedAtExit):
         fence.wait(timeout_seconds)
 
     def ring(self, stream: Stream) -> AmdRing:
-        """The stream's ring, for packets of one's own. Made on first use."""
+        """Return the stream's ring, for custom packets. It is created on first use."""
         return self._queues.ring(stream)
 
     # What a submission is made of, for a program of its own (replay/capture.py)
 
     def prepared(self, executable: AmdExecutable, stream: Stream) -> tuple[AmdRing, ReadyDwords]:
-        """What `submit` would put into which ring next. Nothing is submitted."""
+        """Return the dwords and the ring of the next `submit`, without submitting."""
         return self._queues.prepared(executable, stream)
 
     def content(self, buffer: DeviceBuffer) -> bytes:
-        """What an allocation holds now, as the GPU's next submission finds it. Nothing may be in flight."""
+        """Return the content of an allocation as the next submission sees it. Nothing may be in flight."""
         if buffer.mapping is not None:
             return bytes(buffer.mapping.view)
         return self._transfers().read(buffer.gpu_va, buffer.size_bytes)
 
     def read_back(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bytes:
-        """As `read`, wherever it lies, by a copy on the device. Nothing may be in flight."""
+        """Read any memory through a copy on the device. Nothing may be in flight."""
         return self._transfers().read(buffer.storage.gpu_va + offset_bytes, size_bytes)
 
     def spoilt(self, buffer: Buffer, array: Weight | np.ndarray) -> int:
-        """The first byte of a weight or constant that is not what `upload` was to put there; -1 where all are.
+        """Return the first byte of a weight or constant that differs from its upload; -1 if all match.
         Nothing may be in flight."""
         want = np.ascontiguousarray(self._packed(array)).reshape(-1).view(np.uint8)
         got = np.frombuffer(self._transfers().read(buffer.storage.gpu_va, want.nbytes), np.uint8)
@@ -296,8 +297,9 @@ class AmdBackend(ClosedAtExit):
     # End
 
     def close(self, *, drain_seconds: float | None = None) -> None:
-        """Wait for what runs (`drain_seconds`, else the backend's time-out), then give queues, buffers and events
-        back, whatever fails; the first failure is raised then, the others noted on it. Harmless twice."""
+        """Wait for running work (`drain_seconds`, by default the backend's timeout), then release queues,
+        buffers and events, even after failures. The first failure is raised, the others are attached as
+        notes. May be called twice."""
         if self._closed:
             return
         self._closed = True

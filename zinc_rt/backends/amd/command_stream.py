@@ -1,4 +1,4 @@
-"""A dispatch plan as PM4, once addresses are known: the plan's block's, and those of the kernels."""
+"""Encode a dispatch plan as PM4 packets, given the addresses of the plan's block and of the kernels."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def packets(
     *,
     stamps_va: int = 0,
 ) -> PacketList:
-    """The command stream, to run behind a cache invalidation that includes instructions, and what each of its
-    dispatches is for. `stamps_va`: where each dispatch, then run alone, leaves the counter before and after it
-    (stamps.py). Raises ValueError where a kernel takes other arguments than its row gives."""
+    """Return the command stream, which must run after a cache invalidation that includes instructions, and
+    the node of each dispatch. `stamps_va`: where each dispatch, which then runs alone, stores the counter
+    before and after it (stamps.py). Raises ValueError if a kernel's arguments differ from its table row."""
     wait = (EventWrite.cs_partial_flush(), AcquireMem(STORES_OF_BEFORE[generation]))
     registers = _Registers()
     stream: list[Packet] = [*registers.set(Sh.RESTART_X, 0, 0, 0), *registers.set(Sh.RESOURCE_LIMITS, 0)]

@@ -1,4 +1,4 @@
-"""Debug mode: dwords that would stop a queue are refused before it sees them."""
+"""Debug mode: refuse dwords that would stop a queue before they are submitted."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from zinc_rt.pm4.packets import ReleaseMem
 
 
 def refuse_fence_without_write_back(fence: ReleaseMem, name: str, generation: Generation) -> None:
-    """Raises EncodeError for the fence of an executable whose stores it leaves in L2. The linter's own rule sees
-    no dispatch in a ring that only calls them."""
+    """Raise EncodeError for a fence that does not write L2 back after dispatches with stores. The linter's
+    rule cannot see dispatches in a called indirect buffer."""
     write_back = next(bits for bits in gcr.RELEASE[generation] if bits.name == "GL2_WB")
     if not write_back.of(fence.gcr_cntl):
         raise EncodeError(
             f"{name}: fence-write-back: its RELEASE_MEM does not write L2 back, where dispatches have stored",
-            next="set GL2_WB: else readers of the fence see older bytes",
+            next="set GL2_WB: otherwise readers of the fence see stale bytes",
         )
 
 
@@ -31,7 +31,7 @@ def refuse_illegal(
     mapped: Mapped | None,
     is_ib: bool,
 ) -> None:
-    """Raises EncodeError for the first thing the linter calls an error."""
+    """Raise EncodeError for the linter's first error."""
     refused = errors(lint(words, generation, queue=queue, mapped=mapped, is_ib=is_ib))
     if refused:
         first = refused[0]

@@ -1,4 +1,4 @@
-"""Buffers of a GPU tier: heaps as placements, many small ones in one allocation, every address with its name."""
+"""Buffers of a GPU tier: heaps map to placements, small buffers share allocations, every address has a name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NamedRange = tuple[int, int, str]
 
 @dataclass(eq=False, slots=True)
 class MemoryBlock:
-    """One allocation of the transport, given back with the last buffer in it."""
+    """One allocation of the transport, freed with its last buffer."""
 
     device: DeviceBuffer
     region: Region
@@ -40,7 +40,7 @@ class MemoryBlock:
 
 @dataclass(eq=False, slots=True)
 class Storage:
-    """Where a Buffer of this backend lies."""
+    """The location of a Buffer of this backend."""
 
     block: MemoryBlock
     offset_bytes: int
@@ -57,12 +57,12 @@ class Storage:
         return self.device.gpu_va + self.offset_bytes
 
     def view(self) -> memoryview:
-        """The host's bytes. ValueError where the CPU cannot reach them."""
+        """Return the host mapping. Raises ValueError if the CPU cannot map it."""
         return self.device.host.view[self.offset_bytes : self.offset_bytes + self.size_bytes]
 
 
 class DeviceMemory:
-    """What one backend holds of its transport, but for the queues."""
+    """All memory that one backend allocated from its transport, except the queues."""
 
     def __init__(self, transport: Transport, announce: Announce | None = None) -> None:
         """`announce`: told of every suballocation, where the device can use that for bounds checks."""
@@ -73,7 +73,7 @@ class DeviceMemory:
 
     @property
     def blocks(self) -> tuple[MemoryBlock, ...]:
-        """Every live allocation, oldest first."""
+        """Return every live allocation, oldest first."""
         return tuple(self._blocks)
 
     def block(
@@ -93,22 +93,22 @@ class DeviceMemory:
         return Buffer(name, size_bytes, heap, storage=storage, gpu_va=storage.gpu_va)
 
     def announce(self, rows: Sequence[tuple[int, int, str]]) -> None:
-        """Parts of allocations that have names of their own, where the device can use that."""
+        """Report named parts of allocations to the device, if it supports that."""
         if self._announce is not None:
             self._announce(rows)
 
     def name_parts(self, buffer: Buffer, parts: Iterable[NamedRange], *, alone: bool = False) -> None:
-        """What an executable keeps where in a buffer. `alone`: nobody else's names count there any more."""
+        """Name the parts of a buffer that an executable uses. `alone`: replaces all other names there."""
         storage: Storage = buffer.storage
         before = storage.parts if alone else set()
         storage.parts = {*storage.parts.difference(before), *parts}
         self.announce([*((va, 0, name) for va, _, name in sorted(before)), *sorted(storage.parts)])
 
     def free(self, buffer: Buffer) -> None:
-        """Raises ValueError for one that is not allocated here, or was freed."""
+        """Free a buffer. Raises ValueError if it is not allocated here, or already freed."""
         storage = buffer.storage
         if not isinstance(storage, Storage) or storage.block not in self._blocks:
-            raise ValueError(f"{buffer.name} is not allocated on this device, or was freed")
+            raise ValueError(f"{buffer.name} is not allocated on this device, or was already freed")
         buffer.storage = buffer.gpu_va = None
         if storage.region is not None:
             self.addresses.remove(storage.region)
@@ -123,7 +123,7 @@ class DeviceMemory:
         self._blocks.remove(block)
 
     def close(self) -> list[Exception]:
-        """Everything back, latest first; what would not go is returned, not raised."""
+        """Free everything, latest first; return errors instead of raising them."""
         failures: list[Exception] = []
         for block in reversed(self._blocks.copy()):
             try:
@@ -134,7 +134,7 @@ class DeviceMemory:
 
 
 def packed(sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
-    """Names with their offsets, one list an allocation: as many in each as POOL_BYTES holds."""
+    """Return names with their offsets, one list per allocation of at most POOL_BYTES."""
     pools: list[list[tuple[str, int]]] = []
     end = POOL_BYTES
     for name, size_bytes in sizes.items():

@@ -1,4 +1,4 @@
-"""Programs in GPU memory: packets, or a lowered graph's dispatches, as an indirect buffer that is replayed."""
+"""Build programs in GPU memory: packets, or a lowered graph's dispatches, as a replayable indirect buffer."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ Program = LoweredGraph | PlannedGraph
 
 @dataclass(frozen=True, slots=True)
 class ExecutableBuilder:
-    """Builds what a backend submits. `put` writes device memory. `precompile`: a simulated device's, for kernels
-    about to run. `debug`: lint every indirect buffer, and hold each dispatch of a graph against its kernel's
-    container."""
+    """Builds the programs of a backend. `put` writes device memory. `precompile`: of a simulated device, for
+    kernels about to run. `debug`: lint every indirect buffer, and check each dispatch of a graph against
+    its kernel's container."""
 
     memory: DeviceMemory
     code: LoadedKernels | None  # None: a chip without kernels
@@ -50,13 +50,13 @@ class ExecutableBuilder:
     built: set[AmdExecutable] = field(default_factory=set)
 
     def build(self, lowered: Program | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
-        """The host writes it through the BAR: flush before it runs."""
+        """Build a program. The host writes it through the BAR, which must be flushed before it runs."""
         made = self._packets(lowered) if isinstance(lowered, PacketList) else self._graph(lowered, buffers)
         self.built.add(made)
         return made
 
     def at(self, packet_va: int) -> tuple[AmdExecutable | None, int]:
-        """What was built whose indirect buffer holds that address, and the dword."""
+        """Return the program whose indirect buffer contains this address, and the dword."""
         for executable in self.built:
             offset_dw = (packet_va - executable.ib.gpu_va) // 4
             if 0 <= offset_dw < len(executable.ib.words):

@@ -1,8 +1,8 @@
-"""A queue's 64-bit timeline in memory both sides see: RELEASE_MEM writes the value, the host polls it.
+"""A queue's 64-bit timeline in shared memory: RELEASE_MEM writes the value, the host polls it.
 
-A slot is one cache line. Its first 8 bytes are the timeline, 0 until the GPU has written it; the rest holds
-POISON, which nothing may ever change. A value that was never submitted, one that went backwards, or a changed
-guard means that something else writes there, and is an error of its own rather than a fence reached.
+A slot is one cache line. Its first 8 bytes are the timeline, 0 until the GPU writes it; the rest holds
+POISON, which must never change. A value that was never submitted, a decreasing value, or changed poison means
+that something else writes this memory; it is reported as an error, not as a reached fence.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LONGEST_PAUSE_SECONDS = 1e-3
 
 
 def wait_until(reached: Callable[[], bool], pause: Callable[[float], None], timeout_seconds: float) -> bool:
-    """Poll until `reached` is true: first eagerly, then with growing pauses, at most `timeout_seconds`.
+    """Poll until `reached` is true: first busily, then with growing pauses, at most `timeout_seconds`.
 
-    Return whether it became true in time. It is called at least once, and once more after the deadline. `pause`
-    sleeps for about the given seconds, or less.
+    Return whether it became true in time. It is called at least once, and once more after the deadline.
+    `pause` sleeps for at most about the given seconds.
     """
     began = time.monotonic()
     seconds = FIRST_PAUSE_SECONDS
@@ -44,13 +44,14 @@ def wait_until(reached: Callable[[], bool], pause: Callable[[float], None], time
 
 
 class FenceCorrupt(ZincError):
-    """The fence's memory holds what no submission wrote."""
+    """The fence's memory holds a value that no submission wrote."""
 
     exit_code = 1
 
 
 class Timeline:
-    """Values 1, 2, 3, … of one queue. `submitted` is the last given out, `seen` the last found in memory."""
+    """Values 1, 2, 3, … of one queue. `submitted` is the last allocated value, `seen` the last value read
+    from memory."""
 
     def __init__(self, name: str, address: int, gpu_va: int, wait: Callable[[TimelineFence, float], None]) -> None:
         """`address` and `gpu_va` are the two sides of one slot. `wait` blocks until a fence is reached."""
@@ -68,7 +69,7 @@ class Timeline:
         self._guards[:] = [POISON] * _GUARDS
 
     def poll(self) -> int:
-        """The value in memory. One that cannot be right loses the timeline: see `error`."""
+        """Return the value in memory. An invalid value marks the timeline as lost: see `error`."""
         value = self._word.value
         if value != self.seen and self.error is None:
             if self.seen < value <= self.submitted:
@@ -78,11 +79,11 @@ class Timeline:
         return self.seen
 
     def reaches(self, value: int) -> Callable[[], bool]:
-        """Return a function that tells whether `value` is reached, or the timeline is lost."""
+        """Return a predicate that is true when `value` is reached, or the timeline is lost."""
         return lambda: value <= self.poll()
 
     def guard(self) -> str | None:
-        """What is wrong around the fence; None while the poison is intact."""
+        """Return how the poison around the fence was damaged, or None if it is intact."""
         changed = [index for index, word in enumerate(self._guards) if word != POISON]
         if not changed:
             return None
@@ -90,16 +91,16 @@ class Timeline:
         return f"{self.name}: poison beside the fence was overwritten: {shown}"
 
     def lose(self, error: BaseException) -> None:
-        """Nothing more comes: every fence not reached yet is done, with `error`."""
+        """Mark the timeline as lost: every pending fence completes with `error`."""
         if self.error is None:
             self.last_good, self.seen, self.error = self.seen, _LOST, error
 
     def memory(self) -> int:
-        """The bare word, whatever it holds."""
+        """Return the raw word in memory."""
         return int(self._word.value)
 
     def forget(self) -> None:
-        """Before the slot's memory goes."""
+        """Detach from the slot before its memory is freed."""
         if self.error is None:
             self.poll()
         if self.seen < self.submitted:
@@ -131,11 +132,11 @@ class TimelineFence:
         return self.value <= self.timeline.seen or self.value <= self.timeline.poll()
 
     def reached(self) -> bool:
-        """Finished well: done, and not because the timeline was lost."""
+        """Return whether the fence completed without error."""
         return self.done() and (self.timeline.error is None or self.value <= self.timeline.last_good)
 
     def wait(self, timeout_seconds: float) -> None:
-        """Raises Hang after the timeout, FenceCorrupt, or what the queue was lost by."""
+        """Wait. Raises Hang after the timeout, FenceCorrupt, or the error that lost the queue."""
         timeline = self.timeline
         if not self.done():
             timeline.wait(self, timeout_seconds)

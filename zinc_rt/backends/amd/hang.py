@@ -1,4 +1,4 @@
-"""A missed deadline as evidence: what the ring, the fence, the kernel and its log held at that moment."""
+"""Hang reports: the state of the ring, the fence and the kernel log when a deadline was missed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SCHEMA = "zinc-rt-hang/1"
 
 @dataclass(frozen=True, slots=True)
 class RingState:
-    """Positions in dwords. `consumed_dw` is rptr on wptr's scale; `wptr_memory` is what the GPU can read."""
+    """Positions in dwords. `consumed_dw` is rptr on wptr's scale; `wptr_memory` is the value that the GPU can
+    read."""
 
     name: str
     kind: str
@@ -34,7 +35,7 @@ class RingState:
 
 @dataclass(frozen=True, slots=True)
 class FenceState:
-    """`guard` says what is wrong with the poison around the fence; None while it is intact."""
+    """`guard`: how the poison around the fence was damaged; None if it is intact."""
 
     va: int
     memory: int
@@ -57,8 +58,8 @@ class SubmissionState:
 
 @dataclass(frozen=True, slots=True)
 class FaultState:
-    """A GPU page fault, with the allocation it fell into or beside, and the submissions that name that one: what
-    any device's driver gives. `seen`: what only a simulated device knows."""
+    """A GPU page fault, with the nearest allocation and the submissions whose packets name it, from any
+    driver. `seen`: details that only a simulated device has."""
 
     text: str
     va: int
@@ -69,7 +70,7 @@ class FaultState:
 
 @dataclass(frozen=True, slots=True)
 class HangReport:
-    """`window` is the ring around rptr, `ib` the indirect buffer called last, both disassembled."""
+    """`window` is the ring around rptr, `ib` the last called indirect buffer, both disassembled."""
 
     what: str
     why: str
@@ -133,7 +134,7 @@ class HangReport:
         return "\n".join(parts) + "\n"
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; the raw bytes are files of their own."""
+        """Return the report as JSON-compatible data; raw bytes are in separate files."""
         body = {"schema": SCHEMA, **asdict(replace(self, node=None))}
         body["node"] = repr(self.node) if self.node is not None else ""
         for name in ("ring_words", "ib_words", "core_dump"):
@@ -142,8 +143,8 @@ class HangReport:
         return body
 
     def save(self, parent: Path) -> Path:
-        """A new folder in `parent`: report.txt, report.json, ring.bin, ib.bin, kernel.log, devcoredump.bin as far
-        as there is something to put in them. Raises OSError."""
+        """Write the report to a new folder in `parent`: report.txt, report.json, ring.bin, ib.bin,
+        kernel.log, devcoredump.bin, without empty files. Raises OSError."""
         parent.mkdir(parents=True, exist_ok=True)
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.seen_at))
         for number in range(10_000):
@@ -170,7 +171,7 @@ class HangReport:
 
 
 class Hang(DeadlineMissed):
-    """Something was not finished in time, or never will be. `report` says why, `bundle` where it was saved."""
+    """Work did not finish in time, or never will. `report` has the reason, `bundle` the saved folder."""
 
     def __init__(self, report: HangReport, bundle: Path | None, not_saved: str = "") -> None:
         self.report = report

@@ -1,8 +1,8 @@
-"""A PM4 ring with its fence timeline: room is accounted for, submissions are ready-made, every wait has an end.
+"""A PM4 ring with its fence timeline: space accounting, preencoded submissions, and waits with timeouts.
 
-wptr counts dwords and is never wrapped; a place in the ring is wptr modulo its size, and packets may straddle the
-end (pm4.md §1.3). At least one dword stays free. A dword may be written over once the command processor has read
-it: as its rptr says, or as a fence behind it does, whichever tells more.
+wptr counts dwords and never wraps; the ring index is wptr modulo the size, and packets may straddle the end
+(pm4.md §1.3). At least one dword stays free. A dword may be overwritten after the command processor has read
+it, as shown by rptr or by a later fence, whichever is further.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ KEPT = 8  # finished submissions remembered for a hang report
 
 
 class ReadyDwords:
-    """Dwords ready to be copied into one ring; only the fence's value changes from one time to the next.
+    """Dwords encoded for one ring; only the fence value changes between submissions.
 
-    `fence_end_dw`: how much of it has surely been read once its fence is reached. `ib`: what it calls, for
-    reports.
+    `fence_end_dw`: how many dwords have been read for certain when the fence is reached. `ib`: the called
+    indirect buffer, for reports.
     """
 
     __slots__ = ("address", "count_dw", "fence_end_dw", "fence_value", "ib", "name", "words")
@@ -45,7 +45,7 @@ class ReadyDwords:
     def __init__(
         self, words: Sequence[int], name: str, *, fence_at: int | None, fence_end_dw: int, ib: Any
     ) -> None:
-        """`fence_at`: the dword where the fence's 64-bit value goes; None for those without a fence."""
+        """Encode dwords. `fence_at`: the dword of the fence's 64-bit value; None without a fence."""
         self.words = (ctypes.c_uint32 * len(words))(*words)
         self.address = ctypes.addressof(self.words)
         self.count_dw = len(words)
@@ -57,7 +57,7 @@ class ReadyDwords:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Ready dwords in the ring: dwords [start_dw, end_dw), fence value 0 where it has none."""
+    """A submission in the ring: dwords [start_dw, end_dw), fence value 0 if it has none."""
 
     start_dw: int
     end_dw: int
@@ -125,9 +125,10 @@ class AmdRing:
     def encode(
         self, packets: Iterable[Packet], name: str, *, fence: bool = True, dma: bool = False, ib: Any = None
     ) -> ReadyDwords:
-        """Encode once, submit often. With `dma` the fence waits for the CP's own copies too.
+        """Encode packets for repeated submission. With `dma` the fence also waits for the CP's own copies.
 
-        Raises EncodeError for packets that do not fit the ring or, in debug mode, that the linter refuses."""
+        Raises EncodeError for packets that do not fit the ring or that the linter refuses in debug mode.
+        """
         words = [word for packet in packets for word in packet.words(self.generation)]
         fence_at, fence_end = None, 0
         if fence:
@@ -154,7 +155,7 @@ class AmdRing:
     # Submission
 
     def submit(self, ready: ReadyDwords) -> TimelineFence:
-        """Publish dwords made by this ring. Raises Hang where the ring stays full."""
+        """Publish dwords encoded for this ring. Raises Hang if the ring stays full."""
         timeline = self.timeline
         wptr = self.wptr_dw
         if wptr + ready.count_dw > self._limit_dw or timeline.error is not None or self.closed:
@@ -174,7 +175,7 @@ class AmdRing:
         return TimelineFence(timeline, value)
 
     def run(self, packets: Iterable[Packet], name: str) -> None:
-        """Publish packets without a fence: only rptr tells that they were read."""
+        """Publish packets without a fence: only rptr shows that they were read."""
         ready = self.encode(packets, name, fence=False)
         self.reserve(ready.count_dw, self.full_seconds)
         wptr = self.wptr_dw
@@ -186,7 +187,8 @@ class AmdRing:
             raise
 
     def reserve(self, count_dw: int, timeout_seconds: float) -> None:
-        """Wait until `count_dw` dwords may be written. Raises Hang after the timeout, or what lost the queue."""
+        """Wait until `count_dw` dwords are free. Raises Hang after the timeout, or the error that lost the
+        queue."""
         if self.closed:
             raise ValueError(f"{self.name} is closed")
         if not 0 < count_dw < self.ring_dw:
@@ -212,17 +214,17 @@ class AmdRing:
 
     @property
     def rptr_dw(self) -> int:
-        """As the command processor reports it: 32 bits; KFD queues wrap it at the ring's size."""
+        """Return rptr as the command processor reports it: 32 bits; KFD queues wrap it at the ring size."""
         return int(self._rptr.value)
 
     @property
     def rptr_is_sane(self) -> bool:
-        """Whether rptr lies between where it was and wptr."""
+        """Return whether rptr is between its previous value and wptr."""
         return (self._rptr.value - self._reported_dw) & (self.ring_dw - 1) <= self.wptr_dw - self._reported_dw
 
     @property
     def consumed_dw(self) -> int:
-        """How far the ring has been read, on wptr's scale, as known at the last look."""
+        """Return the position up to which the ring has been read, on wptr's scale, as of the last look."""
         return self._consumed_dw
 
     @property
@@ -230,7 +232,7 @@ class AmdRing:
         return self._limit_dw - self.wptr_dw
 
     def look(self) -> None:
-        """Account for what was read and what was finished."""
+        """Update the read position and the finished submissions."""
         seen = self.timeline.poll()
         # from where it was last, not back from wptr: fences may have let wptr run more than a ring past it
         reported = self._reported_dw + ((self._rptr.value - self._reported_dw) & (self.ring_dw - 1))
@@ -248,7 +250,7 @@ class AmdRing:
         self._limit_dw = self._consumed_dw + self.ring_dw - 1
 
     def submissions(self) -> list[Submission]:
-        """Those in flight, behind the last few that finished, oldest first."""
+        """Return the submissions in flight and the last few finished ones, oldest first."""
         return [Submission(*entry) for entry in (*self._finished, *self._submitted)]
 
     def words(self, start_dw: int, end_dw: int) -> list[int]:
@@ -271,12 +273,12 @@ class AmdRing:
             )
 
     def idle(self, timeout_seconds: float) -> None:
-        """Everything submitted has finished. Raises Hang."""
+        """Wait until all submissions have finished. Raises Hang."""
         TimelineFence(self.timeline, self.timeline.submitted).wait(timeout_seconds)
 
     def close(self, *, drain_seconds: float = 0.0) -> None:
-        """Wait for what runs at most `drain_seconds`, then give the queue back whatever came of it. The first
-        error is raised afterwards. Harmless twice."""
+        """Wait for running work at most `drain_seconds`, then destroy the queue in any case. The first error
+        is raised afterwards. May be called twice."""
         if self.closed:
             return
         failure: BaseException | None = None

@@ -1,7 +1,8 @@
-"""The native library that this process uses: from the cache, or compiled, tried in a child process, and kept.
+"""The native library of this process: loaded from the cache, or compiled, tested in a child process, and
+cached.
 
-A CPU's word is not enough: one may announce instructions that it does not run. So a library is loaded here only
-after every kernel of it gave the right bits in a process of its own; one that did not is stepped down a level.
+A CPU may report instructions that it does not execute correctly. A library is therefore loaded only after all
+its kernels gave the right bits in a separate process; otherwise a lower instruction-set level is tried.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ def first_good(
     check: Callable[[bytes], str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Library:
-    """Of the first level, the best first, that compiles and passes its self-test, now or in the cache.
-    `check`: what is wrong with a library; `self_test` unless given.
+    """Return the library of the highest level that compiles and passes its self-test, now or in the cache.
+    `check`: returns the faults of a library; `self_test` by default.
 
-    Raises UnsupportedError that says of every level why not.
+    Raises UnsupportedError with the reason for every level.
     """
     notes: list[str] = []
     for level in levels:
@@ -128,7 +129,7 @@ def _good(
 
 
 def self_test(content: bytes) -> str:
-    """What is wrong with a library, found in a child process; empty for nothing."""
+    """Return the faults of a library, tested in a child process; empty if there are none."""
     with _file(content) as path:
         command = [sys.executable, "-m", "zinc_rt.backends.cpu.self_test", str(path)]
         try:
@@ -153,7 +154,7 @@ def self_test(content: bytes) -> str:
 
 
 def load(content: bytes) -> ctypes.CDLL:
-    """Into this process. The file is gone afterwards where the system allows it."""
+    """Load a library into this process. The file is deleted afterwards if the system allows it."""
     with _file(content) as path:
         handle = ctypes.CDLL(str(path))
     handle.zrt_run.restype = ctypes.c_int64

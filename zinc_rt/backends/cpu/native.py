@@ -1,4 +1,5 @@
-"""t_cpu_native: a dispatch plan walked in machine code, one call a step. Held bit for bit to the oracle."""
+"""Tier t_cpu_native: execute a dispatch plan in machine code, one call per step. Results match the oracle bit
+for bit."""
 
 from __future__ import annotations
 

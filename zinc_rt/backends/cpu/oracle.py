@@ -1,4 +1,4 @@
-"""T-CPU: a lowered graph as a list of NumPy calls. The oracle every other tier is judged by."""
+"""Tier T-CPU: a lowered graph as a list of NumPy calls. It is the reference for all other tiers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def probe(host: Host) -> Availability:
 
 
 def open(opening: Opening) -> CpuBackend:
-    """Option `threads`: every core this process may use, unless given."""
+    """Open the backend. Option `threads`: by default every core available to this process."""
     threads = opening.options.get("threads") or available_cores()
     return CpuBackend(opening.ordering, threads=threads, spec=opening.spec)
 
@@ -51,7 +51,7 @@ class Stopped(ZincError):
 
 
 class NodeFailed(ZincError):
-    """The function of an opcode raised: the function, or what it was given, is wrong."""
+    """The function of an opcode raised: the function or its input is wrong."""
 
     exit_code = 1
 

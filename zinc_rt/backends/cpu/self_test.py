@@ -1,7 +1,9 @@
-"""Every kernel of a native library once, against the oracle: `python -m zinc_rt.backends.cpu.self_test LIBRARY`.
+"""Run every kernel of a native library once and compare it with the oracle: `python -m
+zinc_rt.backends.cpu.self_test LIBRARY`.
 
-Run in a process of its own: a library may hold instructions that this CPU does not run. The last line on stdout
-says what is being run, so that whoever started it knows where it died. Exit 3: wrong bits.
+It runs in a separate process, because a library may contain instructions that this CPU does not support. The
+last line on stdout names the running kernel, so that the parent process can locate a crash. Exit status 3:
+wrong bits.
 """
 
 from __future__ import annotations

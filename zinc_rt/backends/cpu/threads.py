@@ -1,4 +1,4 @@
-"""The threads that help the one that walks a task list: how many, where they run, when they sleep."""
+"""Worker threads for task lists: their number, CPU affinity and sleep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 def default_threads() -> int:
-    """Physical cores that this process may use, and no more than its container's share of time."""
+    """Return the number of physical cores available to this process, limited by its container's CPU quota."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if not allowed:
         return os.cpu_count() or 1
@@ -62,7 +62,7 @@ class Helpers:
         self._closed = False
 
     def run(self, task_list: ctypes.Structure) -> int:
-        """zrt_run's answer. From one thread at a time."""
+        """Run a task list and return zrt_run's result. Called from one thread at a time."""
         if not self._calls:
             self._pin(0)  # the caller itself
         if len(self._threads) < self._wanted:
@@ -73,11 +73,11 @@ class Helpers:
         return int(self._library.zrt_run(ctypes.byref(self.pool), ctypes.byref(task_list)))
 
     def settle(self) -> None:
-        """Returns when no helper can look at what earlier calls used."""
+        """Wait until no helper accesses data of earlier calls."""
         self._library.zrt_settle(ctypes.byref(self.pool))
 
     def stop(self) -> None:
-        """The running call ends soon, unfinished."""
+        """Abort the running call, which ends unfinished."""
         self.pool.stop = 1
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Helpers:
 
 
 def check_affinity(cpus: tuple[int, ...]) -> None:
-    """Raises UsageError for CPUs that threads cannot be pinned to."""
+    """Raise UsageError for CPUs that threads cannot be pinned to."""
     if not cpus:
         return
     if not hasattr(os, "sched_getaffinity"):
