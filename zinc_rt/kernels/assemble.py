@@ -1,11 +1,5 @@
-"""GAS source to .zrt: zig's clang assembles, what the macros of include/zrt.inc left behind becomes the header.
-
-    data = assemble(Source(Path("rms_norm.s")))           # InputError with the assembler's words where it refuses
-    data = assemble(Source(Path("matvec.s"), "q4_0"))     # one weight type of a family
-
-A family is a source with `.macro zrt_of_weight type` instead of a kernel: one text, and a kernel for every row of
-rows/repack.py; `zrt_of_q8_32` and `zrt_of_q8_256` for those whose blocks are as long in canonical-1-q8.
-"""
+"""Assemble GAS source to .zrt: zig's clang assembles, and the data emitted by the macros of include/zrt.inc
+becomes the header."""
 
 from __future__ import annotations
 

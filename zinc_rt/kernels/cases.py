@@ -1,13 +1,4 @@
-"""One node as a line of text, and its operands: what tests a kernel alone, whoever runs it.
-
-    RMS_NORM T=3 K=111 size=37 eps=1e-06 values=edges seed=7
-    MATMUL T=2 N=18 K=1280 one=1 dtype=q4_k -bias tokens=64
-
-`Case.text()` writes such a line and `parse` reads it. Sizes are those that the shape patterns of ir/op.py name;
-an opcode's attributes go by their names; `-port` leaves an optional operand out; `tokens=`, `sequences=`, `rows=`
-and `entries=` are the capacity of the buffers where it is more than the step's count. The same line gives the same
-operands on every machine.
-"""
+"""One node as a line of text, with its operands: the description of a kernel test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One row of a kernel table: which node a kernel runs, and why it would refuse one."""
+"""One row of a kernel table: the nodes that a kernel supports, and the reason when it refuses one."""
 
 from __future__ import annotations
 

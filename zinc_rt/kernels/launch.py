@@ -1,8 +1,4 @@
-"""What a GPU kernel table row gives for a node: its dispatches, over logical buffers.
-
-A row's `code` is a plain function `launches(node, graph, capacity)` that yields Launch and SYNC. Nothing in it
-knows an address: the tier resolves names, writes the kernarg blocks and builds the packets once per variant.
-"""
+"""The launches of a node: the dispatches of a GPU kernel table row, over logical buffers."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ Grid = tuple[int | str, int | str, int | str]
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A byte of a buffer of the graph, by the buffer's name."""
+    """A byte position in a buffer of the graph, by the buffer's name."""
 
     name: str
     offset_bytes: int = 0
@@ -29,7 +25,8 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Temp:
-    """Device memory that only this node's launches share, uninitialised at its first use. One name, one size."""
+    """Device memory shared by the launches of one node, uninitialised at first use. The same name always has
+    the same size."""
 
     name: str
     size_bytes: int
@@ -75,7 +72,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Launches of this node before it have finished, and their stores are visible, before those after it start."""
+    """A barrier: earlier launches of this node finish, and their stores become visible, before later ones
+    start."""
 
 
 SYNC = Sync()

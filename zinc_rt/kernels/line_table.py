@@ -1,8 +1,4 @@
-"""The DWARF 5 line program an assembler writes for .loc: which source line each instruction came from.
-
-Reads what clang emits for one assembly source: one unit, one sequence, in one section whose address is 0.
-DWARF Debugging Information Format version 5, section 6.2.
-"""
+"""The DWARF 5 line program that an assembler writes for .loc: the source line of each instruction."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Which findings are only a remark about a kernel, by the compiler that made it.
-
-RADV of Mesa 25.0.7 waits for what a comparison writes, and not for a carry, the second result of its instruction;
-the RDNA4 guide, LLVM and later Mesas do (docs/radv.md). Whether that ever shows `pm4-test --learn` asks a card
-(sgpr_read). LLVM knows the SGPR read hazard from release 20 on: clang 19 puts no s_wait_alu
-anywhere, and all that it makes for gfx12 has it. In our own code both are findings always.
-"""
+"""The findings that count only as remarks, by the compiler that produced the kernel."""
 
 from __future__ import annotations
 

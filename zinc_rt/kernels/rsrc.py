@@ -1,8 +1,4 @@
-"""COMPUTE_PGM_RSRC1 to 3 of a gfx12 kernel, from what its header declares.
-
-Bit positions: PAL gfx12_merged_registers.h. The values chosen are those LLVM 22 gives a kernel descriptor for
-gfx1201, but all three workgroup ids are enabled, as Mesa does.
-"""
+"""COMPUTE_PGM_RSRC1 to 3 of a gfx12 kernel, computed from its header."""
 
 from __future__ import annotations
 

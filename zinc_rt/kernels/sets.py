@@ -1,4 +1,4 @@
-"""What a kernel set is, and the sets there are by name: a chip's, and the oracle's."""
+"""Kernel sets by name: one per chip, and the oracle's."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class KernelSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """Launches that may overlap and be one dispatch. `key`: those of equal keys can; None: this one cannot.
-    `merged`: of 2 to `most` of one key."""
+    """Launches that may be merged into one dispatch. `key`: launches with equal keys can be merged; None:
+    this one cannot."""
 
     most: int
     key: Callable[[Launch], Hashable | None]
@@ -73,7 +73,7 @@ class Merging:
 
 @runtime_checkable
 class BinaryKernelSet(KernelSet, Protocol):
-    """One whose entries yield launches of assembled kernels."""
+    """A set whose entries yield launches of assembled kernels."""
 
     def load(self, name: str, /) -> Zrt:
         """A kernel by the name that a launch gives. Raises UnsupportedError where there is none."""
@@ -82,7 +82,7 @@ class BinaryKernelSet(KernelSet, Protocol):
 
 @runtime_checkable
 class SpirvKernelSet(KernelSet, Protocol):
-    """One whose entries yield launches of SPIR-V modules."""
+    """A set whose entries yield launches of SPIR-V modules."""
 
     def module(self, name: str, /) -> bytes:
         """A kernel by the name that a launch gives, without float modes. Raises UnsupportedError where there is

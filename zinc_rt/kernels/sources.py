@@ -1,4 +1,4 @@
-"""A kernel's source and what it includes: files of its own folder, or of one folder of includes."""
+"""A kernel's source and its includes, from its own folder or from one include folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A weight operand as a kernel sees it: still in its file format, dequantised a few rows at a time."""
+"""A weight operand of a kernel: kept in the file format, dequantised a few rows at a time."""
 
 from __future__ import annotations
 

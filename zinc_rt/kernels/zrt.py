@@ -1,8 +1,4 @@
-"""The .zrt container: one kernel's machine code with everything a launch and a finding need. See docs/zrt.md.
-
-zrt = read_zrt(data, "rms_norm.zrt")       # every field checked against the file and the chip
-image = patched(zrt, {"ROWS": 4096})       # what is copied to a 256-byte aligned address
-"""
+"""The .zrt container: one kernel's machine code with all data for launches and findings. See docs/zrt.md."""
 
 from __future__ import annotations
 
@@ -61,10 +57,8 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """From byte `offset` of the code on, up to the next Line: line `line` (from 1) of files[file].
-
-    `caller` is the line of files[0], the kernel's own source, that brought it, by a macro where file is not 0.
-    """
+    """Line table entry: code from byte `offset` up to the next Line belongs to line `line` (from 1) of
+    files[file]."""
 
     offset: int
     file: int

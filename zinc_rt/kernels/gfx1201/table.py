@@ -1,4 +1,4 @@
-"""The kernels of gfx1201: where they lie, and the numbers of theirs that the rows need."""
+"""The kernels of gfx1201: their files, and the parameters that the rows need."""
 
 from __future__ import annotations
 

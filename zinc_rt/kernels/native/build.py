@@ -1,11 +1,4 @@
-"""The C kernels, compiled for this machine once and kept in the cache.
-
-    compiler()                      the command that compiles, or why there is none
-    compile_library(level, ...)     the sources as one shared library's bytes
-    key(level, ...)                 what the bytes depend on
-
-zig's clang brings its own headers and links without a C library, so a cold compile takes seconds.
-"""
+"""Compile the C kernels for this machine, with a cache."""
 
 from __future__ import annotations
 
@@ -54,7 +47,7 @@ COMPILE_SECONDS = 300.0  # on a machine that is busy otherwise
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """`version` as it says itself."""
+    """A C compiler. `version`: as it reports it."""
 
     command: tuple[str, ...]
     version: str

@@ -1,4 +1,4 @@
-"""The grids of ggml's IQ types as C, made of the gguf package's tables: blocks_iq.h declares them."""
+"""The grids of ggml's IQ types as C, generated from the gguf package's tables; blocks_iq.h declares them."""
 
 from __future__ import annotations
 

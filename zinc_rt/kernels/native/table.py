@@ -1,4 +1,4 @@
-"""The kernels of this machine's CPU: which rows they have, and the numbers of theirs that the shared rows need."""
+"""The kernels of this machine's CPU: their rows, and the parameters that the shared rows need."""
 
 from __future__ import annotations
 

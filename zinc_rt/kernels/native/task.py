@@ -1,4 +1,4 @@
-"""A launch whose items host threads share out."""
+"""A launch whose items are distributed over host threads."""
 
 from __future__ import annotations
 

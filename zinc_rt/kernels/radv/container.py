@@ -1,9 +1,4 @@
-"""From SPIR-V and what RADV made of it to a .zrt: a kernel of T1's, by its ABI.
-
-RADV's kernel finds the push constant, which is the kernarg block's address, in s[2:3]; T1 has that in s[0:1]. All
-else is alike: a wave of 32, workgroup ids in ttmp9 and ttmp7, float mode 0xF0. One instruction in front makes the
-difference, and is all that is added.
-"""
+"""Convert SPIR-V and RADV's machine code for it to a .zrt: a kernel with T1's ABI."""
 
 from __future__ import annotations
 
@@ -67,7 +62,7 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
 
 
 def module_hash(spirv: bytes) -> bytes:
-    """SHA-256 of the module's file: what a container of this set has as its source's."""
+    """Return the SHA-256 of the module's file, which containers of this set store as the source hash."""
     return hashlib.sha256(spirv).digest()
 
 

@@ -1,11 +1,4 @@
-"""The compute shader in what vkGetPipelineCacheData of RADV gives: its machine code, and the registers it wants.
-
-Mesa's vk_pipeline_cache_get_data writes VkPipelineCacheHeaderVersionOne, the count of objects, then each object:
-its type, the bytes of its key and of its data, the key, and the data at the next multiple of 8. A shader's data is
-RADV's radv_shader_binary_legacy: a type, ac_shader_config, radv_shader_info, the size of the whole, then six sizes
-(code, what of it runs, three of debugging, nothing) and the code, aligned to 16. radv_shader_info is of another
-size in each Mesa, so its end is found by the sizes behind it, which must agree.
-"""
+"""Extract the compute shader from RADV's vkGetPipelineCacheData: its machine code and its register counts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The kernels of Vulkan as RADV compiles them for gfx1201: rows and packing of set `spirv`, machine code of T1.
-
-By the name t1:radv a model runs on them: what the driver of RDNA4's users makes of our SPIR-V, under this
-project's sanitizer and held to the oracle's bits. docs/radv.md.
-"""
+"""The Vulkan kernels compiled by RADV for gfx1201: rows and packing of set `spirv`, machine code of T1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ARGMAX: the greedy token, and whether the logits are sound."""
+"""ARGMAX: the greedy token, and the index of the first non-finite logit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KV_WRITE_BATCHED: put each token's key and value into its row of the paged cache."""
+"""KV_WRITE_BATCHED: store each token's key and value in its row of the paged cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LM_HEAD: vocabulary logits of the rows that are asked for."""
+"""LM_HEAD: vocabulary logits of the requested rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LOGITS_ADJUST: what a request wants its logits changed by, before a token is drawn from them."""
+"""LOGITS_ADJUST: apply a request's penalties and biases to its logits before sampling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LOGPROBS: how likely a token was, and which would have been likeliest."""
+"""LOGPROBS: the log-probability of a token, and the most likely alternatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MATMUL: a projection, of a norm where one is given, and added to a residual."""
+"""MATMUL: a projection, with an optional norm of its input and an optional residual added to its output."""
 
 from __future__ import annotations
 

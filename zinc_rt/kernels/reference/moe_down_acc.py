@@ -1,4 +1,4 @@
-"""MOE_DOWN_ACC: down projections of the chosen experts, weighted and summed."""
+"""MOE_DOWN_ACC: down projections of the selected experts, weighted and summed."""
 
 from __future__ import annotations
 

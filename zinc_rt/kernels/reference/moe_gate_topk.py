@@ -1,4 +1,4 @@
-"""MOE_GATE_TOPK: router logits, probabilities, and the k experts each token goes to."""
+"""MOE_GATE_TOPK: router logits, probabilities, and the k experts selected for each token."""
 
 from __future__ import annotations
 

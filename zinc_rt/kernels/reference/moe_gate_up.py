@@ -1,4 +1,4 @@
-"""MOE_GATE_UP: gate and up projections of the experts each token chose."""
+"""MOE_GATE_UP: gate and up projections of the experts selected for each token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a token's keys and values lie: (slot, position) -> row of a paged cache."""
+"""Map (slot, position) to the row of a paged cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RMS_NORM_FUSED_QKV: the norm and the three projections behind it, as one node."""
+"""RMS_NORM_FUSED_QKV: the norm and the three projections of its result, as one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SAMPLE: draw a token, reproducibly from (seed, choice, position)."""
+"""SAMPLE: sample a token, reproducibly from (seed, choice, position)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SHARED_EXPERT: the always-active expert, optionally behind its own sigmoid gate."""
+"""SHARED_EXPERT: the always-active expert, optionally scaled by its sigmoid gate."""
 
 from __future__ import annotations
 

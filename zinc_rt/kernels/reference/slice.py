@@ -1,4 +1,4 @@
-"""SLICE: a run of columns from every group of them."""
+"""SLICE: a range of columns from every group of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step promises of its sequences, and kernels rely on without looking."""
+"""The guarantees about a step's sequences that kernels rely on without checking."""
 
 from __future__ import annotations
 

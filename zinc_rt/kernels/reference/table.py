@@ -1,7 +1,4 @@
-"""Which function runs which opcode on T-CPU. Every row computes in any ordering and takes any weight type.
-
-An opcode's function has its name in lower case, in whichever file of this folder suits it: nothing lists them.
-"""
+"""The table of T-CPU: the function of each opcode. Every function supports any ordering and weight type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TABLE_STORE: the page table's entries that change in this step."""
+"""TABLE_STORE: write the page-table entries that change in this step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VERIFY_K: how far the target agrees with a speculative draft."""
+"""VERIFY_K: how many tokens of a speculative draft the target model accepts."""
 
 from __future__ import annotations
 

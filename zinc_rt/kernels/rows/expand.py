@@ -1,8 +1,4 @@
-"""Weights of types that no kernel of a set reads, expanded to one that it does when they are uploaded.
-
-canonical-1 defines a projection by the dequantised values, so the bits are those of the type itself; what it costs
-is memory. A type is float16 where every value of it is one, else float32.
-"""
+"""Dequantise or convert weights at upload if a kernel set does not support their type."""
 
 from __future__ import annotations
 
@@ -65,7 +61,7 @@ def expanded(expansions: Expansions, weight: Weight) -> Weight:
 
 @dataclass(frozen=True, slots=True)
 class ExpandedType:
-    """The weights of one type that are stored as another: how many they are, and their bytes."""
+    """The weights of one type that are stored as another: their number and their bytes."""
 
     dtype: str
     stored: str

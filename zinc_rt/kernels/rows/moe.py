@@ -1,4 +1,5 @@
-"""The router: its projection, then probabilities and the chosen experts. moe_topk.s says how."""
+"""The router: its projection, then probabilities and the selected experts. moe_topk.s describes the
+algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rows have in common: a launch's buffers, and the shapes they are read off."""
+"""Functions shared by the rows: a launch's buffers, and the shapes derived from them."""
 
 from __future__ import annotations
 

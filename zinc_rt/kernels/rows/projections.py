@@ -1,7 +1,4 @@
-"""Nodes made of projections, for any kernel set: what they compute, in which order, through which temporaries.
-
-A set says how it computes projections of one input, and what its kernels read besides: `ProjectionKernels`.
-"""
+"""Nodes that consist of projections, for any kernel set: their computations, order and temporaries."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """Of whole rows, by the name of its weight."""
+    """A norm of whole rows, by the name of its weight."""
 
     weight: str
     eps: float
@@ -62,13 +59,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionInput:
-    """What weights are multiplied by: x f32 [tokens][k].
-
-    `x_stride`: floats from one token to the next, 0 for k. With `row` i32 [tokens] it is x[row[token]]. A weight
-    is (rows, k), or (k) for one row; with `choices` it is (experts, rows, k) and the result
-    [tokens][choices][rows]; with `heads` it is (heads, rows, k). `exact`: a float32 dot in every ordering. With
-    `norm` the weights are multiplied by RMS_NORM of x.
-    """
+    """The input of projections: x f32 [tokens][k]."""
 
     x: Buffer
     tokens: Count = "tokens"
@@ -97,15 +88,7 @@ def never(capacity: Mapping[str, int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionKernels:
-    """How a kernel set computes projections.
-
-    `project(graph, capacity, input, parts)`: out f32 [tokens][rows] = (dot(x, a row of the weight) * scale) +
-    bias, of each part. What x was made by has ended before, and the caller puts a SYNC before what reads out.
-    `glu(graph, capacity, input, gate, up, activation)`: activation of gate's result times up's, into `up.out`, in
-    one kernel; None where that is not possible. `vectors(node, graph, launches)`: the launches, reading the node's
-    vectors as float32 whatever type they have. `fuses(capacity)`: whether inputs may have a norm, and parts a
-    residual.
-    """
+    """The interface that a kernel set implements for projections."""
 
     tuning: Tuning
     project: Callable[[OpGraph, Mapping[str, int], ProjectionInput, Sequence[Part]], Launches]

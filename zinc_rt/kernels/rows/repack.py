@@ -1,24 +1,4 @@
-"""Weights as the kernels read them: quantised blocks taken apart into aligned planes in canonical lane order.
-
-Lossless: `unpack(pack(raw)) == raw` for any bytes. f32, f16, bf16 and types not named here stay as in the file.
-
-A *step* is 128 elements: lane l of a wave owns elements 4l to 4l + 3, as canonical-1's dot does. Two steps are a
-*pair*, eight (1,024 elements) a *group*. A row is its whole groups and then 0 to 4 tail pairs; elements past the
-row's end in the last pair, and scales past it in the last group, are zero. Every plane is [rows][row_bytes] and
-starts at a multiple of 256 bytes. u32 below is one lane's four elements of a step, byte e for element e.
-
-| plane | type | of a group | of a tail pair |
-|---|---|---|---|
-| 0 quants | q8_0 | 2 x [lane][step] u32, bytes q + 128 | [lane][step] u32 |
-| | others | [lane][pair] u32: low nibbles the pair's first step, high ones its second | [lane] u32 |
-| 1 scales | q8_0, q4_0 | [32] f16: step i's four in entries i, 8 + i, 16 + i, 24 + i | whole groups |
-| | q4_k, q5_k | [32] (scale u8, minimum u8) likewise, then [4] (d, dmin) f16 | |
-| | q6_k | [8][4][2] i8: 16-element block of the step, pair, step of the pair; then [4] d f16 | |
-| 2 high bits | q5_k | [lane] u32: bit i of byte e for step i | whole groups |
-| | q6_k | [lane][2] u32: bits 2i and 2i + 1 of byte e for step i, steps 4 to 7 in the second | |
-
-q4_0, q5_k and q6_k keep the file's unsigned q (less 8, 0 and 32 where it is used).
-"""
+"""Repack weights for the kernels: quantised blocks are split into aligned planes in canonical lane order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From logits to tokens, and the page table's upkeep."""
+"""Sampling from logits, and updates of the page table."""
 
 from __future__ import annotations
 

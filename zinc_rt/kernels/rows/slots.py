@@ -1,4 +1,4 @@
-"""Drawing by slot records, and log-probabilities: nodes to launches."""
+"""Sampling with slot records, and log-probabilities: nodes to launches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The numbers that belong to a kernel set: how much of a node a workgroup takes, and the most a kernel takes.
-
-Kernel names, the order of buffers and constants, and the layout of packed weights (repack.py) are the same in
-every set that uses these rows.
-"""
+"""Tuning parameters of a kernel set: the part of a node that a workgroup computes, and the kernels' limits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Kernels of the set `spirv`: GLSL, and the SPIR-V that was built of it. docs/spirv.md says how one is written."""
+"""The kernels of the set `spirv`: GLSL source and the SPIR-V built from it. docs/spirv.md describes how to
+write one."""

@@ -1,9 +1,5 @@
-"""GLSL to committed SPIR-V: glslang compiles, the build pass finishes, lint and spirv-val have nothing to say.
-
-    data = compile_source(source_of("add"))            # InputError with the compiler's words where it refuses
-
-A family is one text that gives several kernels: FAMILIES says by which macros.
-"""
+"""Compile GLSL to the committed SPIR-V: glslang, then the build pass, then lint and spirv-val without
+messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels of Vulkan: where they lie, and the numbers of theirs that the rows need."""
+"""The Vulkan kernels: their files, and the parameters that the rows need."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _BUILT = files(__package__) / "built"
 
 @cache
 def module(name: str) -> bytes:
-    """The kernel `name` as committed: SPIR-V. Raises UnsupportedError where there is none."""
+    """Return the committed SPIR-V of kernel `name`. Raises UnsupportedError if there is none."""
     file = _BUILT.joinpath(f"{name}.spv")
     if not file.is_file():
         raise UnsupportedError(f"no spirv kernel {name}", next="compile it: zinc-rt vulkan compile")

@@ -1,4 +1,4 @@
-"""The router: its projection, then probabilities and the chosen experts. moe.c says how."""
+"""The router: its projection, then probabilities and the selected experts. moe.c describes the algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arithmetic orderings the oracle can compute: docs/canonical-1.md says what each fixes."""
+"""The arithmetic orderings that the oracle supports, as defined in docs/canonical-1.md."""
 
 from __future__ import annotations
 

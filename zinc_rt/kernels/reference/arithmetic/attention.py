@@ -1,4 +1,4 @@
-"""canonical-1's attention: chunks of 256 absolute positions, each reduced on its own, merged in index order."""
+"""canonical-1's attention: chunks of 256 absolute positions, each reduced separately, merged in index order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every ordering offers: the reductions and approximated functions that kernels may not spell themselves."""
+"""The interface of an ordering: the reductions and approximated functions that kernels must not implement
+themselves."""
 
 from __future__ import annotations
 

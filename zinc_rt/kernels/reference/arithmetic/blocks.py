@@ -1,8 +1,4 @@
-"""The five commonest block formats taken apart: small integers and their scales, as ggml-common.h lays them out.
-
-Two users: a dequantisation three to five times faster than gguf's generic one, and canonical-1-q8, which
-multiplies the integers themselves.
-"""
+"""Decode the five most common block formats to small integers and scales, in the layout of ggml-common.h."""
 
 from __future__ import annotations
 

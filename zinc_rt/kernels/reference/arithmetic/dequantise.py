@@ -1,4 +1,4 @@
-"""Weights to float32 by ggml's own formulas, bit for bit; the same in every ordering."""
+"""Dequantise weights to float32 with ggml's formulas, bit for bit; the same in every ordering."""
 
 from __future__ import annotations
 

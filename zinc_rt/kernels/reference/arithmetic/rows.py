@@ -1,4 +1,4 @@
-"""Sharing a weight's rows out in blocks, on one thread or several. No result depends on either."""
+"""Split a weight's rows into blocks, on one or more threads. Results do not depend on the split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BLOCK_ROWS = 1024  # 512 KiB of accumulators for the one token in work
 
 
 class RowBlocks:
-    """Calls work(first, last) for blocks of rows; with several threads, blocks run side by side."""
+    """Calls work(first, last) for blocks of rows; with several threads, blocks run in parallel."""
 
     def __init__(self, threads: int = 1) -> None:
         self._pool = ThreadPoolExecutor(threads, "zinc-rt-rows") if threads > 1 else None
