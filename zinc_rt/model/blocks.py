@@ -1,4 +1,5 @@
-"""The pieces that several architectures share: RoPE, attention over the paged cache, feed-forwards, experts."""
+"""Building blocks shared by several architectures: RoPE, attention over the paged cache, feed-forwards,
+experts."""
 
 from __future__ import annotations
 

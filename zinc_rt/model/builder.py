@@ -1,8 +1,4 @@
-"""What an architecture file writes a model with: weights by their GGUF names, values as IR buffers.
-
-Each method adds nodes and returns the name of the buffer that holds the result. Labels are llama.cpp's names
-for the same values, so that traces of both can be laid side by side.
-"""
+"""The builder for architecture files: weights by their GGUF names, values as IR buffers."""
 
 from __future__ import annotations
 
@@ -45,13 +41,7 @@ def page_tokens_of(ctx: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SequenceLimits:
-    """What a graph is built for: how many requests live at once, how long each may get, and what they share.
-
-    `page_tokens`: a power of two; 0: as page_tokens_of has it. `pages`: in each page group's pool; None: as many
-    as all slots can hold at once. `state_rows`: of recurrent state; None: one a slot, and row 0, which is zero and
-    never a target. `step_tokens`: the most of a step. `rows`: the most rows of logits of a step; None: as many as
-    tokens.
-    """
+    """The limits that a graph is built for: concurrent requests, their maximum length, and shared resources."""
 
     ctx: int
     slots: int = 1
@@ -100,7 +90,7 @@ class SequenceLimits:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Departures from the file, each a clamp that reports must name; 0 is none."""
+    """Changes to the file's model, each a clamp that reports must name; 0 means none."""
 
     lm_head_rows: int = 0
     decode_topk: int = 0  # Qwen hybrids, decode stage only
@@ -109,7 +99,7 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A graph with everything it reads that does not change from token to token."""
+    """A graph with all its constant inputs."""
 
     gguf: GGUFFile
     graph: OpGraph

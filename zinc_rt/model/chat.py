@@ -1,9 +1,4 @@
-"""Chat templates: a model's own Jinja text turns messages into a prompt.
-
-The environment is the one Hugging Face renders with (transformers, utils/chat_template_utils.py): trimmed
-blocks, `break`/`continue`, `{% generation %}`, a `tojson` that keeps Unicode, `raise_exception`, `strftime_now`.
-A template comes from a file somebody else made: it runs in Jinja's sandbox and within the budgets below.
-"""
+"""Chat templates: convert messages to a prompt with the model's Jinja template."""
 
 from __future__ import annotations
 

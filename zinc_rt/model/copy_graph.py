@@ -1,15 +1,4 @@
-"""The graph that copies rows of a model's state: keys and values of a forked page, a recurrent state.
-
-    graph = copy_graph(forward.graph, caches(forward.graph, "state.page_table"))
-    replays = resident.graph(graph.name, graph)
-    variant = resident.build(graph, (1, max(2, rows), 1), replays)      # room for as many rows a replay
-    block = StepBlock(variant)
-
-A replay copies row `copy.source`[i] of each named buffer to row `copy.target`[i], i below the count of sequences
-in `step.counts` = (0, rows, 0, 0). All rows are read before any is written; targets are distinct. A row of a cache
-is a token's: page * page_tokens + place. Rows that were never written should not be copied: a sanitizer reports
-who reads them.
-"""
+"""A graph that copies rows of a model's state: keys and values of a forked page, or a recurrent state."""
 
 from __future__ import annotations
 

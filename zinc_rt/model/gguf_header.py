@@ -1,9 +1,4 @@
-"""The GGUF header, read with every length, count and offset checked before it is used.
-
-The `gguf` package supplies the value types, the tensor types and their block sizes; the walk is ours. Its
-GGUFReader believes what a file says (a wrong count makes it allocate or loop without bound) and builds an
-array for every string: checking first and then reading through it would do the slow part twice.
-"""
+"""Parse the GGUF header. Every length, count and offset is validated before use."""
 
 from __future__ import annotations
 

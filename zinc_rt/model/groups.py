@@ -1,4 +1,4 @@
-"""Which page groups a model file has, before anything of it is made resident."""
+"""Determine the page groups of a model file before any of it is loaded."""
 
 from __future__ import annotations
 

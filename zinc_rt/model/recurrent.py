@@ -1,7 +1,5 @@
-"""Recurrent mixers' state, in the form asked for: gathered by ids in the kernel, in place, or loaded and stored.
-
-All forms compute the same bits; they differ in who moves the state.
-"""
+"""State of recurrent mixers in the requested form: gathered by ids in the kernel, in place, or loaded and
+stored."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from zinc_rt.model.builder import ModelBuilder
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """One mixer's opcodes. Where a fused form does not exist, the plain one loads and stores the state."""
+    """One mixer's opcodes. If there is no fused form, the plain one loads and stores the state."""
 
     plain: Op
     inplace: Op | None = None

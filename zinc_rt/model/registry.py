@@ -1,4 +1,5 @@
-"""`general.architecture` -> what emits it. A plain decoder is one row here; another kind has a file in arch/."""
+"""Map `general.architecture` to its graph emitter. A plain decoder is one row here; other architectures have
+a file in arch/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""RoPE tables: cosines and sines of every position and pair, in float64, rounded once, one table for all tiers."""
+"""RoPE tables: cosines and sines of every position and pair, computed in float64 and rounded once, shared by
+all tiers."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ WIDEST = 1 << 16  # no head comes near; a table of a wrong file's width would fi
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """`<arch>.rope.scaling.*`: how positions beyond the trained length are squeezed in."""
+    """`<arch>.rope.scaling.*`: how positions beyond the training length are scaled."""
 
     type: str = "linear"
     factor: float = 1.0

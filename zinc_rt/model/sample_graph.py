@@ -1,30 +1,4 @@
-"""The graph behind the logits: from rows of them to tokens, each by the record of its row's slot.
-
-It belongs to no model. Its replay follows that of a model's graph, whose logits it reads in place. To build it
-over a variant `forward` with room for as many rows:
-
-    graph = sample_graph(SampleForm(vocab, slots))
-    replays = resident.graph(graph.name, graph)
-    key = (1, max(2, slots), forward_rows)              # tokens, slots bound since the last replay, rows of logits
-    variant = resident.build(graph, key, replays, given={LOGITS: forward.buffer(LOGITS)})
-    block = StepBlock(variant)                          # views by the names below; write_step, submit, wait, read
-
-Before a replay the host fills `step.counts` = (0, bound, rows, 0), and the views of the step block:
-
-| buffer | |
-|---|---|
-| sample.bound_slot [bound], sample.bound_record [bound, 64] | records that changed: they are stored first |
-| sample.row_slot, sample.position [rows] | whose row, and the absolute position of the token to be drawn |
-| sample.entry [rows] | what the ring says of it: epoch << 10 or-ed with the slot |
-| sample.end_id [ends] | the model's end tokens, the rest -1 |
-| sample.bias_id, sample.bias_value [bias_rows, 300] | by the record's bias_row, ids ascending |
-| sample.mask_row [rows], sample.mask [mask_rows, V / 32] | -1: no mask; bit id % 32 of dword id // 32: allowed |
-
-`state.token_counts` [penalty_rows, V] is written once when a request with penalties is bound:
-`variant.write(COUNTS, row, offset_bytes=4 * vocab * penalty_row)`, bit 31 for a token of the prompt, below it how
-often it is in the output. Afterwards the device counts.
-Read back: `sample.token` (-1: nothing to draw from), `sample.logprob`, `sample.top_id`, `sample.top_logprob`.
-"""
+"""The sample graph: from rows of logits to tokens, each with its slot's record."""
 
 from __future__ import annotations
 
@@ -45,8 +19,8 @@ RING = 1024  # entries
 
 @dataclass(frozen=True, slots=True)
 class SampleForm:
-    """What a sample graph has. `top`: log-probabilities of a token and of so many alternatives; None: of none.
-    `bias_rows`, `mask_rows`: 0 leaves biases or masks out, and with them their part of the step block."""
+    """The form of a sample graph. `top`: log-probabilities of a token and of this many alternatives; None: no
+    log-probabilities."""
 
     vocab: int
     slots: int

@@ -1,4 +1,4 @@
-"""Numbers in a model file that are no numbers: float elements, and the float scales of quantised blocks."""
+"""Detect non-finite numbers in a model file: float elements, and the float scales of quantised blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AT_A_TIME = 1 << 16  # blocks
 
 @dataclass(frozen=True, slots=True)
 class NotFinite:
-    """A tensor's first block that is not finite, of `count` such blocks. Of a plain type a block is an element."""
+    """A tensor's first non-finite block, of `count` such blocks. In a plain type a block is an element."""
 
     tensor: str
     dtype: str

@@ -1,4 +1,5 @@
-"""The plain decoder: attention and a feed-forward in every layer, as a DecoderSpec says (model/registry.py)."""
+"""The plain decoder: attention and a feed-forward in every layer, as described by a DecoderSpec
+(model/registry.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from zinc_rt.model.rope import RopeScaling, read_scaling
 
 @dataclass(frozen=True, slots=True)
 class DecoderLabels:
-    """What llama.cpp calls a layer's values, where its architectures differ."""
+    """llama.cpp's names of a layer's values, where architectures differ."""
 
     rotated: str = "cur"  # behind Q and K: after RoPE
     projected: str = "attn_out"  # after the output projection
@@ -36,10 +37,7 @@ class DecoderLabels:
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """How one architecture's layers differ from those of the others.
-
-    What a file itself tells needs no word here: merged projections, biases, scales, tied heads, head sizes.
-    """
+    """The differences between one architecture's layers and the others."""
 
     rope: Literal["norm", "neox"]
     """Which elements turn together: neighbours, or those half a head apart."""

@@ -1,7 +1,4 @@
-"""Merging by rank, byte-level or over raw UTF-8, on the `tokenizers` package.
-
-Meaning: llama.cpp src/llama-vocab.cpp, `llm_tokenizer_bpe_session`.
-"""
+"""BPE: merge by rank, at byte level or over raw UTF-8, with the `tokenizers` package."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def decode_byte_level(token: str) -> bytes:
 
 
 class BPE:
-    """A vocabulary with ranked merges. `encode` takes text without special tokens in it."""
+    """A vocabulary with ranked merges. `encode` takes text without special tokens."""
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata, pre: Pre) -> None:
         self._pre = pre

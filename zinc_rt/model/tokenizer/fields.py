@@ -1,4 +1,4 @@
-"""Typed reads from GGUF metadata: a wrong type or length is an InputError that names the key."""
+"""Typed reads from GGUF metadata: a wrong type or length raises an InputError that names the key."""
 
 from __future__ import annotations
 

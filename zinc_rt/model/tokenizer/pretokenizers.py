@@ -1,14 +1,4 @@
-r"""How a BPE vocabulary cuts text into words before merging: one row per `tokenizer.ggml.pre` spelling.
-
-Source of names, expressions and flags: llama.cpp src/llama-vocab.cpp (`llm_tokenizer_bpe`,
-`llama_vocab::impl::load`) and src/unicode.cpp (hand-written splitters). The expressions are spelled here for
-Oniguruma (what `tokenizers.Regex` speaks), with llama.cpp's meaning where the two engines differ:
-
-- llama.cpp folds every letter subcategory (Lu, Ll, Lt, Lm, Lo) into one letter class, so only ASCII has case;
-- white space beyond ASCII never matches a listed code point or range, only \s;
-- '$' is the end of the piece at hand, never a line end;
-- "(?i:...)" is spelled out: Oniguruma would also fold U+017F to 's'.
-"""
+r"""Pre-tokenizers: how text is split into words before merging, one row per `tokenizer.ggml.pre` value."""
 
 from __future__ import annotations
 
@@ -224,7 +214,7 @@ SPLITS: dict[str, tuple[Stage, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Pre:
-    """What one or more `tokenizer.ggml.pre` names set."""
+    """The settings of one or more `tokenizer.ggml.pre` names."""
 
     names: tuple[str, ...]
     split: str  # a key of SPLITS

@@ -1,8 +1,4 @@
-"""SentencePiece BPE: neighbours merge while their joint text is a token, best score first.
-
-Meaning: llama.cpp src/llama-vocab.cpp, `llm_tokenizer_spm_session`. The `tokenizers` package merges by rank from a
-merge list, which such files do not have.
-"""
+"""SentencePiece BPE: adjacent pieces merge while their concatenation is a token, best score first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to token ids and back, from GGUF metadata alone."""
+"""Convert text to token ids and back, from GGUF metadata alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Fragment = str | int
 
 
 class Partitioner:
-    """Finds a vocabulary's special tokens in a text."""
+    """Finds the special tokens of a vocabulary in a text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         special = vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN)
@@ -97,7 +97,7 @@ class _Model(Protocol):
 
 
 class StreamDecoder:
-    """Holds back the bytes of an unfinished UTF-8 character until the rest arrives."""
+    """Buffers the bytes of an incomplete UTF-8 character until the rest arrives."""
 
     def __init__(self, piece_bytes: Callable[[int], bytes]) -> None:
         self._piece_bytes = piece_bytes
@@ -115,13 +115,7 @@ class StreamDecoder:
 
 
 class Tokenizer:
-    """What llama.cpp's tokenizer does with the same file.
-
-    `bos_id`, `eos_id`, `eot_id`, `eom_id`, `sep_id`, `pad_id`, `unk_id`, `mask_id` are None where the file has no
-    such token. `eog_ids` end a generation. `add_bos`, `add_eos` say what `encode(add_special=True)` adds.
-    `longest`: no token covers more characters of a text.
-    `warnings` are sentences about things in the file that were put right.
-    """
+    """A tokenizer with the same results as llama.cpp's for the same file."""
 
     def __init__(
         self, model: str, vocabulary: Vocabulary, engine: _Model, *, pre: Pre | None, metadata: Metadata

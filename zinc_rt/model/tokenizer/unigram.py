@@ -1,7 +1,4 @@
-"""SentencePiece Unigram: the cut with the best sum of scores.
-
-Meaning: llama.cpp src/llama-vocab.cpp, `llm_tokenizer_ugm` and its session.
-"""
+"""SentencePiece Unigram: the segmentation with the highest total score."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ CHARSMAP_KEY = "tokenizer.ggml.precompiled_charsmap"
 
 
 class CharsMap:
-    """The map in `blob`. Raises InputError where an offset leaves the blob."""
+    """The character map in `blob`. Raises InputError if an offset is outside the blob."""
 
     def __init__(self, blob: bytes) -> None:
         trie_bytes = int.from_bytes(blob[:4], "little")

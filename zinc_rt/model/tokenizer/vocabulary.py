@@ -1,7 +1,4 @@
-"""The tokens a GGUF file lists: their texts, scores, kinds and special roles.
-
-Source of defaults and overrides: llama.cpp src/llama-vocab.cpp, `llama_vocab::impl::load`.
-"""
+"""The tokens of a GGUF file: their texts, scores, types and special roles."""
 
 from __future__ import annotations
 
@@ -73,7 +70,7 @@ _ALWAYS_SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")  # 
 
 @dataclass(slots=True)
 class Vocabulary:
-    """Token texts and what each token is. Filled once by `read_vocabulary`, read-only afterwards."""
+    """Token texts and types. `read_vocabulary` fills it once; it is read-only afterwards."""
 
     texts: list[str]
     ids: dict[str, int]
