@@ -1,10 +1,5 @@
-"""Reads and writes in order: a buffer is written before it is read, with a barrier where names do not tell.
-
-Order between plain writes and reads follows from the names: lowering puts the dependencies there. That covers
-reading what a plain output wrote, and an in-place write after reads of the old value. What must be written down
-is the other direction: after an in-place write, any further use of that buffer in the same replay needs a BARRIER
-that names it, or one without operands, which covers all.
-"""
+"""Check the order of reads and writes: a buffer is written before it is read, with a barrier if names do not
+show the dependency."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The opcodes: what each node may be given, as data.
-
-The first 28 keep the names of the original design's Appendix B and its row order (0-27); what real models need
-beyond them follows. A shape pattern is a tuple of dimension expressions: a bare name binds on first sight and
-must agree afterwards, integer attributes are bound beforehand, anything else is arithmetic over bound names.
-"...", only as the last element, stands for any further dimensions and binds them as one.
-Adding an opcode: one row here, one file in kernels/reference/, one row in its table.
-"""
+"""The opcodes: the permitted operands and attributes of each node, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New graphs from old: feed a value from the host, keep only what some results need."""
+"""Rewrite graphs: feed a value from the host, keep only the nodes that some results need."""
 
 from __future__ import annotations
 

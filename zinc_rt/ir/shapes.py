@@ -1,8 +1,4 @@
-"""Shape patterns: what op.py's dimension expressions mean, without ever evaluating code.
-
-A symbol (tokens, sequences, ...) is opaque: it equals itself only, and arithmetic on it is an error unless it
-changes nothing.
-"""
+"""Shape patterns: the dimension expressions of op.py, interpreted without evaluating code."""
 
 from __future__ import annotations
 

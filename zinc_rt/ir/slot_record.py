@@ -1,9 +1,5 @@
-"""The slot record: what host and device know of the request in a slot, 256 bytes, little-endian, declared once.
-
-`RECORD` is its layout: the scheduler's arrays are this dtype, kernels read the same bytes as 64 dwords a slot and
-find a field at `column(name)`. What a field means on the device is as of the request's binding; the host's copy is
-the live one.
-"""
+"""The slot record: the state of a slot's request shared by host and device, 256 bytes, little-endian,
+declared once."""
 
 from __future__ import annotations
 
@@ -71,7 +67,7 @@ class SlotState(IntEnum):
 
 
 class SlotFlag(IntFlag):
-    """What a row of the slot's logits needs. Kernels read PENALTIES and BIAS; the others are the host's."""
+    """Requirements of a row of the slot's logits. Kernels read PENALTIES and BIAS; the host reads the others."""
 
     GREEDY = 1
     PENALTIES = 2  # penalty_row counts, in LOGITS_ADJUST and SAMPLE_SLOTS

@@ -1,13 +1,4 @@
-"""The text form of a graph, for people: one declaration or node a line, nothing left out. See docs/ir.md.
-
-zinc-rt-ir 1
-graph "tiny" decode
-buffer model.embed_table [32, 64] q8_0 weight
-buffer act.embd [tokens, 64] f32 activation
-act.embd = EMBED(request.token_id, model.embed_table) label "embd"
-act.norm = RMS_NORM(act.embd, -, -) {eps=1e-06, size=64} layer 0 label "attn_norm-0"
-BARRIER(state.kv_k[0], state.kv_v[0])
-"""
+"""The human-readable text form of a graph: one declaration or node per line, complete. See docs/ir.md."""
 
 from __future__ import annotations
 

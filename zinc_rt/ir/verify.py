@@ -1,7 +1,4 @@
-"""The verifier: everything about a graph that can be wrong before any device runs.
-
-It lists everything it finds, not only the first. Order and barriers: dataflow.py. Shapes: shapes.py.
-"""
+"""The verifier: checks a graph for all errors that can be detected before it runs on a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verifier reports: each violation names the node, the rule and what was seen."""
+"""Violations reported by the verifier: the node, the rule and the actual value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def at_node(index: int, node: Node, rule: str, saw: str) -> Violation:
 
 
 class VerifyError(ZincError):
-    """A graph breaks rules. `violations` holds all of them; the message shows the first."""
+    """A graph violates rules. `violations` holds all of them; the message shows the first."""
 
     def __init__(self, graph: OpGraph, violations: Sequence[Violation]) -> None:
         self.violations = tuple(violations)

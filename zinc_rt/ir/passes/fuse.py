@@ -1,11 +1,5 @@
-"""Fused forms of nodes: the original's decode graph out of the plain one, where a kernel set runs it.
-
-A fused node is taken where the kernel set answers for it, never by a name. It gives the bits of the nodes that it
-stands for, by what an opcode's reference says, in fewer dispatches and with fewer bytes through memory. What lies
-between those nodes is gone, so that whoever looks at every value runs the plain graph.
-
-A rule is a function in RULES: from a node of a graph, the nodes that one may stand for and that one, or None.
-"""
+"""Fuse nodes: derive the original's decode graph from the plain graph, if a kernel set supports the fused
+nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +31,7 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """A graph and who writes and reads each buffer, by node number."""
+    """A graph with the writers and readers of each buffer, by node number."""
 
     graph: OpGraph
     written: dict[str, int]
