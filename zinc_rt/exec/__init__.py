@@ -1,7 +1,5 @@
-"""The execution contract: buffers, graphs of ready-built variants, streams, plans. Mechanism, never policy.
-
-Nothing here knows a model, a session or a tier. Streams, graphs and plans belong to one host thread at a time.
-"""
+"""The execution interface: buffers, graphs of prebuilt variants, streams, plans. It contains mechanisms, no
+policy."""
 
 from zinc_rt.exec.buffer import Buffer, Usage, wrap
 from zinc_rt.exec.cache import GraphCache

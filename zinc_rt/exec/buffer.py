@@ -1,4 +1,4 @@
-"""A named region of device memory: the only state there is."""
+"""A named region of device memory, the only state of the execution interface."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from zinc_rt.exec.fence import Fence
 
 
 class Usage:
-    """What was submitted over some memory and may still touch it.
-
-    Buffers that live and die together (an arena's parts, say) share one, so a submission marks that one and not
-    each of them. Sharing only ever makes the host wait for more than it had to.
-    """
+    """The submissions that may still access a memory region."""
 
     __slots__ = ("_fences",)
 

@@ -1,4 +1,4 @@
-"""Whole graphs by key, built when first asked for; the least recently asked for makes room."""
+"""A cache of graphs by key, built on first use; the least recently used graph is evicted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from zinc_rt.exec.graph import Graph, InFlight
 
 
 class GraphCache:
-    """Holds at most `max_graphs` graphs. A graph with a replay in flight is never dropped.
-
-    `dropped(key, graph)` hears of each one that goes, to free what belongs to it. What a key stands for is the
-    caller's business.
-    """
+    """Holds at most `max_graphs` graphs. A graph with a replay in flight is never evicted."""
 
     def __init__(self, max_graphs: int, *, dropped: Callable[[Hashable, Graph], None] | None = None) -> None:
         if max_graphs < 1:

@@ -1,4 +1,4 @@
-"""Bytes from one buffer to another, on the device and in a stream's order."""
+"""Copy bytes between buffers on the device, in a stream's order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zinc_rt.exec.stream import Stream
 
 
 class Copier(Protocol):
-    """What a copy needs of a backend."""
+    """The backend interface that a copy needs."""
 
     def copy(
         self,

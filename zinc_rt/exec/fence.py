@@ -10,7 +10,8 @@ from zinc_rt.host.errors import ZincError
 
 
 class DeadlineMissed(ZincError):
-    """A fence was not reached in time. A tier that can say why raises a subclass carrying its hang report."""
+    """A fence was not reached in time. A tier with diagnostics raises a subclass that carries its hang
+    report."""
 
     exit_code = 1
     node: object = None
@@ -30,7 +31,7 @@ class Fence(Protocol):
 
 
 class JoinedFence:
-    """The fence of several streams' ends. `value` is the largest of theirs and orders nothing by itself."""
+    """A fence for the ends of several streams. `value` is the largest of their values and defines no order."""
 
     def __init__(self, fences: Sequence[Fence]) -> None:
         self.fences = tuple(fences)

@@ -1,4 +1,4 @@
-"""A graph: ready-built variants by exact shape key, and the buffers the host reaches through named ports."""
+"""A graph: prebuilt variants by exact shape key, and the buffers that the host accesses through named ports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ShapeKey = tuple[int, ...]
 
 
 class Launcher(Protocol):
-    """What a graph needs of a backend. A variant is whatever that backend built, opaque here."""
+    """The backend interface that a graph needs. A variant is the backend's object, opaque here."""
 
     def submit(self, variant: Any, stream: Stream) -> Fence:
         """Submit a variant: it starts after the stream's earlier submissions and every fence in `stream.waits`."""
@@ -34,12 +34,7 @@ class Launcher(Protocol):
 
 
 class Observer:
-    """Learns what happens to a graph, in order: what tracing and statistics attach to.
-
-    It ignores everything: override what you need. Called on the host thread that drives the graph.
-
-    An observer that raises stops the run: a log that lost a record must not look whole.
-    """
+    """Receives the events of a graph in order, for tracing and statistics."""
 
     def created(self, graph: Graph, ir: Any) -> None:
         """A graph begins, or has this observer from now on. `ir`: what it was lowered from, opaque here, or
@@ -65,11 +60,11 @@ class Observer:
 
 
 class MissingVariant(ZincError):
-    """A shape key was replayed that nothing was built for."""
+    """A replay was requested for a shape key without a variant."""
 
 
 class InFlight(ZincError):
-    """The host wanted bytes, or a variant's place, that a replay still uses."""
+    """The host requested bytes, or a variant's memory, that a replay still uses."""
 
 
 @dataclass(eq=False, slots=True)
@@ -82,11 +77,7 @@ class _Entry:
 
 
 class Graph:
-    """A table of variants, which are built elsewhere; `replay` picks one by its exact key.
-
-    At most `max_variants` are kept: adding one more drops the least recently used that is not in flight, and
-    `evicted(key, variant)` lets its owner free it.
-    """
+    """A table of variants, which are built elsewhere; `replay` selects one by its exact key."""
 
     def __init__(
         self,

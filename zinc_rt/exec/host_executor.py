@@ -1,4 +1,4 @@
-"""Streams on host threads: what a tier that runs on the CPU submits to."""
+"""Streams on host threads, used by tiers that run on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOREIGN_POLL_SECONDS = 1e-3  # another executor's fence cannot wake this one
 
 
 class HostFence:
-    """The end of one call on a host thread. Its waiter gets the very exception the call raised."""
+    """The end of one call on a host thread. Waiting re-raises the call's exception."""
 
     def __init__(self, value: int, what: str) -> None:
         self.value = value

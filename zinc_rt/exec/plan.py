@@ -1,4 +1,4 @@
-"""A plan: replays over several streams, ordered by data dependencies and nothing else."""
+"""A plan: replays over several streams, ordered only by data dependencies."""
 
 from __future__ import annotations
 

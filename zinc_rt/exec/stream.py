@@ -1,4 +1,4 @@
-"""Streams and events: what runs after what."""
+"""Streams and events: the order of submissions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from zinc_rt.exec.fence import Fence
 
 
 class Stream:
-    """Ordered submissions; two streams run independently but for events.
-
-    Plain data: the backend that submits keeps the order within a stream and starts the next submission only after
-    every fence in `waits`. A higher `priority` goes first where the device can choose; 0 is normal.
-    """
+    """Ordered submissions; two streams are independent except for events."""
 
     def __init__(self, name: str, priority: int = 0) -> None:
         self.name = name
