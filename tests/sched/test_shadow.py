@@ -139,7 +139,7 @@ def test_an_epoch_of_before(lab: Lab) -> None:
     lab.bind(0, 3, epoch=1)
     lab.device.arrive(3, [1])
     found = lab.run(plan((0, 0, [1], True), bound=[0], source=[0], target=[1]))
-    only(found, "slot 0, request 3: bound with epoch 1, which request 1 had there")
+    only(found, "slot 0, request 3: bound with epoch 1, which request 1 had in this slot")
 
 
 def test_a_slot_that_was_not_bound(lab: Lab) -> None:
@@ -151,7 +151,7 @@ def test_a_slot_that_was_not_bound(lab: Lab) -> None:
 def test_draws_of_another_place(lab: Lab) -> None:
     step = lab.second()
     step.row_position[0] += 1
-    only(lab.run(step), "slot 0: draws with position 8 behind position 6")
+    only(lab.run(step), "slot 0: samples position 8 after position 6")
     step = lab.second()
     step.row_slot[0] = 1
     only(lab.run(step), "logits of slot 0 are sampled by slot 1")
@@ -160,9 +160,9 @@ def test_draws_of_another_place(lab: Lab) -> None:
 def test_a_lost_token_and_one_fed_twice(lab: Lab) -> None:
     assert lab.run(lab.second(table_changes=[{}, {}])) == []
     again = lab.second()
-    only(lab.run(again), "draws token 7, its next is 8")
+    only(lab.run(again), "samples token 7, expected 8")
     wrong = plan((0, 7, [999], True), source=[1], target=[1])
-    only(lab.run(wrong), "token 999 at position 7, where it has")
+    only(lab.run(wrong), "token 999 at position 7, expected")
     late = plan((0, 9, [1], True), source=[1], target=[1])
     only(lab.run(late), "computes position 9, and has 9 tokens")
 

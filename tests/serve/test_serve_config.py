@@ -75,11 +75,11 @@ tenants:
   - {}
 """
     assert errors_of(text) == [
-        "f.yaml:1: server.porrt: no such setting: did you mean port?",
+        "f.yaml:1: server.porrt: unknown setting: did you mean port?",
         "f.yaml:3: models.0.slots: 0: wanted greater than or equal to 1",
         "f.yaml:4: models.1.kv.dtype: f16: wanted 'f32'",
         "f.yaml:4: models.1.path: 3: wanted a valid string",
-        "f.yaml:7: tenants.0.clas: no such setting: did you mean class?",
+        "f.yaml:7: tenants.0.clas: unknown setting: did you mean class?",
         "f.yaml:8: tenants.0.weight: heavy: wanted a valid number, unable to parse string as a number",
         "f.yaml:9: tenants.0.kv_reserved: 2.5: expected a fraction from 0.0 to 1.0, or a whole number of pages",
         "f.yaml:10: tenants.1.id: ../x: wanted a text that matches '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$'",
@@ -123,17 +123,17 @@ tenants:
         (LEAST + "server: {port: 1\n", "f.yaml:3: "),
         (LEAST + "server: {}\nserver: {}", "f.yaml:3: server is set twice: first in line 2"),
         (LEAST + "tenants: [{id: a, slots_guaranteed: 3}, {id: b, slots_guaranteed: 2}]",
-         "tenants.1.slots_guaranteed: 2: at most 1 fits beside"),
+         "tenants.1.slots_guaranteed: 2: at most 1 are available"),
         (LEAST + "tenants: [&a {id: a, models: [*a]}]", "an alias inside the node that it refers to"),
         (LEAST + "tenants: [{<<: {id: a}}]", "merge keys (<<) are not supported"),
-        (LEAST + "log: !!python/object/apply:os.system [ls]", "f.yaml:2: log: ['ls']: wanted settings"),
+        (LEAST + "log: !!python/object/apply:os.system [ls]", "f.yaml:2: log: ['ls']: expected settings"),
         (LEAST + "log: {level: !!python/name:os.system x}", "could not determine a constructor"),
         (LEAST + f"tenants: [{{id: a, keys: &k [{{id: k, sha256: {DIGEST}}}]}}, {{id: b, keys: *k}}]",
-         "'k' is a key of a already"),
+         "'k' is already a key of a"),
         (LEAST + "classes: {standard: {floor_slots: 3}}", "at most half of the 4 slots of m"),
         ("models: []", "f.yaml:1: models: the list is empty"),
-        ("", "f.yaml:1: no settings"),
-        ("- 3", "f.yaml:1: no settings"),
+        ("", "f.yaml:1: the file has no settings"),
+        ("- 3", "f.yaml:1: the file has no settings"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_meant(text: str, said: str) -> None:
