@@ -9,7 +9,8 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   lint            ruff and mypy
   bench [FILE]    the benchmarks in perf/, one process, with the machine they ran on
   bench --table   the same as one table, each with its limit or peer
-  docs            the pages of docs/ as a site in build/site; a broken link is an error
+  docs            build docs/ as a site in build/site; a broken link is an error. Where .venv is not set up,
+                  installs only the extra `docs`, into .venv-docs
   sbom [FILE]     what this is made of, as CycloneDX JSON (ci/sbom.py)
   nightly [...]   probes, validation, replay, speed and gates, resumable (ci/nightly.py --help)
   clients [NAME]  other people's clients against a server, each in an environment of its own (--help)
@@ -36,10 +37,17 @@ VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 PYTHON = BIN / "python"
 STAMP = VENV / "pyproject.sha256"  # what the finished .venv was made for
+DOCS_VENV = ROOT / ".venv-docs"  # properdocs alone, so a fresh checkout builds the site without the test packages
 UNFINISHED = VENV / "unfinished"  # there while a set-up runs; found later, the set-up was cut short
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 BASE = Path(getattr(sys, "_base_executable", sys.executable)).resolve()  # the Python behind any venv we run in
 OURS = "made-by = ci/run.py"  # in pyvenv.cfg, where unknown keys are ignored
+
+
+PIP_FAILED = (
+    "pip could not install the dependencies; see its messages above. If the package index was out of reach, run the "
+    "same command again later."
+)
 
 
 def fail(problem: str) -> int:
@@ -47,17 +55,15 @@ def fail(problem: str) -> int:
     return 2
 
 
-def make_venv() -> None:
-    """Create the environment that `python -m venv --without-pip` creates, without the venv module (Debian packages
-    it separately).
-    """
-    BIN.mkdir(parents=True, exist_ok=True)
-    (VENV / "lib" / f"python{VERSION}" / "site-packages").mkdir(parents=True, exist_ok=True)
-    (VENV / "pyvenv.cfg").write_text(
+def make_venv(venv: Path) -> None:
+    """What `python -m venv --without-pip` makes, without needing the venv module (Debian splits it off)."""
+    (venv / "bin").mkdir(parents=True, exist_ok=True)
+    (venv / "lib" / f"python{VERSION}" / "site-packages").mkdir(parents=True, exist_ok=True)
+    (venv / "pyvenv.cfg").write_text(
         f"home = {BASE.parent}\ninclude-system-site-packages = false\nversion = {sys.version.split()[0]}\n{OURS}\n"
     )
     for name in ("python", "python3"):
-        link = BIN / name
+        link = venv / "bin" / name
         link.unlink(missing_ok=True)
         link.symlink_to(BASE)
 
@@ -90,13 +96,13 @@ def pip() -> list[str]:
     return [str(python), "-m", "pip", "--disable-pip-version-check"]
 
 
-def install() -> int:
-    """Run pip for .venv, without environment variables that would redirect it."""
+def install(venv: Path, *packages: str) -> int:
+    """Install packages into an environment, without the variables that redirect pip. Return pip's exit code."""
     elsewhere = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
     environment = {name: value for name, value in os.environ.items() if name not in elsewhere}
     environment["PIP_USER"] = "0"
-    what = ["install", "--quiet", "--editable", f"{ROOT}[dev]"]
-    return subprocess.call([*pip(), "--python", str(PYTHON), *what], env=environment)
+    line = [*pip(), "--python", str(venv / "bin" / "python"), "install", "--quiet", *packages]
+    return subprocess.call(line, env=environment)
 
 
 def pip_problem() -> str | None:
@@ -136,14 +142,38 @@ def set_up() -> int:
         VENV.mkdir(exist_ok=True)
         UNFINISHED.touch()
         if not PYTHON.exists():
-            make_venv()
-        if install() != 0:
-            return fail(
-                "pip could not install the dependencies; its own words are above. If the package index was out of "
-                "reach, run the same command again when it is back."
-            )
+            make_venv(VENV)
+        if install(VENV, "--editable", f"{ROOT}[dev]") != 0:
+            return fail(PIP_FAILED)
         STAMP.write_text(fingerprint())
         UNFINISHED.unlink()
+    return 0
+
+
+def docs_requirements() -> list[str]:
+    """Return the requirements of the extra `docs` in pyproject.toml."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return list(project["optional-dependencies"]["docs"])
+
+
+def set_up_docs() -> int:
+    """Set up .venv-docs. An environment without its stamp, written last, is removed and built again."""
+    stamp = DOCS_VENV / "pyproject.sha256"
+    with one_at_a_time():
+        if stamp.is_file() and stamp.read_text() == fingerprint():
+            return 0
+        if problem := pip_problem():
+            return fail(problem)
+        print(
+            "setting up .venv-docs (once, and again when pyproject.toml changes) ...", file=sys.stderr, flush=True
+        )
+        shutil.rmtree(DOCS_VENV, ignore_errors=True)
+        make_venv(DOCS_VENV)
+        if install(DOCS_VENV, *docs_requirements()) != 0:
+            return fail(PIP_FAILED)
+        stamp.write_text(fingerprint())
     return 0
 
 
@@ -165,7 +195,8 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
         found = arguments or [str(path) for path in sorted((ROOT / "perf").glob("bench_*.py"))]
         return [[str(PYTHON), "-m", "pytest", *once, *found]]
     if name == "docs":
-        return [[str(PYTHON), "-m", "properdocs", "build", "--strict", "--quiet", *arguments]]
+        python = PYTHON if ready() else DOCS_VENV / "bin" / "python"
+        return [[str(python), "-m", "properdocs", "build", "--strict", "--quiet", *arguments]]
     if name == "sbom":
         return [[str(PYTHON), str(ROOT / "ci" / "sbom.py"), *arguments]]
     if name == "nightly":
@@ -195,13 +226,15 @@ def main() -> int:
         return 0 if len(sys.argv) > 1 else 2
     if sys.version_info < (3, 11):  # noqa: UP036  (this file is what tells them)
         return fail(f"needs Python 3.11 or newer, this is {sys.version.split()[0]}")
+    name, arguments = sys.argv[1], sys.argv[2:]
+    docs_only = name == "docs" and not ready()
+    venv = DOCS_VENV if docs_only else VENV
     try:
-        if status := set_up():
+        if status := set_up_docs() if docs_only else set_up():
             return status
     except OSError as error:
-        where = error.filename or VENV
-        return fail(f"cannot set up .venv: {where}: {error.strerror}. Work in a checkout that you can write to.")
-    name, arguments = sys.argv[1], sys.argv[2:]
+        where = error.filename or venv
+        return fail(f"cannot set up {venv.name}: {where}: {error.strerror}. Use a checkout that you can write to.")
     if name in ("test", "lint", "docs"):
         os.chdir(ROOT)
     if name == "test":  # the tests start hundreds of Python processes, which would compile each module again

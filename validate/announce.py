@@ -106,7 +106,9 @@ def announce(runner: ValidationRunner, report: Report, show: Callable[[str], Non
     job = runner.job
     described = describe_model(job.gguf)
     clamps = list(report.shortcuts)
+    smallest = min(report.ctx or job.ctx, job.ctx)
     describe_run(report, runner.engine(job.tiers[0]))
+    report.ctx = smallest  # of all models: the checks of a later model say nothing about an earlier one's context
     unchecked = [spec.choice.shortcut for spec in job.tiers if spec.choice.shortcut]
     report.shortcuts = list(dict.fromkeys([*clamps, *report.shortcuts, *unchecked, *_simulated(runner)]))
     devices = {
@@ -116,6 +118,7 @@ def announce(runner: ValidationRunner, report: Report, show: Callable[[str], Non
     report.details.setdefault("jobs", {})[job.name] = {
         "tokens": len(job.tokens),
         "steps": job.steps,
+        "ctx": job.ctx,
         "layers": [job.layers.first, job.layers.last, job.layers.total],
     }
     cost = _cost(job, runner)

@@ -1,9 +1,12 @@
-"""The report as one self-contained page: verdict, a drift chart per model, every check with its histogram."""
+"""The report as one self-contained HTML page.
+
+The page opens with the verdict and a summary table. Drift charts, checks and histograms follow, folded by model.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -17,17 +20,17 @@ from zinc_rt.validate.check_result import CheckResult
 from zinc_rt.validate.histograms.matrix import LogitMatrix
 from zinc_rt.validate.histograms.page import matrix_section
 from zinc_rt.validate.measure import Limit
-from zinc_rt.validate.table import any_resync, figures, first_bad, limit, resync
+from zinc_rt.validate.table import any_resync, figures, first_bad, limit, resync, summary
 
 TEMPLATES = Path(__file__).resolve().parent
 CHART_WIDTH, CHART_HEIGHT = 640, 200
 MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 56, 24, 10
-BAND = 16  # above and below the axis, for what has no place on it
+BAND = 16  # above and below the axis, for zero and non-finite values
 
 
 @dataclass(frozen=True, slots=True)
 class DriftMark:
-    """One layer's error in pixels. Zero is drawn on the floor and infinity at the top."""
+    """One layer's error in pixels. Zero is drawn at the bottom and infinity at the top, outside the axis."""
 
     x: float
     y: float
@@ -37,7 +40,7 @@ class DriftMark:
 
 @dataclass(frozen=True, slots=True)
 class DriftLine:
-    """One series of a chart: `points` are the polylines between neighbouring values, `marks` every layer."""
+    """One series of a chart: `points` are polylines between adjacent values, `marks` has one entry per layer."""
 
     name: str
     points: list[str]
@@ -46,7 +49,7 @@ class DriftLine:
 
 @dataclass(frozen=True, slots=True)
 class DriftChart:
-    """The largest absolute error of each layer on a logarithmic axis."""
+    """A chart of the largest absolute error of each layer, on a logarithmic axis."""
 
     lines: list[DriftLine]
     ticks: list[tuple[float, str]]
@@ -65,7 +68,7 @@ def drift_chart(results: Sequence[CheckResult]) -> DriftChart | None:
     series = {"free-running": [value.distance.max_abs for value in values]}
     resynced = [value.resync.max_abs for value in values if value.resync is not None]
     if layers and len(resynced) == len(layers):
-        series["each layer's input reset"] = resynced
+        series["input reset before each layer"] = resynced
     bound = layers[0].limit.max_abs if layers and isinstance(layers[0].limit, Limit) else None
     finite = [v for values in series.values() for v in values if v > 0 and math.isfinite(v)]
     beyond = any(not math.isfinite(v) for values in series.values() for v in values)
@@ -135,6 +138,36 @@ def _row(result: CheckResult) -> dict[str, Any]:
     }
 
 
+def _verdict(results: Sequence[CheckResult]) -> str:
+    """Return FAIL if a check failed, PASS if one passed, else the status of the first check, in upper case."""
+    statuses = [result.status for result in results]
+    return next((status.upper() for status in ("fail", "pass") if status in statuses), statuses[0].upper())
+
+
+def _contexts(report: Report) -> dict[str, int]:
+    """Return the context length of each model's run, by the model's name."""
+    jobs = report.details.get("jobs", {})
+    return {name: job["ctx"] for name, job in jobs.items() if "ctx" in job}
+
+
+def _group(results: Sequence[CheckResult], marks: Mapping[str, str], ctx: int | None) -> dict[str, Any]:
+    """Return the template's values for the checks of one model on one tier against one reference."""
+    first = results[0]
+    agreements = (each.value.agreement for each in results if each.kind == "logits" and each.value is not None)
+    tier, against, checks, layers, logits, kl, top1, _ = map(str, summary([results], marks).rows[0])
+    return {
+        "model": first.model,
+        "title": f"{first.tier} against {first.against}",
+        "chart": drift_chart(results),
+        "rows": [_row(result) for result in results],
+        "resync": any_resync(results),
+        "logits": next((each for each in agreements if each is not None), None),
+        "verdict": _verdict(results),
+        "ctx": ctx or "",
+        "summary": (tier, against, checks, layers, logits, kl, top1),
+    }
+
+
 def to_html(
     report: Report,
     results: Sequence[CheckResult],
@@ -142,29 +175,31 @@ def to_html(
     *,
     strict: bool = False,
 ) -> str:
-    """Return the page's text. `results` are those of the report; `matrices` those of the models with logits."""
-    groups = []
-    for model, tier, reference in dict.fromkeys((each.model, each.tier, each.reference) for each in results):
-        mine = [each for each in results if (each.model, each.tier, each.reference) == (model, tier, reference)]
-        agreements = (each.value.agreement for each in mine if each.kind == "logits" and each.value is not None)
-        logits = next((each for each in agreements if each is not None), None)
-        groups.append(
-            {
-                "model": model,
-                "title": f"{tier} against {mine[0].against}",
-                "chart": drift_chart(mine),
-                "rows": [_row(result) for result in mine],
-                "resync": any_resync(mine),
-                "logits": logits,
-                "failed": any(result.status == "fail" for result in mine),
-            }
-        )
+    """Return the page. `results`: the checks of `report`; `matrices`: one for each model with logits."""
+    marks = dict.fromkeys(report.simulated_tiers(), "simulated")
+    contexts = _contexts(report)
+    pairs = dict.fromkeys((each.model, each.tier, each.reference) for each in results)
+    groups = [
+        _group([each for each in results if (each.model, each.tier, each.reference) == pair], marks,
+               contexts.get(pair[0]))
+        for pair in pairs
+    ]  # fmt: skip
+    models = [
+        {
+            "name": name,
+            "verdict": _verdict([each for each in results if each.model == name]),
+            "groups": [group for group in groups if group["model"] == name],
+        }
+        for name in dict.fromkeys(each.model for each in results)
+    ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template("report.html.jinja").render(
         report=report.as_dict(strict=strict),
         groups=groups,
+        models=models,
+        contexts=contexts,
         matrices=[matrix_section(each) for each in matrices if len(each.names) > 1],
         simulated=simulated_note(report).removeprefix(" on "),
     )

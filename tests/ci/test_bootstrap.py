@@ -23,14 +23,21 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     venv = tmp_path / ".venv"
     places = {"ROOT": tmp_path, "VENV": venv, "BIN": venv / "bin", "PYTHON": venv / "bin" / "python"}
-    places |= {"STAMP": venv / "pyproject.sha256", "UNFINISHED": venv / "unfinished"}
+    places |= {
+        "DOCS_VENV": tmp_path / ".venv-docs",
+        "STAMP": venv / "pyproject.sha256",
+        "UNFINISHED": venv / "unfinished",
+    }
     for name, place in places.items():
         monkeypatch.setattr(module, name, place)
     monkeypatch.setattr(module, "pip_problem", lambda: None)
     module.installs = 0  # type: ignore[attr-defined]
 
-    def install() -> int:
+    module.installed = []  # type: ignore[attr-defined]
+
+    def install(venv: Path, *packages: str) -> int:
         module.installs += 1  # type: ignore[attr-defined]
+        module.installed.append((venv.name, *packages))  # type: ignore[attr-defined]
         return 0
 
     monkeypatch.setattr(module, "install", install)
@@ -73,7 +80,7 @@ def test_a_failed_install_is_not_taken_for_a_finished_one(
     run: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr(run, "install", lambda: 1)
+        broken.setattr(run, "install", lambda venv, *packages: 1)
         assert run.set_up() == 2
     assert not run.ready()
     assert run.set_up() == 0
@@ -102,3 +109,45 @@ def test_a_place_that_cannot_be_written_gives_one_sentence(
 def test_help_needs_no_set_up(tmp_path: Path) -> None:
     shown = subprocess.run([sys.executable, SOURCE, "--help"], capture_output=True, text=True, check=True)
     assert "test [--slow]" in shown.stdout
+
+
+# --- the documentation site's environment ---
+
+DOCS = '[project]\n[project.optional-dependencies]\ndocs = ["properdocs>=1"]\ndev = ["pytest"]\n'
+
+
+@pytest.fixture
+def built(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Run `ci/run.py docs` up to its last command and return that command."""
+    (run.ROOT / "pyproject.toml").write_text(DOCS)
+    last: list[str] = []
+    monkeypatch.setattr(run, "become", last.extend)
+    monkeypatch.setattr(sys, "argv", ["ci/run.py", "docs"])
+    monkeypatch.chdir(run.ROOT)
+    return last
+
+
+def test_docs_on_a_fresh_checkout_install_only_the_extra_docs(run: ModuleType, built: list[str]) -> None:
+    run.main()
+    assert run.installed == [(".venv-docs", "properdocs>=1")] and not run.VENV.exists()
+    assert (
+        built[:4] == [str(run.DOCS_VENV / "bin" / "python"), "-m", "properdocs", "build"] and "--strict" in built
+    )
+    run.main()
+    assert run.installs == 1, "the second build installs nothing"
+
+
+def test_docs_use_a_development_environment_that_is_set_up(run: ModuleType, built: list[str]) -> None:
+    assert run.set_up() == 0
+    run.main()
+    assert built[0] == str(run.PYTHON) and not run.DOCS_VENV.exists()
+
+
+def test_docs_start_over_after_a_failed_install(
+    run: ModuleType, built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(run, "install", lambda venv, *packages: 1)
+        assert run.main() == 2 and not built
+    run.main()
+    assert run.installed == [(".venv-docs", "properdocs>=1")] and built

@@ -182,8 +182,11 @@ def test_the_page_has_the_matrix_and_says_what_must_not_be() -> None:
     tags = Tags()
     tags.feed(page)
     assert tags.open == [] and ("rect", "nonfinite") in tags.seen and ("rect", "zero") in tags.seen
-    assert page.count("must be bit-exact, and is not") == 2 and page.count("<details") == 3
-    assert "Logits, pair by pair" not in to_html(Report("validate"), [], [])
+    assert page.count("must be bit-exact, but differs") == 2
+    folded = ("details", "part")
+    assert tags.seen.count(folded) == 2 and [tag for tag, _ in tags.seen].count("details") == 5
+    assert page.count(" open>") == 3, "the section and the two pairs that differ are unfolded"
+    assert "Differences of logits, by pair" not in to_html(Report("validate"), [], [])
 
 
 def test_tiers_of_one_ordering_have_all_mass_in_the_bin_of_0(qwen3: str, tmp_path: Path, capsys: Capture) -> None:

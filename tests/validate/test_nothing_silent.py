@@ -37,7 +37,7 @@ def test_results_from_the_disk_say_so_everywhere(
     assert "cached results: t_cpu: forward" in capsys.readouterr().out
     told = json.loads((kept / "r.json").read_text())["details"]["from_disk"]
     assert told[0] == "qwen3-q, t_cpu: forward" and len(told) == 4
-    assert "kept from an earlier run" in (kept / "r.html").read_text()
+    assert "read from the cache of an earlier run" in (kept / "r.html").read_text()
     assert main([*line, "--no-cache"]) == 0
     assert "from_disk" not in json.loads((kept / "r.json").read_text())["details"]
 

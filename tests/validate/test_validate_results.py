@@ -130,12 +130,32 @@ def test_the_page_stands_alone_and_says_the_verdict(broken: tuple[Seen, str, str
     assert page.references == [] and "://" not in html and "@import" not in html and "<script" not in html
 
 
+def test_the_page_opens_with_the_verdict_and_the_summary(broken: tuple[Seen, str, str]) -> None:
+    _, _, html = broken
+    opening, _, folded = html.partition("<body>")[2].partition("<details")
+    assert opening.index("FAIL") < opening.index("<table") and opening.count("<table") == 1
+    row = re.search(r"<tr><td class=\"fail\">FAIL</td>(.*)</tr>", opening)
+    assert row and "<td>qwen3-q</td><td>t1 (simulated)</td><td>t_cpu</td>" in row[1]
+    assert "<table" in folded and re.search(r"<details[^>]* open><summary>qwen3-q", html), "failures are unfolded"
+
+
+def test_wide_tables_and_charts_scroll_in_their_own_box(broken: tuple[Seen, str, str]) -> None:
+    _, _, html = broken
+    assert html.count("<table") == len(re.findall(r'<div class="wide"[^>]*><table', html))
+    assert ".wide { overflow-x: auto; }" in html and 'name="viewport"' in html
+
+
 def test_a_page_of_all_embedded_models_parses(tmp_path: Path) -> None:
-    path = tmp_path / "r.html"
-    assert main(["--html", str(path)]) == 0
+    path, report = tmp_path / "r.html", tmp_path / "r.json"
+    assert main(["--html", str(path), "--json", str(report)]) == 0
     words = "".join(Page(path.read_text()).text)
     assert "PASS" in words and all(stem in words for stem in STEMS)
     assert "ffn_moe_topk-3" in words and "isolation" in words
+    contexts = {stem: 2048 if stem == "gemma4moe-q" else 256 for stem in STEMS}
+    assert all(f"{stem}: {ctx} tokens" in words for stem, ctx in contexts.items()), "each model's own context"
+    body = json.loads(report.read_text())
+    assert {name: job["ctx"] for name, job in body["details"]["jobs"].items()} == contexts
+    assert body["ctx"] == 256, "no model ran in less, and not all ran in more"
 
 
 def test_what_a_name_holds_is_text_on_the_page(qwen3: str, tmp_path: Path) -> None:
