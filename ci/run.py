@@ -45,8 +45,8 @@ OURS = "made-by = ci/run.py"  # in pyvenv.cfg, where unknown keys are ignored
 
 
 PIP_FAILED = (
-    "pip could not install the dependencies; see its messages above. If the package index was out of reach, run the "
-    "same command again later."
+    "pip could not install the dependencies; see its messages above. If the package index was out of reach, run "
+    "the same command again later."
 )
 
 
