@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
     def install(venv: Path, *packages: str) -> int:
         module.installs += 1  # type: ignore[attr-defined]
-        module.installed.append((venv.name, *packages))  # type: ignore[attr-defined]
+        module.installed.append((venv.name, *packages))
         return 0
 
     monkeypatch.setattr(module, "install", install)
