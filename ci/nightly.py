@@ -325,7 +325,10 @@ def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> Non
     if whole["history_head"]:
         lines.append(f"head      {whole['history_head']}")
     mark = " on a SIMULATED device: says nothing about hardware" if whole["simulated"] else ""
-    lines.append(f"{whole['verdict']}  {sum(row['seconds'] for row in rows) / 60:.1f} minutes in stages{mark}")
+    from zinc_rt.perf.report.page import stages_run
+
+    minutes = sum(row["seconds"] for row in rows) / 60
+    lines.append(f"{whole['verdict']}  {stages_run(whole)}, {minutes:.1f} minutes in stages{mark}")
     print("\n".join(["", *lines]), flush=True)
     (night.folder / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from nightly_stages import FLAKES, Night, NightlyStage, now, read_json, tail
+from nightly_stages import FLAKES, STAGES, Night, NightlyStage, now, read_json, tail
 
 FOLDER = Path(__file__).resolve().parent / "expectations"
 SCHEMA = "zinc-rt-expectations/1"
@@ -250,5 +250,6 @@ def summary(
         "history_lost": lost,
         "verdict": {0: "PASS", 1: "FAIL", 77: "NOTHING RAN"}[code],
         "exit": code,
+        "stages_total": len(STAGES),
         "stages": rows,
     }

@@ -85,7 +85,7 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
     )
     return {
         "verdict": summary.get("verdict", fallback),
-        "title": "nightly" if summary else "report",
+        "title": f"nightly: {stages_run(summary)}" if summary else "report",
         "started": summary.get("started") or min((each.started for each in sources.reports), default=""),
         "ended": summary.get("ended", ""),
         "devices": list(devices),
@@ -299,3 +299,10 @@ def read_summary(folder: Path) -> Mapping[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) and content.get("schema") == "zinc-rt-nightly/1" else None
+
+
+def stages_run(summary: Mapping[str, Any]) -> str:
+    """Return "n of 10 stages": how many stages of a nightly summary ran, of all that exist."""
+    rows = summary.get("stages", [])
+    ran = sum(row["status"] != "SKIP" for row in rows)
+    return f"{ran} of {summary.get('stages_total', len(rows))} stages"

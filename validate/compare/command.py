@@ -12,6 +12,8 @@ from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models, context_length
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.validate.compare.judge import Distance
@@ -224,13 +226,13 @@ def _ctx(arguments: argparse.Namespace, gguf: GGUFFile) -> int | None:
     return None if arguments.ctx is None else default_ctx(gguf, arguments.ctx)
 
 
-def _task(arguments: argparse.Namespace, gguf: object, folder: object) -> PeerTask:
+def _task(arguments: argparse.Namespace, gguf: GGUFFile, folder: Path) -> PeerTask:
     from zinc_rt.validate.compare.peer import PeerTask
 
     text = "" if arguments.tokens is not None else arguments.prompt or DEFAULT_PROMPT
-    tokens = options.model_tokens(gguf, arguments.tokens, text or None)  # type: ignore[arg-type]
+    tokens = options.model_tokens(gguf, arguments.tokens, text or None)
     return PeerTask(
-        model=gguf.path, tokens=tuple(tokens), text=text, folder=folder,  # type: ignore[attr-defined, arg-type]
+        model=gguf.path, tokens=tuple(tokens), text=text, folder=folder,
         values=not arguments.no_values, speed=not arguments.no_speed, prompt_tokens=arguments.prompt_tokens,
         new_tokens=arguments.new_tokens, runs=arguments.runs, ctx=_ctx(arguments, gguf), device=arguments.device,
         ordering=arguments.ordering, timeout_seconds=arguments.timeout,

@@ -9,18 +9,40 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 FILES = {"/": "chat.html", "/engine": "engine.html"}
+METHODS = ["GET", "HEAD"]
+ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="4" fill="#0b6e75"/>\
+<path d="M4.5 4.5h7l-7 7h7" fill="none" stroke="#fff" stroke-width="1.8"/></svg>"""
 
 
 def router() -> APIRouter:
-    """Return the routes of the pages. They need no key because they contain no data."""
+    """Return the routes of the pages and of the icon. They need no key because they contain no data."""
     made = APIRouter(include_in_schema=False)
     for path, name in FILES.items():
-        made.add_api_route(path, _page(name), methods=["GET", "HEAD"])
+        made.add_api_route(path, _page(name), methods=METHODS)
+    made.add_api_route("/docs", _endpoints, methods=METHODS)
+    made.add_api_route("/favicon.ico", _icon, methods=METHODS)
     return made
+
+
+async def _endpoints(request: Request) -> Response:
+    """Return the list of endpoints as a page, rendered from the server's OpenAPI document."""
+    from jinja2 import Environment
+
+    template = (Path(__file__).parent / "docs.html.jinja").read_text(encoding="utf-8")
+    text = (
+        Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        .from_string(template)
+        .render(document=request.app.openapi())
+    )
+    return Response(text, media_type="text/html; charset=utf-8", headers=_headers(text))
+
+
+async def _icon() -> Response:
+    return Response(ICON, media_type="image/svg+xml", headers={"Cache-Control": "max-age=86400"})
 
 
 def _page(name: str) -> Callable[[], Awaitable[Response]]:
@@ -35,7 +57,11 @@ def _page(name: str) -> Callable[[], Awaitable[Response]]:
 def read(name: str) -> tuple[str, dict[str, str]]:
     """Return a page's text and its headers."""
     text = (Path(__file__).parent / name).read_text(encoding="utf-8")
-    return text, {
+    return text, _headers(text)
+
+
+def _headers(text: str) -> dict[str, str]:
+    return {
         "Content-Security-Policy": policy(text),
         "Cache-Control": "no-cache",
         "Referrer-Policy": "no-referrer",
@@ -55,7 +81,7 @@ def policy(page: str) -> str:
             "default-src 'self'",
             f"script-src {_hashes(page, 'script')}",
             f"style-src {_hashes(page, 'style')}",
-            "img-src data:",
+            "img-src 'self' data:",
             "object-src 'none'",
             "base-uri 'none'",
             "form-action 'none'",
@@ -68,5 +94,7 @@ def policy(page: str) -> str:
 
 def _hashes(page: str, tag: str) -> str:
     inline = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+    if not inline:
+        return "'none'"
     digests = (hashlib.sha256(each.encode()).digest() for each in inline)
     return " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests)
