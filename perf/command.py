@@ -12,6 +12,7 @@ from zinc_rt.host.arguments import Parser
 
 # each a folder with a command.py that has HELP, EXAMPLES, `add_options` and `run`
 ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report")
+TABLES = ("gate", "native", "predict", "profile")  # actions that print tables
 EXAMPLES = """\
 examples:
   zinc-rt perf bench --model M.gguf            decode, prefill and first-token speed
@@ -33,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         action = import_module(f"zinc_rt.perf.{name}.command")
         options = actions.add_parser(name, help=action.HELP, description=action.__doc__, epilog=action.EXAMPLES)
         action.add_options(options)
-        add_json(options)
+        add_json(options, tables=name in TABLES)
         options.set_defaults(run=action.run)
     return made
 

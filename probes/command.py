@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_format
 from zinc_rt.host.arguments import Parser, positive
 
 EPILOG = """\
@@ -120,9 +121,10 @@ def add_hazard(made: argparse.ArgumentParser) -> None:
 
 def add_results(made: argparse.ArgumentParser) -> None:
     out = made.add_argument_group("results")
-    out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
-    out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
-    out.add_argument("--tap", metavar="F", help="write TAP 14 (- for stdout)")
+    add_format(out)
+    out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+    out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
+    out.add_argument("--tap", metavar="F", help="TAP 14 (- for standard output)")
     out.add_argument(
         "--bundle",
         type=Path,

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command, registered
+from zinc_rt.cli.output import add_format
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import UsageError
@@ -70,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="NODE",
         help="show values after a step: a node's label, buffer or number, or a pattern with *",
     )
+    add_format(made)
     values = made.add_argument_group("with --show")
     values.add_argument("--step", type=int, metavar="N", help="step to show (default: the last)")
     values.add_argument("--export", metavar="F.npz", help="also write the complete values to F.npz")

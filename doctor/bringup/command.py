@@ -209,7 +209,8 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
             status, reason = "fail", f"{word} while it ran ({found.when})"
         report.results.append(Result(stage.name, "stage", status, reason=reason))  # type: ignore[arg-type]
         rows.append((stage.name, status, reason))
-    terminal.show(terminal.Table(("", "", ""), rows, headings=False), out=output_stream(arguments))
+    columns = [terminal.Column("", key=key) for key in ("stage", "status", "reason")]
+    terminal.show(terminal.Table(columns, rows, headings=False), out=output_stream(arguments))
     if not earlier:
         terminal.show(f"nothing ran yet on {spec.option}", out=output_stream(arguments))
     return finish(report, arguments)

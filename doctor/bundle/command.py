@@ -69,8 +69,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder of hang reports (default zinc-rt-hangs)",
     )
-    made.add_argument("--only-added", action="store_true", help="leave out earlier hangs and bring-ups")
-    add_json(made)
+    made.add_argument("--only-added", action="store_true", help="leave out hangs and bring-ups of before")
+    add_json(made, tables=False)
     made.set_defaults(body=_make)
     actions = made.add_subparsers(title="actions on existing bundles", metavar="ACTION")
 
@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     for each in (take, page, export):
         each.add_argument("--store", type=Path, metavar="F", help="the store (default: in the state folder)")
     for each in (show, diff, take, page, export):
-        add_json(each)
+        add_json(each, tables=False)
     return made
 
 

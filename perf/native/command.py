@@ -186,7 +186,8 @@ def _show_machine(report: Report, out: TextIO) -> None:
 def _show(result: Result, out: TextIO) -> None:
     measure = result.measure
     status = result.status.upper()
-    columns = ("", Column("", width=6), Column("", width=44), "")
+    widths = (("status", 6), ("result", 44))
+    columns = (Column(""), *(Column("", width=width, key=key) for key, width in widths), Column("", key="measure"))
     terminal.show(Table(columns, [("", status, result.id, _line(measure))], headings=False), out=out)
     if result.reason:
         terminal.show(f"          {result.reason}", out=out)

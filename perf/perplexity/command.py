@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--save-base", metavar="B.npz", help="write tokens and scored logits for --kl-base")
     made.add_argument("--max-kl", type=float, metavar="NATS", help="fail if the mean divergence exceeds this")
     options.add_engine(made)
-    add_json(made)
+    add_json(made, tables=False)
     return made
 
 

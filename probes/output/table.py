@@ -34,7 +34,12 @@ def header(device: dict[str, Any]) -> str:
     return "\n".join(words)
 
 
-LINE = (Column("", width=4), Column("", width=3), Column("", width=33), "")
+LINE = (
+    Column("", width=4, key="status"),
+    Column("", width=3, key="device"),
+    Column("", width=33, key="title"),
+    Column("", key="result"),
+)
 
 
 def line(result: Result, *, id_width: int = 7) -> Table:
@@ -43,7 +48,8 @@ def line(result: Result, *, id_width: int = 7) -> Table:
     what = "sim" if result.measure.get("simulated") else ""
     said = result.reason if result.status != "pass" else measures(result)
     title = str(result.measure.get("title", ""))
-    return Table((Column("", width=id_width), *LINE), [[result.id, status, what, title, said]], headings=False)
+    columns = (Column("", width=id_width, key="probe"), *LINE)
+    return Table(columns, [[result.id, status, what, title, said]], headings=False)
 
 
 def measures(result: Result) -> str:

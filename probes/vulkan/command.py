@@ -6,6 +6,7 @@ import argparse
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import device_name
+from zinc_rt.cli.output import add_format
 from zinc_rt.host.arguments import Parser
 from zinc_rt.probes.command import positive
 
@@ -43,10 +44,11 @@ def parser() -> argparse.ArgumentParser:
         help="seconds for each probe (default: the probe's own limit)",
     )
     out = made.add_argument_group("results")
-    out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
-    out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
-    out.add_argument("--tap", metavar="F", help="write TAP 14 (- for stdout)")
-    out.add_argument("--strict", action="store_true", help="treat a skipped probe as a failure")
+    add_format(out)
+    out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+    out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
+    out.add_argument("--tap", metavar="F", help="TAP 14 (- for standard output)")
+    out.add_argument("--strict", action="store_true", help="a skipped probe fails")
     made.set_defaults(bundle=None, learn=None)
     return made
 

@@ -122,11 +122,12 @@ def test_show_writes_each_part(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_markdown() -> None:
-    assert markdown(Table(("a", number("b")), [["x", "1"]])).splitlines() == [
-        "| a | b |",
-        "|---|---|",
-        "| x | 1 |",
+    assert markdown(Table(("a", number("b")), [["x|y", "1"]])).splitlines() == [
+        "| a    |   b |",
+        "|------|-----|",
+        "| x\\|y |   1 |",
     ]
+    assert markdown(Table(("a", number("b")), [])).splitlines()[0].split() == ["|", "a", "|", "b", "|"]
 
 
 COMMANDS = {

@@ -111,7 +111,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     half = len(flags) // 2
     tiny.description = f"sizes: {' '.join(flags[:half])}\n       {' '.join(flags[half:])}"
     _add_out(make)
-    add_json(make)
+    add_json(make, tables=False)
 
     check = commands.add_parser("check", help="verify that goldens are still reproduced", epilog=CHECK_EPILOG)
     check.add_argument("goldens", nargs="*", metavar="G.npz", help="goldens to check (default: the embedded ones)")
@@ -162,13 +162,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         "--source", metavar="TEXT", help="npz: name and version of the engine, stored in the golden"
     )
     _add_out(import_)
-    add_json(import_)
+    add_json(import_, tables=False)
     dumper = commands.add_parser(
         "dumper", help="write a program that dumps another engine's values", epilog=DUMPER_EPILOG
     )
     dumper.add_argument("engine", choices=tuple(DUMPERS), help="engine whose values it dumps")
     _add_out(dumper)
-    add_json(dumper)
+    add_json(dumper, tables=False)
     return made
 
 

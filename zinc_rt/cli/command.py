@@ -9,9 +9,10 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.backends import registry
 from zinc_rt.cli.observer import CommandObserver
@@ -19,6 +20,7 @@ from zinc_rt.host.arguments import MODELS
 from zinc_rt.host.errors import OutputError, UsageError, ZincError
 from zinc_rt.host.input_files import check_model_file
 from zinc_rt.host.settings import Settings, read_settings, settings_error
+from zinc_rt.host.table_format import table_format
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -46,24 +48,47 @@ class Command:
         """Parse and run: a ZincError becomes its sentence and exit code, Ctrl-C becomes 130. `argv` None: the
         process's own line."""
         parser = self.parser()
-        parser.prog = f"zinc-rt {self.name}"
         words = sys.argv[1:] if argv is None else argv
 
         def parse_and_run() -> int:
-            at = next((at for at, word in enumerate(words) if word in self.before_another), None)
-            arguments = parser.parse_args(words[:at])
-            arguments.wrapped = None if at is None else words[at + 1 :]
-            arguments.line = shlex.join(("zinc-rt", self.name, *words))
-            arguments.observer = observer or CommandObserver()
+            arguments = self._parsed(parser, words, observer)
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
             if getattr(parser, "checks_models", False):
                 for model in getattr(arguments, MODELS, None) or ():
                     check_model_file(model)
             environment_settings()  # every command refuses a misspelt setting, including those that read none
-            return self.body(arguments)
+            with table_format(getattr(arguments, "format", "text")):
+                return self.body(arguments)
 
         return guarded(f"zinc-rt {self.name}", parse_and_run, program=argv is None)
+
+    def parse(self, words: Sequence[str], *, screen: TextIO) -> argparse.Namespace:
+        """Parse the words for a caller from Python; tables and text go to `screen`.
+
+        Raises UsageError for words that the command does not take, and for a wrong setting in the environment.
+        """
+        errors = io.StringIO()
+        try:
+            with redirect_stderr(errors):
+                arguments = self._parsed(self.parser(), list(words), None)
+        except SystemExit as ended:
+            message, _, following = errors.getvalue().strip().partition("\n  next: ")
+            raise UsageError(message, next=following or None) from ended
+        environment_settings()
+        arguments.screen = screen
+        return arguments
+
+    def _parsed(
+        self, parser: argparse.ArgumentParser, words: list[str], observer: CommandObserver | None
+    ) -> argparse.Namespace:
+        parser.prog = f"zinc-rt {self.name}"
+        at = next((at for at, word in enumerate(words) if word in self.before_another), None)
+        arguments = parser.parse_args(words[:at])
+        arguments.wrapped = None if at is None else words[at + 1 :]
+        arguments.line = shlex.join(("zinc-rt", self.name, *words))
+        arguments.observer = observer or CommandObserver()
+        return arguments
 
 
 def environment_settings() -> Settings:

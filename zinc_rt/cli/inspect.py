@@ -459,8 +459,8 @@ def _table(out: TextIO, headers: Sequence[str], rows: Iterable[Sequence[object]]
     body = [[str(cell) for cell in row] for row in rows]
     first = body[0] if body and headers else ["", ""]
     columns = [
-        Column(name, right=cell.replace(",", "").isdecimal())
-        for name, cell in zip(headers or first, first, strict=True)
+        Column(name, right=cell.replace(",", "").isdecimal(), key=key)
+        for name, key, cell in zip(headers or first, headers or ("key", "value"), first, strict=True)
     ]
     terminal.show(Table(columns, body, headings=bool(headers)), out=out)
 

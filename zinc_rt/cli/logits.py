@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         "--rows", choices=("all", "last"), default="all", help="logits of every token or of the last (default all)"
     )
     add_engine(made)
-    add_json(made)
+    add_json(made, tables=False)
     return made
 
 

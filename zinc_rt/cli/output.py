@@ -7,12 +7,16 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli.observer import observer_of
+from zinc_rt.host.table_format import FORMATS
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Report
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse.ArgumentParser, *, tables: bool = True) -> None:
+    """Add --json, and --format if the command prints `tables`."""
+    if tables:
+        add_format(parser)
     parser.add_argument(
         "--json",
         metavar="FILE",
@@ -21,9 +25,22 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_format(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add --format; `Command` applies it to every table that `host.terminal` shows."""
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="format of the tables: text, github (Markdown) or csv; the latter two leave only tables on stdout, "
+        "the rest goes to stderr (default text)",
+    )
+
+
 def output_stream(arguments: argparse.Namespace) -> TextIO:
-    """Where tables and text go: stdout, unless the report has it for itself."""
-    return sys.stderr if arguments.json == "-" else sys.stdout
+    """Return the stream for tables and text: stdout, or stderr if --json - takes stdout. A caller from Python
+    (zinc_rt.harness) has passed its own stream to `Command.parse`."""
+    screen: TextIO | None = getattr(arguments, "screen", None)
+    return screen or (sys.stderr if arguments.json == "-" else sys.stdout)
 
 
 def begin(report: Report, arguments: argparse.Namespace) -> Report:
@@ -33,13 +50,13 @@ def begin(report: Report, arguments: argparse.Namespace) -> Report:
 
 
 def finish(report: Report, arguments: argparse.Namespace) -> int:
-    """Write the report where --json asks for it; the exit code it stands for."""
-    from zinc_rt.cli.report import to_json, write_text
+    """Write the report where --json asks for it. Return the exit code."""
+    from zinc_rt.cli.report import write_text
 
     if arguments.json == "-":
-        print(to_json(report))
+        print(report.to_json())
     elif arguments.json:
-        write_text(arguments.json, to_json(report) + "\n")
+        write_text(arguments.json, report.to_json() + "\n")
     return report.exit_code()
 
 

@@ -45,7 +45,8 @@ def probe(arguments: argparse.Namespace) -> int:
                 advice=state.next,
             )
         )
-    terminal.show(terminal.Table(("", "", ""), rows, headings=False), out=out)
+    columns = [terminal.Column("", key=key) for key in ("tier", "state", "reason")]
+    terminal.show(terminal.Table(columns, rows, headings=False), out=out)
     first = next((tier for tier, state in states if state.usable), None)
     terminal.show(
         f"auto takes {first}" if first and asked == "auto" else f"{first or 'no tier'} is usable", out=out

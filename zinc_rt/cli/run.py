@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--probe-tier", action="store_true", help="show for every tier whether it is usable, why, and what to do"
     )
-    add_json(made)
+    add_json(made, tables=False)
     return made
 
 

@@ -49,7 +49,7 @@ def show_plan(config: Config, *, tenants: bool) -> int:
     wanted, memory = sum(model.total_bytes for model in models), memories[0]
     of = f" of {readable_size(memory.total_bytes)}" if memory.total_bytes else ""
     names = ", ".join(model.id for model in models)
-    print(f"PASS  {names}: {readable_size(wanted)}{of}, {memory.where}", flush=True)
+    terminal.show(f"PASS  {names}: {readable_size(wanted)}{of}, {memory.where}")
     return 0
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     made = server.parser()
-    add_json(made)
+    add_json(made, tables=False)
     return made
 
 

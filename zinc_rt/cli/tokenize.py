@@ -7,7 +7,9 @@ import sys
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
+from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
+from zinc_rt.host.terminal import Column
 
 EXAMPLES = """\
 By default the tokens that the file's metadata ask for are added (a beginning, an end), and the names of control
@@ -59,11 +61,11 @@ def _tokenize(arguments: argparse.Namespace) -> int:
     if arguments.ids:
         print(",".join(map(str, ids)), file=out)
     else:
-        print(f"{'id':>8}  piece", file=out)
-        for id in ids:
-            mark = "  (special)" if tokenizer.is_special(id) else ""
-            print(f"{id:>8}  {_shown(tokenizer.piece_bytes(id))}{mark}", file=out)
-        print(f"{len(ids)} tokens", file=out)
+        rows = [
+            (id, _shown(tokenizer.piece_bytes(id)), "(special)" if tokenizer.is_special(id) else "") for id in ids
+        ]
+        terminal.table([Column("id", right=True, width=8), "piece", ""], rows, out)
+        terminal.show(f"{len(ids)} tokens", out=out)
     report.results.append(Result("tokenize", "tokenize", "pass", measure={"tokens": len(ids)}))
     if arguments.json:
         report.model = describe_model(gguf)

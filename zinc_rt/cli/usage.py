@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 def _usage(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report
     from zinc_rt.host.files import check_writable
-    from zinc_rt.host.terminal import number, table
+    from zinc_rt.host.terminal import number, show, table
     from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
     from zinc_rt.sched.usage.query import END, find_usage
 
@@ -96,7 +96,7 @@ def _usage(arguments: argparse.Namespace) -> int:
         "usage": found.usage,
         "device": found.device,
     }
-    print(_verdict(found, report.results), file=out)
+    show(_verdict(found, report.results), out=out)
     return finish(report, arguments)
 
 

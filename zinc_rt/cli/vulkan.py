@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from zinc_rt.cli import vulkan_radv
 from zinc_rt.cli.command import Command
+from zinc_rt.cli.output import add_format
+from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, UsageError, ZincError
 
@@ -51,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     compile.add_argument("name", nargs="*", metavar="NAME", help="kernels to compile (default: outdated ones)")
     compile.add_argument("--check", action="store_true", help="lint and compare; write nothing")
     vulkan_radv.add_options(compile)
+    add_format(compile)
     compile.set_defaults(body=_compile)
     return made
 
@@ -79,10 +82,10 @@ def _write(wanted: list[GlslSource]) -> int:
     made, refused = _compiled(wanted, compile_source)
     for source, data in made:
         write_whole(source.built, partial(_put, data))
-        print(f"wrote  {source.built.name}: {len(data)} bytes")
+        terminal.show(f"wrote  {source.built.name}: {len(data)} bytes")
     _say(refused)
     good = f"{len(made)} of {len(wanted)} kernels compiled"
-    print(f"FAIL  {good}" if refused else f"PASS  {good}")
+    terminal.show(f"FAIL  {good}" if refused else f"PASS  {good}")
     return ZincError.exit_code if refused else 0
 
 
@@ -100,7 +103,7 @@ def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
     for source in (each for each in there if each.linted):
         for remark in lint(read(source.built.read_bytes(), source.built.name)):
             bad += 1
-            print(f"{source.built.name}: {remark}")
+            terminal.show(f"{source.built.name}: {remark}")
     old = [source for source in wanted if stale(source)]
     if available():
         made, refused = _compiled([source for source in there if source not in old], build)
@@ -108,18 +111,22 @@ def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
         old += [source for source, data in made if source.built.read_bytes() != data]
         bad += len(refused)
     for source in old:
-        print(f"stale   {source.built.name}: not what {source.path.name} gives")
+        terminal.show(f"stale   {source.built.name}: not what {source.path.name} gives")
     if old:
-        print(f"repro   zinc-rt vulkan compile {' '.join(source.name for source in old)} && git diff --stat")
+        terminal.show(
+            f"repro   zinc-rt vulkan compile {' '.join(source.name for source in old)} && git diff --stat"
+        )
     if orphans:
         for path in sorted(
             {*BUILT.glob("*.spv"), *PROBES.glob("built/*.spv")} - {source.built for source in wanted}
         ):
             bad += 1
-            print(f"orphan  {path.name}: no source")
+            terminal.show(f"orphan  {path.name}: no source")
     bad += len(old)
     how = "" if available() else ', by the hashes of their sources: no compiler (extra "glsl")'
-    print(f"{'FAIL' if bad else 'PASS'}  {len(wanted) - len(old)} of {len(wanted)} kernels are up to date{how}")
+    terminal.show(
+        f"{'FAIL' if bad else 'PASS'}  {len(wanted) - len(old)} of {len(wanted)} kernels are up to date{how}"
+    )
     return 1 if bad else 0
 
 

@@ -52,12 +52,12 @@ def compile_radv(arguments: argparse.Namespace) -> int:
 
     wanted, orphans = _wanted(arguments)
     for path in orphans:
-        print(f"orphan  {path.name}: no module {path.stem}.spv")
+        terminal.show(f"orphan  {path.name}: no module {path.stem}.spv")
     if not wanted:
-        print(f"{'FAIL' if orphans else 'PASS'}  every container is of its module")
+        terminal.show(f"{'FAIL' if orphans else 'PASS'}  every container is of its module")
         return int(bool(orphans))
     made = compile_modules({each.name: each.spirv for each in wanted}, arguments.radv, driver=arguments.driver)
-    print(f"RADV of Mesa {made.mesa}: {made.driver}")
+    terminal.show(f"RADV of Mesa {made.mesa}: {made.driver}")
     rows, bad = [], set()
     for kernel in wanted:
         try:
@@ -68,7 +68,7 @@ def compile_radv(arguments: argparse.Namespace) -> int:
             continue
         rows.append(_row(zrt, len(findings), len(remarks)))
         for finding in findings:
-            print(f"{kernel.name} {finding.sentence()}")
+            terminal.show(f"{kernel.name} {finding.sentence()}")
         if findings or (arguments.check and not _is_same(kernel.output, zrt)):
             bad.add(kernel.name)
         elif not arguments.check:
@@ -78,7 +78,7 @@ def compile_radv(arguments: argparse.Namespace) -> int:
     good = (
         f"{len(wanted) - len(bad)} of {len(wanted)} kernels are {'up to date' if arguments.check else 'compiled'}"
     )
-    print(f"{'FAIL' if bad or orphans else 'PASS'}  {good}")
+    terminal.show(f"{'FAIL' if bad or orphans else 'PASS'}  {good}")
     return int(bool(bad or orphans))
 
 
@@ -88,7 +88,7 @@ def _is_same(path: Path, zrt: Zrt) -> bool:
 
     same = path.is_file() and path.read_bytes() == write_zrt(zrt)
     if not same:
-        print(f"stale   {path.name}: not what {zrt.compiler} gives")
+        terminal.show(f"stale   {path.name}: not what {zrt.compiler} gives")
     return same
 
 

@@ -3,7 +3,8 @@
 On a terminal they have colour, headings in bold, and the terminal's width: long cells fold at words, and a table
 that cannot be folded so far becomes a list of its rows. Everywhere else (a pipe, a file, TERM=dumb) they are plain
 text in lines of full width, the same whoever reads them, without an escape code. NO_COLOR takes the colour away
-and nothing else. What a program reads is --json.
+and nothing else. With --format github or csv, tables are written in that format and lines go to stderr. What a
+program reads is --json.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TextIO
+
+from zinc_rt.host.table_format import github, table_writer
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -47,12 +50,13 @@ _LABEL = re.compile(r" *\S+(?: \S+)?(?: {2,})|( +)")
 @dataclass(frozen=True, slots=True)
 class Column:
     """A table's column. `right`: numbers. `width`: cells it has at least, so that rows shown one at a time line
-    up. `widest`: folded to so many cells in a pipe too."""
+    up. `widest`: folded to so many cells in a pipe too. `key`: its name with --format, if people see none."""
 
     name: str
     right: bool = False
     width: int = 0
     widest: int | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,43 @@ def table(columns: Sequence[str | Column], rows: Sequence[Sequence[object]], out
 
 
 def show(*parts: Part, out: TextIO | None = None) -> None:
-    """Show tables and lines on `out` (default: stdout), each part on lines of its own, flushed."""
+    """Show tables and lines on `out` (default: stdout), each part on its own lines, flushed. With --format github
+    or csv only tables go to stdout, and lines to stderr."""
     stream = sys.stdout if out is None else out
+    if table_writer() is not None:
+        _show_formatted(parts, stream)
+        return
     screen = Screen.of(stream)
     for part in parts:
         print(screen.drawn(part), file=stream, flush=True)
+
+
+def _show_formatted(parts: Sequence[Part], stream: TextIO) -> None:
+    """Write tables to `stream` in the format of --format, and lines to stderr if `stream` is stdout."""
+    writer = table_writer()
+    assert writer is not None
+    for part in parts:
+        if isinstance(part, Page):
+            _show_formatted(part.parts, stream)
+        elif isinstance(part, Table):
+            print(writer.text(*_plain_cells(part), headings=part.headings), file=stream, flush=True)
+        else:
+            lines = sys.stderr if stream is sys.stdout else stream
+            print(Screen.of(lines).drawn(part), file=lines, flush=True)
+
+
+def _plain_cells(shown: Table) -> tuple[list[str], list[bool], list[list[str]]]:
+    """Return the names of the columns, which of them are right-aligned, and the rows as printable text. A column
+    without a name and without text, an indent, is left out."""
+    columns = [_column(column) for column in shown.columns]
+    rows = [[printable(str(cell)) for cell in row] for row in shown.rows]
+    names = [column.name or column.key for column in columns]
+    kept = [at for at, name in enumerate(names) if name or any(row[at] for row in rows)]
+    return (
+        [names[at] for at in kept],
+        [columns[at].right for at in kept],
+        [[row[at] for at in kept] for row in rows],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +234,8 @@ def printable(text: str) -> str:
 
 
 def markdown(shown: Table) -> str:
-    """The table for a page in Markdown."""
-    from rich import box
-
-    made = _rich_table(shown, None, [0] * len(shown.columns))
-    made.box, made.show_edge, made.padding, made.pad_edge = box.MARKDOWN, True, (0, 1), True
-    return _rendered(made, None, colour=False).strip("\n")
+    """Return the table in Markdown."""
+    return "\n".join(github(*_plain_cells(shown)))
 
 
 def _is_copied(line: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import begin
+from zinc_rt.cli.output import add_format, begin
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import CheckFailed, UsageError
@@ -74,9 +74,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "what", nargs="?", metavar="WHAT", help="start: VARIABLES.yaml; record: pass, fail or unclear"
     )
-    made.add_argument("--journal", type=Path, metavar="FILE", help="journal file of the bisection, synced to disk")
-    made.add_argument("--json", metavar="F", help="write the JSON report to F (- for stdout)")
-    made.add_argument("--again", action="store_true", help="start again although a bisection is in progress")
+    made.add_argument("--journal", type=Path, metavar="FILE", help="where everything is kept, synced to disk")
+    add_format(made)
+    made.add_argument("--json", metavar="F", help="the report (- for standard output)")
+    made.add_argument("--again", action="store_true", help="start anew although a bisection is under way")
     made.add_argument(
         "--with",
         dest="with_",
