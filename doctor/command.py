@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_json, begin, output_stream
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
-    from zinc_rt.cli.report import Report
     from zinc_rt.doctor.capture import MachineCapture
     from zinc_rt.doctor.diagnose import Diagnosis
     from zinc_rt.doctor.machine import InspectedGpu
+    from zinc_rt.doctor.report import DoctorReport
 
 EPILOG = """\
 The command only reads: it runs nothing on the GPU, opens no queue, does not wake a suspended GPU and needs no
@@ -47,19 +47,27 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="diagnose another machine from a capture or bundle: a folder, .tar.* or .zip",
     )
-    made.add_argument("--capture", type=Path, metavar="DIR", help="save the files that were read to this folder")
-    made.add_argument("-v", "--verbose", action="store_true", help="show all notes and evidence")
-    add_json(made)
+    made.add_argument("--capture", type=Path, metavar="DIR", help="write there what was read")
+    made.add_argument("-v", "--verbose", action="store_true", help="every note and all evidence")
+    add_json(made, tables=False)
     return made
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.report import to_json, write_text
-    from zinc_rt.doctor.diagnose import diagnose
-    from zinc_rt.doctor.show import text
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
+    return finish(diagnose_machine(arguments), arguments)
+
+
+def diagnose_machine(arguments: argparse.Namespace) -> DoctorReport:
+    """Diagnose this machine or the capture that --from names, and show the findings.
+
+    Raises UsageError for a device that does not exist, InputError for a folder or archive without a capture.
+    """
+    from zinc_rt.doctor.diagnose import diagnose
+    from zinc_rt.doctor.show import text
+
     _check(arguments)
     capture = _capture(arguments)
     if arguments.capture is not None:
@@ -75,12 +83,7 @@ def _body(arguments: argparse.Namespace) -> int:
     terminal.show(text(diagnosis, verbose=arguments.verbose), out=out)
     if arguments.capture is not None:
         terminal.show(f"capture   {arguments.capture} ({len(capture.files)} files)", out=out)
-    report = _report(diagnosis, arguments)
-    if arguments.json == "-":
-        print(to_json(report))
-    elif arguments.json:
-        write_text(arguments.json, to_json(report) + "\n")
-    return diagnosis.exit_code()
+    return _report(diagnosis, arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -115,14 +118,16 @@ def _capture(arguments: argparse.Namespace) -> MachineCapture:
     return MachineCapture.read(inside if of_bundle else source)
 
 
-def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> Report:
+def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport:
     """A result each finding: broken is a failure, the rest ran and is told of; no GPU is a skip."""
     from dataclasses import asdict
 
-    from zinc_rt.cli.report import Report, Result, Status
+    from zinc_rt.cli.report import Result, Status
+    from zinc_rt.doctor.report import DoctorReport
 
     machine = diagnosis.machine
-    report = begin(Report("doctor"), arguments)
+    report = DoctorReport("doctor", diagnosis=diagnosis)
+    begin(report, arguments)
     gpu = machine.wanted[0] if machine.wanted else None
     report.device = {
         "name": gpu.name or (gpu.chip.name if gpu.chip else "") if gpu else "",

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.backends.amd.kmd_log import KmsgLog
-from zinc_rt.cli.output import begin
+from zinc_rt.cli.output import begin, output_stream
 from zinc_rt.cli.progress import stages
-from zinc_rt.cli.report import Report
 from zinc_rt.host import locks, terminal
 from zinc_rt.host.errors import NothingRan, UsageError
 from zinc_rt.host.facts import leaned_on, told
@@ -32,6 +31,7 @@ from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.output import passed, table
 from zinc_rt.probes.output.results import bundle_writer, check_outputs, report_of, write_results
 from zinc_rt.probes.probe import Probe
+from zinc_rt.probes.report import ProbeReport
 from zinc_rt.probes.runner import ProbeRunner, RunPlan
 
 OURS = re.compile(r"amdgpu|kfd|\bMES\b|page fault|\bring\b|\bdrm\b", re.IGNORECASE)
@@ -56,15 +56,28 @@ class GpuMessages:
 
 
 def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> int:
-    """Run a command over probes."""
+    """List the probes or run them, and write the results. Return the exit code."""
     for flag in ("json", "tap", "junit", "bundle"):
         if arguments.list and getattr(arguments, flag) is not None:
-            raise UsageError(f"--{flag} requires a run", next="leave out --list")
-    tiers = _tiers(arguments.tiers)
+            raise UsageError(f"--{flag} goes with a run", next="leave out --list")
+    _tiers(arguments.tiers)
     chosen = registry.select(probes, arguments.select, f"zinc-rt-{name}")
     if arguments.list:
         terminal.show(table.listing(chosen))
         return 0
+    report = run_probes(arguments, name, probes)
+    write_results(arguments, report)
+    return report.exit_code()
+
+
+def run_probes(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -> ProbeReport:
+    """Run the probes that the options select and show each result.
+
+    Raises NothingRan, after the report is written, if the device does not exist; UsageError and InputError for
+    wrong options and files.
+    """
+    tiers = _tiers(arguments.tiers)
+    chosen = registry.select(probes, arguments.select, f"zinc-rt-{name}")
     spec = parse(
         arguments.device,
         arguments.inject,
@@ -85,10 +98,12 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
         write_results(arguments, begin(report_of(nothing, name), arguments))
         raise
     check_outputs(arguments)
-    show = partial(terminal.show, out=sys.stderr) if "-" in (arguments.json, arguments.tap) else terminal.show
+    out = sys.stderr if arguments.tap == "-" else output_stream(arguments)
+    show = partial(terminal.show, out=out)
     device = describe_device(spec)
     _same_chip(expectations, device)
-    report = begin(Report(name, device=device), arguments)
+    report = ProbeReport(name, device=device, strict=arguments.strict)
+    begin(report, arguments)
     report.shortcuts += spec.shortcuts
     messages = GpuMessages(simulated=spec.simulated)
     show(table.header(device))
@@ -130,8 +145,8 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     if arguments.bundle:
         show(f"bundle    {arguments.bundle}, {size_bytes / 1000:.0f} kB: read its README.txt before you share it")
     show(table.verdict(report, strict=arguments.strict))
-    write_results(arguments, report)
-    return report.exit_code(strict=arguments.strict)
+    report.hangs = dict(runner.hangs)
+    return report
 
 
 def _tiers(text: str | None) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.devices import Choice
     from zinc_rt.replay.bisect_result import BisectResult
+    from zinc_rt.replay.report import ReplayReport
     from zinc_rt.replay.run import ReplayOutcome
 
 EXAMPLES = """\
@@ -94,7 +95,7 @@ def _body(arguments: argparse.Namespace) -> int:
         return _diff(arguments)
     if arguments.emit_repro and not arguments.bisect:
         return _emit(arguments)
-    return _replay(arguments)
+    return finish(replay_log(arguments), arguments)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -189,18 +190,21 @@ def _emit(arguments: argparse.Namespace) -> int:
     return finish(report, arguments)
 
 
-def _replay(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.report import Report
+def replay_log(arguments: argparse.Namespace) -> ReplayReport:
+    """Replay the log on every tier, or bisect it with --bisect, and show each result.
+
+    Raises InputError for a log or model that cannot be used, UsageError for wrong options.
+    """
+    from zinc_rt.replay.report import ReplayReport
     from zinc_rt.trace.reader import LogReader
     from zinc_rt.trace.tape import read_tape, require_inputs
 
     with LogReader(arguments.log) as log:
         tape = read_tape(log)
         require_inputs(log, tape)
-    report = begin(
-        Report("replay", ordering=str(tape.header.get("ordering", "")), ctx=int(tape.header.get("ctx", 0))),
-        arguments,
-    )
+    header = tape.header
+    report = ReplayReport("replay", ordering=str(header.get("ordering", "")), ctx=int(header.get("ctx", 0)))
+    begin(report, arguments)
     report.model = dict(tape.header.get("model", {}))
     report.device = {"recorded": tape.header.get("device", {})}
     choices = _choices(arguments, str(tape.header.get("tier", "t_cpu")))
@@ -220,7 +224,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     if failed is not None and failed.repro:
         terminal.show(f"repro     {failed.repro}", out=out)
     terminal.show(_verdict(report, "; ".join(result.reason for result in report.results)), out=out)
-    return finish(report, arguments)
+    return report
 
 
 def _choices(arguments: argparse.Namespace, recorded: str) -> list[Choice]:
@@ -247,7 +251,7 @@ OUTCOME: tuple[str | Column, ...] = (
 )
 
 
-def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Report, steps: int) -> None:
+def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: ReplayReport, steps: int) -> None:
     from zinc_rt.cli.progress import progress
     from zinc_rt.replay.run import replay
 
@@ -269,6 +273,7 @@ def _run_each(arguments: argparse.Namespace, choices: list[Choice], report: Repo
         recorded = f"{outcome.live_seconds:.3f} s on {outcome.recorded_tier}"
         terminal.show(Table(OUTCOME, [[outcome.tier, *figures, recorded]], headings=not shown), out=out)
         shown = True
+        report.outcomes.append(outcome)
         report.results.append(_result(arguments, choice, outcome))
         for problem in outcome.problems:
             terminal.show(f"       {problem}", out=out)
@@ -323,7 +328,7 @@ def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcom
     )
 
 
-def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report) -> None:
+def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: ReplayReport) -> None:
     from zinc_rt.cli.report import Result
     from zinc_rt.replay.bisect import bisect
     from zinc_rt.replay.one_node_log import emit_repro
@@ -339,6 +344,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Report
             threads=arguments.threads,
             timeout_seconds=options.timeout(arguments),
         )
+        report.bisections.append(found)
         for line in found.lines:
             terminal.show(line, out=out)
         result = Result(

@@ -12,7 +12,7 @@ import pytest
 
 from zinc_rt.host import packages as package_table
 from zinc_rt.host import version
-from zinc_rt.host.packages import EVERYWHERE, HARNESS, PACKAGES, SUFFIXES
+from zinc_rt.host.packages import EVERYWHERE, HARNESS, HARNESS_API, PACKAGES, SUFFIXES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,10 +47,10 @@ def is_module(name: str) -> bool:
 
 
 def units() -> list[str]:
-    """The packages of the runtime and its loose modules, without zinc_rt/__init__.py."""
+    """The packages and loose modules of the runtime, without __init__.py and harness.py."""
     paths = [path for path in (ROOT / "zinc_rt").iterdir() if not path.is_symlink()]
     folders = {path.name for path in paths if path.is_dir() and any(modules(path))}
-    return sorted(folders | {path.stem for path in paths if path.suffix == ".py"} - {"__init__"})
+    return sorted(folders | {path.stem for path in paths if path.suffix == ".py"} - {"__init__", HARNESS_API})
 
 
 def files(unit: str) -> list[Path]:
@@ -188,11 +188,16 @@ def test_the_runtime_names_no_harness_folder() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in modules(ROOT / "zinc_rt")
-        if not any(parent.is_symlink() for parent in path.parents)
+        if not any(parent.is_symlink() for parent in path.parents) and path.name != f"{HARNESS_API}.py"
         for name in imported(path)
         if "." in name and name.split(".")[1] in HARNESS
     ]
     assert not wrong
+
+
+def test_nothing_imports_the_interface_of_the_harness() -> None:
+    """Except __init__.py for type checkers."""
+    assert [name for name, targets in import_graph().items() if HARNESS_API in targets] == [""]
 
 
 def import_graph() -> dict[str, set[str]]:
@@ -246,5 +251,7 @@ def test_the_import_graph_is_small_and_shallow() -> None:
         for unit, targets in graph.items():
             if unit not in layers and targets <= layers.keys():
                 layers[unit] = 1 + max((layers[target] for target in targets), default=0)
+    assert layers.pop(HARNESS_API) <= 13  # above everything that it calls
+    layers.pop("")  # __init__.py imports it for type checkers
     assert max(layers.values()) <= 12, sorted(layers.items(), key=lambda item: item[1])
     assert len([unit for unit in units() if not (ROOT / "zinc_rt" / unit).is_dir()]) <= 5  # and __init__.py

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli import options
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import begin
+from zinc_rt.cli.output import add_format, begin, output_stream
 from zinc_rt.cli.progress import ProgressStage, stages
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser, add_models
@@ -18,7 +19,7 @@ from zinc_rt.host.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.host.settings import Settings
-    from zinc_rt.validate.check_result import CheckResult
+    from zinc_rt.validate.report import ValidationReport
     from zinc_rt.validate.runner import ValidationJob
 
 EPILOG = """\
@@ -90,10 +91,11 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_engine(made, tier=False)
     out = made.add_argument_group("results")
-    out.add_argument("-v", "--verbose", action="store_true", help="show full tables for passed checks too")
-    out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
-    out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
-    out.add_argument("--html", metavar="F", help="write a self-contained HTML page")
+    out.add_argument("-v", "--verbose", action="store_true", help="the full tables also of what passed")
+    add_format(out)
+    out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
+    out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
+    out.add_argument("--html", metavar="F", help="a page to look at and pass on")
     out.add_argument(
         "--emit-repro",
         metavar="DIR",
@@ -108,37 +110,52 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.describe import describe_ran
-    from zinc_rt.cli.report import Report, write_text
-    from zinc_rt.golden.embedded import VOCABULARY
-    from zinc_rt.host.facts import table, told
+    from zinc_rt.cli.report import write_text
     from zinc_rt.host.files import check_writable
     from zinc_rt.validate import html
+    from zinc_rt.validate.finish import finish
+
+    if arguments.isolation:
+        from zinc_rt.validate.isolation.command import isolation
+
+        settings = options.settings()
+        return isolation(arguments, settings, _jobs(arguments, settings), _show(arguments))
+    check_writable(arguments.junit, arguments.html, report=arguments.json)
+    report = validate_models(arguments)
+    code = finish(report, arguments, report.models, _show(arguments))
+    if arguments.html:
+        page = html.to_html(report, report.checks, report.matrices, strict=arguments.strict)
+        write_text(arguments.html, page)
+    return code
+
+
+def validate_models(arguments: argparse.Namespace) -> ValidationReport:
+    """Validate every model that the options name and show each result. The verdict line and the files of the
+    results are left to the caller."""
+    from zinc_rt.cli.describe import describe_ran
+    from zinc_rt.golden.embedded import VOCABULARY
+    from zinc_rt.host.facts import table, told
     from zinc_rt.validate.announce import announce
     from zinc_rt.validate.check_result import SanitizerMeasure
     from zinc_rt.validate.diagnosis.digest import diagnosis, vocabulary_diagnosis
     from zinc_rt.validate.diagnosis.failures import ModelFailures
-    from zinc_rt.validate.finish import finish
     from zinc_rt.validate.histograms import text as histogram_text
-    from zinc_rt.validate.histograms.matrix import LogitMatrix, matrix
+    from zinc_rt.validate.histograms.matrix import matrix
     from zinc_rt.validate.histograms.sources import sources
     from zinc_rt.validate.host_checks import vocabulary_check
+    from zinc_rt.validate.report import ValidationReport
     from zinc_rt.validate.run import validate
     from zinc_rt.validate.runner import ValidationRunner
     from zinc_rt.validate.table import sections
 
-    settings = options.settings()
-    if arguments.isolation:
-        from zinc_rt.validate.isolation.command import isolation
-
-        show = _silent if arguments.json == "-" else _print
-        return isolation(arguments, settings, _jobs(arguments, settings), show)
-    check_writable(arguments.junit, arguments.html, report=arguments.json)
-    report = begin(Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
-    show = _silent if arguments.json == "-" else _print
+    settings, show = options.settings(), _show(arguments)
+    report = ValidationReport(
+        "validate", ordering=arguments.ordering, shortcuts=settings.clamps(), strict=arguments.strict
+    )
+    begin(report, arguments)
     jobs = _jobs(arguments, settings)
-    results: list[CheckResult] = []
-    matrices: list[LogitMatrix] = []
+    report.models = len(jobs)
+    results, matrices = report.checks, report.matrices
     digest: list[str] = []  # of what failed, shown last
     for number, job in enumerate(jobs, 1):
         with stages() as stage, ValidationRunner(job, partial(_at, stage, number, len(jobs), job.name)) as runner:
@@ -185,10 +202,7 @@ def _body(arguments: argparse.Namespace) -> int:
     if failed:
         shown = next((result for result in failed if result.artifacts), failed[0])
         show(f"repro      {shown.repro}")
-    code = finish(report, arguments, len(jobs), show)
-    if arguments.html:
-        write_text(arguments.html, html.to_html(report, results, matrices, strict=arguments.strict))
-    return code
+    return report
 
 
 def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJob]:
@@ -201,12 +215,10 @@ def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJ
     return [job for given in each for job in prepare(given, settings)]
 
 
-def _print(text: Part) -> None:
-    terminal.show(text)
-
-
-def _silent(text: Part) -> None:
-    pass
+def _show(arguments: argparse.Namespace) -> Callable[[Part], None]:
+    if arguments.json == "-":
+        return lambda text: None
+    return partial(terminal.show, out=output_stream(arguments))
 
 
 def _at(stage: ProgressStage, number: int, count: int, name: str, text: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zinc_rt import _moved as _moved
 
 if TYPE_CHECKING:
+    from zinc_rt import harness as harness
     from zinc_rt.engine.llm import LLM as LLM
     from zinc_rt.host.errors import CheckFailed as CheckFailed
     from zinc_rt.host.errors import InputError as InputError
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from zinc_rt.launching.launch import launch as launch
     from zinc_rt.sched.sampling import Sampling as Sampling
 
-_LAZY = {  # name -> module; a command's --help must not load a runtime
+__all__ = ["LLM", "Sampling", "__version__", "harness", "launch"]
+
+_LAZY = {  # a command's --help must not load a runtime
     "LLM": "zinc_rt.engine.llm",
     "Sampling": "zinc_rt.sched.sampling",
     "__version__": "zinc_rt.host.version",
@@ -47,12 +50,14 @@ _moved.install()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "harness":
+        return import_module("zinc_rt.harness")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*globals(), *_LAZY, "harness"})

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import options
 from zinc_rt.cli.observer import observer_of
-from zinc_rt.cli.output import begin, output_stream, simulated_note
+from zinc_rt.cli.output import begin, finish, output_stream, simulated_note
 from zinc_rt.host import terminal
 from zinc_rt.host.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Result
+    from zinc_rt.perf.gate.verdict import GateReport
 
 HELP = "evaluate a milestone, criterion by criterion, with evidence"
 EXAMPLES = """\
@@ -83,16 +84,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.engine.devices import require_gpu
-    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
-    from zinc_rt.perf.gate.milestones import find_milestone
 
     check_writable(report=arguments.json)
-    if not arguments.list:
-        require_gpu(arguments.device)
     if arguments.list:
         return _list(arguments)
+    return finish(evaluate_milestones(arguments), arguments)
+
+
+def evaluate_milestones(arguments: argparse.Namespace) -> GateReport:
+    """Evaluate the milestones that the options name and show each criterion.
+
+    Raises UsageError for wrong options, InputError for unusable evidence, NothingRan if --device hw finds no GPU.
+    """
+    from zinc_rt.engine.devices import require_gpu
+    from zinc_rt.host.errors import UsageError
+    from zinc_rt.perf.gate.milestones import find_milestone
+
+    require_gpu(arguments.device)
     if not arguments.milestone:
         raise UsageError("no milestone is named", next="--milestone M1, or --list")
     wanted = [find_milestone(name.strip()) for name in arguments.milestone.split(",")]
@@ -102,8 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _judge(arguments, wanted)
 
 
-def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> int:
-    from zinc_rt.cli.report import to_json, write_text
+def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> GateReport:
     from zinc_rt.perf.gate.offered import GateInput
     from zinc_rt.perf.gate.report_files import collect
     from zinc_rt.perf.gate.verdict import GateReport, evaluate
@@ -142,11 +150,7 @@ def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> int:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
     names = ", ".join(each.id for each in wanted) + (f", only {arguments.only}" if arguments.only else "")
     terminal.show(f"{verdict['status']}  {names}: {counts}{simulated_note(report)}", out=out)
-    if arguments.json == "-":
-        print(to_json(report))
-    elif arguments.json:
-        write_text(arguments.json, to_json(report) + "\n")
-    return report.exit_code()
+    return report
 
 
 def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
@@ -157,9 +161,14 @@ def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
     return {each["digest"]: each for each in told}
 
 
-def _rows(*widths: int) -> list[str | Column]:
-    """The columns of a table that is shown row by row: an indent, then as wide as given, then words."""
-    return ["", *(Column("", width=width) for width in widths), ""]
+def _rows(first: str, *widths: int) -> list[str | Column]:
+    """Return the columns of a table that is shown row by row: an indent, three of these widths, then words."""
+    keys = (first, "criterion", "limit")
+    return [
+        "",
+        *(Column("", width=width, key=key) for width, key in zip(widths, keys, strict=True)),
+        Column("", key="what"),
+    ]
 
 
 def _print(result: Result, out: Any) -> None:
@@ -168,13 +177,12 @@ def _print(result: Result, out: Any) -> None:
     wanted = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
     name = result.id.partition("/")[2]
     row = ("", result.status.upper(), name, wanted, result.measure["what"])
-    terminal.show(Table(_rows(6, 15, 26), [row], headings=False), out=out)
+    terminal.show(Table(_rows("status", 6, 15, 26), [row], headings=False), out=out)
     for line in textwrap.wrap(result.reason, 92):
         terminal.show(f"          {'':<17}{line}", out=out)
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.output import finish
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.perf.gate.milestones import milestones
 
@@ -185,7 +193,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for each in milestone.criteria:
             wanted = f"{each.bound} {each.unit}"
             row = ("", each.type, each.id, wanted, f"{each.what}  [{', '.join(each.source)}]")
-            terminal.show(Table(_rows(10, 15, 22), [row], headings=False), out=out)
+            terminal.show(Table(_rows("type", 10, 15, 22), [row], headings=False), out=out)
             report.results.append(
                 Result(
                     each.name, each.type, "pass", reason=each.what, limit={"compare": wanted}, repro=each.command

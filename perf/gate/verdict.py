@@ -25,14 +25,14 @@ VERDICTS = {0: "PASS", 1: "FAIL", 77: "BLOCKED"}
 class GateReport(Report):
     """A report whose verdict is a gate's: blocked if any criterion is."""
 
-    def exit_code(self, *, strict: bool = False) -> int:
-        """Return 0 if every criterion passed, 1 if one failed, 77 if one has no evidence."""
+    def exit_code(self, *, strict: bool | None = None) -> int:
+        """0 every criterion passed, 1 one failed, 77 one could not be shown."""
         counts = self.counts()
         if counts.get("fail"):
             return 1
         return 0 if self.results and counts.get("pass") == len(self.results) else 77
 
-    def verdict(self, *, strict: bool = False) -> dict[str, Any]:
+    def verdict(self, *, strict: bool | None = None) -> dict[str, Any]:
         code = self.exit_code(strict=strict)
         return {"status": VERDICTS[code], "exit": code, "counts": self.counts()}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.host.errors import UnsupportedError
+from zinc_rt.cli.report import import_pandas
 from zinc_rt.host.files import write_whole
 from zinc_rt.perf.history.chain import LOWER_IS_BETTER, HistoryEntry
 from zinc_rt.perf.intervals import LevelChange, change_points
@@ -62,21 +62,16 @@ def series_of(entries: Sequence[HistoryEntry], figure: str = "") -> list[Series]
 
 
 def frame(entries: Sequence[HistoryEntry]) -> pandas.DataFrame:
-    """Return one row per entry as a data frame. Raise UnsupportedError if pandas is not installed."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise UnsupportedError("pandas is not installed", next="pip install 'zinc-rt[report]'") from error
-    rows = [
-        {"sequence": e.sequence, "at": e.at, "report": e.report, **e.figures, **_flat(e.context)} for e in entries
-    ]
-    return pandas.DataFrame(rows)
+    """Return one row per entry; `workload` becomes columns such as `workload_ctx`. Raises UnsupportedError if
+    pandas is not installed."""
+    rows = [{"sequence": e.sequence, "at": e.at, "report": e.report, **e.figures, **e.context} for e in entries]
+    made: pandas.DataFrame = import_pandas().json_normalize(rows, sep="_")
+    return made
 
 
 def write_csv(path: Path, entries: Sequence[HistoryEntry], figure: str = "") -> int:
-    """Write the frame as CSV, atomically; only entries of `figure` and that figure if it is given. Return the
-    number of rows. Raise UnsupportedError if pandas is not installed, or OutputError.
-    """
+    """Write the frame as CSV, atomically; with `figure` only its column and its entries. Return the number of
+    rows. Raises UnsupportedError if pandas is not installed, OutputError if the file cannot be written."""
     made = frame(entries)
     if figure:
         others = {name for entry in entries for name in entry.figures} - {figure}
@@ -85,8 +80,3 @@ def write_csv(path: Path, entries: Sequence[HistoryEntry], figure: str = "") -> 
     text = made.to_csv(index=False)
     write_whole(path, lambda file: file.write(text.encode()))
     return len(made)
-
-
-def _flat(context: Any) -> dict[str, Any]:
-    plain = {name: value for name, value in context.items() if name != "workload"}
-    return plain | {f"workload_{name}": value for name, value in dict(context.get("workload", {})).items()}

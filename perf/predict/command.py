@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from zinc_rt.perf.predict.token_work import TokenWork
 
 STEP_TOKENS = 512  # of a prompt, one after another where it has more
-HELP = "predict tok/s of a model on a device and its bottleneck"
+ASSUMED = (terminal.Column(""), *(terminal.Column("", key=name) for name in ("assumption", "values", "why")))
+HELP = "tok/s of a model on a device, what bounds it, what a change is worth"
 EXAMPLES = """\
 The prediction uses only the lowered graph: bytes that a token reads and writes, dispatches, barriers, and
 instructions per byte in the kernels' inner loops. Nothing runs. Values without a specification are named
@@ -88,16 +89,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from zinc_rt.host.files import check_writable
+
+    check_writable(report=arguments.json)
+    return finish(predict_models(arguments), arguments)
+
+
+def predict_models(arguments: argparse.Namespace) -> Report:
+    """Predict the speed of the models on the devices that the options name, and show it.
+
+    Raises UsageError for wrong options, InputError for a model or device that is not known.
+    """
     from zinc_rt.cli.describe import describe_model
     from zinc_rt.cli.options import read_model
     from zinc_rt.cli.report import Report
     from zinc_rt.host.errors import UsageError
-    from zinc_rt.host.files import check_writable
     from zinc_rt.host.version import runtime_version
     from zinc_rt.perf.predict.devices import table
     from zinc_rt.perf.predict.roofline import predict
 
-    check_writable(report=arguments.json)
     known = table()
     rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
     if arguments.dispatches < 0:
@@ -121,8 +131,8 @@ def run(arguments: argparse.Namespace) -> int:
         ("", each.name, ", ".join(f"{value:g}" for value in each.value), each.why)
         for each in known.assumptions.values()
     ]
-    terminal.show(terminal.Table(("", "", "", ""), assumed, headings=False), out=out)
-    return finish(report, arguments)
+    terminal.show(terminal.Table(ASSUMED, assumed, headings=False), out=out)
+    return report
 
 
 def _place(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:

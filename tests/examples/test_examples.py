@@ -122,3 +122,10 @@ def test_the_token_loop_draws_what_run_draws(capsys: pytest.CaptureFixture[str])
         while not asked.done:
             asking.step()
     assert drawn == asked.answers[0].token_ids
+
+
+def test_a_validation_prints_a_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pandas")
+    example("harness_from_python")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "PASS" and any(line.split()[:2] == ["qwen3-q/t_cpu/l_out-0", "pass"] for line in lines)

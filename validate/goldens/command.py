@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.golden.format import Golden
     from zinc_rt.validate.check_result import CheckResult
+    from zinc_rt.validate.goldens.report import GoldenReport
 
 DEFAULT_CONTEXT = 256
 # Options of golden make that say how a model runs
@@ -41,9 +42,9 @@ def _body(arguments: argparse.Namespace) -> int:
         case "make":
             return _tiny(arguments) if arguments.tiny else _make(arguments)
         case "check":
-            return _check(arguments)
+            return finish(check_goldens(arguments), arguments)
         case "diff":
-            return _diff(arguments)
+            return finish(compare_goldens(arguments), arguments)
         case "list":
             return _list(arguments)
         case "dumper":
@@ -169,15 +170,18 @@ def _tiny(arguments: argparse.Namespace) -> int:
     return finish(report, arguments)
 
 
-def _check(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.report import Report
+def check_goldens(arguments: argparse.Namespace) -> GoldenReport:
+    """Compute each golden again, compare and show the result: the named ones, or the embedded ones if none is
+    named. Raises InputError for a golden or model that cannot be used, UsageError for wrong options."""
     from zinc_rt.golden.embedded import embedded, embedded_of_vulkan
     from zinc_rt.golden.format import read_golden
     from zinc_rt.validate.goldens.check import check_golden, model_of
+    from zinc_rt.validate.goldens.report import GoldenReport
 
     settings = options.settings()
     threads = options.threads(arguments, settings)
-    report = begin(Report("golden check", shortcuts=settings.clamps()), arguments)
+    report = GoldenReport("golden check", shortcuts=settings.clamps())
+    begin(report, arguments)
     show = _show(arguments)
     named = [(path, arguments.model) for path in arguments.goldens]
     if arguments.model and not named:
@@ -194,27 +198,31 @@ def _check(arguments: argparse.Namespace) -> int:
             say=lambda text: None,
         )
         results = list(checks)
+        report.checks += results
         report.results += [each.reported() for each in results]
         _show_golden(golden, results, show)
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
     show(_verdict(report, len(named or ours)))
-    return finish(report, arguments)
+    return report
 
 
-def _diff(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.report import Report
+def compare_goldens(arguments: argparse.Namespace) -> GoldenReport:
+    """Compare two goldens and show where they differ. Raises InputError for a golden that cannot be read."""
     from zinc_rt.golden.format import read_golden
     from zinc_rt.validate.goldens.diff import diff_goldens
+    from zinc_rt.validate.goldens.report import GoldenReport
     from zinc_rt.validate.histograms import text as histogram_text
     from zinc_rt.validate.table import sections
 
     got, want = read_golden(arguments.got), read_golden(arguments.want)
-    report = begin(Report("golden diff"), arguments)
+    report = GoldenReport("golden diff")
+    begin(report, arguments)
     show = _show(arguments)
     for golden in (got, want):
         show(f"{golden.path.name}  {golden.source}{f', {golden.ordering}' if golden.ordering else ''}")
     found = diff_goldens(got, want, repro=arguments.line)
+    report.checks = list(found.results)
     report.results = [each.reported() for each in found.results]
     report.details["histograms"] = found.matrix.as_dict()
     for page in sections(found.results, verbose=arguments.verbose):
@@ -222,7 +230,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     for page in histogram_text.pages(found.matrix, verbose=arguments.verbose):
         show(page)
     show(f"{report.verdict()['status']}  {found.verdict}")
-    return finish(report, arguments)
+    return report
 
 
 def _dumper(arguments: argparse.Namespace) -> int:

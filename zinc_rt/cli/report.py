@@ -1,7 +1,8 @@
-"""The one report every command writes with --json: schema zinc-rt-report/1."""
+"""The report that every command writes with --json: schema zinc-rt-report/1."""
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import time
@@ -10,14 +11,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import write_whole
 from zinc_rt.host.version import __version__
 
+if TYPE_CHECKING:
+    import pandas
+
 SCHEMA = "zinc-rt-report/1"
+COLUMNS = ("id", "kind", "status", "tier", "reference", "reason", "cause", "advice", "repro")  # first in a frame
+HTML_COLUMNS = ("id", "status", "tier", "reference", "reason")
+HTML_ROWS = 50  # of a notebook's table; failures come first
 Status = Literal["pass", "fail", "skip", "flake", "blocked"]
 
 
@@ -42,6 +50,8 @@ class Result:
 
 @dataclass(slots=True)
 class Report:
+    """The results of one run of a command. In a notebook it renders as a table; `to_frame()` gives a DataFrame."""
+
     command: str
     device: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
@@ -54,6 +64,7 @@ class Report:
     direct_compute_kind: str = ""
     details: dict[str, Any] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
+    strict: bool = False  # a skipped check fails, unless a method is called with another value
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     _clock: float = field(default_factory=time.monotonic)
 
@@ -77,19 +88,26 @@ class Report:
     def counts(self) -> dict[str, int]:
         return dict(Counter(result.status for result in self.results))
 
-    def exit_code(self, *, strict: bool = False) -> int:
-        """The exit code: 0 everything that ran passed and something was compared; 1 a failure; 77 nothing ran
-        (design §4.12)."""
+    @property
+    def passed(self) -> bool:
+        """True if something ran and nothing failed: the exit code is 0."""
+        return self.exit_code() == 0
+
+    def exit_code(self, *, strict: bool | None = None) -> int:
+        """Return the exit code: 0 if something ran and nothing failed, 1 for a failure, 77 if nothing ran
+        (design §4.12). `strict` None: as the report's `strict`."""
+        strict = self.strict if strict is None else strict
         counts = self.counts()
         if counts.get("fail") or (strict and (counts.get("skip") or self.simulated_unasked)):
             return 1
         return 0 if counts.get("pass") or counts.get("flake") else 77
 
-    def verdict(self, *, strict: bool = False) -> dict[str, Any]:
+    def verdict(self, *, strict: bool | None = None) -> dict[str, Any]:
         code = self.exit_code(strict=strict)
         return {"status": {0: "PASS", 1: "FAIL", 77: "NOTHING RAN"}[code], "exit": code, "counts": self.counts()}
 
-    def as_dict(self, *, strict: bool = False) -> dict[str, Any]:
+    def as_dict(self, *, strict: bool | None = None) -> dict[str, Any]:
+        """Return the object that --json writes (schema zinc-rt-report/1). NaN and infinity are strings."""
         body = {
             "schema": SCHEMA,
             "command": self.command,
@@ -110,6 +128,56 @@ class Report:
         }
         cleaned: dict[str, Any] = _plain(body)
         return cleaned
+
+    def to_json(self, *, strict: bool | None = None) -> str:
+        """Return the text that --json writes."""
+        return json.dumps(self.as_dict(strict=strict), indent=1, allow_nan=False)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a pandas.DataFrame with one row per result.
+
+        The columns are those of `Result`; `measure`, `limit` and `first_bad` become columns such as
+        `measure.rel_rms`. `frame.attrs` has the command and the verdict. Raises UnsupportedError if pandas (extra
+        `report`) is not installed.
+        """
+        pandas = import_pandas()
+        results = [_plain(asdict(result)) for result in self.results]
+        frame = pandas.json_normalize(results) if results else pandas.DataFrame(columns=list(COLUMNS))
+        others = [name for name in frame.columns if name not in COLUMNS]
+        frame = frame[[*COLUMNS, *others]]
+        frame.attrs.update(command=self.command, verdict=self.verdict())
+        return frame
+
+    def _repr_html_(self) -> str:
+        """Return a table of the results for a notebook, failures first."""
+        status = self.verdict()["status"]
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(self.counts().items()))
+        simulated = ", on a simulated device" if self.simulated else ""
+        shown = sorted(self.results, key=lambda result: result.status != "fail")[:HTML_ROWS]
+        rows = [_html_row("td", [getattr(result, name) for name in HTML_COLUMNS]) for result in shown]
+        more = len(self.results) - len(shown)
+        return "\n".join(
+            [
+                f"<p><b>{html.escape(f'{self.command}: {status}')}</b> {html.escape(counts + simulated)}</p>",
+                f"<table>{_html_row('th', HTML_COLUMNS)}",
+                *rows,
+                "</table>",
+                *([f"<p>{more} more results: to_frame() has all</p>"] if more else []),
+            ]
+        )
+
+
+def import_pandas() -> Any:
+    """Import pandas. Raises UnsupportedError that names the extra if it is not installed."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise UnsupportedError("pandas is not installed", next="pip install 'zinc-rt[report]'") from error
+    return pandas
+
+
+def _html_row(cell: str, texts: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{cell}>{html.escape(text)}</{cell}>' for text in texts)}</tr>"
 
 
 def joined(reports: Sequence[Report]) -> Report:
@@ -132,8 +200,8 @@ def joined(reports: Sequence[Report]) -> Report:
     )
 
 
-def to_json(report: Report, *, strict: bool = False) -> str:
-    return json.dumps(report.as_dict(strict=strict), indent=1, allow_nan=False)
+def to_json(report: Report, *, strict: bool | None = None) -> str:
+    return report.to_json(strict=strict)
 
 
 def write_text(path: str | Path, text: str) -> None:
