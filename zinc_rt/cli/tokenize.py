@@ -64,7 +64,7 @@ def _tokenize(arguments: argparse.Namespace) -> int:
         rows = [
             (id, _shown(tokenizer.piece_bytes(id)), "(special)" if tokenizer.is_special(id) else "") for id in ids
         ]
-        terminal.table([Column("id", right=True, width=8), "piece", ""], rows, out)
+        terminal.table([Column("id", right=True, width=8), "piece", Column("", key="kind")], rows, out)
         terminal.show(f"{len(ids)} tokens", out=out)
     report.results.append(Result("tokenize", "tokenize", "pass", measure={"tokens": len(ids)}))
     if arguments.json:
