@@ -107,13 +107,14 @@ class Terminal(io.StringIO):
     [
         ({"TERM": "xterm", "COLUMNS": "72"}, 72, True),
         ({"TERM": "xterm", "COLUMNS": "72", "NO_COLOR": "1"}, 72, False),
-        ({"TERM": "dumb", "COLUMNS": "72"}, None, False),
+        ({"TERM": "dumb", "COLUMNS": "72"}, 72, False),
         ({"TERM": "xterm", "COLUMNS": "9"}, None, True),
     ],
 )
 def test_who_reads(settings: dict[str, str], width: int | None, colour: bool) -> None:
     assert Screen.of(Terminal(), settings) == Screen(width, colour)
-    assert Screen.of(io.StringIO(), settings) == Screen() and not is_terminal(io.StringIO(), settings)
+    assert Screen.of(io.StringIO(), settings) == Screen(width) and not is_terminal(io.StringIO(), settings)
+    assert Screen.of(io.StringIO(), {"TERM": "xterm"}) == Screen()
 
 
 def test_show_writes_each_part(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,11 +145,12 @@ def test_a_terminal_of_40_columns_crashes_nothing_and_a_pipe_has_no_escape_code(
     line = [sys.executable, "-m", "zinc_rt.cli", *COMMANDS[row]]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}
     environment.pop("NO_COLOR", None)
-    piped = subprocess.run(line, capture_output=True, text=True, env=environment)
+    unset = {name: value for name, value in environment.items() if name != "COLUMNS"}
+    piped = subprocess.run(line, capture_output=True, text=True, env=unset)
     code, shown = on_a_terminal(line, environment)
     assert piped.returncode == code == 0 and "Traceback" not in shown + piped.stderr
     assert "\x1b" not in piped.stdout + piped.stderr
-    assert max(map(len, piped.stdout.splitlines())) > 40, "COLUMNS is the terminal's"
+    assert max(map(len, piped.stdout.splitlines())) > 40, "a pipe has full width without COLUMNS"
     words = set(re.findall(r"[a-z]{4,8}", piped.stdout))
     lost = [word for word in words if word not in re.sub(r"\s", "", ESCAPE.sub("", shown))]
     assert not lost, lost

@@ -74,7 +74,7 @@ def _run(command: str, tree: Path, folder: Path, cache: Path) -> Said:
     if name == "zinc-rt":
         name, *arguments = arguments
     name = name.removeprefix("zinc-rt-")
-    environment = {**os.environ, "PYTHONPATH": str(tree), "XDG_CACHE_HOME": str(cache), "COLUMNS": "200"}
+    environment = {**os.environ, "PYTHONPATH": str(tree), "XDG_CACHE_HOME": str(cache), "COLUMNS": "2000"}
     argv = [sys.executable, "-m", "zinc_rt.cli", name, *arguments]
     try:
         done = subprocess.run(

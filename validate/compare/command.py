@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.validate.compare.judge import Distance
     from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask
 
@@ -219,11 +218,11 @@ def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> lis
     return [peer for peer in peers if peer.name in names or peer.name.split()[0] in names]
 
 
-def _ctx(arguments: argparse.Namespace, gguf: GGUFFile) -> int | None:
+def _ctx(arguments: argparse.Namespace, gguf: object) -> int | None:
     """Return --ctx, None without it. 0 becomes the trained length, because peers do not know that convention."""
     from zinc_rt.engine.engine import default_ctx
 
-    return None if arguments.ctx is None else default_ctx(gguf, arguments.ctx)
+    return None if arguments.ctx is None else default_ctx(gguf, arguments.ctx)  # type: ignore[arg-type]
 
 
 def _task(arguments: argparse.Namespace, gguf: GGUFFile, folder: Path) -> PeerTask:
