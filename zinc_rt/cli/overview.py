@@ -111,8 +111,8 @@ def full_help(commands: Mapping[str, EntryPoint], columns: int | None = None) ->
             "ZINC_RT: GPU bring-up and validation, with an LLM inference runtime.",
             "usage: zinc-rt COMMAND [OPTION ...]",
             *parts,
-            "`zinc-rt COMMAND --help` lists a command's options with examples. All commands and\n"
-            "their main options: docs/commands.md. Environment variables: docs/settings.md.",
+            "`zinc-rt COMMAND --help` lists a command's options with examples.\n"
+            "All commands with main options: docs/commands.md. Environment: docs/settings.md.",
         ]
     )
 
