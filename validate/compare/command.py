@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from zinc_rt.cli.report import Report, Result
+    from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.validate.compare.judge import Distance
     from zinc_rt.validate.compare.peer import ComparedPeer, PeerOutcome, PeerTask
 

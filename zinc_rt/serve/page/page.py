@@ -14,8 +14,11 @@ from fastapi.responses import Response
 
 FILES = {"/": "chat.html", "/engine": "engine.html"}
 METHODS = ["GET", "HEAD"]
-ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="4" fill="#0b6e75"/>\
-<path d="M4.5 4.5h7l-7 7h7" fill="none" stroke="#fff" stroke-width="1.8"/></svg>"""
+ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">'
+    '<rect width="16" height="16" rx="4" fill="#0b6e75"/>'
+    '<path d="M4.5 4.5h7l-7 7h7" fill="none" stroke="#fff" stroke-width="1.8"/></svg>'
+)
 
 
 def router() -> APIRouter:
