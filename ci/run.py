@@ -56,7 +56,9 @@ def fail(problem: str) -> int:
 
 
 def make_venv(venv: Path) -> None:
-    """What `python -m venv --without-pip` makes, without needing the venv module (Debian splits it off)."""
+    """Create the environment that `python -m venv --without-pip` creates, without the venv module (Debian packages
+    it separately).
+    """
     (venv / "bin").mkdir(parents=True, exist_ok=True)
     (venv / "lib" / f"python{VERSION}" / "site-packages").mkdir(parents=True, exist_ok=True)
     (venv / "pyvenv.cfg").write_text(

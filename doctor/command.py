@@ -47,8 +47,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="diagnose another machine from a capture or bundle: a folder, .tar.* or .zip",
     )
-    made.add_argument("--capture", type=Path, metavar="DIR", help="write there what was read")
-    made.add_argument("-v", "--verbose", action="store_true", help="every note and all evidence")
+    made.add_argument("--capture", type=Path, metavar="DIR", help="save the files that were read to this folder")
+    made.add_argument("-v", "--verbose", action="store_true", help="show all notes and evidence")
     add_json(made, tables=False)
     return made
 

@@ -122,9 +122,9 @@ def add_hazard(made: argparse.ArgumentParser) -> None:
 def add_results(made: argparse.ArgumentParser) -> None:
     out = made.add_argument_group("results")
     add_format(out)
-    out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
-    out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
-    out.add_argument("--tap", metavar="F", help="TAP 14 (- for standard output)")
+    out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
+    out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
+    out.add_argument("--tap", metavar="F", help="write TAP 14 (- for stdout)")
     out.add_argument(
         "--bundle",
         type=Path,

@@ -59,7 +59,7 @@ def execute(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]) -
     """List the probes or run them, and write the results. Return the exit code."""
     for flag in ("json", "tap", "junit", "bundle"):
         if arguments.list and getattr(arguments, flag) is not None:
-            raise UsageError(f"--{flag} goes with a run", next="leave out --list")
+            raise UsageError(f"--{flag} requires a run", next="leave out --list")
     _tiers(arguments.tiers)
     chosen = registry.select(probes, arguments.select, f"zinc-rt-{name}")
     if arguments.list:

@@ -91,11 +91,11 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_engine(made, tier=False)
     out = made.add_argument_group("results")
-    out.add_argument("-v", "--verbose", action="store_true", help="the full tables also of what passed")
+    out.add_argument("-v", "--verbose", action="store_true", help="show full tables for passed checks too")
     add_format(out)
-    out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
-    out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
-    out.add_argument("--html", metavar="F", help="a page to look at and pass on")
+    out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
+    out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
+    out.add_argument("--html", metavar="F", help="write a self-contained HTML page")
     out.add_argument(
         "--emit-repro",
         metavar="DIR",

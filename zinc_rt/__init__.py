@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from zinc_rt.launching.launch import launch as launch
     from zinc_rt.sched.sampling import Sampling as Sampling
 
-__all__ = ["LLM", "Sampling", "__version__", "harness", "launch"]
-
-_LAZY = {  # a command's --help must not load a runtime
+_LAZY = {  # name -> module; a command's --help must not load a runtime
     "LLM": "zinc_rt.engine.llm",
     "Sampling": "zinc_rt.sched.sampling",
     "__version__": "zinc_rt.host.version",
@@ -43,7 +41,7 @@ _LAZY = {  # a command's --help must not load a runtime
 
 __all__ = [
     "LLM", "CheckFailed", "InputError", "NothingRan", "OutputError", "Sampling", "UnsupportedError",
-    "UsageError", "ZincError", "__version__", "launch",
+    "UsageError", "ZincError", "__version__", "harness", "launch",
 ]  # fmt: skip
 
 _moved.install()

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder of hang reports (default zinc-rt-hangs)",
     )
-    made.add_argument("--only-added", action="store_true", help="leave out hangs and bring-ups of before")
+    made.add_argument("--only-added", action="store_true", help="leave out earlier hangs and bring-ups")
     add_json(made, tables=False)
     made.set_defaults(body=_make)
     actions = made.add_subparsers(title="actions on existing bundles", metavar="ACTION")

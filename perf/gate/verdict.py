@@ -26,7 +26,7 @@ class GateReport(Report):
     """A report whose verdict is a gate's: blocked if any criterion is."""
 
     def exit_code(self, *, strict: bool | None = None) -> int:
-        """0 every criterion passed, 1 one failed, 77 one could not be shown."""
+        """Return 0 if every criterion passed, 1 if one failed, 77 if one has no evidence."""
         counts = self.counts()
         if counts.get("fail"):
             return 1

@@ -142,7 +142,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _ctx(arguments: argparse.Namespace, gguf: GGUFFile, base: BaseLogits | None) -> int:
-    """--ctx, else the base's, else 512 or what the model was trained for."""
+    """Return --ctx, else the base's, else 512 or the model's training context."""
     from zinc_rt.engine.engine import default_ctx, trained_ctx
     from zinc_rt.host.errors import UsageError
 

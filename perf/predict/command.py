@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STEP_TOKENS = 512  # of a prompt, one after another where it has more
 ASSUMED = (terminal.Column(""), *(terminal.Column("", key=name) for name in ("assumption", "values", "why")))
-HELP = "tok/s of a model on a device, what bounds it, what a change is worth"
+HELP = "predict tok/s of a model on a device and its bottleneck"
 EXAMPLES = """\
 The prediction uses only the lowered graph: bytes that a token reads and writes, dispatches, barriers, and
 instructions per byte in the kernels' inner loops. Nothing runs. Values without a specification are named

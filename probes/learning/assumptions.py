@@ -47,15 +47,12 @@ MOST_WORDS = 58
 
 def parser() -> argparse.ArgumentParser:
     made = Parser(description=__doc__, epilog=EPILOG)
-    made.add_argument("which", nargs="*", metavar="ID", help="rows whose id begins so (all)")
-    made.add_argument("--all", action="store_true", help="also what is documented, read in a source, or measured")
-    made.add_argument("-v", "--verbose", action="store_true", help="reasons, and what leans on each")
-    add_format(made)
-    made.add_argument("--json", metavar="F", help="the report (- for standard output)")
-    made.add_argument("--flip", action="append", default=[], metavar="ID", help="take it at its other value")
+    made.add_argument("which", nargs="*", metavar="ID", help="only rows whose id starts with ID (default: all)")
+    made.add_argument("--all", action="store_true", help="also list documented, source-derived and measured facts")
     made.add_argument(
         "-v", "--verbose", action="store_true", help="show the reason and the dependants of each row"
     )
+    add_format(made)
     made.add_argument("--json", metavar="F", help="write the JSON report to F (- for stdout)")
     made.add_argument("--flip", action="append", default=[], metavar="ID", help="negate this assumption")
     made.add_argument(

@@ -45,10 +45,10 @@ def parser() -> argparse.ArgumentParser:
     )
     out = made.add_argument_group("results")
     add_format(out)
-    out.add_argument("--json", metavar="F", help="the whole report (- for standard output)")
-    out.add_argument("--junit", metavar="F", help="JUnit XML for CI")
-    out.add_argument("--tap", metavar="F", help="TAP 14 (- for standard output)")
-    out.add_argument("--strict", action="store_true", help="a skipped probe fails")
+    out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
+    out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
+    out.add_argument("--tap", metavar="F", help="write TAP 14 (- for stdout)")
+    out.add_argument("--strict", action="store_true", help="treat a skipped probe as a failure")
     made.set_defaults(bundle=None, learn=None)
     return made
 

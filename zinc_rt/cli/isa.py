@@ -51,6 +51,8 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument(
         "--zrt", metavar="FILE", help="a .zrt kernel: header, constant slots, code with source lines"
     )
+    disasm.add_argument("--arch", metavar="NAME", help=f"chip (default: the code object's, else {DEFAULT_ARCH})")
+    disasm.add_argument("--wave", type=int, choices=(32, 64), help="wave size (default: the .zrt's, else 32)")
     add_json(disasm, tables=False)
     disasm.set_defaults(body=_disasm)
     isa_lint.add(actions)

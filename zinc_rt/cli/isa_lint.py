@@ -36,9 +36,7 @@ def add(actions: argparse._SubParsersAction) -> None:
         epilog=EXAMPLES,
     )
     add_files(parser)
-    parser.add_argument(
-        "--remarks", action="store_true", help="also what is only a remark in this compiler's code"
-    )
+    parser.add_argument("--remarks", action="store_true", help="also list remarks about this compiler's code")
     add_json(parser, tables=False)
     parser.set_defaults(body=_lint)
 

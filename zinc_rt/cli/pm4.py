@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     decode.add_argument(
         "--queue", choices=("kfd", "userq"), default="kfd", help="with --lint: the type of queue (default kfd)"
     )
-    decode.add_argument("--ib", action="store_true", help="with --lint: it is an indirect buffer's content")
+    decode.add_argument("--ib", action="store_true", help="with --lint: the stream is an indirect buffer")
     add_json(decode, tables=False)
     return made
 

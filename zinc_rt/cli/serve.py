@@ -74,9 +74,16 @@ def parser() -> argparse.ArgumentParser:
     first.add_argument(
         "--check", action="store_true", help="show the memory plan and each tenant's guarantees and exit"
     )
+    first.add_argument("--new-key", metavar="TENANT", help="create a key, print it once and exit")
+    first.add_argument(
+        "--scopes",
+        metavar="WORDS",
+        default="inference,usage",
+        help="scopes of the new key: inference, usage, admin (default inference,usage)",
+    )
     add_format(first)
-    runs = made.add_argument_group("how the model runs")
-    runs.add_argument("--slots", type=int, metavar="N", help=f"requests at once (default {SLOTS})")
+    runs = made.add_argument_group("model")
+    runs.add_argument("--slots", type=int, metavar="N", help=f"concurrent requests (default {SLOTS})")
     runs.add_argument(
         "-c",
         "--ctx",

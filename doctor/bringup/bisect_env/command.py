@@ -74,10 +74,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "what", nargs="?", metavar="WHAT", help="start: VARIABLES.yaml; record: pass, fail or unclear"
     )
-    made.add_argument("--journal", type=Path, metavar="FILE", help="where everything is kept, synced to disk")
+    made.add_argument("--journal", type=Path, metavar="FILE", help="journal file of the bisection, synced to disk")
     add_format(made)
-    made.add_argument("--json", metavar="F", help="the report (- for standard output)")
-    made.add_argument("--again", action="store_true", help="start anew although a bisection is under way")
+    made.add_argument("--json", metavar="F", help="write the JSON report to F (- for stdout)")
+    made.add_argument("--again", action="store_true", help="start again although a bisection is in progress")
     made.add_argument(
         "--with",
         dest="with_",
