@@ -95,6 +95,7 @@ def test_a_submission_wraps_at_every_place_of_the_ring(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "wrap_rptr"), [("kfd", True), ("userq", False)], ids=["rptr wrapped", "rptr counting on"]
 )
+@pytest.mark.rest(keep=1)
 def test_thousands_of_submissions_of_random_size_run_in_order(
     kind: str, wrap_rptr: bool, slow_counts: Counts
 ) -> None:

@@ -65,6 +65,7 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("tier", OPENERS)
+@pytest.mark.rest(keep=1)
 def test_what_is_discarded_is_found_by_its_reader_until_it_is_filled(tier: str) -> None:
     builder = Builder("sum")
     for name, role in (("step.a", "step"), ("step.b", "step"), ("out.y", "output")):

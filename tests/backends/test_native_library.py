@@ -137,6 +137,7 @@ def test_where_no_level_is_good_every_reason_is_said(tmp_path: Path) -> None:
     assert "the x86_64_v2 build failed its self-test (ADD in canonical-1: 111 of 111 of y differ" in text
 
 
+@pytest.mark.rest
 def test_builds_that_are_wrong_in_the_same_way_accuse_no_compiler(tmp_path: Path) -> None:
     wrong = faulty("wrong bits")
     with pytest.raises(UnsupportedError) as caught:
@@ -226,6 +227,7 @@ def test_a_machine_without_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         build.levels()
 
 
+@pytest.mark.rest
 def test_a_library_says_what_it_was_made_with() -> None:
     compiler()
     found = library.library()

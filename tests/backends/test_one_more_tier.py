@@ -41,6 +41,7 @@ def test_help_lists_it(capsys: Capture) -> None:
     assert "t_more or auto" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.rest
 def test_devices_and_probe_tier_say_that_it_is_usable(capsys: Capture) -> None:
     assert devices_command.main([]) == 0
     assert "t_more on abacus" in capsys.readouterr().out.splitlines()[-1]

@@ -114,6 +114,7 @@ def test_a_waves_fault_names_dispatch_instruction_wave_and_lanes(backend: AmdBac
     assert "wave      0 of workgroup (0, 0, 0), 32 lanes from 0" in text
 
 
+@pytest.mark.rest
 def test_a_hang_report_says_where_waves_stand(tmp_path: Path) -> None:
     """Only a simulated device can: the loop, what leaves it, the registers of its condition."""
     driver = SimDriver(time_scale=0.01)

@@ -82,6 +82,7 @@ def step(engine: Engine, *, timed: bool) -> tuple[np.ndarray, Times]:
     return logits, times
 
 
+@pytest.mark.rest(keep=1)
 def test_a_timed_step_has_the_bits_of_any_other_and_names_every_node_once_or_more(engine: Engine) -> None:
     plain, none = step(engine, timed=False)
     timed, times = step(engine, timed=True)
@@ -96,6 +97,7 @@ def test_a_timed_step_has_the_bits_of_any_other_and_names_every_node_once_or_mor
     assert instrument is None or instrument.findings() == []
 
 
+@pytest.mark.rest(keep=2)
 def test_its_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> None:
     _, times = step(engine, timed=True)
     count = len(times.dispatches)
@@ -110,6 +112,7 @@ def test_its_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> N
     assert times.clock == HOST_CLOCK if tier == "t_cpu" else "simulated" in times.clock
 
 
+@pytest.mark.rest(keep=1)
 def test_the_second_replay_has_times_of_its_own(engine: Engine, tier: str) -> None:
     _, first = step(engine, timed=True)
     _, second = step(engine, timed=True)

@@ -23,6 +23,7 @@ def differential() -> ModuleType:
     return module
 
 
+@pytest.mark.rest
 def test_a_flipped_fact_is_all_that_differs_and_silicon_bears_us_out(
     differential: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

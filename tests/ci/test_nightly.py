@@ -132,6 +132,7 @@ def test_a_good_night_passes_and_says_so_on_one_screen(nightly: Nightly) -> None
         ("absent", "zinc-rt first is not built"),
     ],
 )
+@pytest.mark.rest(keep=1)
 def test_one_stages_trouble_fails_the_night_and_hides_no_other(nightly: Nightly, how: str, why: str) -> None:
     code, said = nightly.run(how, "pass", "fail")
     assert code == 1
@@ -169,6 +170,7 @@ def test_fewer_results_than_usual_are_news(nightly: Nightly) -> None:
 
 
 @pytest.mark.parametrize("stage", ["first", "second", "third"])
+@pytest.mark.rest(keep=1)
 def test_a_run_killed_in_any_stage_goes_on_where_it_was(nightly: Nightly, stage: str) -> None:
     process = nightly.start("pass", "pass", "pass", wait=0.5)
     deadline = time.monotonic() + 60
@@ -248,6 +250,7 @@ def flaky(nightly: Nightly, rate: float = 0.3) -> None:
     nightly.expected.write_text(yaml.safe_dump(expected))
 
 
+@pytest.mark.rest
 def test_a_flake_is_told_and_fails_only_beyond_its_rate(nightly: Nightly) -> None:
     flaky(nightly)
     code, said = nightly.run("fail", "pass", "pass")

@@ -93,6 +93,7 @@ def test_the_sdist_holds_every_harness_folder_once_and_no_links(built: tuple[Pat
     assert {("LICENSE",), ("README.md",), ("pyproject.toml",)} <= set(names)
 
 
+@pytest.mark.rest
 def test_the_wheel_installs_alone_and_its_commands_start(built: tuple[Path, Path], tmp_path: Path) -> None:
     """Into a folder of its own, run where no checkout is; the packages it requires are this environment's."""
     target = tmp_path / "site"

@@ -32,6 +32,7 @@ def test_the_site_builds_with_every_page_and_no_broken_link(tmp_path: Path) -> N
     assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= made
 
 
+@pytest.mark.rest
 def test_no_page_of_the_site_fetches_anything(tmp_path: Path) -> None:
     """It is read on machines without a network: the theme's own files are all it loads."""
     words = ["build", "--quiet", "--site-dir", str(tmp_path / "site")]

@@ -261,6 +261,7 @@ def test_validate_prints_where_the_two_ways_differ_most(
     assert results["prefill"]["status"] == "pass" and results["prefill"]["limit"] == {"max_abs_diff": 0.0}
 
 
+@pytest.mark.rest
 def test_a_validate_that_exceeds_its_tolerance_exits_1(
     qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def post(url: str, body: dict[str, Any]) -> Any:
     return urllib.request.urlopen(request, timeout=SECONDS)
 
 
+@pytest.mark.rest
 def test_without_a_model_it_says_that_its_weights_are_random_and_ends_in_order() -> None:
     with serving() as (process, url):
         with urllib.request.urlopen(f"{url}/health", timeout=SECONDS) as answer:
@@ -50,6 +51,7 @@ def test_without_a_model_it_says_that_its_weights_are_random_and_ends_in_order()
     assert "Traceback" not in said
 
 
+@pytest.mark.rest
 def test_an_address_that_is_taken_is_told() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -71,12 +73,14 @@ def test_an_address_that_is_taken_is_told() -> None:
         (("--facts", "f.json"), "f.json"),
     ],
 )
+@pytest.mark.rest(keep=1)
 def test_what_cannot_be_opened_ends_it_with_a_sentence(words: tuple[str, ...], said: str) -> None:
     done = subprocess.run([*LINE, *words], capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2
     assert said in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
+@pytest.mark.rest
 def test_a_configuration_is_served_and_what_it_says_is_not_said_again(tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(
@@ -101,6 +105,7 @@ def test_a_configuration_is_served_and_what_it_says_is_not_said_again(tmp_path: 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.rest
 def test_what_runs_at_sigterm_is_answered_and_nothing_new_is_taken() -> None:
     with serving("--ctx", "256") as (process, url):
         body = {"model": "qwen3-q", "prompt": [5, 6], "max_tokens": 150, "ignore_eos": True, "stream": True}
@@ -114,6 +119,7 @@ def test_what_runs_at_sigterm_is_answered_and_nothing_new_is_taken() -> None:
         assert "draining  1 request," in said
 
 
+@pytest.mark.rest
 def test_a_second_signal_ends_it_at_once() -> None:
     with serving("--ctx", "4096") as (process, url):
         body = {"model": "qwen3-q", "prompt": [5], "max_tokens": 4000, "ignore_eos": True, "stream": True}

@@ -94,6 +94,7 @@ def test_a_new_key_opens_what_its_line_says(capsys: pytest.CaptureFixture[str]) 
     assert serve("--new-key", "alice", "--scopes", "root") == 2
 
 
+@pytest.mark.rest
 def test_a_hangup_reads_the_file_again(file: Path) -> None:
     file.write_text(FILE[: FILE.index("  - {id: hybrid")] + FILE[FILE.index("tenants:") :])
     line = [sys.executable, "-m", "zinc_rt.cli", "serve", "--port", "0", "--config", str(file)]

@@ -20,6 +20,7 @@ VALIDATE = ["validate", "--model", MODEL, "--no-cache", "--tiers", "t1,t_cpu"]
 
 
 @pytest.mark.parametrize(("words", "seconds"), [(RUN, 4.0), (VALIDATE, 5.0)], ids=["run", "validate"])
+@pytest.mark.rest
 def test_ctrl_c_at_any_moment(words: list[str], seconds: float, slow_counts: Counts, tmp_path: Path) -> None:
     count = slow_counts(2, 30)
     for index in range(count):
@@ -30,6 +31,7 @@ def test_ctrl_c_at_any_moment(words: list[str], seconds: float, slow_counts: Cou
         assert code == 0 or said.endswith(": interrupted\n"), said
 
 
+@pytest.mark.rest
 def test_an_impatient_second_ctrl_c_is_no_other_end(tmp_path: Path) -> None:
     code, said = interrupted([*RUN, "--device", "sim"], 2.0, tmp_path, again_seconds=0.02)
     assert code in (130, 0) and "Traceback" not in said, said

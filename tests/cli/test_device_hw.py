@@ -117,6 +117,7 @@ def log(qwen3: str, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("name", "rest"), [*LINES.items(), *MORE], ids=lambda text: text[:40])
+@pytest.mark.rest(keep=20)
 def test_without_a_card_it_says_so_and_runs_nothing(
     name: str, rest: str, qwen3: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -169,6 +169,7 @@ def test_no_command_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("row", COMMANDS)
+@pytest.mark.rest(keep=7)
 def test_the_report_has_every_key_and_its_verdict_is_the_exit_code(
     row: str, line: Callable[[str], list[str]], capsys: Capture, request: pytest.FixtureRequest
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_simulated_device_is_named_beside_each_result(
 
 
 @pytest.mark.parametrize("row", COMMANDS)
+@pytest.mark.rest(keep=13)
 def test_a_report_that_cannot_be_written_is_refused_before_the_work(
     row: str, line: Callable[[str], list[str]], tmp_path: Path, capsys: Capture
 ) -> None:

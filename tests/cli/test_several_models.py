@@ -39,6 +39,7 @@ def test_inspect_of_one_thing_takes_one(flag: list[str], capsys: Capture) -> Non
     assert "are of one model" in capsys.readouterr().err
 
 
+@pytest.mark.rest
 def test_compare(tmp_path: Path, capsys: Capture) -> None:
     words = [A, B, "--peers", "t_cpu", "--no-speed", "--tokens", "1,2", "--json", str(tmp_path / "r.json")]
     assert compare.main(words) == 0

@@ -141,6 +141,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("row", COMMANDS)
+@pytest.mark.rest
 def test_a_terminal_of_40_columns_crashes_nothing_and_a_pipe_has_no_escape_code(row: str) -> None:
     line = [sys.executable, "-m", "zinc_rt.cli", *COMMANDS[row]]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}

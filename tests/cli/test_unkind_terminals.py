@@ -42,6 +42,7 @@ def zinc_rt(*words: str, shell: str = "", **settings: str) -> subprocess.Complet
 
 
 @pytest.mark.parametrize("row", ROWS)
+@pytest.mark.rest(keep=1)
 def test_a_full_disk_behind_stdout(row: str) -> None:
     done = zinc_rt(*ROWS[row], shell="> /dev/full")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -49,6 +50,7 @@ def test_a_full_disk_behind_stdout(row: str) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS)
+@pytest.mark.rest(keep=8)
 def test_a_closed_stdout(row: str) -> None:
     done = zinc_rt(*ROWS[row], shell=">&-")
     assert done.returncode == 2
@@ -56,6 +58,7 @@ def test_a_closed_stdout(row: str) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS)
+@pytest.mark.rest(keep=1)
 def test_a_reader_that_has_seen_enough_ends_it_in_silence(row: str) -> None:
     line = '{ "$@"; echo "code $?" >&2; } | true'
     done = subprocess.run(
@@ -79,6 +82,7 @@ def test_words_and_errors_into_one_pipe_that_nobody_reads() -> None:
 
 
 @pytest.mark.parametrize("words", [["run", "--prompt", "-"], ["tokenize", "--text", "-"]])
+@pytest.mark.rest(keep=1)
 def test_a_closed_stdin(words: list[str]) -> None:
     done = zinc_rt(*words, "--model", MODEL, shell="<&-")
     assert done.returncode == 2 and "stdin is closed\n  next: " in done.stderr
@@ -95,6 +99,7 @@ def test_words_for_a_closed_stderr_do_not_reach_stdout() -> None:
 
 
 @pytest.mark.parametrize("row", ["compare", "devices", "golden", "pm4-test", "sim", "tokenize"])
+@pytest.mark.rest(keep=5)
 def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
     done = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
     assert done.returncode == 2 and "ZINC_RT_TEIR is not a setting" in done.stderr and not done.stdout
@@ -140,6 +145,7 @@ def test_the_usage_names_the_whole_command(row: str) -> None:
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
+@pytest.mark.rest(keep=1)
 def test_bad_input_is_one_sentence_before_any_work(words: list[str], said: str) -> None:
     done = zinc_rt(*words)
     assert done.returncode == 2 and said in done.stderr
@@ -147,6 +153,7 @@ def test_bad_input_is_one_sentence_before_any_work(words: list[str], said: str) 
 
 
 @pytest.mark.parametrize("words", [["validate", "--no-cache"], ["pm4-test", "--device", "sim"]])
+@pytest.mark.rest(keep=1)
 def test_ctrl_c_is_one_line_and_leaves_nothing(words: list[str], tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     line = [sys.executable, "-m", "zinc_rt.cli", *words, "--json", str(out)]

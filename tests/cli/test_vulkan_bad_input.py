@@ -26,6 +26,7 @@ def ran(model: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int
     return code, said
 
 
+@pytest.mark.rest
 def test_a_lost_device_is_one_sentence_and_exit_code_1(
     vulkan_driver: PhysicalDevice, qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

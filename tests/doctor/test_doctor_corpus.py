@@ -19,6 +19,7 @@ SICK = {
 
 
 @pytest.mark.parametrize("name", SICK)
+@pytest.mark.rest(keep=34)
 def test_the_first_cause_is_named_and_nothing_healthy_is_blamed(name: str) -> None:
     for machine in SICK[name]:
         diagnosis = diagnose(machine.capture)

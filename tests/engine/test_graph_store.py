@@ -127,6 +127,7 @@ def run(store: GraphStore | None, model: Path, tier: str) -> tuple[dict[str, lis
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
+@pytest.mark.rest
 def test_a_warm_start_submits_the_same_and_plans_nothing(
     tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

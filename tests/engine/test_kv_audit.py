@@ -49,6 +49,7 @@ def test_a_bit_that_flipped_on_the_device(server: MixServer) -> None:
 
 
 @pytest.mark.parametrize("group", [0, 1])
+@pytest.mark.rest(keep=1)
 def test_a_page_table_that_is_stale(server: MixServer, group: int) -> None:
     request = next(server.scheduler.running())
     assert request.holding is not None

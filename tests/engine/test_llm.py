@@ -55,6 +55,7 @@ def drained(llm: LLM) -> bool:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.rest(keep=1)
 def test_many_prompts_on_few_slots_are_answered_as_if_alone(llm: LLM, temperature: float) -> None:
     sampling = Sampling(max_tokens=9, temperature=temperature, seed=11, ignore_eos=True)
     answers = llm.generate(PROMPTS, sampling)
@@ -64,6 +65,7 @@ def test_many_prompts_on_few_slots_are_answered_as_if_alone(llm: LLM, temperatur
 
 
 @pytest.mark.parametrize("architecture", ["mamba", "deepseek2", "llama"])
+@pytest.mark.rest(keep=1)
 def test_architectures_without_a_cache_or_with_latents_are_answered_too(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
@@ -86,6 +88,7 @@ def test_each_prompt_may_have_a_sampling_of_its_own(llm: LLM) -> None:
     assert answers[1].token_ids == alone("qwen3-q", PROMPTS[1], each[1])
 
 
+@pytest.mark.rest
 def test_choices_follow_each_other_and_are_drawn_apart(llm: LLM) -> None:
     sampling = Sampling(n=3, max_tokens=6, temperature=1.3, seed=4, ignore_eos=True)
     answers = llm.generate([[1] * 21, [2, 3]], sampling)

@@ -189,6 +189,7 @@ def mixed(model: str, tier: str, alone: Engine, *, count: int, seed: int, sample
     return mix
 
 
+@pytest.mark.rest
 def test_any_mix_on_the_oracle_is_alone(model: str, alone: Engine, slow_counts: Counts) -> None:
     mixes = [mixed(model, "t_cpu", alone, count=8, seed=seed) for seed in range(slow_counts(1, 20))]
     counts = [mix.llm.scheduler.counts for mix in mixes]
@@ -199,6 +200,7 @@ def test_any_mix_on_the_oracle_is_alone(model: str, alone: Engine, slow_counts: 
 
 
 @pytest.mark.parametrize(("model", "tier"), TIERS, indirect=["model"])
+@pytest.mark.rest(keep=2)
 def test_any_mix_is_alone_on_every_tier(model: str, tier: str, alone: Engine, slow_counts: Counts) -> None:
     """Simulated ones at sanitizer full: nothing reads what it should not, whoever was there before."""
     if tier == "t_cpu_native" and not registry.spec(tier).probe(Host(1)).usable:

@@ -118,6 +118,7 @@ class Sums:
 
 
 @pytest.mark.parametrize(("tier", "rounds"), [("t1", 999), ("t2", 99)])
+@pytest.mark.rest
 def test_evictions_leave_no_memory_and_no_name_behind(tier: str, rounds: int) -> None:
     with opened(tier) as device:
         sums = Sums(device, nodes=1, max_variants=2)
@@ -145,6 +146,7 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
     return read_gguf(path)
 
 
+@pytest.mark.rest
 def test_a_model_that_is_loaded_and_unloaded_twenty_times_leaves_what_the_first_left(hybrid: GGUFFile) -> None:
     with opened("t1") as device, Engine(hybrid, device.backend, ctx=32) as engine:
         want = engine.forward([3, 1]).tobytes()
@@ -203,6 +205,7 @@ def test_a_build_that_fails_half_way_leaves_nothing_behind(
     assert device.found() == []
 
 
+@pytest.mark.rest
 def test_an_upload_that_fails_half_way_gives_its_memory_back(
     hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +322,7 @@ def test_a_variant_that_is_built_beside_another_spoils_no_bounds_and_its_names_g
 
 
 @pytest.mark.parametrize("tier", OPENERS)
+@pytest.mark.rest
 def test_state_and_page_table_are_zero_again_after_unloading(tier: str, hybrid: GGUFFile) -> None:
     with opened(tier) as device, Engine(hybrid, device.backend, ctx=32) as engine:
         backend = device.backend

@@ -51,6 +51,7 @@ def test_the_gate_is_open_for_every_embedded_model(engine: Engine) -> None:
     assert prefill_gate(engine) == []
 
 
+@pytest.mark.rest(keep=2)
 def test_both_ways_give_the_last_tokens_logits_to_the_bit(engine: Engine) -> None:
     wanted = engine.forward(TOKENS)[-1]
     assert wanted.any()
@@ -64,6 +65,7 @@ def test_both_ways_give_the_last_tokens_logits_to_the_bit(engine: Engine) -> Non
 
 @pytest.mark.parametrize("mode", ["on", "off", "validate"])
 @pytest.mark.parametrize("cut", [1, 3, 6])
+@pytest.mark.rest(keep=3)
 def test_a_prompt_can_go_on_where_another_ended(engine: Engine, mode: str, cut: int) -> None:
     wanted = engine.forward(TOKENS)[-1]
     sequence = engine.open()
@@ -75,6 +77,7 @@ def test_a_prompt_can_go_on_where_another_ended(engine: Engine, mode: str, cut: 
         assert check.ok and check.max_abs_diff == 0 and check.prompt_tokens == len(TOKENS) - cut
 
 
+@pytest.mark.rest(keep=2)
 def test_validate_leaves_the_sequence_ready_to_go_on(engine: Engine) -> None:
     wanted = engine.forward([*TOKENS, 3])[-1]
     sequence = engine.open()
@@ -97,6 +100,7 @@ def test_the_head_runs_for_the_last_token_only(engine: Engine, monkeypatch: pyte
     assert asked == [[6], [], [], [], [], [], [], [0]]
 
 
+@pytest.mark.rest
 def test_float32_stays_within_its_tolerance() -> None:
     for path in MODELS:
         with Engine(read_gguf(path), CpuBackend("float32-dequant"), ctx=64, slots=2) as engine:

@@ -123,6 +123,7 @@ def test_a_step_with_one_token_a_sequence_is_decode_and_has_the_bits_of_prefill(
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
+@pytest.mark.rest(keep=1)
 def test_both_stages_have_equal_bits_on_a_simulated_card(tier: str, hybrid: GGUFFile) -> None:
     with Engine(hybrid, CpuBackend("canonical-1", threads=1), ctx=64, slots=3) as engine:
         want = three_at_once(engine, "decode")
@@ -150,6 +151,7 @@ def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> Non
     runner.collect(runner.submit(runner.block("decode", tokens=1, sequences=1, rows=1)))
 
 
+@pytest.mark.rest(keep=1)
 def test_a_step_that_ends_badly_does_not_block_the_next(engine: Engine) -> None:
     runner = engine.runner
     block = runner.fill(one_token(engine, {1 << 20: 0}))
@@ -168,6 +170,7 @@ def test_a_page_goes_to_the_device_once(engine: Engine) -> None:
     assert max(counts) == 1
 
 
+@pytest.mark.rest
 def test_rows_of_logits_get_no_more_room_than_they_need(qwen3: GGUFFile) -> None:
     with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=600) as engine:
         output = engine.advance([(engine.open(), [1] * 512)], [511])
@@ -230,6 +233,7 @@ def test_a_step_that_passes_its_deadline_is_one_sentence(qwen3: GGUFFile) -> Non
         engine.advance([(engine.open(), [1] * 500)], [499])
 
 
+@pytest.mark.rest
 def test_a_slow_step_without_a_deadline_says_that_it_runs(
     qwen3: GGUFFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +308,7 @@ class Counting(CpuBackend):
         super().unload(executable)
 
 
+@pytest.mark.rest
 def test_a_thousand_evictions_leave_no_memory_behind(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zinc_rt.engine.resident.MAX_VARIANTS", 2)
     with Engine(hybrid, Counting(), ctx=40) as engine:
@@ -336,6 +341,7 @@ def test_whole_graphs_make_room_for_others(hybrid: GGUFFile, monkeypatch: pytest
             assert backend.built == 2
 
 
+@pytest.mark.rest
 def test_a_model_unloads_and_loads_again_with_the_same_bits(hybrid: GGUFFile) -> None:
     with Engine(hybrid, Counting(), ctx=40) as engine:
         backend: Any = engine.backend

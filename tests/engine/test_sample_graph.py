@@ -100,6 +100,7 @@ def operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, n
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("form", [FULL, PLAIN, LOGPROB], ids=["full", "plain", "logprob"])
+@pytest.mark.rest(keep=5)
 def test_every_row_is_drawn_as_the_oracle_draws_it(tier: str, form: SampleForm) -> None:
     math = arithmetic("canonical-1")
     with opened(tier) as backend:

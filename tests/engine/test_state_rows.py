@@ -106,6 +106,7 @@ def alone(gguf: GGUFFile, tokens: list[int]) -> np.ndarray:
         *(("mamba", tier, True) for tier in ("t_cpu", "t_cpu_native")),  # loads and stores its rows
     ],
 )
+@pytest.mark.rest(keep=1)
 def test_a_checkpoint_restored_is_the_prefix_computed_again(
     architecture: str, tier: str, disjoint: bool, model: Callable[[str], GGUFFile]
 ) -> None:

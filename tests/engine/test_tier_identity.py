@@ -91,11 +91,13 @@ def test_an_embedded_model_with_recurrent_state_and_experts(slow_counts: Counts)
 
 
 @pytest.mark.parametrize(("tier", "model"), [("t1", "qwen35moe-q"), ("t2", "qwen3-q")])
+@pytest.mark.rest
 def test_an_embedded_model_with_activations_in_8_bits(tier: str, model: str, slow_counts: Counts) -> None:
     assert_the_same(FOLDER / f"{model}.gguf", tier, slow_counts(1, 32), "canonical-1-q8")
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.rest
 def test_one_model_of_each_other_family(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
@@ -103,6 +105,7 @@ def test_one_model_of_each_other_family(architecture: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
+@pytest.mark.rest
 def test_whatever_lines_caches_keep_the_bits_are_the_same(tier: str, slow_counts: Counts) -> None:
     """A stale line that a step loaded would show: no invalidation is missing."""
     model = FOLDER / "qwen3-q.gguf"
@@ -113,6 +116,7 @@ def test_whatever_lines_caches_keep_the_bits_are_the_same(tier: str, slow_counts
             assert logits.tobytes() == want[f"{step} logits"].tobytes(), f"seed {seed}, step {step}"
 
 
+@pytest.mark.rest
 def test_a_navi_44_runs_the_kernels_of_a_navi_48() -> None:
     model = FOLDER / "qwen3-q.gguf"
     want, _, _ = everything(model, "t_cpu", 1, "canonical-1")

@@ -113,6 +113,7 @@ def test_what_cannot_run_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
         assert "no tier is called 't9'" in capsys.readouterr().err
 
 
+@pytest.mark.rest
 def test_the_token_loop_draws_what_run_draws(capsys: pytest.CaptureFixture[str]) -> None:
     assert example("token_loop").main(["--tokens", "1,2,3", "--max-tokens", "5"]) == 0
     drawn = [int(line) for line in capsys.readouterr().out.split()]

@@ -34,6 +34,7 @@ def test_a_committed_kernel_has_the_hash_of_its_source(source: Source) -> None:
 
 
 @pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
+@pytest.mark.rest
 def test_the_committed_kernels_are_what_their_sources_give(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check"]) == 0, capsys.readouterr().out
 
@@ -43,6 +44,7 @@ def test_every_committed_kernel_has_a_source() -> None:
 
 
 @committed
+@pytest.mark.rest(keep=26)
 def test_the_static_sanitizer_finds_nothing(source: Source) -> None:
     zrt = kernel(source)
     found = [f"{finding.sentence()}  {zrt.line_at(finding.pc)}" for finding in findings(zrt, zrt.code)]
@@ -50,6 +52,7 @@ def test_the_static_sanitizer_finds_nothing(source: Source) -> None:
 
 
 @committed
+@pytest.mark.rest(keep=8)
 def test_without_the_waits_of_a_counter_it_does(source: Source) -> None:
     """Single waits may be careful rather than needed; all of a counter together never are."""
     zrt = kernel(source)

@@ -267,6 +267,7 @@ def test_the_command_compares_and_tells(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.skipif(not available(), reason="the package ziglang is not installed")
+@pytest.mark.rest
 def test_the_code_objects_are_what_their_source_makes() -> None:
     for name, target in TARGETS.items():
         assert build(*target) == code_object(name)

@@ -86,6 +86,7 @@ def logits_of(tier: str, experts: str, *, memory_bytes: int = 0) -> tuple[np.nda
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
+@pytest.mark.rest
 def test_experts_in_host_memory_give_the_same_bits(tier: str) -> None:
     plain, engine = logits_of(tier, "auto")
     assert engine.variants.residency is not None and not engine.variants.residency.host
@@ -99,6 +100,7 @@ def test_experts_in_host_memory_give_the_same_bits(tier: str) -> None:
     assert np.array_equal(plain.view(np.uint32), hosted.view(np.uint32))
 
 
+@pytest.mark.rest
 def test_what_vram_has_no_room_for_lies_on_the_host_and_what_fits_nowhere_is_refused() -> None:
     plain, engine = logits_of("t1", "auto")
     whole = sum(map(KERNELS.packed_bytes, engine.model.weights.values()))

@@ -246,6 +246,7 @@ def test_a_vocabulary_of_150k_tokens_is_read_in_a_moment(tmp_path: Path) -> None
     assert model.metadata["tokenizer.ggml.tokens"][-1] == "token149999"  # type: ignore[index]
 
 
+@pytest.mark.rest
 def test_every_shared_model_reads_the_same_as_through_the_gguf_package(data_dir: Path) -> None:
     paths = sorted((data_dir / "goldens").glob("*.gguf"))
     assert paths

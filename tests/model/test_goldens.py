@@ -37,6 +37,7 @@ def test_the_folder_holds_the_goldens_listed_here_and_no_others(data_dir: Path) 
 
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "float32-dequant"])
+@pytest.mark.rest(keep=17)
 def test_logits_and_residual_stream_are_llama_cpps(golden: Golden, ordering: str) -> None:
     seen: Values = {}
     with golden.engine(ordering) as engine:
@@ -53,6 +54,7 @@ def test_logits_and_residual_stream_are_llama_cpps(golden: Golden, ordering: str
         assert farthest(seen["result_norm"], golden.arrays["result_norm"]) <= golden.limit
 
 
+@pytest.mark.rest(keep=5)
 def test_greedy_continuation_is_llama_cpps(golden: Golden) -> None:
     wanted = golden.exact("greedy_tokens")
     assert len(wanted) == GREEDY
@@ -67,6 +69,7 @@ def test_greedy_continuation_is_llama_cpps(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("stem", [stem for stem in STEMS if stem.endswith("-f32")])
+@pytest.mark.rest(keep=14)
 def test_router_choices_are_llama_cpps_in_order(stem: str, data_dir: Path) -> None:
     golden = read_golden(data_dir, stem)  # the -q files have them of llama.cpp's quantised path only
     routed = [name for name in golden.arrays if name.startswith("ffn_moe_topk-")]
@@ -80,6 +83,7 @@ def test_router_choices_are_llama_cpps_in_order(stem: str, data_dir: Path) -> No
 
 
 @pytest.mark.parametrize("stem", QUANTISED)
+@pytest.mark.rest(keep=10)
 def test_quantised_activations_come_as_near_as_llama_cpp_does_to_itself(stem: str, data_dir: Path) -> None:
     golden = read_golden(data_dir, stem)
     with golden.engine("canonical-1-q8") as engine:

@@ -77,6 +77,7 @@ STATEFUL = pytest.mark.parametrize("architecture", RECURRENT)
 
 
 @EVERY
+@pytest.mark.rest(keep=2)
 def test_token_by_token_is_all_at_once(architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]) -> None:
     engine = run_on(tiny_model(architecture))
     ids = prompt(1, 35)  # over two page boundaries
@@ -84,6 +85,7 @@ def test_token_by_token_is_all_at_once(architecture: str, tiny_model: Tiny, run_
 
 
 @EVERY
+@pytest.mark.rest(keep=2)
 def test_appending_twice_is_appending_once(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -100,6 +102,7 @@ def test_appending_twice_is_appending_once(
 
 
 @EVERY
+@pytest.mark.rest(keep=3)
 def test_two_sequences_in_one_batch_are_each_alone(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -141,6 +144,7 @@ def test_rows_asked_for_are_rows_of_the_whole(
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
 @pytest.mark.parametrize("architecture", ["llama", "qwen35moe", "gemma4"])
+@pytest.mark.rest(keep=2)
 def test_the_number_of_threads_does_not_show(
     architecture: str, ordering: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -153,6 +157,7 @@ def test_the_number_of_threads_does_not_show(
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen35"])
+@pytest.mark.rest(keep=1)
 def test_a_graph_replayed_over_and_over_gives_the_same_bits(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine], slow_counts: Counts
 ) -> None:
@@ -168,6 +173,7 @@ def test_a_graph_replayed_over_and_over_gives_the_same_bits(
 
 
 @STATEFUL
+@pytest.mark.rest(keep=2)
 def test_whoever_moves_the_state_the_bits_are_the_same(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -201,6 +207,7 @@ def test_forms_that_name_slots_agree_when_two_sequences_alternate(
 
 
 @EVERY
+@pytest.mark.rest(keep=1)
 def test_a_released_slot_leaves_nothing_to_the_next_sequence(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -252,6 +259,7 @@ def test_sequences_opened_before_anything_is_built_start_from_zero(
 
 
 @EVERY
+@pytest.mark.rest(keep=5)
 def test_a_tap_sees_every_result_once_and_changes_none(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -278,6 +286,7 @@ def test_a_tap_sees_every_result_once_and_changes_none(
 
 
 @EVERY
+@pytest.mark.rest(keep=2)
 def test_a_models_own_value_put_in_changes_nothing_and_another_does(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:

@@ -113,6 +113,7 @@ def test_every_golden_model_is_in_the_list_above(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("name", VOCABULARIES)
+@pytest.mark.rest(keep=1)
 def test_vocabulary_rows_agree_with_llama_cpp(data_dir: Path, name: str) -> None:
     path = data_dir / "vocab" / f"ggml-vocab-{name}.gguf"
     tokenizer = tokenizer_of(path)
@@ -316,6 +317,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.text(
 @pytest.mark.parametrize("pre", BYTE_LEVEL)
 @given(text=TEXT)
 @settings(max_examples=40, deadline=None)
+@pytest.mark.rest(keep=20)
 def test_byte_level_text_comes_back(pre: str, text: str) -> None:
     tokenizer = byte_tokenizer(pre)
     ids = tokenizer.encode(text, add_special=False)
@@ -359,6 +361,7 @@ UNKIND = {
 
 
 @pytest.mark.parametrize("pre", ["gpt-2", "deepseek-llm", "tekken", "superbpe", "tiny_aya", "exaone-moe", "afmoe"])
+@pytest.mark.rest(keep=1)
 def test_unkind_long_texts_take_seconds_at_most(pre: str) -> None:
     tokenizer = byte_tokenizer(pre)
     for name, text in UNKIND.items():
@@ -368,6 +371,7 @@ def test_unkind_long_texts_take_seconds_at_most(pre: str) -> None:
 
 
 @pytest.mark.parametrize("metadata", [spm(), unigram()], ids=["llama", "t5"])
+@pytest.mark.rest(keep=1)
 def test_unkind_long_texts_take_seconds_at_most_without_merges(metadata: dict[str, Any]) -> None:
     tokenizer = Tokenizer.from_metadata(metadata)
     for name, text in (UNKIND | {"mergeable": "abc" * 33_000}).items():

@@ -54,6 +54,7 @@ def measured(tmp_path: Path, peer: LlamaCpp | None, *, rounds: int = 5, fails: s
     return {result.id: result for result in bench_case(CASE, tmp_path / "m.gguf", bench)}
 
 
+@pytest.mark.rest
 def test_every_figure_has_its_samples_both_settings_and_a_ratio(tmp_path: Path) -> None:
     found = measured(tmp_path, FakePeer(()))
     assert list(found) == [
@@ -70,6 +71,7 @@ def test_every_figure_has_its_samples_both_settings_and_a_ratio(tmp_path: Path) 
     assert len(found[f"tiny/{C1}/oracle-prefill"].measure["runs"]) == 1
 
 
+@pytest.mark.rest
 def test_a_setting_that_fails_is_left_out_and_without_any_the_ratio_is_blocked(tmp_path: Path) -> None:
     one = measured(tmp_path, FakePeer(()), fails="repack")[f"tiny/{C1}/decode"]
     assert one.status == "pass" and one.measure["setting"] == "no repack"

@@ -44,6 +44,7 @@ def test_many_variants_share_a_line_unless_they_have_limits() -> None:
     assert len(table({"benchmarks": [benchmark(1.0, limit_seconds=2.0)] * (FOLDED + 1)})) == FOLDED + 1
 
 
+@pytest.mark.rest
 def test_a_benchmark_runs_and_is_read_back() -> None:
     code, content = run([f"{FOLDER / 'bench_step.py'}", "-k", "pm4 and decode", "--benchmark-max-time=0.01"])
     assert code == 0 and content["benchmarks"]

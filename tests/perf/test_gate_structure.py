@@ -148,6 +148,7 @@ def test_every_node_is_dispatched_and_gives_the_oracles_value(lab: Lab) -> None:
     assert MEASURES["nodes_not_run"](lab, "t_cpu_native").value == 0
 
 
+@pytest.mark.rest
 def test_a_node_that_is_not_dispatched_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = executed.dispatched
     monkeypatch.setattr(executed, "dispatched", lambda variant: real(variant)[:-1])
@@ -234,6 +235,7 @@ def leaking(monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
     monkeypatch.setattr(Engine, "step", step)
 
 
+@pytest.mark.rest
 def test_a_sequence_is_not_moved_by_its_neighbours(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MEASURES["values_moved_by_neighbours"](lab, "t_cpu_native", 6).value == 0
     leaking(monkeypatch, lambda engine, batch: len(batch) == 3)
@@ -291,6 +293,7 @@ def test_a_crash_fails_its_own_criterion_only(lab: Lab, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("name", "most"), [("flood", 4), ("interactive-first", 2)])
+@pytest.mark.rest(keep=1)
 def test_what_the_scheduler_promises_is_measured_in_virtual_time(lab: Lab, name: str, most: int) -> None:
     result = decided(lab, f"M3/{name}")
     assert result.status == "pass" and 1 <= result.measure["value"] <= most

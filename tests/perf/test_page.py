@@ -63,6 +63,7 @@ def page(folder: Path) -> str:
     return (folder / "index.html").read_text()
 
 
+@pytest.mark.rest
 def test_it_is_well_formed_and_needs_nothing_from_elsewhere(page: str, folder: Path) -> None:
     parsed = Balanced()
     parsed.feed(page)

@@ -16,6 +16,7 @@ from zinc_rt.sched.simulation.step_cost import PREDICTED
 CTX = 32_768
 
 
+@pytest.mark.rest
 def test_they_are_the_predicted_ones(tmp_path: Path) -> None:
     model = read_gguf(str(write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-8b-q4_k_m"], header_only=True)))
     device, assumed = table().device("R9700"), table().case("likely")

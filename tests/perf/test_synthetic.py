@@ -40,6 +40,7 @@ SMALL_ONES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.rest(keep=5)
 def test_a_header_alone_is_a_whole_model_and_takes_no_room(name: str, tmp_path: Path) -> None:
     path = write_synthetic(tmp_path / "model.gguf", SHAPES[name], header_only=True)
     gguf = read_gguf(path)
@@ -78,6 +79,7 @@ def _values(rows: np.ndarray, dtype: str) -> np.ndarray:
     return gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[dtype.upper()])
 
 
+@pytest.mark.rest
 def test_every_type_a_mix_can_give_can_be_written() -> None:
     for name, shape in SHAPES.items():
         _, planned = synthetic.plan(shape)

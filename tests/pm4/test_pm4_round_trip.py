@@ -46,6 +46,7 @@ def packets(draw: st.DrawFn, cls: type[Packet], generation: Generation) -> Packe
 @pytest.mark.parametrize(("cls", "generation"), CASES, ids=IDS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
+@pytest.mark.rest(keep=10)
 def test_decoding_an_encoded_packet_gives_it_back(cls: type[Packet], generation: Generation, data: Any) -> None:
     packet = data.draw(packets(cls, generation))
     words = packet.words(generation)
@@ -56,6 +57,7 @@ def test_decoding_an_encoded_packet_gives_it_back(cls: type[Packet], generation:
 @pytest.mark.parametrize(("cls", "generation"), CASES, ids=IDS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
+@pytest.mark.rest(keep=14)
 def test_encoding_a_decoded_packet_gives_the_same_dwords_reserved_bits_and_all(
     cls: type[Packet], generation: Generation, data: Any
 ) -> None:

@@ -83,6 +83,7 @@ def test_without_a_file_it_does_what_it_says_by_default(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(BY_FACT) - set(OTHERWISE) - {"hardware_registers"}))
+@pytest.mark.rest(keep=4)
 def test_the_other_facts_are_found_too(name: str) -> None:
     value = learn(name)
     json.dumps(value)

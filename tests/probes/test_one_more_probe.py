@@ -29,6 +29,7 @@ def test_it_is_listed_with_what_it_proves(tree: ExtendedTree) -> None:
     assert "two timestamps" in done.stdout and "P20" in done.stdout
 
 
+@pytest.mark.rest
 def test_it_passes_on_both_tiers(tree: ExtendedTree) -> None:
     done = tree.python("-c", RUN, "--device", "sim", "-k", "P57", "--json", "-")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -135,6 +135,7 @@ def test_a_log_that_cannot_be_read_is_reported_with_the_fix(tmp_path: Path) -> N
     assert messages.lines() == ()
 
 
+@pytest.mark.rest
 def test_mem_test_has_its_own_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert mem_command.main(["--list"]) == 0
     assert "M03" in capsys.readouterr().out

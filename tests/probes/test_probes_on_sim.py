@@ -37,6 +37,7 @@ ROWS = [(each, tier) for each in PROBES for tier in each.tiers if (each.id, tier
 
 
 @pytest.mark.parametrize(("probe", "tier"), ROWS, ids=[f"{each.id}-{tier}" for each, tier in ROWS])
+@pytest.mark.rest(keep=24)
 def test_a_probe_passes_on_the_simulated_r9700(probe: Probe, tier: str) -> None:
     found = [each for each in run((probe,)) if each.tier == tier]
     assert [each.status for each in found] == ["pass"], found[0].reason
@@ -134,6 +135,7 @@ AWAITED = {"page-tables-late"}
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{each.inject}-{each.probe}" for each in FAULTS])
+@pytest.mark.rest(keep=14)
 def test_a_fault_is_found_by_its_probe_with_its_cause_and_advice(fault: Fault) -> None:
     probe, _, tier = fault.probe.partition("/")
     shared = f"probes-{secrets.token_hex(4)}" if fault.shared else ""
@@ -167,6 +169,7 @@ def test_a_failure_shows_the_four_that_matter() -> None:
 
 
 @pytest.mark.parametrize("probe", memory_stress.PROBES, ids=lambda each: each.id)
+@pytest.mark.rest(keep=1)
 def test_memory_holds_under_stress(probe: Probe) -> None:
     found = run((probe,))
     assert [each.status for each in found] == ["pass", "pass"], [each.reason for each in found]
@@ -184,6 +187,7 @@ def test_a_bar_that_differs_is_found_by_reading_from_both_sides(inject: str, pro
 @pytest.mark.parametrize(
     ("probe", "says"), [("M02", "lost its content"), ("M03", "lost its content"), ("M04", "mark")]
 )
+@pytest.mark.rest(keep=2)
 def test_two_buffers_over_the_same_vram_are_seen_by_the_gpu(
     monkeypatch: pytest.MonkeyPatch, probe: str, says: str
 ) -> None:

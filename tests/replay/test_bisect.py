@@ -79,6 +79,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-d
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.rest(keep=2)
 def test_the_planted_node_is_named_and_shows_it_alone(case: Case, logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     planted = partial(PlantedBackend, plant=case.plant)
     log = logs(case.model)

@@ -33,6 +33,7 @@ def simulated(tier: str) -> Choice:
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.rest
 def test_every_level_holds_every_step_and_replays_if_it_can(model: str, tmp_path: Path) -> None:
     for level in LEVELS:
         path = recorded(tmp_path / f"{level}.zlog", model, level)
@@ -96,6 +97,7 @@ def test_a_part_of_a_log_is_replayed_and_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.rest(keep=1)
 def test_a_log_with_its_weights_needs_no_model(model: str, tmp_path: Path) -> None:
     moved = tmp_path / "m.gguf"
     shutil.copy(FOLDER / f"{model}.gguf", moved)
@@ -178,6 +180,7 @@ def test_a_fresh_process_replays_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
+@pytest.mark.rest(keep=1)
 def test_tiers_replay_each_others_logs(tier: str, tmp_path: Path) -> None:
     from_cpu = recorded(tmp_path / "cpu.zlog", "qwen3-q")
     outcome = replay(from_cpu, simulated(tier))

@@ -242,6 +242,7 @@ FAILURES: dict[str, tuple[int, str, Plant | None, BinaryKernelSet | None]] = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.rest(keep=3)
 def test_each_failure_shows_alone(failure: str, log: Path, device: Path, tmp_path: Path) -> None:
     code, said, plant, kernels = FAILURES[failure]
     case = captured(log, device, plant=plant, kernels=kernels)
@@ -249,6 +250,7 @@ def test_each_failure_shows_alone(failure: str, log: Path, device: Path, tmp_pat
     assert said in got[1]
 
 
+@pytest.mark.rest
 def test_a_small_bar_gives_host_memory_and_says_so(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device)
     child, path = serve(tmp_path / "small.sock", "--inject", "small-bar")
@@ -331,6 +333,7 @@ def test_the_file_tells_what_it_shows(log: Path, device: Path, tmp_path: Path) -
 # --- the command --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_the_command_writes_it_beside_the_log(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,6 +344,7 @@ def test_the_command_writes_it_beside_the_log(
     compile_c(path)
 
 
+@pytest.mark.rest
 def test_a_bisected_node_comes_as_a_program_too(
     log: Path, device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,6 +406,7 @@ def test_the_step_that_did_not_end_is_taken_else_the_last() -> None:
     assert chosen_step(Tape({}, steps=steps, faults=[FaultRecord(-1, "before any step", "", 0.0)])) == 2
 
 
+@pytest.mark.rest
 def test_the_input_of_the_log_is_what_the_node_reads(log: Path, device: Path) -> None:
     """A case that leaves the input out would compare zeros with zeros."""
     case = captured(log, device)

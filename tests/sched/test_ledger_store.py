@@ -296,6 +296,7 @@ def killed_after(path: Path, period_s: float, life_s: float) -> tuple[list[tuple
     return [(word, int(number), float(when)) for word, number, when in words], at
 
 
+@pytest.mark.rest
 def test_killed_anywhere_the_file_opens_and_balances(tmp_path: Path, slow_counts: Counts) -> None:
     choice, path = random.Random(17), tmp_path / "u.sqlite"
     before = 0

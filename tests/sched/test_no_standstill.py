@@ -55,6 +55,7 @@ def everything_ends(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", STOOD_STILL)
+@pytest.mark.rest(keep=1)
 def test_where_everything_stood_still_once(seed: int) -> None:
     everything_ends(seed)
 

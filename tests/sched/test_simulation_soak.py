@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 from support import Counts
 
 from zinc_rt.sched.request import Request
@@ -48,6 +49,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.rest
 def test_nothing_is_lost(slow_counts: Counts) -> None:
     count = slow_counts(2000, 1_000_000)
     ended, sizes = 0, {}

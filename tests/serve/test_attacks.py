@@ -91,6 +91,7 @@ BOMBS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
+@pytest.mark.rest(keep=3)
 def test_a_body_that_explodes_is_refused_and_stops_nobody(guarded: Serving, bomb: bytes) -> None:
     for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/v1/tenants"):
         answer = httpx.post(f"{guarded.url}{path}", content=bomb, headers=headers("mallory"), timeout=60)
@@ -123,6 +124,7 @@ GRAMMARS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
+@pytest.mark.rest(keep=4)
 def test_a_grammar_that_explodes_ends_and_stops_nobody(guarded: Serving, grammar: dict[str, Any]) -> None:
     body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 3, **grammar}
     answer = httpx.post(f"{guarded.url}/v1/completions", json=body, headers=headers("mallory"), timeout=30)
@@ -138,6 +140,7 @@ def complete(serving: Serving, name: str, prompt: list[int]) -> Any:
     return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
+@pytest.mark.rest
 def test_a_prompt_of_another_tenant_takes_as_many_steps_as_a_new_one(guarded: Serving) -> None:
     """Time follows what is computed: nothing of alice's prefix is there for mallory, in tokens or in steps."""
     core = guarded.server.model(MODEL).core
@@ -172,6 +175,7 @@ def test_a_key_takes_as_long_to_refuse_however_much_of_it_is_right() -> None:
     assert max(least.values()) < 1.1 * min(least.values()), least
 
 
+@pytest.mark.rest
 def test_a_flood_of_wrong_keys_and_slow_bodies_leaves_streams_alone(guarded: Serving) -> None:
     """While it goes on, what alice is given is what she is given without it."""
     body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 40, "temperature": 0, "ignore_eos": True}

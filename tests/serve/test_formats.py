@@ -158,6 +158,7 @@ def test_mistral_ids_are_what_its_templates_take() -> None:
     assert re.fullmatch("[a-zA-Z0-9]{9}", deltas[0].tool_calls[0].id or "")
 
 
+@pytest.mark.rest
 def test_what_gemmas_own_template_writes_is_read_back(data_dir: Path) -> None:
     """With its real vocabulary, in which every mark is a token, and only as that counts."""
     metadata = read_gguf(data_dir / "vocab" / "ggml-vocab-gemma-4.gguf").metadata

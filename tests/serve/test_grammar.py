@@ -339,6 +339,7 @@ FAMILIES = [format for format in FORMATS if format.demand is not None]
 
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
 @pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.rest(keep=52)
 def test_a_demanded_call_is_one_its_own_parser_reads(compiler: GrammarCompiler, format: Format, seed: int) -> None:
     tools = TOOLS if seed else {"now": TOOLS["now"]}
     tokenizer = compiler.tokenizer

@@ -79,6 +79,7 @@ def test_answers_are_those_of_generate_in_any_mix(
         assert got == [wanted[at] for at in order]
 
 
+@pytest.mark.rest
 def test_a_step_that_does_not_come_back_is_a_pause(own: Serving, wanted: list[list[Answer]]) -> None:
     async def main() -> None:
         faulty = await plant(own.server, MODEL)
@@ -91,6 +92,7 @@ def test_a_step_that_does_not_come_back_is_a_pause(own: Serving, wanted: list[li
 
 
 @pytest.mark.parametrize("fault", ["device_hang", "logits_not_finite"])
+@pytest.mark.rest(keep=1)
 def test_who_fails_is_told_and_the_others_go_on(own: Serving, wanted: list[list[Answer]], fault: str) -> None:
     """As an error's status where nothing was sent, else as the stream's last event."""
 
@@ -146,6 +148,7 @@ def test_what_a_simulated_device_finds_wrong_is_in_health_and_metrics(own: Servi
 # --- clients that go
 
 
+@pytest.mark.rest
 def test_connections_that_vanish_leave_nothing(
     serving: Serving, slow_counts: Counts, wanted: list[list[Answer]]
 ) -> None:
@@ -199,6 +202,7 @@ def test_connections_that_vanish_leave_nothing(
 # --- clients that stay
 
 
+@pytest.mark.rest
 def test_clients_that_read_nothing_give_way_and_are_cut_off(
     wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +241,7 @@ def test_clients_that_read_nothing_give_way_and_are_cut_off(
         asyncio.run(asyncio.wait_for(main(serving), 60))
 
 
+@pytest.mark.rest
 def test_idle_connections_cost_nobody_anything(slow_counts: Counts, wanted: list[list[Answer]]) -> None:
     count = slow_counts(200, 1000)
     handles = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -106,6 +106,7 @@ def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
+@pytest.mark.rest
 def test_killed_while_it_answers_the_ledger_opens_and_balances(tmp_path: Path, slow_counts: Counts) -> None:
     path, pick = tmp_path / "usage.sqlite", random.Random(5)
 

@@ -147,6 +147,7 @@ def test_slots_say_who_is_processing_and_never_what(ask: Asker) -> None:
     assert PROMPT not in json.dumps(seen)
 
 
+@pytest.mark.rest
 def test_no_free_slot_is_503_where_that_was_asked(ask: Asker) -> None:
     assert ask.get("/slots?fail_on_no_slot=1")
     with ThreadPoolExecutor(4) as pool:
@@ -208,11 +209,13 @@ def test_one_seed_gives_one_text_and_others_others(ask: Asker) -> None:
     assert texts[0] == texts[1] == texts[2] and len(set(texts[2:])) == 3
 
 
+@pytest.mark.rest
 def test_temperature_0_is_one_text_cached_or_not(ask: Asker) -> None:
     texts = {ask.text(temperature=0, seed=seed, cache_salt=salt) for seed in (1, 2) for salt in ("a", "a", "b")}
     assert len(texts) == 1
 
 
+@pytest.mark.rest
 def test_requests_beside_each_other_give_what_they_give_alone(ask: Asker) -> None:
     wanted = [ask.text(seed=seed, temperature=0.9) for seed in range(6)]
     with ThreadPoolExecutor(6) as pool:

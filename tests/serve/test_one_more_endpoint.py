@@ -25,6 +25,7 @@ assert client.post("/contexts").status_code == 405
 """
 
 
+@pytest.mark.rest
 def test_it_answers(tmp_path_factory: pytest.TempPathFactory) -> None:
     tree = extended("An endpoint", tmp_path_factory.mktemp("endpoint"))
     assert tree.files == ("zinc_rt/serve/api/contexts.py", "zinc_rt/serve/app.py")

@@ -123,6 +123,7 @@ def test_completion_logprobs_are_lists_over_tokens(client: openai.OpenAI) -> Non
     assert logprobs.text_offset is not None and logprobs.text_offset == sorted(logprobs.text_offset)
 
 
+@pytest.mark.rest
 def test_async_clients_share_the_device(serving: Any) -> None:
     async def main() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"{serving.url}/v1", api_key="none") as client:
@@ -251,6 +252,7 @@ SCHEMA: Any = {
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.rest
 def test_an_answer_follows_a_json_schema(client: openai.OpenAI, stream: bool) -> None:
     format: Any = {"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA, "strict": True}}
     ask = {**GREEDY, "max_tokens": 100, "temperature": 1.0, "seed": 5, "n": 2, "response_format": format}

@@ -43,12 +43,14 @@ def fuzzed() -> Iterator[Serving]:
 
 @schema(OUR_DOCUMENT, ["fuzzing"]).parametrize()
 @settings(max_examples=12, **ANYHOW)
+@pytest.mark.rest(keep=4)
 def test_every_answer_is_as_our_document_says(case: Any, fuzzed: Serving) -> None:
     validate(case, fuzzed.url, [positive_data_acceptance])
 
 
 @schema(DOCUMENT, ["fuzzing"]).parametrize()
 @settings(max_examples=12, **ANYHOW)
+@pytest.mark.rest(keep=1)
 def test_what_openai_takes_is_taken(case: Any, fuzzed: Serving) -> None:
     validate(case, fuzzed.url, [negative_data_rejection])  # more is taken here
 

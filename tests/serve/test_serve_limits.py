@@ -282,6 +282,7 @@ def test_a_rate_in_tokens_refuses_only_who_wants_that(limited: Serving) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
 
 
+@pytest.mark.rest
 def test_a_flood_fills_its_own_queue_and_no_other(limited: Serving) -> None:
     statuses: list[int] = []
     threads = [

@@ -49,6 +49,7 @@ def tokens(filed: Serving, key: str = ALICE_KEY) -> int:
     return made
 
 
+@pytest.mark.rest
 def test_limits_tenants_and_keys_are_applied_while_it_runs(filed: Serving, file: Path) -> None:
     assert tokens(filed) == 3
     file.write_text(TEXT.replace("max_tokens: 3", "max_tokens: 5"))

@@ -40,6 +40,7 @@ def in_server(do: Any) -> Any:
         server.stop()
 
 
+@pytest.mark.rest
 def test_any_mix_of_streams_gives_what_generate_gives() -> None:
     with LLM(MODEL, tier="t_cpu", slots=4, ctx=256) as llm:
         wanted = [

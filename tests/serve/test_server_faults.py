@@ -40,6 +40,7 @@ async def all_of(server: InferenceServer, asks: list[Ask]) -> list[list[Answer]]
 
 
 @pytest.mark.parametrize("when", [1, 6])
+@pytest.mark.rest(keep=1)
 def test_a_step_that_does_not_come_back_costs_nobody_a_token(wanted: list[list[Answer]], when: int) -> None:
     async def main(server: InferenceServer) -> list[list[Answer]]:
         faulty = await plant(server, MODEL)
@@ -139,6 +140,7 @@ def test_who_leaves_the_queue_is_gone_within_a_step() -> None:
 
 
 @pytest.mark.parametrize("after", [0, 3, 20], ids=["prefill", "stream", "the last token"])
+@pytest.mark.rest(keep=1)
 def test_who_leaves_costs_the_others_nothing(wanted: list[list[Answer]], after: int) -> None:
     """In its prompt, in its answer, behind its last token."""
     leaver = Ask(MODEL, tuple(range(3, 103)), Sampling(max_tokens=20, ignore_eos=True))
@@ -166,6 +168,7 @@ def test_who_leaves_costs_the_others_nothing(wanted: list[list[Answer]], after: 
     assert in_server(main) == wanted
 
 
+@pytest.mark.rest
 def test_who_reads_nothing_is_held_then_parked_then_let_go(
     wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +203,7 @@ def test_who_reads_nothing_is_held_then_parked_then_let_go(
 # --- the house
 
 
+@pytest.mark.rest
 def test_more_than_all_pages_is_waited_for(wanted: list[list[Answer]]) -> None:
     big = [
         Ask(MODEL, tuple(range(3 + n, 63 + n)), Sampling(max_tokens=12, seed=n, ignore_eos=True)) for n in range(4)
@@ -234,6 +238,7 @@ def test_a_wall_clock_that_jumps_is_not_looked_at(
     assert in_server(main) == wanted
 
 
+@pytest.mark.rest
 def test_a_file_that_changed_on_disk_ends_its_model_and_a_touched_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

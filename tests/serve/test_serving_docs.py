@@ -31,6 +31,7 @@ def served() -> Iterator[Serving]:
 
 
 @pytest.mark.parametrize("block", blocks("sh"), ids=range(len(blocks("sh"))))
+@pytest.mark.rest(keep=2)
 def test_curl_works_as_pasted(served: Serving, block: str, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
@@ -44,6 +45,7 @@ def test_curl_works_as_pasted(served: Serving, block: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=range(len(blocks("python"))))
+@pytest.mark.rest
 def test_python_works_as_pasted(served: Serving, block: str) -> None:
     assert HERE in block
     done = subprocess.run([sys.executable, "-c", block.replace(HERE, served.url)], capture_output=True, text=True)

@@ -39,6 +39,7 @@ async def http(server: InferenceServer) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+@pytest.mark.rest
 def test_a_model_comes_beside_another_and_goes_again(tmp_path: Any) -> None:
     async def main(server: InferenceServer) -> None:
         dense, mixed = (Ask(name, (5, 6, 7), SHORT) for name in ("dense", "mixed"))

@@ -67,6 +67,7 @@ def _streams(serving: Serving) -> list[Any]:
 
 
 @pytest.mark.parametrize("gone", ["/v1/tenants/bob/keys/bob", "/v1/tenants/bob"], ids=["key", "tenant"])
+@pytest.mark.rest
 def test_who_runs_when_his_key_goes_is_finished_and_then_unknown(
     house: Serving, gone: str, wanted: dict[Ask, list[Answer]]
 ) -> None:
@@ -164,6 +165,7 @@ async def bomb(serving: Serving) -> None:
 
 
 @pytest.mark.parametrize("attack", [flood, vanish, crawl, bomb])
+@pytest.mark.rest
 def test_what_another_tenant_does_costs_no_step_of_mine(
     house: Serving, attack: Callable[[Serving], Coroutine[Any, Any, None]], wanted: dict[Ask, list[Answer]]
 ) -> None:

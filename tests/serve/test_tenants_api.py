@@ -69,6 +69,7 @@ def error(answer: httpx.Response) -> tuple[int, str, str | None]:
 
 @documented.parametrize()
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.rest(keep=4)
 def test_every_answer_is_as_the_document_says(case: Any, keyed: Serving) -> None:
     """Whatever is asked of tenants by who may."""
     response = case.call(base_url=keyed.url, headers=ADMIN, timeout=30)
@@ -152,6 +153,7 @@ def test_nobody_locks_themselves_out(admin: httpx.Client) -> None:
     assert error(admin.post("/v1/tenants/alice/keys", json={"sha256": "0" * 64}))[0] == 400
 
 
+@pytest.mark.rest
 def test_a_dropped_cache_is_not_found_again(admin: httpx.Client, keyed: Serving) -> None:
     prompt = list(range(100, 180))
     complete(keyed, ALICE_KEY, prompt=prompt)
@@ -160,6 +162,7 @@ def test_a_dropped_cache_is_not_found_again(admin: httpx.Client, keyed: Serving)
     assert cached(complete(keyed, ALICE_KEY, prompt=prompt)) == 0
 
 
+@pytest.mark.rest
 def test_prefixes_are_found_within_a_namespace_alone(admin: httpx.Client, keyed: Serving) -> None:
     keys = {}
     for name, group in (("one", "team"), ("two", "team"), ("three", None)):
@@ -198,6 +201,7 @@ def test_usage_shows_both_sides_of_the_books(admin: httpx.Client, keyed: Serving
     assert error(admin.get("/v1/tenants/alice/usage?group_by=tenant"))[2] == "group_by"
 
 
+@pytest.mark.rest
 def test_a_tenant_may_be_deleted_in_the_middle_of_an_answer(admin: httpx.Client, keyed: Serving) -> None:
     for policy, words in (("finish", 100), ("cancel", None)):
         admin.post("/v1/tenants", json={"id": "dave"}).raise_for_status()

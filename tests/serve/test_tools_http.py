@@ -59,6 +59,7 @@ def called(message: Any) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3-xml", "mistral"])
+@pytest.mark.rest
 def test_a_named_tool_is_called_with_arguments_of_its_schema(client: openai.OpenAI, family: str) -> None:
     choice: Any = {"type": "function", "function": {"name": "weather"}}
     made = client.chat.completions.create(model=family, seed=3, tool_choice=choice, **ASK).choices[0]
@@ -67,6 +68,7 @@ def test_a_named_tool_is_called_with_arguments_of_its_schema(client: openai.Open
     assert name == "weather" and arguments["city"] in ("Ulm", "Köln") and 0 <= arguments["days"] <= 9
 
 
+@pytest.mark.rest
 def test_a_stream_has_the_same_call_in_pieces_and_no_content(client: openai.OpenAI) -> None:
     asked = {"model": "qwen3", "seed": 4, "tool_choice": "required", "parallel_tool_calls": False, **ASK}
     whole = client.chat.completions.create(**asked).choices[0]

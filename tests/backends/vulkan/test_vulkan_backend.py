@@ -84,6 +84,7 @@ def run_model(backend: FakeBackend, name: str, *steps: list[int]) -> None:
     ("model", "heap"),
     [*((model, "mapped") for model in MODELS), (MODELS[0], "discrete")],
 )
+@pytest.mark.rest(keep=2)
 def test_a_models_replays_are_ordered_and_leave_nothing(model: str, heap: str) -> None:
     """Of any two dispatches that touch the same bytes, one of which stores to them, a barrier stands between; at
     the end nothing is left."""

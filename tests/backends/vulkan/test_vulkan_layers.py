@@ -45,6 +45,7 @@ def said(layer: str, *arguments: str) -> str:
     return done.stdout.removesuffix("ran\n") + done.stderr
 
 
+@pytest.mark.rest
 def test_they_have_nothing_to_say(layer: str) -> None:
     assert said(layer) == ""
 

@@ -35,6 +35,7 @@ def assert_t_cpus_bits(model: Path, steps: int, ordering: str = "canonical-1") -
 
 
 @pytest.mark.parametrize("stem", ["qwen3-q", "qwen35moe-q"])
+@pytest.mark.rest
 def test_an_embedded_model(stem: str, vulkan_driver: PhysicalDevice, slow_counts: Counts) -> None:
     assert_t_cpus_bits(FOLDER / f"{stem}.gguf", slow_counts(2, 16))
 

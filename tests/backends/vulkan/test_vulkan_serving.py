@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from zinc_rt import LLM, Sampling
 from zinc_rt.backends.vulkan.device import PhysicalDevice
 from zinc_rt.engine.answering import Completion
@@ -22,6 +24,7 @@ def answers(tier: str) -> list[Completion]:
         return llm.generate(PROMPTS, SAMPLINGS)
 
 
+@pytest.mark.rest
 def test_answers_are_those_of_the_oracle(vulkan_driver: PhysicalDevice) -> None:
     got, wanted = answers("vulkan"), answers("t_cpu")
     assert got == wanted

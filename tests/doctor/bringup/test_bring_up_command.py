@@ -43,6 +43,7 @@ def test_wrong_usage_is_one_sentence(words: list[str], said: str, capsys: Captur
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.rest
 def test_a_faulty_simulated_card_ends_it_at_the_first_cause_and_its_bundle_tells(
     state: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

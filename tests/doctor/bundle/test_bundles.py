@@ -111,6 +111,7 @@ def test_secrets_are_gone_from_what_is_written(tmp_path: Path) -> None:
     assert not [each for each in secrets if each.encode() in everything or each in names]
 
 
+@pytest.mark.rest
 def test_however_much_there_is_it_stays_below_its_limit_keeps_the_newest_and_says_what_was_cut(
     tmp_path: Path,
 ) -> None:

@@ -56,12 +56,14 @@ def test_every_probe_says_what_it_proves_and_why_it_fails() -> None:
 
 
 @pytest.mark.parametrize("source", sources(PROBE_KERNELS), ids=lambda source: source.name)
+@pytest.mark.rest(keep=4)
 def test_a_kernel_of_probes_is_what_its_source_gives(source: GlslSource) -> None:
     assert not stale(source), "zinc-rt vulkan compile"
     if available():
         assert compile_source(source) == source.built.read_bytes()
 
 
+@pytest.mark.rest
 def test_all_probes_of_what_models_need_pass_on_this_driver(
     vulkan_driver: object, said: Said, tmp_path: Path, slow_counts: Any
 ) -> None:

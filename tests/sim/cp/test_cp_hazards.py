@@ -162,6 +162,7 @@ def test_missing_barriers_and_cache_operations_are_found_and_only_those(packets,
 
 
 @pytest.mark.parametrize(("packets", "rules"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS])
+@pytest.mark.rest(keep=34)
 def test_a_seed_changes_results_only_where_something_is_missing(packets, rules):
     def outcome(seed: int | None) -> tuple[bytes, set[str]]:
         bench = bench_with(seed)

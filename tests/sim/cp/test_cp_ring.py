@@ -104,6 +104,7 @@ def test_thirty_two_queues_at_once_all_progress(slots):
     assert [bench.space.u32(DATA + 0x80000 + 8 * index) for index in range(32)] == [40] * 32
 
 
+@pytest.mark.rest
 def test_a_queue_that_never_ends_does_not_keep_others_from_a_single_slot():
     bench = Bench(hardware_queues=1)
     bench.space.put(IB, *dwords([IndirectBuffer(IB, 8, chain=1)]), *[0xFFFF1000] * 4)

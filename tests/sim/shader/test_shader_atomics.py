@@ -258,6 +258,7 @@ def numbers(words: np.ndarray, name: str) -> np.ndarray:
 @pytest.mark.parametrize(
     ("form", "level", "wave"), [("global", "off", 64), ("global", "full", 32), ("flat", "fast", 32)]
 )
+@pytest.mark.rest(keep=1)
 def test_memory_atomics(form: str, level: str, wave: int) -> None:
     data, places = inputs(wave)
     for at, name in enumerate([*FORMS[form], *TWO]):  # half of the comparisons succeed
@@ -276,6 +277,7 @@ def test_memory_atomics(form: str, level: str, wave: int) -> None:
         assert np.array_equal(numbers(places[at], name), numbers(want[at], name)), name
 
 
+@pytest.mark.rest
 def test_lds_atomics() -> None:
     data, places = inputs(32)
     want_old, want = expect(LDS, LDS_TWO, data, places, 32)

@@ -76,6 +76,7 @@ def test_without_its_invalidation_a_load_gives_what_was_there_before(
 
 
 @pytest.mark.parametrize("program", [COPY, SCALAR_COPY], ids=["vector", "scalar"])
+@pytest.mark.rest(keep=1)
 def test_with_every_invalidation_loads_are_fresh_under_every_seed(program: bytes) -> None:
     for seed in SEEDS:
         with machine(coherence="caches", reorder=seed) as owner, stage(owner) as s:
