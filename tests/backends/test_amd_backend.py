@@ -72,18 +72,18 @@ def word(bench: Bench, buffer) -> int:
 
 
 @pytest.mark.parametrize("heap", ["device_local", "bar", "host_visible"])
-def test_memory_comes_zeroed(bench: Bench, heap: str) -> None:
+def test_memory_is_zeroed_on_allocation(bench: Bench, heap: str) -> None:
     buffer = bench.backend.alloc(10_000, heap, "buffer")
     assert bench.gpu.read(buffer.gpu_va, 10_000) == bytes(10_000)
     assert buffer.size_bytes == 10_000
 
 
-def test_memory_the_cpu_cannot_reach_is_not_mapped(bench: Bench) -> None:
+def test_memory_the_cpu_cannot_access_is_not_mapped(bench: Bench) -> None:
     with pytest.raises(ValueError, match="the CPU cannot reach it"):
         bench.backend.read(bench.backend.alloc(16, "device_local", "weights"), 0, 16)
 
 
-def test_the_host_reads_a_part_and_changes_nothing(bench: Bench) -> None:
+def test_host_partial_read_does_not_modify_memory(bench: Bench) -> None:
     buffer = bench.counter()
     bench.backend.write(buffer, 8, memoryview(b"zinc"))
     view = bench.backend.read(buffer, 6, 4)
@@ -91,7 +91,7 @@ def test_the_host_reads_a_part_and_changes_nothing(bench: Bench) -> None:
     view.release()
 
 
-def test_a_freed_buffer_goes_back_and_only_once(bench: Bench) -> None:
+def test_freed_buffer_is_returned_exactly_once(bench: Bench) -> None:
     buffer = bench.counter()
     bench.backend.ring(Stream("first"))
     before = bench.gpu.resources()["buffer"]
@@ -101,12 +101,12 @@ def test_a_freed_buffer_goes_back_and_only_once(bench: Bench) -> None:
         bench.backend.free(buffer)
 
 
-def test_an_unknown_heap_is_refused(bench: Bench) -> None:
+def test_unknown_heap_is_rejected(bench: Bench) -> None:
     with pytest.raises(ValueError, match="no heap is called 'disk'"):
         bench.backend.alloc(16, "disk", "buffer")
 
 
-def test_weights_lie_in_one_allocation_byte_for_byte(bench: Bench) -> None:
+def test_weights_share_one_allocation_byte_for_byte(bench: Bench) -> None:
     random = np.random.default_rng(1)
     blocks = random.integers(0, 256, (7, 34 * 4), dtype=np.uint8)
     merged = random.normal(size=(6, 64)).astype(np.float32)
@@ -132,7 +132,7 @@ def test_weights_lie_in_one_allocation_byte_for_byte(bench: Bench) -> None:
 # Programs
 
 
-def test_a_program_is_an_indirect_buffer_that_waits_for_earlier_waves_and_acquires(bench: Bench) -> None:
+def test_program_is_an_ib_that_waits_for_earlier_waves_and_acquires(bench: Bench) -> None:
     counter = bench.counter()
     variant = bench.writes(counter, 5)
     assert len(variant.ib.words) % 8 == 0
@@ -149,7 +149,7 @@ def test_a_program_is_an_indirect_buffer_that_waits_for_earlier_waves_and_acquir
     ]
 
 
-def test_models_are_refused_for_want_of_kernels(bench: Bench) -> None:
+def test_models_are_rejected_for_missing_kernels(bench: Bench) -> None:
     assert bench.backend.kernels.entries == ()
     builder = Builder("tiny", "decode")
     for name in "abc":
@@ -166,14 +166,14 @@ def test_models_are_refused_for_want_of_kernels(bench: Bench) -> None:
         bench.backend.build(LoweredGraph(graph, plan, "canonical-1", ()), {})
 
 
-def test_a_packet_outside_every_allocation_is_refused_in_debug_mode(bench: Bench) -> None:
+def test_debug_mode_rejects_packet_outside_every_allocation(bench: Bench) -> None:
     counter = bench.counter()
     program = PacketList((WriteData(counter.gpu_va + (1 << 36), (1,)),), "stray")
     with pytest.raises(EncodeError, match=r"stray.*in no allocation"):
         bench.backend.build(program, {})
 
 
-def test_a_freed_variant_gives_its_memory_back(bench: Bench) -> None:
+def test_freed_variant_releases_its_memory(bench: Bench) -> None:
     variant = bench.writes(bench.counter(), 1)
     stream = Stream("main")
     bench.backend.submit(variant, stream).wait(1.0)
@@ -185,7 +185,7 @@ def test_a_freed_variant_gives_its_memory_back(bench: Bench) -> None:
 # Copy
 
 
-def test_every_queue_flushes_for_itself(bench: Bench) -> None:
+def test_every_queue_flushes_independently(bench: Bench) -> None:
     """A flush that is a packet orders the queue it is in, and no other."""
     step, target = bench.backend.alloc(64, "bar", "step"), bench.counter()
     streams = Stream("first"), Stream("second")
@@ -203,7 +203,7 @@ def test_every_queue_flushes_for_itself(bench: Bench) -> None:
     assert (seen, bench.gpu.hdp_flushes - flushes) in (([1, 1], 0), ([0, 0], 2))
 
 
-def test_a_copy_runs_behind_the_streams_waves_and_holds_what_follows(bench: Bench) -> None:
+def test_copy_is_ordered_after_earlier_waves_and_before_later_commands(bench: Bench) -> None:
     source = bench.backend.alloc(4096, "device_local", "source")
     target = bench.counter("target")
     bench.backend.write(source, 0, memoryview(bytes(range(256))))
@@ -225,7 +225,7 @@ def test_a_copy_runs_behind_the_streams_waves_and_holds_what_follows(bench: Benc
     assert isinstance(hold, WaitRegMem64) and (hold.address, hold.reference) == (release.address, fence.value)
 
 
-def test_a_copy_sees_what_the_host_wrote_through_the_bar(bench: Bench) -> None:
+def test_copy_sees_host_writes_through_the_bar(bench: Bench) -> None:
     source, target = (bench.backend.alloc(64, "bar", name) for name in ("source", "target"))
     stream = Stream("main")
     copy(bench.backend, source, 0, target, 0, 64, stream).wait(1.0)
@@ -241,7 +241,7 @@ def test_a_copy_sees_what_the_host_wrote_through_the_bar(bench: Bench) -> None:
     assert bytes(bench.backend.read(target, 0, 4)) == b"1234"
 
 
-def test_a_copy_waits_for_another_streams_event(bench: Bench) -> None:
+def test_copy_waits_for_event_of_another_stream(bench: Bench) -> None:
     first, second, event = Stream("first"), Stream("second"), Event()
     source, target = bench.counter("source"), bench.counter("target")
     graph = Graph("writer", bench.backend)
@@ -257,7 +257,7 @@ def test_a_copy_waits_for_another_streams_event(bench: Bench) -> None:
     assert word(bench, target) == 77
 
 
-def test_many_copies_go_round_a_small_ring(bench: Bench) -> None:
+def test_many_copies_wrap_around_a_small_ring(bench: Bench) -> None:
     source, target, stream = bench.counter("source"), bench.counter("target"), Stream("main")
     for number in range(300):  # some 30 dwords each, the ring holds 1,024
         fence = copy(bench.backend, source, 0, target, 4 * (number % 8), 4, stream)
@@ -265,7 +265,7 @@ def test_many_copies_go_round_a_small_ring(bench: Bench) -> None:
     assert fence.value == 300
 
 
-def test_a_wrapped_buffer_is_not_freed_here(bench: Bench) -> None:
+def test_wrapped_buffer_is_not_freed_by_backend(bench: Bench) -> None:
     whole = bench.counter("whole")
     window = wrap("window", whole.storage, 16, whole.heap, whole.gpu_va, usage=whole.usage)
     with pytest.raises(ValueError, match="window wraps memory that somebody else owns"):
@@ -278,7 +278,7 @@ def test_a_wrapped_buffer_is_not_freed_here(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("dispatches", [1, 64, 1500])
-def test_a_replay_costs_the_ring_the_same_whatever_the_graph(bench: Bench, dispatches: int) -> None:
+def test_replay_ring_cost_is_independent_of_graph(bench: Bench, dispatches: int) -> None:
     counter = bench.counter()
     packets = tuple(WriteData(counter.gpu_va, (value,)) for value in range(dispatches))
     graph, stream = Graph("decode", bench.backend), Stream("main")
@@ -293,7 +293,7 @@ def test_a_replay_costs_the_ring_the_same_whatever_the_graph(bench: Bench, dispa
     assert word(bench, counter) == dispatches - 1
 
 
-def test_what_the_host_writes_through_the_bar_is_flushed_before_the_replay(bench: Bench) -> None:
+def test_host_writes_through_the_bar_are_flushed_before_replay(bench: Bench) -> None:
     step = bench.backend.alloc(64, "bar", "step")
     variant, stream = bench.writes(bench.counter(), 1), Stream("main")
     bench.backend.submit(variant, stream).wait(1.0)
@@ -312,7 +312,7 @@ def test_what_the_host_writes_through_the_bar_is_flushed_before_the_replay(bench
         assert isinstance(ran[0], HdpFlush)
 
 
-def test_fences_of_a_stream_rise_and_events_order_streams(bench: Bench) -> None:
+def test_stream_fences_increase_and_events_order_streams(bench: Bench) -> None:
     first, second = Stream("first"), Stream("second")
     a, b = bench.counter("a"), bench.counter("b")
     bench.side.works = False
@@ -336,7 +336,7 @@ def test_fences_of_a_stream_rise_and_events_order_streams(bench: Bench) -> None:
     assert (word(bench, a), word(bench, b)) == (1, 2)
 
 
-def test_an_event_that_has_passed_costs_no_packet(bench: Bench) -> None:
+def test_signalled_event_emits_no_packet(bench: Bench) -> None:
     first, second = Stream("first"), Stream("second")
     counter = bench.counter()
     variant = bench.writes(counter, 1)
@@ -353,7 +353,7 @@ def test_an_event_that_has_passed_costs_no_packet(bench: Bench) -> None:
     assert not any(isinstance(packet, WaitRegMem64) for packet in ran)
 
 
-def test_another_backends_fence_is_waited_for_by_the_host(bench: Bench) -> None:
+def test_host_waits_for_fence_of_another_backend(bench: Bench) -> None:
     stream, foreign = Stream("main"), HostFence(1, "elsewhere")
     stream.waits = (foreign,)
     variant = bench.writes(bench.counter(), 1)
@@ -402,7 +402,7 @@ def test_closing_after_an_error_leaks_nothing_and_keeps_the_error(kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_closing_what_hangs_gives_everything_back_and_raises_the_hang(kind: str) -> None:
+def test_closing_after_a_hang_releases_everything_and_raises_the_hang(kind: str) -> None:
     bench = Bench(kind)
     fence = bench.backend.submit(bench.writes(bench.counter(), 1), Stream("main"))
     bench.side.works = False
@@ -415,7 +415,7 @@ def test_closing_what_hangs_gives_everything_back_and_raises_the_hang(kind: str)
         bench.backend.submit(bench, Stream("new"))
 
 
-def test_ctrl_c_while_closing_still_gives_everything_back() -> None:
+def test_ctrl_c_while_closing_still_releases_everything() -> None:
     bench = Bench()
     bench.backend.submit(bench.writes(bench.counter(), 1), Stream("main"))
 
@@ -429,7 +429,7 @@ def test_ctrl_c_while_closing_still_gives_everything_back() -> None:
     assert bench.side.closed
 
 
-def test_a_buffer_that_will_not_go_does_not_keep_the_others() -> None:
+def test_buffer_that_cannot_be_freed_does_not_keep_the_others() -> None:
     bench = Bench()
     bench.counter("first"), bench.counter("stubborn"), bench.counter("last")
     bench.gpu.keeps["stubborn"] = OSError(16, "busy")
@@ -440,7 +440,7 @@ def test_a_buffer_that_will_not_go_does_not_keep_the_others() -> None:
 
 
 @pytest.mark.parametrize("name", ["fences 0", "ring", "eop"])
-def test_a_queue_that_cannot_be_made_leaves_nothing_behind(name: str) -> None:
+def test_failed_queue_creation_leaves_no_resources(name: str) -> None:
     bench = Bench()
     variant = bench.writes(bench.counter(), 1)
     bench.gpu.refuse[name] = OSError(12, "no memory")
@@ -451,7 +451,7 @@ def test_a_queue_that_cannot_be_made_leaves_nothing_behind(name: str) -> None:
     bench.backend.close()
 
 
-def test_a_small_bar_puts_outputs_and_commands_into_host_memory() -> None:
+def test_small_bar_puts_outputs_and_commands_into_host_memory() -> None:
     bench = Bench()
     alloc = bench.gpu.alloc
 

@@ -80,7 +80,7 @@ def test_dwords_are_stored_before_wptr_and_wptr_before_the_doorbell() -> None:
 
 
 @pytest.mark.parametrize("kind", ["kfd", "userq"])
-def test_a_submission_wraps_at_every_place_of_the_ring(kind: str) -> None:
+def test_submission_wraps_at_every_ring_offset(kind: str) -> None:
     bench = Bench(kind=kind)
     for place in range(RING_DW):
         ready = bench.write(place)
@@ -114,7 +114,7 @@ def test_thousands_of_submissions_of_random_size_run_in_order(
     assert all(fence.done() for fence in fences)
 
 
-def test_ready_made_batches_run_in_order_with_rising_fences(slow_counts: Counts) -> None:
+def test_prebuilt_batches_run_in_order_with_increasing_fences(slow_counts: Counts) -> None:
     bench = Bench(packets=50)
     ready = [bench.write(number) for number in range(5)]
     count = slow_counts(10_000, 100_000)
@@ -136,7 +136,7 @@ def test_one_dword_always_stays_free() -> None:
     assert bench.ring.free_dw == RING_DW - 2
 
 
-def test_a_full_ring_waits_until_the_gpu_has_read() -> None:
+def test_full_ring_waits_until_the_gpu_has_read() -> None:
     bench = Bench(packets=1)
     for number in range(200):  # far more than the ring holds at once
         bench.ring.submit(bench.write(number, 100))
@@ -145,7 +145,7 @@ def test_a_full_ring_waits_until_the_gpu_has_read() -> None:
     assert bench.logged == list(range(200))
 
 
-def test_a_fence_frees_the_ring_where_rptr_lags() -> None:
+def test_fence_frees_ring_space_when_rptr_lags() -> None:
     bench = Bench()
     bench.gpu.reports_rptr = False
     for number in range(1000):
@@ -154,7 +154,7 @@ def test_a_fence_frees_the_ring_where_rptr_lags() -> None:
     assert bench.logged == list(range(1000))
 
 
-def test_an_rptr_left_a_lap_behind_never_counts_for_more_than_was_read() -> None:
+def test_rptr_a_lap_late_never_frees_unread_dwords() -> None:
     bench = Bench()
     bench.gpu.reports_rptr = False
     while bench.ring.wptr_dw < RING_DW + 50:
@@ -167,7 +167,7 @@ def test_an_rptr_left_a_lap_behind_never_counts_for_more_than_was_read() -> None
     assert bench.ring.consumed_dw == read < bench.ring.wptr_dw
 
 
-def test_what_lies_behind_the_fence_is_not_freed_by_it() -> None:
+def test_fence_does_not_free_dwords_after_it() -> None:
     """T2 ends with PROTECTED_FENCE_SIGNAL: the fence says nothing about those dwords."""
     bench = Bench(kind="userq")
     bench.gpu.reports_rptr = False
@@ -177,7 +177,7 @@ def test_what_lies_behind_the_fence_is_not_freed_by_it() -> None:
     assert bench.ring.consumed_dw == ready.fence_end_dw == ready.count_dw - 2
 
 
-def test_rptr_alone_is_no_fence() -> None:
+def test_rptr_alone_does_not_signal_a_fence() -> None:
     bench = Bench(works=False)
     fence = bench.ring.submit(bench.ring.encode((WaitRegMem(bench.log.gpu_va, 1),), "wait for the log"))
     bench.ring.queue.rptr.host.view.cast("I")[0] = bench.ring.wptr_dw
@@ -186,7 +186,7 @@ def test_rptr_alone_is_no_fence() -> None:
     assert not fence.done()
 
 
-def test_a_batch_larger_than_the_ring_is_refused_before_anything_is_written() -> None:
+def test_batch_larger_than_the_ring_is_rejected_before_any_write() -> None:
     bench = Bench()
     with pytest.raises(EncodeError, match="has 1024 dwords, the ring holds 1023"):
         bench.ring.encode((Nop((0,) * (RING_DW - 1)),), "too large", fence=False)
@@ -195,14 +195,14 @@ def test_a_batch_larger_than_the_ring_is_refused_before_anything_is_written() ->
     assert bench.ring.wptr_dw == 0
 
 
-def test_debug_mode_lints_what_would_stop_the_queue() -> None:
+def test_debug_mode_lints_packets_that_would_stop_the_queue() -> None:
     bench = Bench(debug=True)
     bench.ring.submit(bench.write(1)).wait(1.0)
     with pytest.raises(EncodeError, match="invalid, dword 3: ib-valid"):
         bench.ring.encode((IndirectBuffer(bench.log.gpu_va, 8, valid=0),), "invalid")
 
 
-def test_a_missed_deadline_leaves_the_fence_waiting() -> None:
+def test_missed_deadline_leaves_the_fence_pending() -> None:
     bench = Bench(works=False)
     fence = bench.ring.submit(bench.write(1))
     with pytest.raises(Stuck, match=r"ring: fence 1 not reached within 0\.01 s"):
@@ -212,7 +212,7 @@ def test_a_missed_deadline_leaves_the_fence_waiting() -> None:
     fence.wait(0.0)
 
 
-def test_closing_drains_and_gives_the_queue_back() -> None:
+def test_closing_drains_and_releases_the_queue() -> None:
     bench = Bench()
     fence = bench.ring.submit(bench.write(1))
     bench.ring.close(drain_seconds=1.0)
@@ -223,7 +223,7 @@ def test_closing_drains_and_gives_the_queue_back() -> None:
         bench.ring.submit(bench.write(2))
 
 
-def test_closing_what_hangs_gives_the_queue_back_and_says_so() -> None:
+def test_closing_after_a_hang_releases_the_queue_and_reports_it() -> None:
     bench = Bench(works=False)
     fence = bench.ring.submit(bench.write(1))
     with pytest.raises(Stuck, match="fence 1 not reached"):

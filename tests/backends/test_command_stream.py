@@ -28,7 +28,7 @@ def stream(plan: DispatchPlan) -> PacketList:
     return command_stream.packets(plan, VA, kernels, Generation.GFX12)
 
 
-def test_the_block_holds_addresses_then_constants() -> None:
+def test_argument_block_holds_addresses_then_constants() -> None:
     plan = planned((5, 1, 1))
     image = plan_block.content(plan, VA, lambda ref: 0x1000 + ref.offset_bytes)
     first, second = [step.arguments_offset - plan.specs_offset for step in plan.dispatches][:2]
@@ -36,13 +36,13 @@ def test_the_block_holds_addresses_then_constants() -> None:
     assert struct.unpack_from("<QQQI", image, second) == (VA, 0, 0x1010, 0xFFFFFFFF)
 
 
-def test_a_fixed_grid_is_in_the_packet() -> None:
+def test_fixed_grid_is_encoded_in_the_packet() -> None:
     packets = stream(planned((5, "tokens", 1))).packets
     assert packets.count(DispatchDirect(5, 1, 1, WAVE32)) == 4
     assert not any(isinstance(packet, DispatchIndirect) for packet in packets)
 
 
-def test_a_grid_that_is_data_is_read_from_the_block() -> None:
+def test_data_dependent_grid_is_read_from_the_argument_block() -> None:
     plan = planned((5, "tokens", 3), {**ONE, "tokens": 16})
     grids = [packet for packet in stream(plan).packets if isinstance(packet, DispatchIndirect)]
     assert len(grids) == 4 and {grid.address for grid in grids} == {VA + plan.grids_offset}
@@ -54,7 +54,7 @@ def test_a_grid_that_is_data_is_read_from_the_block() -> None:
     )  # fmt: skip
 
 
-def test_a_dispatch_sets_only_the_registers_it_changes() -> None:
+def test_dispatch_sets_only_the_registers_it_changes() -> None:
     packets = stream(planned((5, 1, 1), adds=1)).packets
     at = [index for index, packet in enumerate(packets) if isinstance(packet, DispatchDirect)]
     between = packets[at[0] + 1 : at[1]]
@@ -65,7 +65,7 @@ def test_a_dispatch_sets_only_the_registers_it_changes() -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 16])
-def test_every_dispatch_is_known_by_the_dword_it_begins_at(tokens: int) -> None:
+def test_every_dispatch_is_identified_by_its_first_dword(tokens: int) -> None:
     program = chain((5, "tokens", 1), {**ONE, "tokens": tokens})
     words, nodes = ib_content(stream(dispatch_plan(program)), Generation.GFX12)
     decoded = [
@@ -78,7 +78,7 @@ def test_every_dispatch_is_known_by_the_dword_it_begins_at(tokens: int) -> None:
     assert [node for _, node in nodes] == [None] * (tokens > 1) + [first, first, second, second]
 
 
-def test_arguments_that_the_kernel_does_not_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_argument_count_mismatch_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TAKES, "second", (3, 2))
     with pytest.raises(ValueError, match="second takes 3 buffers and 2 constants, its row gives 3 and 1"):
         stream(planned((5, 1, 1)))

@@ -24,14 +24,14 @@ class Slot:
         return TimelineFence(self.timeline, self.timeline.submitted)
 
 
-def test_a_slot_begins_at_zero_among_poison() -> None:
+def test_slot_starts_at_zero_among_poison() -> None:
     slot = Slot()
     assert list(slot.words) == [0, *[POISON] * (SLOT_BYTES // 8 - 1)]
     assert slot.timeline.guard() is None
     assert slot.timeline.memory() == 0
 
 
-def test_a_fence_is_done_once_its_value_or_a_later_one_is_there() -> None:
+def test_fence_is_done_at_its_value_or_a_later_one() -> None:
     slot = Slot()
     first, second, third = (slot.submit() for _ in range(3))
     assert not first.done()
@@ -56,7 +56,7 @@ def test_values_need_all_64_bits() -> None:
     ("value", "why"),
     [(3, "2 is the last value submitted"), (POISON, "the poison"), ((1 << 64) - 1, "last value submitted")],
 )
-def test_a_value_nobody_submitted_ends_every_fence_with_an_error(value: int, why: str) -> None:
+def test_unsubmitted_value_fails_every_fence(value: int, why: str) -> None:
     slot = Slot()
     fences = [slot.submit(), slot.submit()]
     slot.words[0] = value
@@ -66,7 +66,7 @@ def test_a_value_nobody_submitted_ends_every_fence_with_an_error(value: int, why
             fence.wait(1.0)
 
 
-def test_a_timeline_never_goes_backwards() -> None:
+def test_timeline_never_goes_backwards() -> None:
     slot = Slot()
     fences = [slot.submit() for _ in range(3)]
     slot.words[0] = 2
@@ -79,7 +79,7 @@ def test_a_timeline_never_goes_backwards() -> None:
 
 
 @pytest.mark.parametrize("index", [1, 7])
-def test_a_write_beside_the_fence_is_found(index: int) -> None:
+def test_overwritten_poison_next_to_the_fence_is_reported(index: int) -> None:
     slot = Slot()
     slot.words[index] = 1
     assert slot.timeline.guard() == (
@@ -87,7 +87,7 @@ def test_a_write_beside_the_fence_is_found(index: int) -> None:
     )
 
 
-def test_a_lost_timeline_ends_only_what_it_had_not_reached() -> None:
+def test_lost_timeline_fails_only_unreached_fences() -> None:
     slot = Slot()
     before, after = slot.submit(), slot.submit()
     slot.words[0] = 1
@@ -99,7 +99,7 @@ def test_a_lost_timeline_ends_only_what_it_had_not_reached() -> None:
         after.wait(0.0)
 
 
-def test_a_forgotten_timeline_touches_its_memory_no_more() -> None:
+def test_forgotten_timeline_does_not_access_its_memory() -> None:
     slot = Slot()
     reached, cut_off = slot.submit(), slot.submit()
     slot.words[0] = 1
@@ -111,12 +111,12 @@ def test_a_forgotten_timeline_touches_its_memory_no_more() -> None:
         cut_off.wait(0.0)
 
 
-def test_waiting_asks_once_more_after_the_deadline() -> None:
+def test_wait_polls_once_more_after_the_deadline() -> None:
     answers = iter([False, True])
     assert wait_until(lambda: next(answers), lambda seconds: None, 0.0)
 
 
-def test_pauses_grow_to_their_limit_and_never_pass_the_deadline() -> None:
+def test_pauses_grow_to_their_limit_and_never_exceed_the_deadline() -> None:
     import time
 
     pauses: list[float] = []

@@ -24,7 +24,7 @@ COUNT = 300
 OPENERS = {"t1": open_t1, "t2": open_t2}
 
 
-def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addition_kernel_is_compiled_as_expected_and_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = Builder("sum")
     for name, role in (("step.a", "step"), ("step.b", "step"), ("out.y", "output")):
         builder.buffer(name, (1, COUNT), "f32", role)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def test_an_addition_is_announced_expected_and_exact(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("tier", OPENERS)
 @pytest.mark.rest(keep=1)
-def test_what_is_discarded_is_found_by_its_reader_until_it_is_filled(tier: str) -> None:
+def test_discarded_buffer_read_is_reported_until_the_buffer_is_filled(tier: str) -> None:
     builder = Builder("sum")
     for name, role in (("step.a", "step"), ("step.b", "step"), ("out.y", "output")):
         builder.buffer(name, (1, COUNT), "f32", role)  # type: ignore[arg-type]

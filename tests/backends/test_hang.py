@@ -68,7 +68,7 @@ def bench(tmp_path: Path):
         assert bench.gpu.resources() == {}
 
 
-def test_a_wait_that_never_comes_true_is_named_with_its_address(bench: Bench) -> None:
+def test_wait_that_never_completes_is_reported_with_its_address(bench: Bench) -> None:
     bench.submit(WriteData(bench.flag.gpu_va + 8, (1,)), name="good").wait(1.0)
     hang = bench.hang(bench.submit(WaitRegMem(bench.flag.gpu_va, 42), name="waits"))
     assert "fence 2 not reached within 0.01 s" in str(hang)
@@ -81,7 +81,7 @@ def test_a_wait_that_never_comes_true_is_named_with_its_address(bench: Bench) ->
     assert report.fence.guard is None and (report.fence.seen, report.fence.submitted) == (1, 2)
 
 
-def test_a_wait_in_the_ring_itself_is_where_rptr_is(bench: Bench) -> None:
+def test_wait_in_the_ring_itself_is_located_at_rptr(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     fence = ring.submit(ring.encode((Nop((1, 2)), WaitRegMem(bench.flag.gpu_va, 1), Nop()), "handmade"))
     report = bench.hang(fence).report
@@ -92,7 +92,7 @@ def test_a_wait_in_the_ring_itself_is_where_rptr_is(bench: Bench) -> None:
     assert len(marked) == 1 and "WAIT_REG_MEM" in marked[0]
 
 
-def test_the_window_begins_at_a_packet_also_where_the_ring_wraps(bench: Bench) -> None:
+def test_window_starts_at_a_packet_also_where_the_ring_wraps(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     ring.submit(ring.encode((Nop((0,) * 1000),), "filler")).wait(1.0)
     fence = ring.submit(ring.encode((Nop((0,) * 10), WaitRegMem(bench.flag.gpu_va, 1)), "across the end"))
@@ -103,7 +103,7 @@ def test_the_window_begins_at_a_packet_also_where_the_ring_wraps(bench: Bench) -
     assert "WAIT_REG_MEM" in report.last_packet
 
 
-def test_an_illegal_packet_is_found_in_the_indirect_buffer(bench: Bench) -> None:
+def test_illegal_packet_is_located_in_the_indirect_buffer(bench: Bench) -> None:
     variant = bench.backend.build(PacketList((Nop(),), "broken"), {})
     view = variant.storage.view().cast("I")
     view[10] = 0xC0000000 | BAD_OPCODE << 8
@@ -114,7 +114,7 @@ def test_an_illegal_packet_is_found_in_the_indirect_buffer(bench: Bench) -> None
     view.release()
 
 
-def test_a_fault_ends_the_wait_at_once_and_names_allocation_and_submission(tmp_path: Path) -> None:
+def test_fault_ends_the_wait_at_once_and_names_allocation_and_submission(tmp_path: Path) -> None:
     bench = Bench(tmp_path, debug=False)  # the linter would refuse it
     weights = bench.backend.alloc(4096, "device_local", "weights")
     bench.submit(WriteData(bench.flag.gpu_va, (1,)), name="innocent").wait(1.0)
@@ -135,14 +135,14 @@ def test_a_fault_ends_the_wait_at_once_and_names_allocation_and_submission(tmp_p
         bench.submit(Nop())
 
 
-def test_a_doorbell_that_never_arrives_is_told_from_work_that_hangs(bench: Bench) -> None:
+def test_lost_doorbell_is_distinguished_from_hanging_work(bench: Bench) -> None:
     bench.gpu.lost_doorbells = True
     report = bench.hang(bench.submit(Nop(), name="lost")).report
     assert "the doorbell did not arrive" in report.why
     assert "0: never written" in report.text()
 
 
-def test_a_fence_that_is_never_written_is_told_too(bench: Bench) -> None:
+def test_unwritten_fence_is_reported(bench: Bench) -> None:
     fence = bench.submit(Nop(), name="silent")
     bench.side.works = False
     bench.gpu.run(1)  # the indirect buffer, but not the fence
@@ -153,7 +153,7 @@ def test_a_fence_that_is_never_written_is_told_too(bench: Bench) -> None:
     assert [each.state for each in report.submissions] == ["fetched"]
 
 
-def test_poison_that_was_overwritten_is_named(bench: Bench) -> None:
+def test_overwritten_poison_is_reported(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     bench.side.works = False
     fence = ring.submit(ring.encode((Nop(),), "stray"))
@@ -163,7 +163,7 @@ def test_poison_that_was_overwritten_is_named(bench: Bench) -> None:
     assert f"{ring.timeline.gpu_va + 16:#x} holds 0x1" in report.text()
 
 
-def test_a_fence_value_from_nowhere_is_an_error_of_its_own(bench: Bench) -> None:
+def test_unknown_fence_value_raises_fence_corrupt(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     fence = ring.submit(ring.encode((Nop(),), "one"))
     ctypes.c_uint64.from_address(ring.timeline.address).value = 77
@@ -171,7 +171,7 @@ def test_a_fence_value_from_nowhere_is_an_error_of_its_own(bench: Bench) -> None
         fence.wait(1.0)
 
 
-def test_a_stray_write_to_wptr_is_named(bench: Bench) -> None:
+def test_stray_write_to_wptr_is_reported(bench: Bench) -> None:
     bench.side.works = False
     fence = bench.submit(Nop(), name="one")
     ring = bench.backend.ring(bench.stream)
@@ -179,7 +179,7 @@ def test_a_stray_write_to_wptr_is_named(bench: Bench) -> None:
     assert "wptr's memory holds 5" in bench.hang(fence).report.why
 
 
-def test_a_wptr_that_counts_bytes_is_named(bench: Bench) -> None:
+def test_wptr_in_bytes_is_reported(bench: Bench) -> None:
     bench.side.works = False
     ring = bench.backend.ring(bench.stream)
     publish = ring._publish
@@ -188,7 +188,7 @@ def test_a_wptr_that_counts_bytes_is_named(bench: Bench) -> None:
     assert why == "wptr moved by 48 for one, which has 12 dwords; it counts bytes where dwords are meant"
 
 
-def test_a_fence_that_leaves_stores_in_l2_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fence_that_leaves_stores_in_l2_is_rejected(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     caches = gcr.release(Generation.GFX12, GLV_INV=1, GL2_INV=1, SEQ=1)
     monkeypatch.setitem(rings.RELEASE_CACHES, Generation.GFX12, caches)
     with pytest.raises(EncodeError, match="does not write L2 back") as refused:
@@ -196,7 +196,7 @@ def test_a_fence_that_leaves_stores_in_l2_is_refused(bench: Bench, monkeypatch: 
     assert "set GL2_WB" in str(refused.value)
 
 
-def test_a_full_ring_is_a_hang_with_a_report(bench: Bench) -> None:
+def test_full_ring_is_reported_as_a_hang(bench: Bench) -> None:
     bench.side.works = False
     variant = bench.backend.build(PacketList((Nop(),), "again"), {})
     with pytest.raises(Hang, match="no room for 12 dwords") as caught:
@@ -205,7 +205,7 @@ def test_a_full_ring_is_a_hang_with_a_report(bench: Bench) -> None:
     assert caught.value.report.ring.wptr_dw == 85 * 12
 
 
-def test_the_bundle_holds_everything(bench: Bench, tmp_path: Path) -> None:
+def test_hang_bundle_contains_report_ring_and_submissions(bench: Bench, tmp_path: Path) -> None:
     bench.side.incidents.clear()
     hang = bench.hang(bench.submit(WaitRegMem(bench.flag.gpu_va, 1), name="waits"))
     folder = hang.bundle
@@ -227,7 +227,7 @@ def test_the_bundle_holds_everything(bench: Bench, tmp_path: Path) -> None:
     assert again.bundle != folder, "every hang has a folder of its own"
 
 
-def test_a_core_dump_that_appeared_since_is_kept(tmp_path: Path) -> None:
+def test_new_core_dump_is_kept(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.side.works = False
 
@@ -248,7 +248,7 @@ def test_a_core_dump_that_appeared_since_is_kept(tmp_path: Path) -> None:
     bench.backend.close(drain_seconds=0.0)
 
 
-def test_a_folder_that_cannot_be_written_never_hides_the_hang(tmp_path: Path) -> None:
+def test_unwritable_folder_never_hides_the_hang(tmp_path: Path) -> None:
     file = tmp_path / "taken"
     file.write_text("")
     bench = Bench(file)
@@ -259,7 +259,7 @@ def test_a_folder_that_cannot_be_written_never_hides_the_hang(tmp_path: Path) ->
     bench.backend.close(drain_seconds=0.0)
 
 
-def test_a_reset_ends_every_wait(bench: Bench) -> None:
+def test_reset_ends_every_wait(bench: Bench) -> None:
     bench.side.works = False
     fence = bench.submit(Nop())
     bench.side.incidents.append(Incident("reset", "the whole GPU was reset after a hang; VRAM was lost"))
@@ -278,7 +278,7 @@ def test_kernel_log_records(record: bytes, text: str) -> None:
     assert record_text(record) == text
 
 
-def test_a_kernel_log_that_may_not_be_read_says_so(tmp_path: Path) -> None:
+def test_unreadable_kernel_log_is_reported(tmp_path: Path) -> None:
     log = KmsgLog(str(tmp_path / "kmsg"))
     assert log.lines() == ()
     assert "cannot be read: No such file" in log.missing

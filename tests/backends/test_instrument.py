@@ -49,7 +49,7 @@ def instrument(*found: DeviceFinding, kernels: KernelSet | None = KERNELS) -> Am
     )
 
 
-def test_a_pc_in_a_kernel_of_ours_has_its_line() -> None:
+def test_pc_in_our_kernel_resolves_to_its_line() -> None:
     [said] = instrument(finding("kernel argmax+0x0", 0)).findings()
     assert said.text.startswith("uninitialised-vgpr: queue 1 at dword 0x20c: kernel argmax+0x0: ")
     assert f" at pc 0x0 ({said.source}) `v_add_f32 v0`, wave 0" in said.sentence
@@ -61,7 +61,7 @@ def test_a_pc_in_a_kernel_of_ours_has_its_line() -> None:
 @pytest.mark.parametrize(
     ("kernel", "pc"), [("kernel somebody_elses+0x0", 0), ("kernel argmax+0x0", 0xFFFFF0), ("user code+0x40", 0)]
 )
-def test_what_is_not_ours_stays_as_it_is(kernel: str, pc: int) -> None:
+def test_foreign_code_is_left_unchanged(kernel: str, pc: int) -> None:
     given = finding(kernel, pc)
     [said] = instrument(given).findings()
     assert said.sentence == given.sentence and not said.source
@@ -70,7 +70,7 @@ def test_what_is_not_ours_stays_as_it_is(kernel: str, pc: int) -> None:
 RULES = ("sgpr-read", "wait")
 
 
-def test_what_is_a_remark_about_radvs_code_is_a_finding_of_any_other() -> None:
+def test_remark_for_radv_code_is_a_finding_for_other_code() -> None:
     """Whichever set asks: backends of both may share the device."""
     radv = kernel_set("radv")
     assert isinstance(radv, BinaryKernelSet) and isinstance(KERNELS, BinaryKernelSet)
@@ -82,7 +82,7 @@ def test_what_is_a_remark_about_radvs_code_is_a_finding_of_any_other() -> None:
         assert said.rule == "wait" and said.kernel == "argmax" and not said.source
 
 
-def test_what_lies_in_no_kernel_has_no_place() -> None:
+def test_finding_outside_any_kernel_has_no_location() -> None:
     given = DeviceFinding(
         Severity.FINDING, "missing-barrier", 2, 0, "dispatch 1 reads what dispatch 0 writes", PACKET
     )
@@ -90,6 +90,6 @@ def test_what_lies_in_no_kernel_has_no_place() -> None:
     assert (said.text, said.pc, said.node) == (f"missing-barrier: {given.sentence}", None, None)
 
 
-def test_a_store_names_the_kernel_alone() -> None:
+def test_watchpoint_store_names_only_the_kernel() -> None:
     [store] = instrument().watchpoint_hits()
     assert (store.kernel, store.pc, store.wave, store.lane, store.value) == ("swiglu", 0x20, 1, 7, 5)

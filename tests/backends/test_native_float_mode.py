@@ -34,7 +34,7 @@ def mode(pool: Pool, bits: int) -> Iterator[None]:
     "bits", [FLUSH_TO_ZERO, DENORMALS_ARE_ZERO, FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, ROUND_DOWN]
 )
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_call_computes_with_denormals_and_gives_the_mode_back(threads: int, bits: int) -> None:
+def test_call_computes_with_denormals_and_restores_the_mode(threads: int, bits: int) -> None:
     modes, sums = np.zeros(ITEMS, np.uint32), np.zeros(ITEMS, np.float32)
     denormal = np.array([71362], np.uint32).view(np.float32)  # 1e-40: twice that is twice the bits
     with Pool(threads) as pool, mode(pool, bits):  # helpers start inside and inherit the caller's mode
@@ -46,7 +46,7 @@ def test_a_call_computes_with_denormals_and_gives_the_mode_back(threads: int, bi
             assert (sums.view(np.uint32) == 2 * 71362).all()
 
 
-def test_a_helper_gives_its_mode_back() -> None:
+def test_helper_restores_its_float_mode() -> None:
     found: list[int] = []
     with Pool(2) as pool:
 

@@ -61,7 +61,7 @@ def good(tmp_path: Path) -> bytes:
         ("wrong bits", "ADD in canonical-1: 111 of 111 of y differ from the oracle"),
     ],
 )
-def test_a_faulty_library_is_reported_and_the_next_level_is_used(
+def test_faulty_library_is_reported_and_the_next_level_is_used(
     tmp_path: Path, good: bytes, fault: str, what: str
 ) -> None:
     builds = Builds(native=faulty(fault), x86_64_v3=good)
@@ -73,17 +73,17 @@ def test_a_faulty_library_is_reported_and_the_next_level_is_used(
     assert found.address("add")
 
 
-def test_a_library_without_a_kernel_fails_the_self_test(good: bytes) -> None:
+def test_library_without_a_kernel_fails_the_self_test(good: bytes) -> None:
     assert "undefined symbol: zrt_" in library.self_test(good)
 
 
-def test_a_file_that_is_no_library_is_reported(tmp_path: Path, good: bytes) -> None:
+def test_invalid_library_file_is_reported(tmp_path: Path, good: bytes) -> None:
     found = choose(tmp_path, Builds(native=good[: len(good) // 2], x86_64_v3=good))
     assert found.level == NEXT
     assert "the native build failed its self-test (" in found.notes[0]
 
 
-def test_what_failed_is_remembered_and_what_passed_is_not_tried_again(tmp_path: Path, good: bytes) -> None:
+def test_failed_builds_are_not_retried_and_good_builds_are_cached(tmp_path: Path, good: bytes) -> None:
     builds = Builds(native=faulty("bad instruction"), x86_64_v3=good)
     first, second = choose(tmp_path, builds), choose(tmp_path, builds)
     assert builds.made == [BEST, NEXT]
@@ -92,7 +92,7 @@ def test_what_failed_is_remembered_and_what_passed_is_not_tried_again(tmp_path: 
 
 
 @pytest.mark.parametrize("kept", [0, 30, 1000])
-def test_half_a_cache_entry_is_made_anew(tmp_path: Path, good: bytes, kept: int) -> None:
+def test_incomplete_cache_entry_is_rebuilt(tmp_path: Path, good: bytes, kept: int) -> None:
     builds = Builds(native=good)
     choose(tmp_path, builds)
     (entry,) = (tmp_path / "cache").glob("*.zro")
@@ -103,7 +103,7 @@ def test_half_a_cache_entry_is_made_anew(tmp_path: Path, good: bytes, kept: int)
     assert entry.read_bytes() == whole
 
 
-def test_a_changed_byte_in_the_cache_is_found(tmp_path: Path, good: bytes) -> None:
+def test_changed_byte_in_the_cache_is_detected(tmp_path: Path, good: bytes) -> None:
     builds = Builds(native=good)
     choose(tmp_path, builds)
     (entry,) = (tmp_path / "cache").glob("*.zro")
@@ -114,7 +114,7 @@ def test_a_changed_byte_in_the_cache_is_found(tmp_path: Path, good: bytes) -> No
     assert builds.made == [BEST, BEST]
 
 
-def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path, good: bytes) -> None:
+def test_unwritable_cache_only_costs_time(tmp_path: Path, good: bytes) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     builds = Builds(native=good)
     for _ in range(2):
@@ -123,7 +123,7 @@ def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path, good: by
     assert builds.made == [BEST, BEST]
 
 
-def test_where_no_level_is_good_every_reason_is_said(tmp_path: Path) -> None:
+def test_every_reason_is_reported_when_no_level_works(tmp_path: Path) -> None:
     builds = Builds(
         native=faulty("bad instruction"),
         x86_64_v3=UnsupportedError("the C compiler refused the kernels (x86_64_v3):\nsomething"),
@@ -138,7 +138,7 @@ def test_where_no_level_is_good_every_reason_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.rest
-def test_builds_that_are_wrong_in_the_same_way_accuse_no_compiler(tmp_path: Path) -> None:
+def test_identical_build_failures_do_not_blame_the_compiler(tmp_path: Path) -> None:
     wrong = faulty("wrong bits")
     with pytest.raises(UnsupportedError) as caught:
         choose(tmp_path, Builds(native=wrong, x86_64_v3=wrong, x86_64_v2=wrong))
@@ -150,7 +150,7 @@ def test_builds_that_are_wrong_in_the_same_way_accuse_no_compiler(tmp_path: Path
     assert "suspect the oracle" in text and text.endswith("next: zinc-rt validate --tiers t_cpu")
 
 
-def test_of_two_processes_one_compiles(tmp_path: Path, good: bytes) -> None:
+def test_only_one_of_two_processes_compiles(tmp_path: Path, good: bytes) -> None:
     (tmp_path / "good.so").write_bytes(good)
     script = f"""
 import sys, time
@@ -177,7 +177,7 @@ print(first_good(cache, using, ("native",), compile=compile, check=lambda conten
     assert (tmp_path / "made").read_text() == "native"
 
 
-def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "find_spec", lambda name: None)
     build.compiler.cache_clear()
     try:
@@ -196,7 +196,7 @@ def named(folder: Path, script: str) -> str:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell script stands for a compiler")
-def test_a_compiler_that_is_no_clang_is_refused(tmp_path: Path) -> None:
+def test_compiler_other_than_clang_is_rejected(tmp_path: Path) -> None:
     gcc = named(tmp_path, "echo 'gcc (GCC) 14.2.0'")
     with pytest.raises(UnsupportedError, match=r"not a clang: gcc \(GCC\) 14\.2\.0") as caught:
         build.compiler(gcc)
@@ -205,13 +205,13 @@ def test_a_compiler_that_is_no_clang_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["/no/such/clang", "no-such-clang"])
-def test_a_compiler_that_is_not_there_is_refused(program: str) -> None:
+def test_missing_compiler_is_rejected(program: str) -> None:
     with pytest.raises(UnsupportedError, match=f"ZINC_RT_CC={program}"):
         build.compiler(program)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell script stands for a compiler")
-def test_a_compiler_that_refuses_the_source_is_quoted(tmp_path: Path) -> None:
+def test_compiler_error_for_rejected_source_is_quoted(tmp_path: Path) -> None:
     broken = named(
         tmp_path, 'case "$1" in --version) echo "clang version 19.1";; *) echo "bad news" >&2; exit 1;; esac'
     )
@@ -221,14 +221,14 @@ def test_a_compiler_that_refuses_the_source_is_quoted(tmp_path: Path) -> None:
         build.compile_library(using, "native")
 
 
-def test_a_machine_without_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_kernels_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(UnsupportedError, match="no native kernels for riscv64"):
         build.levels()
 
 
 @pytest.mark.rest
-def test_a_library_says_what_it_was_made_with() -> None:
+def test_library_reports_its_build_configuration() -> None:
     compiler()
     found = library.library()
     assert found.level in build.levels()

@@ -51,7 +51,7 @@ def test_every_item_runs_once_in_any_order(shuffle: int) -> None:
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_a_barrier_waits_for_all_items_before_it(threads: int, slow_counts: Counts) -> None:
+def test_barrier_waits_for_all_items_before_it(threads: int, slow_counts: Counts) -> None:
     arrays: list[np.ndarray] = []
     with Pool(threads) as pool:
         program = pool.program(chain(50, 37, arrays))
@@ -63,7 +63,7 @@ def test_a_barrier_waits_for_all_items_before_it(threads: int, slow_counts: Coun
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_a_program_without_tasks_or_without_items_ends(threads: int) -> None:
+def test_program_without_tasks_or_items_ends(threads: int) -> None:
     ran = np.zeros(4, np.uint32)
     with Pool(threads) as pool:
         assert pool.run([]) == 0
@@ -73,7 +73,7 @@ def test_a_program_without_tasks_or_without_items_ends(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", (1, 2, 4, 8))
-def test_thousands_of_calls_with_other_counts_each_time(threads: int, slow_counts: Counts) -> None:
+def test_thousands_of_calls_with_varying_counts(threads: int, slow_counts: Counts) -> None:
     """A helper that is late from one call meets the counts of the next: it may claim nothing."""
     random = np.random.default_rng(threads)
     counts = np.zeros(4, np.int32)
@@ -90,7 +90,7 @@ def test_thousands_of_calls_with_other_counts_each_time(threads: int, slow_count
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_a_kernel_that_refuses_ends_the_call_and_the_next_one_runs(threads: int) -> None:
+def test_failing_kernel_ends_the_call_and_the_next_one_runs(threads: int) -> None:
     ran, behind = np.zeros(500, np.uint32), np.zeros(500, np.uint32)
     with Pool(threads) as pool:
         bad = pool.program(
@@ -109,7 +109,7 @@ def test_a_kernel_that_refuses_ends_the_call_and_the_next_one_runs(threads: int)
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_a_running_call_can_be_stopped(threads: int) -> None:
+def test_running_call_can_be_stopped(threads: int) -> None:
     go, started, ran = np.zeros(1, np.uint32), np.zeros(1, np.uint32), np.zeros(8, np.uint32)
     results: list[int] = []
     with Pool(threads) as pool:
@@ -135,7 +135,7 @@ def test_helpers_of_an_idle_pool_sleep() -> None:
             time.sleep(0.001)
 
 
-def test_settling_between_calls_whose_counts_change(slow_counts: Counts) -> None:
+def test_helpers_settle_between_calls_with_changing_counts(slow_counts: Counts) -> None:
     """What a call used may be freed then: a helper that still waits for items of the ended call would hang it."""
     counts = np.zeros(4, np.int32)
     ran = np.zeros(64, np.uint32)
@@ -168,7 +168,7 @@ def test_four_threads_on_one_cpu_finish() -> None:
 
 
 @pytest.mark.slow  # minutes: zig builds the sanitizer's library first
-def test_threads_race_for_nothing(tmp_path: Path) -> None:
+def test_threads_have_no_data_races(tmp_path: Path) -> None:
     program = tmp_path / "pool_threads"
     sources = (Path(__file__).with_name("pool_threads.c"), build.SOURCES / "pool.c")
     flags = ("-O2", "-g", "-std=c23", "-fsanitize=thread", f"-I{build.HEADERS}", "-o", str(program))

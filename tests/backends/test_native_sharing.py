@@ -47,14 +47,14 @@ def test_three_projections_of_one_input_quantise_it_once() -> None:
     assert steps[0].dispatch.temps["q8_32:x"] >= BLOCK and size_bytes == BLOCK + 256
 
 
-def test_the_barrier_in_front_of_what_goes_stays() -> None:
+def test_barrier_before_a_removed_step_is_kept() -> None:
     a, b = node("a"), node("b")
     parts = (quantise("x", a), Barrier(()), project("x", a), Barrier(("y",)), quantise("x", b), Barrier(()))
     steps, _ = share(plan(*parts, project("x", b)), graph())
     assert kernels(steps) == ["quantise32", "| matvec", "| matvec"]
 
 
-def test_temporaries_that_live_at_the_same_time_lie_apart() -> None:
+def test_simultaneously_live_temporaries_do_not_overlap() -> None:
     a, b, c, d = (node(name) for name in "abcd")
     parts = [
         *(quantise("x", a), Barrier(()), project("x", a)),
@@ -75,14 +75,14 @@ def test_temporaries_that_live_at_the_same_time_lie_apart() -> None:
     assert where["q8_32:z"] != where["q8_32:x"]  # x is still read when z may be written
 
 
-def test_another_input_or_another_constant_is_not_the_same() -> None:
+def test_other_inputs_or_constants_are_not_shared() -> None:
     a, b = node("a"), node("b")
     other = Dispatch(b, Launch("quantise32", (Ref("x"), Temp("t", 256)), (64,)), {"t": 0}, 0, (1, 1, 1))
     steps, _ = share(plan(quantise("x", a), other), graph())
     assert kernels(steps) == ["quantise32", "quantise32"]
 
 
-def test_what_a_node_changes_in_place_is_never_shared() -> None:
+def test_buffer_a_node_updates_in_place_is_never_shared() -> None:
     builder = Builder("in place")
     for name in ("value", "table", "out"):
         builder.buffer(name, (4,), "f32", "state")
@@ -92,7 +92,7 @@ def test_what_a_node_changes_in_place_is_never_shared() -> None:
     assert kernels(steps) == ["quantise32", "quantise32"]
 
 
-def test_a_temporary_is_its_nodes_own() -> None:
+def test_node_temporaries_are_not_shared() -> None:
     a, b = node("a"), node("b")
 
     def of_normed(each: Node) -> Dispatch:

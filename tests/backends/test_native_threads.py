@@ -20,11 +20,13 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return said
 
 
-def test_one_thread_to_a_core(files: dict[str, str]) -> None:
+def test_one_thread_is_used_per_core(files: dict[str, str]) -> None:
     assert default_threads() == 4
 
 
-def test_only_cores_that_this_process_may_use(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_cores_allowed_for_this_process_are_used(
+    files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 5})
     assert default_threads() == 2
 
@@ -40,20 +42,20 @@ def test_only_cores_that_this_process_may_use(files: dict[str, str], monkeypatch
         ({threads.CGROUP_1.format("quota"): "-1", threads.CGROUP_1.format("period"): "100000"}, 4),
     ],
 )
-def test_no_more_than_the_containers_share_of_time(
+def test_thread_count_respects_the_container_cpu_quota(
     files: dict[str, str], said: dict[str, str], wanted: int
 ) -> None:
     files.update(said)
     assert default_threads() == wanted
 
 
-def test_without_a_topology_every_cpu_is_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_topology_every_cpu_counts_as_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_read", lambda path: "")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     assert default_threads() == 3
 
 
-def test_a_cpu_that_is_not_this_processs_is_refused_with_those_that_are(files: dict[str, str]) -> None:
+def test_disallowed_cpu_is_rejected_with_a_list_of_allowed_ones(files: dict[str, str]) -> None:
     check_affinity((0, 7))
     with pytest.raises(
         UsageError, match=r"may not run on CPU 99\n  next: CPUs it may run on: 0, 1, 2, 3, 4, 5, 6, 7"

@@ -63,7 +63,7 @@ def word(bench: Bench, buffer) -> int:
     return bench.backend.read(buffer, 0, 4).cast("I")[0]
 
 
-def test_the_device_says_that_it_is_simulated(bench: Bench) -> None:
+def test_device_reports_that_it_is_simulated(bench: Bench) -> None:
     assert bench.backend.device.simulated
     assert bench.backend.device.arch == "gfx1201"
 
@@ -98,7 +98,7 @@ def test_submissions_of_random_size_run_in_order_through_a_4_kib_ring(bench: Ben
 
 
 @pytest.mark.parametrize("heap", ["device_local", "bar", "host_visible"])
-def test_memory_comes_zeroed_and_takes_what_the_gpu_writes(bench: Bench, heap: str) -> None:
+def test_memory_starts_zeroed_and_receives_gpu_writes(bench: Bench, heap: str) -> None:
     buffer = bench.backend.alloc(70_000, heap, "buffer")
     stream = Stream("main")
     bench.backend.submit(bench.write(buffer, 0xC0FFEE, offset_bytes=65_536), stream).wait(PATIENCE)
@@ -128,7 +128,7 @@ def test_uploads_reach_device_memory(bench: Bench) -> None:
     assert render.vm.announced == ()
 
 
-def test_two_streams_run_by_their_events(bench: Bench) -> None:
+def test_two_streams_are_ordered_by_their_events(bench: Bench) -> None:
     a, b = (bench.backend.alloc(4096, "host_visible", name) for name in "ab")
     first, second = Stream("first"), Stream("second", priority=1)
     graph = Graph("graph", bench.backend)
@@ -148,7 +148,7 @@ def test_two_streams_run_by_their_events(bench: Bench) -> None:
     assert held.done() and word(bench, b) == 2
 
 
-def test_the_kernel_sees_the_end_of_a_user_queues_submission(tmp_path: Path) -> None:
+def test_kernel_sees_the_end_of_a_user_queue_submission(tmp_path: Path) -> None:
     """Every submission on T2 ends with PROTECTED_FENCE_SIGNAL, so a syncobj may be attached at any time."""
     bench = Bench("t2", tmp_path)
     with bench.backend as backend:
@@ -167,7 +167,7 @@ def test_the_kernel_sees_the_end_of_a_user_queues_submission(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("tier", OPENERS)
-def test_an_illegal_packet_is_a_hang_that_names_it(tier: str, tmp_path: Path) -> None:
+def test_illegal_packet_is_a_hang_that_names_it(tier: str, tmp_path: Path) -> None:
     bench = Bench(tier, tmp_path)
     variant = bench.backend.build(PacketList((Nop(),), "broken"), {})
     variant.storage.view().cast("I")[10] = 0xC0000000 | BAD_OPCODE << 8
@@ -182,7 +182,7 @@ def test_an_illegal_packet_is_a_hang_that_names_it(tier: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("tier", OPENERS)
-def test_a_page_fault_names_allocation_and_submission_at_once(tier: str, tmp_path: Path) -> None:
+def test_page_fault_names_allocation_and_submission_at_once(tier: str, tmp_path: Path) -> None:
     bench = Bench(tier, tmp_path, debug=False)
     target = bench.backend.alloc(4096, "host_visible", "target")
     fence = bench.backend.submit(bench.write(target, 1, name="culprit", offset_bytes=1 << 30), Stream("main"))
@@ -198,7 +198,7 @@ def test_a_page_fault_names_allocation_and_submission_at_once(tier: str, tmp_pat
 
 @pytest.mark.parametrize("tier", OPENERS)
 @pytest.mark.parametrize("fault", ["lost-doorbell", "fence-never-written"])
-def test_injected_faults_of_the_submission_path_are_hangs(tier: str, fault: str, tmp_path: Path) -> None:
+def test_injected_submission_faults_are_hangs(tier: str, fault: str, tmp_path: Path) -> None:
     bench = Bench(tier, tmp_path)
     bench.driver.machine.injector.add(fault)
     counter = bench.backend.alloc(4096, "host_visible", "counter")

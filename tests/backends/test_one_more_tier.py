@@ -34,7 +34,7 @@ def one_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def test_help_lists_it(capsys: Capture) -> None:
+def test_help_lists_the_new_tier(capsys: Capture) -> None:
     for main in (run.main, trace.main):
         with pytest.raises(SystemExit):
             main(["--help"])
@@ -42,7 +42,7 @@ def test_help_lists_it(capsys: Capture) -> None:
 
 
 @pytest.mark.rest
-def test_devices_and_probe_tier_say_that_it_is_usable(capsys: Capture) -> None:
+def test_devices_and_probe_tier_report_it_as_usable(capsys: Capture) -> None:
     assert devices_command.main([]) == 0
     assert "t_more on abacus" in capsys.readouterr().out.splitlines()[-1]
     assert run.main(["--probe-tier"]) == 0
@@ -50,14 +50,14 @@ def test_devices_and_probe_tier_say_that_it_is_usable(capsys: Capture) -> None:
     assert out[0].split()[:3] == ["t_more", "usable", "beads"] and out[-1] == "auto takes t_more"
 
 
-def test_auto_takes_what_is_preferred(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_auto_selects_the_preferred_tier(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert choose_tier("auto").tier == "t_more"
     monkeypatch.setenv("ZINC_RT_TIER", "t_more")
     assert run.main(["--model", MODEL, "--tokens", "1,2", "--max-tokens", "2"]) == 0
     assert "tier      t_more: asked for" in capsys.readouterr().err
 
 
-def test_a_setting_takes_it_and_nothing_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_accept_the_tier_and_reject_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZINC_RT_TIER", "t_more")
     assert environment_settings().tier == "t_more"
     monkeypatch.setenv("ZINC_RT_TIER", "t_less")
@@ -65,7 +65,7 @@ def test_a_setting_takes_it_and_nothing_unknown(monkeypatch: pytest.MonkeyPatch)
         environment_settings()
 
 
-def test_validate_compares_it_and_a_log_of_it_replays(tmp_path: Path, capsys: Capture) -> None:
+def test_validate_compares_the_tier_and_its_log_replays(tmp_path: Path, capsys: Capture) -> None:
     report, log = tmp_path / "r.json", tmp_path / "run.zlog"
     tokens = ["--model", MODEL, "--tokens", "1,2,3"]
     assert validate.main([*tokens, "--steps", "1", "--tiers", "t_more:beads,t_cpu", "--json", str(report)]) == 0
@@ -74,14 +74,14 @@ def test_validate_compares_it_and_a_log_of_it_replays(tmp_path: Path, capsys: Ca
     assert replay.main([str(log)]) == 0 and "t_more" in capsys.readouterr().out
 
 
-def test_gates_measure_it() -> None:
+def test_gates_measure_the_tier() -> None:
     with Lab(device="cpu") as lab:
         assert lab.bench("t_more").engine.backend.spec is ROW
         assert measures.nodes_not_run(lab, "t_more").value == 0
         assert measures.rank_of_tier(lab, "t_more").value == 1
 
 
-def test_a_name_is_a_tier_and_a_kernel_set() -> None:
+def test_name_is_parsed_as_tier_and_kernel_set() -> None:
     assert registry.parse("t_more:beads") == (ROW, "beads") and registry.parse("t_more") == (ROW, "")
     with pytest.raises(UsageError, match="t_more has no kernel set 'pearls'"):
         registry.parse("t_more:pearls")
@@ -91,7 +91,7 @@ def test_a_name_is_a_tier_and_a_kernel_set() -> None:
         registry.parse("t_cuda")
 
 
-def test_its_backend_knows_its_row() -> None:
+def test_backend_has_its_tier_row() -> None:
     backend = open_backend(choose_tier("t_more:beads"), "canonical-1", threads=3)
     assert backend.spec is ROW and backend.instrument is None
     backend.close()

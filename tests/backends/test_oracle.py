@@ -11,7 +11,7 @@ from zinc_rt.golden.embedded import embedded
 from zinc_rt.model.gguf import read_gguf
 
 
-def test_a_function_of_the_oracle_that_raises_is_named_with_its_node() -> None:
+def test_raising_oracle_function_is_reported_with_its_node() -> None:
     def of_seven_columns(code: Code) -> Code:
         return lambda math, x, *rest, **own: code(math, x[:, :7], *rest, **own)
 

@@ -68,7 +68,7 @@ def hang(
     )
 
 
-def test_a_packets_fault_names_packet_dword_and_byte(backend: AmdBackend) -> None:
+def test_packet_fault_names_packet_dword_and_byte(backend: AmdBackend) -> None:
     target = backend.alloc(4096, "host_visible", "target")
     assert target.gpu_va is not None
     va = target.gpu_va + (1 << 40)
@@ -82,7 +82,7 @@ def test_a_packets_fault_names_packet_dword_and_byte(backend: AmdBackend) -> Non
     assert f"write at {va + 12:#x}" in report.why and "the simulated device" in report.why
 
 
-def test_a_waves_fault_names_dispatch_instruction_wave_and_lanes(backend: AmdBackend) -> None:
+def test_wave_fault_names_dispatch_instruction_wave_and_lanes(backend: AmdBackend) -> None:
     code = backend.alloc(4096, "device_local", "code")
     out = backend.alloc(4096, "host_visible", "out")
     gone = backend.alloc(4096, "host_visible", "gone")
@@ -115,7 +115,7 @@ def test_a_waves_fault_names_dispatch_instruction_wave_and_lanes(backend: AmdBac
 
 
 @pytest.mark.rest
-def test_a_hang_report_says_where_waves_stand(tmp_path: Path) -> None:
+def test_hang_report_shows_wave_positions(tmp_path: Path) -> None:
     """Only a simulated device can: the loop, what leaves it, the registers of its condition."""
     driver = SimDriver(time_scale=0.01)
     try:
@@ -152,7 +152,7 @@ def test_a_hang_report_says_where_waves_stand(tmp_path: Path) -> None:
         driver.close_all()
 
 
-def test_a_freed_buffer_is_named_as_freed(backend: AmdBackend) -> None:
+def test_freed_buffer_is_reported_as_freed(backend: AmdBackend) -> None:
     gone = backend.alloc(8192, "host_visible", "gone")
     assert gone.gpu_va is not None
     packet = WriteData(gone.gpu_va + 0x40, (1,))
@@ -161,7 +161,7 @@ def test_a_freed_buffer_is_named_as_freed(backend: AmdBackend) -> None:
     assert seen is not None and "+0x40, which was freed" in seen.near and seen.near in text
 
 
-def test_a_second_backends_fault_at_the_same_place_is_told_too(tmp_path: Path) -> None:
+def test_fault_of_second_backend_at_the_same_address_is_reported(tmp_path: Path) -> None:
     machine = SimMachine(MachineOptions(time_scale=0.01))
     for _ in range(2):
         driver = SimDriver(machine)
@@ -173,7 +173,7 @@ def test_a_second_backends_fault_at_the_same_place_is_told_too(tmp_path: Path) -
     machine.close()
 
 
-def test_a_gpu_tells_no_more_than_the_page_and_the_report_says_so(tmp_path: Path) -> None:
+def test_hardware_fault_reports_only_the_page(tmp_path: Path) -> None:
     made = AmdBackend(
         FakeSide(FakeGpu(kind="kfd")),
         registry.spec("t1"),
@@ -186,7 +186,7 @@ def test_a_gpu_tells_no_more_than_the_page_and_the_report_says_so(tmp_path: Path
     made.close(drain_seconds=0.0)
 
 
-def test_both_sides_of_an_address_in_no_allocation_are_named_where_they_are_near() -> None:
+def test_neighbouring_allocations_of_an_unmapped_address_are_reported() -> None:
     map_ = AddressMap()
     map_.add(0x10000, 0x4000, "pool")
     map_.add(0x13000, 0x1000, "tail")

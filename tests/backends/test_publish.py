@@ -41,7 +41,7 @@ class Memory:
 
 
 @pytest.mark.parametrize("count_dw", [1, 2, 20, RING_DW - 1])
-def test_dwords_wrap_at_every_place_of_the_ring(count_dw: int) -> None:
+def test_dwords_wrap_at_every_ring_offset(count_dw: int) -> None:
     for lap in (0, 1, (1 << 32) // RING_DW, (1 << 62) // RING_DW):
         for place in range(RING_DW):
             memory, wptr = Memory(), lap * RING_DW + place
@@ -54,13 +54,13 @@ def test_dwords_wrap_at_every_place_of_the_ring(count_dw: int) -> None:
             assert memory.wptr.value == memory.doorbell.value == wptr + count_dw
 
 
-def test_nothing_to_publish_rings_nothing() -> None:
+def test_empty_publish_does_not_ring_the_doorbell() -> None:
     memory = Memory()
     assert memory.publish(5, []) == 5
     assert memory.doorbell.value == memory.wptr.value == 0
 
 
-def test_the_compiled_order_is_dwords_fence_wptr_fence_doorbell() -> None:
+def test_compiled_order_is_dwords_fence_wptr_fence_doorbell() -> None:
     made = _machine().emit_assembly(llvm.parse_assembly(source(platform.machine())))
     body = [line.split("#")[0].strip() for line in made.splitlines()]
     text = [line for line in body if re.match(r"[a-z]+\b", line)]
@@ -83,16 +83,16 @@ def test_the_compiled_order_is_dwords_fence_wptr_fence_doorbell() -> None:
 
 
 @pytest.mark.parametrize("ring_dw", [0, 3, 100])
-def test_a_ring_that_is_no_power_of_two_is_refused(ring_dw: int) -> None:
+def test_ring_size_that_is_not_a_power_of_two_is_rejected(ring_dw: int) -> None:
     with pytest.raises(ValueError, match="power of two"):
         PublishTarget(ring_address=0, ring_dw=ring_dw, wptr_address=0, doorbell_address=0)
 
 
-def test_unaligned_pointers_are_refused() -> None:
+def test_unaligned_pointers_are_rejected() -> None:
     with pytest.raises(ValueError, match="multiples of 8"):
         PublishTarget(ring_address=0, ring_dw=64, wptr_address=4, doorbell_address=0)
 
 
-def test_a_host_without_a_known_store_fence_is_refused() -> None:
+def test_host_without_a_known_store_fence_is_rejected() -> None:
     with pytest.raises(UnsupportedError, match="riscv64"):
         source("riscv64")

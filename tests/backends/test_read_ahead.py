@@ -54,7 +54,7 @@ def group(mib: float, layer: int = 0) -> WeightGroup:
     return WeightGroup(layer, (PageRange(0, int(mib * (1 << 20))),) if mib else ())
 
 
-def test_layers_come_in_order_in_whole_pages_of_the_file(
+def test_layers_are_listed_in_order_in_whole_file_pages(
     gguf: GGUFFile, built: tuple[LoweredGraph, dict[str, Buffer]]
 ) -> None:
     groups, where = groups_of(*built)
@@ -66,7 +66,7 @@ def test_layers_come_in_order_in_whole_pages_of_the_file(
         assert start <= each.address and each.address + each.size_bytes <= start + gguf.file_bytes + PAGE
 
 
-def test_what_a_token_reads_in_part_is_not_asked_for(
+def test_partially_read_tensors_are_not_prefetched(
     gguf: GGUFFile, built: tuple[LoweredGraph, dict[str, Buffer]]
 ) -> None:
     groups, _ = groups_of(*built)
@@ -82,7 +82,7 @@ def test_what_a_token_reads_in_part_is_not_asked_for(
     assert not any(covered(name) for name in gguf.tensors if "_exps" in name)
 
 
-def test_a_slice_of_a_merged_tensor_is_asked_for_part_by_part() -> None:
+def test_slice_of_a_merged_tensor_is_prefetched_in_parts() -> None:
     from zinc_rt.backends.cpu.read_ahead import _pages
 
     merged = np.zeros((4, 2, 8 * PAGE), np.uint8)
@@ -91,7 +91,7 @@ def test_a_slice_of_a_merged_tensor_is_asked_for_part_by_part() -> None:
     assert len(ranges) == 4 and all(each.size_bytes <= 9 * PAGE for each in ranges)
 
 
-def test_the_next_layers_are_asked_for_as_far_as_the_budget_reaches_and_one_at_least() -> None:
+def test_next_layers_are_prefetched_within_budget_and_at_least_one() -> None:
     groups = [group(0), *[group(100)] * 5]
     assert next_groups(groups, 1, 250 << 20) == [2, 3]
     assert next_groups(groups, 1, 1) == [2]
@@ -99,7 +99,7 @@ def test_the_next_layers_are_asked_for_as_far_as_the_budget_reaches_and_one_at_l
     assert next_groups([group(100)], 0, 1 << 40) == []
 
 
-def test_behind_the_last_layer_comes_the_first_for_the_next_token() -> None:
+def test_first_layer_follows_the_last_for_the_next_token() -> None:
     assert next_groups([group(0), *[group(100)] * 5], 5, 150 << 20) == [0, 1]
 
 
@@ -113,7 +113,7 @@ class Asked:
         self.ranges.append(wanted)
 
 
-def test_a_model_that_fits_is_asked_for_once_and_whole(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
+def test_model_that_fits_is_prefetched_once_as_a_whole(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
     asked = Asked()
     ahead = ReadAhead(memory=lambda: 1 << 40, advise=asked, least_bytes=1)
     nodes = [call.node for call in built[0].calls]
@@ -124,13 +124,13 @@ def test_a_model_that_fits_is_asked_for_once_and_whole(built: tuple[LoweredGraph
     assert asked.ranges == [each for found in groups_of(*built)[0] for each in found.ranges]
 
 
-def test_a_small_one_is_not_asked_for_at_all(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
+def test_small_model_is_not_prefetched(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
     asked = Asked()
     assert ReadAhead(memory=lambda: 1, advise=asked).add(*built, []) is None
     assert not asked.ranges
 
 
-def test_a_model_that_does_not_fit_is_followed(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
+def test_model_that_does_not_fit_is_prefetched_by_layer(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
     groups, where = groups_of(*built)
     size = sum(each.size_bytes for each in groups)
     nodes = [None, *(call.node for call in built[0].calls)]
@@ -140,7 +140,7 @@ def test_a_model_that_does_not_fit_is_followed(built: tuple[LoweredGraph, dict[s
     assert list(followed.task_group) == [-1, *(where[id(call.node)] for call in built[0].calls)]
 
 
-def test_layer_by_layer_the_next_is_asked_for_while_one_runs() -> None:
+def test_next_layer_is_prefetched_while_one_runs() -> None:
     layers = tuple(WeightGroup(n, (PageRange(n * PAGE, PAGE),)) for n in range(4))
     followed = FollowedGraph(layers, np.array([0, 0, 1, 1, 2, 3], np.int32))
     task, asked, heard = [0], Asked(), threading.Event()
@@ -161,7 +161,7 @@ def test_layer_by_layer_the_next_is_asked_for_while_one_runs() -> None:
     assert [each.address // PAGE for each in asked.ranges] == [1, 2, 3, 0]
 
 
-def test_a_replay_that_fails_ends_the_following_too() -> None:
+def test_failed_replay_stops_the_read_ahead() -> None:
     before = threading.active_count()
     followed = FollowedGraph((group(1), group(1)), np.zeros(1, np.int32))
     with pytest.raises(RuntimeError), ReadAhead(advise=Asked()).following(followed, lambda: 0):
@@ -169,12 +169,12 @@ def test_a_replay_that_fails_ends_the_following_too() -> None:
     assert threading.active_count() == before
 
 
-def test_advice_about_memory_that_is_not_there_is_no_error(tmp_path: Path) -> None:
+def test_advice_for_unmapped_memory_is_not_an_error(tmp_path: Path) -> None:
     advise(PageRange(PAGE, PAGE))
     assert 0 < memory_bytes() < 1 << 60
 
 
-def test_the_process_says_what_it_has() -> None:
+def test_process_memory_is_reported() -> None:
     found = process_memory()
     assert found.resident_bytes > 1 << 20
     assert found.peak_resident_bytes is None or found.peak_resident_bytes >= found.resident_bytes // 2

@@ -83,7 +83,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("tier", OPENERS)
-def test_a_state_saved_on_a_side_stream_comes_back_bit_for_bit(tier: str) -> None:
+def test_state_saved_on_a_side_stream_is_restored_bit_for_bit(tier: str) -> None:
     machine = Machine(tier)
     step = np.random.default_rng(1).standard_normal(COUNT, np.float32)
     machine.graph.write("step.a", machine.step_at, step)
@@ -109,7 +109,7 @@ def test_a_state_saved_on_a_side_stream_comes_back_bit_for_bit(tier: str) -> Non
 
 
 @pytest.mark.parametrize("tier", OPENERS)
-def test_replays_submitted_in_a_row_run_one_after_another(tier: str) -> None:
+def test_consecutively_submitted_replays_run_in_order(tier: str) -> None:
     machine = Machine(tier)
     step = np.random.default_rng(2).standard_normal(COUNT, np.float32)
     machine.graph.write("step.a", machine.step_at, step)

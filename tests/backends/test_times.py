@@ -83,7 +83,7 @@ def step(engine: Engine, *, timed: bool) -> tuple[np.ndarray, Times]:
 
 
 @pytest.mark.rest(keep=1)
-def test_a_timed_step_has_the_bits_of_any_other_and_names_every_node_once_or_more(engine: Engine) -> None:
+def test_timed_step_is_bit_identical_and_reports_every_node(engine: Engine) -> None:
     plain, none = step(engine, timed=False)
     timed, times = step(engine, timed=True)
     assert timed.tobytes() == plain.tobytes() and np.any(plain)
@@ -98,7 +98,7 @@ def test_a_timed_step_has_the_bits_of_any_other_and_names_every_node_once_or_mor
 
 
 @pytest.mark.rest(keep=2)
-def test_its_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> None:
+def test_node_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> None:
     _, times = step(engine, timed=True)
     count = len(times.dispatches)
     for one, next_one in itertools.pairwise(times.dispatches):
@@ -113,27 +113,27 @@ def test_its_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> N
 
 
 @pytest.mark.rest(keep=1)
-def test_the_second_replay_has_times_of_its_own(engine: Engine, tier: str) -> None:
+def test_second_replay_is_timed_separately(engine: Engine, tier: str) -> None:
     _, first = step(engine, timed=True)
     _, second = step(engine, timed=True)
     assert second.dispatches[0].began_ns > first.dispatches[-1].ended_ns
     assert [each.kernel for each in first.dispatches] == [each.kernel for each in second.dispatches]
 
 
-def test_a_counter_that_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_counter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 7)
     with Engine(read_gguf(embedded()[0].model), simulated("t1"), ctx=64) as engine:
         _, times = step(engine, timed=True)
     assert "does not advance" in next(times.wrong())
 
 
-def test_a_clock_that_goes_backwards_is_told() -> None:
+def test_clock_that_goes_backwards_is_reported() -> None:
     back = Times("a clock", False, (Timed(None, "one", 10, 20), Timed(None, "two", 19, 30)))
     assert "dispatch 1, two" in next(back.wrong())
     assert list(Times("a clock", False, ()).wrong()) == []
 
 
-def test_a_timed_variant_gives_its_memory_back() -> None:
+def test_timed_variant_releases_its_memory() -> None:
     backend = simulated("t1")
     with Engine(read_gguf(embedded()[0].model), backend, ctx=64) as engine:
         step(engine, timed=True)

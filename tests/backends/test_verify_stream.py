@@ -93,7 +93,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_the_stream_is_named(engine: Engine, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+def test_stream_fault_is_reported(engine: Engine, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     change, said = FAULTS[fault]
     written = command_stream.packets
 
@@ -109,5 +109,5 @@ def test_a_fault_in_the_stream_is_named(engine: Engine, monkeypatch: pytest.Monk
     assert " for " in str(error.value)
 
 
-def test_the_stream_as_written_passes_and_runs(engine: Engine) -> None:
+def test_unmodified_stream_passes_and_runs(engine: Engine) -> None:
     assert engine.forward([1, 2, 3]).shape[-1] > 0

@@ -57,7 +57,7 @@ def nothing() -> None:
 # What it must be able to do
 
 
-def test_memory_is_allocated_with_a_name_a_size_and_a_heap():
+def test_memory_is_allocated_with_name_size_and_heap():
     cpu = CpuBackend("canonical-1")
     buffer = cpu.alloc(64, "host_visible", "state")
     assert (buffer.name, buffer.size_bytes, buffer.heap, buffer.owned) == ("state", 64, "host_visible", True)
@@ -66,13 +66,13 @@ def test_memory_is_allocated_with_a_name_a_size_and_a_heap():
     cpu.close()
 
 
-def test_memory_of_somebody_else_is_wrapped_not_copied():
+def test_foreign_memory_is_wrapped_not_copied():
     array = np.arange(8, dtype=np.uint8)
     buffer = wrap("frame", array, 8, "host_visible", 0x1000)
     assert buffer.storage is array and buffer.gpu_va == 0x1000 and not buffer.owned
 
 
-def test_bytes_go_from_buffer_to_buffer_in_a_streams_order(backend):
+def test_buffer_copies_follow_stream_order(backend):
     a, b, main = backend.buffer("a", 4), backend.buffer("b", 4), Stream("main")
     graph(backend, "write", lambda: a.storage.__setitem__(slice(0, 4), b"abcd")).replay((1,), main)
     copy(backend, a, 0, b, 0, 4, main)
@@ -80,7 +80,7 @@ def test_bytes_go_from_buffer_to_buffer_in_a_streams_order(backend):
     assert bytes(b.storage) == b"abcd"
 
 
-def test_a_variant_is_whatever_a_backend_built_and_stays_its_owners(backend):
+def test_variant_is_any_backend_object_and_stays_with_its_owner(backend):
     class Built:
         calls = 0
 
@@ -96,7 +96,7 @@ def test_a_variant_is_whatever_a_backend_built_and_stays_its_owners(backend):
     assert made.remove((1,)) is built and built.calls == 2
 
 
-def test_a_missing_key_is_an_error_and_never_the_nearest_match(backend):
+def test_missing_key_is_an_error_and_never_the_nearest_match(backend):
     ran: list[int] = []
     made = Graph("decode", backend)
     for size in (16, 128):
@@ -108,7 +108,7 @@ def test_a_missing_key_is_an_error_and_never_the_nearest_match(backend):
     assert ran == [] and main.last is None
 
 
-def test_how_many_at_once_is_one_more_number_in_the_key(backend):
+def test_batch_size_is_one_more_number_in_the_key(backend):
     ran: list[tuple[int, int]] = []
     made = Graph("decode", backend)
     for key in ((1, 16), (2, 16), (8, 16)):
@@ -117,7 +117,7 @@ def test_how_many_at_once_is_one_more_number_in_the_key(backend):
     assert ran == [(2, 16)] and made.has((8, 16)) and not made.has((4, 16))
 
 
-def test_the_table_is_bounded_and_the_least_recently_used_goes(backend):
+def test_variant_table_is_bounded_and_evicts_least_recently_used(backend):
     gone: list[object] = []
     made = Graph("decode", backend, max_variants=3, evicted=lambda key, variant: gone.append(key))
     main = Stream("main")
@@ -145,7 +145,7 @@ def test_two_graphs_share_data_by_binding_one_buffer(backend):
     assert seen == [b"seen"] and bytes(action.view("in")) == b"seen"
 
 
-def test_a_plan_orders_replays_over_streams_by_data_alone_and_runs_again_and_again(backend):
+def test_plan_orders_replays_by_data_alone_and_is_repeatable(backend):
     ran: list[str] = []
     eyes, hands = Stream("eyes"), Stream("hands")
     plan = Plan()
@@ -159,7 +159,7 @@ def test_a_plan_orders_replays_over_streams_by_data_alone_and_runs_again_and_aga
     assert ran == ["vision", "encoder", "action"] * 5
 
 
-def test_an_event_orders_two_streams_outside_any_plan(backend):
+def test_event_orders_two_streams_outside_any_plan(backend):
     gate = threading.Event()
     ran: list[str] = []
     main, side, event = Stream("main"), Stream("side"), Event()
@@ -177,7 +177,7 @@ def test_an_event_orders_two_streams_outside_any_plan(backend):
     assert ran == ["main", "side"] and event.done()
 
 
-def test_a_stream_that_matters_more_goes_first_at_the_next_replay():
+def test_higher_priority_stream_goes_first_at_the_next_replay():
     """What a hard interruption needs: the host submits no more, and waits for one short replay at most."""
     gate, ran = threading.Event(), []
     backend = FakeBackend(workers=1)
@@ -195,14 +195,14 @@ def test_a_stream_that_matters_more_goes_first_at_the_next_replay():
     assert ran == ["stop", "step", "step", "step"]
 
 
-def test_a_stream_is_anybodys_to_make_and_two_threads_of_work_run_at_once(backend):
+def test_independent_streams_run_concurrently(backend):
     meet = threading.Barrier(2)
     fences = [graph(backend, n, lambda: meet.wait(5) and None).replay((1,), Stream(n)) for n in ("hear", "move")]
     for fence in fences:
         fence.wait(5)
 
 
-def test_a_goal_is_a_buffer_that_the_host_overwrites_between_two_replays(backend):
+def test_goal_is_a_buffer_the_host_overwrites_between_replays(backend):
     goal = backend.buffer("goal", 5)
     seen: list[bytes] = []
     built = graph(backend, "action", lambda: seen.append(bytes(goal.storage)))
@@ -215,7 +215,7 @@ def test_a_goal_is_a_buffer_that_the_host_overwrites_between_two_replays(backend
     assert seen == [b"left ", b"right"] and built.keys == ((1,),)
 
 
-def test_guess_check_and_roll_back_is_host_code_over_copies(backend):
+def test_speculate_verify_and_roll_back_is_host_code_over_copies(backend):
     """Speculation: a snapshot beside the work, a check, a copy back, and the same bits as without the guess."""
     state, saved = backend.buffer("state", 1), backend.buffer("saved", 1)
 
@@ -238,7 +238,7 @@ def test_guess_check_and_roll_back_is_host_code_over_copies(backend):
     assert state.storage[0] == 2
 
 
-def test_a_replay_costs_the_same_however_many_ports_there_are(backend):
+def test_replay_cost_is_independent_of_port_count(backend):
     class Counted(Usage):
         told = 0
 
@@ -255,7 +255,7 @@ def test_a_replay_costs_the_same_however_many_ports_there_are(backend):
     assert Counted.told == 2
 
 
-def test_nothing_is_left_behind():
+def test_nothing_leaks():
     threads = set(threading.enumerate())
     backend = FakeBackend()
     cache = GraphCache(2)
@@ -275,7 +275,7 @@ def test_nothing_is_left_behind():
     assert [each() for each in alive] == [None, None, None] and not state.busy()
 
 
-def test_what_is_queued_at_the_end_fails_and_says_so():
+def test_work_queued_at_close_fails_with_a_message():
     gate = threading.Event()
     backend = FakeBackend(workers=1)
     main = Stream("main")
@@ -361,7 +361,7 @@ def public_names(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_contract_imports_no_other_room_and_nothing_to_install(path: Path) -> None:
+def test_contract_imports_no_other_package_and_no_dependency(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             assert all(alias.name.split(".")[0] in sys.stdlib_module_names for alias in node.names)
@@ -372,12 +372,12 @@ def test_the_contract_imports_no_other_room_and_nothing_to_install(path: Path) -
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_no_name_of_the_contract_speaks_of_a_scenario(path: Path) -> None:
+def test_contract_names_mention_no_scenario(path: Path) -> None:
     names = [name for name in public_names(path) if not name.startswith("_")]
     assert [name for name in names if any(word in name.lower() for word in POLICY)] == []
     assert "priority" not in names or path.stem == "stream", "only a stream has a priority"
 
 
 @pytest.mark.parametrize("thing", PARAMETERS, ids=lambda thing: thing.__qualname__)
-def test_an_object_takes_just_what_its_mechanism_needs(thing) -> None:
+def test_signatures_contain_only_required_parameters(thing) -> None:
     assert " ".join(inspect.signature(thing).parameters) == PARAMETERS[thing]

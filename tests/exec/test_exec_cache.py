@@ -39,7 +39,7 @@ class Shelf:
         return self.cache.get(key, build)
 
 
-def test_a_graph_is_built_once_and_found_again(backend):
+def test_graph_is_built_once_and_reused(backend):
     shelf = Shelf(backend, 2)
     first = shelf.get("a")
     assert shelf.get("a") is first
@@ -47,7 +47,7 @@ def test_a_graph_is_built_once_and_found_again(backend):
     assert shelf.built == ["a", ("a", 1)] and shelf.dropped == []
 
 
-def test_the_least_recently_asked_for_makes_room_and_is_told(backend):
+def test_least_recently_used_graph_is_evicted_and_reported(backend):
     shelf = Shelf(backend, 2)
     shelf.get("a")
     second = shelf.get("b")
@@ -59,7 +59,7 @@ def test_the_least_recently_asked_for_makes_room_and_is_told(backend):
     assert shelf.built == ["a", "b", "c", "b"]
 
 
-def test_room_is_made_before_the_new_one_is_built(backend):
+def test_eviction_happens_before_the_new_graph_is_built(backend):
     events: list[str] = []
     cache = GraphCache(1, dropped=lambda key, graph: events.append(f"dropped {key}"))
     for key in ("a", "b"):
@@ -67,7 +67,7 @@ def test_room_is_made_before_the_new_one_is_built(backend):
     assert events == ["built a", "dropped a", "built b"]
 
 
-def test_a_graph_in_flight_stays_and_the_next_one_goes(backend):
+def test_graph_in_flight_stays_and_the_next_one_is_evicted(backend):
     release = threading.Event()
     shelf = Shelf(backend, 2)
     held = shelf.get("a")
@@ -84,7 +84,7 @@ def test_a_graph_in_flight_stays_and_the_next_one_goes(backend):
     assert shelf.cache.keys == ("c", "d")
 
 
-def test_nothing_is_built_where_every_graph_is_in_flight():
+def test_build_is_rejected_while_every_graph_is_in_flight():
     shelf = Shelf(DeadBackend(), 2)
     for key in "ab":
         shelf.get(key).replay((1,), Stream("main"))
@@ -93,7 +93,7 @@ def test_nothing_is_built_where_every_graph_is_in_flight():
     assert shelf.built == ["a", "b"] and shelf.dropped == []
 
 
-def test_a_build_that_fails_leaves_nothing_behind(backend):
+def test_failed_build_leaves_nothing_in_the_cache(backend):
     shelf = Shelf(backend, 2)
 
     def broken() -> Graph:
@@ -106,6 +106,6 @@ def test_a_build_that_fails_leaves_nothing_behind(backend):
     assert shelf.built == ["a"]
 
 
-def test_a_cache_of_nothing_is_refused():
+def test_zero_capacity_cache_is_rejected():
     with pytest.raises(ValueError, match="at least 1 graph, not 0"):
         GraphCache(0)

@@ -27,7 +27,7 @@ def oracle():
     backend.close()
 
 
-def test_a_copy_moves_just_the_range(backend):
+def test_copy_moves_only_the_requested_range(backend):
     source, target = backend.buffer("source", 8), backend.buffer("target", 8)
     source.storage[:] = b"abcdefgh"
     fence = copy(backend, source, 2, target, 5, 3, Stream("main"))
@@ -35,7 +35,7 @@ def test_a_copy_moves_just_the_range(backend):
     assert bytes(target.storage) == b"\0\0\0\0\0cde"
 
 
-def test_a_copy_comes_after_what_its_stream_runs_already(backend):
+def test_copy_is_ordered_after_earlier_work_of_its_stream(backend):
     release = threading.Event()
     source, target = backend.buffer("source", 1), backend.buffer("target", 1)
     graph, main = Graph("decode", backend), Stream("main")
@@ -53,7 +53,7 @@ def test_a_copy_comes_after_what_its_stream_runs_already(backend):
     assert bytes(target.storage) == b"x"
 
 
-def test_the_host_keeps_its_hands_off_both_ends_until_the_copy_is_over():
+def test_host_cannot_write_either_buffer_until_the_copy_ends():
     backend = DeadBackend()
     source, target, other = (backend.buffer(name, 8) for name in ("source", "target", "other"))
     graph = Graph("decode", backend)
@@ -67,14 +67,14 @@ def test_the_host_keeps_its_hands_off_both_ends_until_the_copy_is_over():
 
 
 @pytest.mark.parametrize(("source_at", "target_at", "size"), [(-1, 0, 1), (0, 8, 1), (4, 0, 5), (0, 0, -1)])
-def test_a_copy_stays_inside_both_buffers(backend, source_at, target_at, size):
+def test_copy_stays_inside_both_buffers(backend, source_at, target_at, size):
     source, target, main = backend.buffer("source", 8), backend.buffer("target", 8), Stream("main")
     with pytest.raises(ValueError, match=r"copy source to target: .* pass the end of"):
         copy(backend, source, source_at, target, target_at, size, main)
     assert main.last is None and not source.busy()
 
 
-def test_a_copy_onto_itself_is_refused_and_a_copy_beside_itself_is_not(backend):
+def test_overlapping_copy_is_rejected_and_adjacent_copy_is_not(backend):
     buffer = backend.buffer("state", 8)
     buffer.storage[:] = b"abcdefgh"
     with pytest.raises(ValueError, match="4 bytes from offset 0 to 3 overlap"):
@@ -83,7 +83,7 @@ def test_a_copy_onto_itself_is_refused_and_a_copy_beside_itself_is_not(backend):
     assert bytes(buffer.storage) == b"abcdabcd"
 
 
-def test_a_window_and_what_it_looks_into_overlap_by_their_addresses(backend):
+def test_overlap_of_window_and_parent_is_checked_by_address(backend):
     whole, main = Buffer("whole", 64, "bar", bytearray(64), 0x1000), Stream("main")
     window = wrap("window", whole.storage, 32, "bar", 0x1020, usage=whole.usage)
     copy(backend, whole, 0, window, 0, 32, main).wait(1)
@@ -91,26 +91,26 @@ def test_a_window_and_what_it_looks_into_overlap_by_their_addresses(backend):
         copy(backend, whole, 1, window, 0, 32, main)
 
 
-def test_an_empty_copy_is_only_a_place_in_the_stream(backend):
+def test_empty_copy_is_allowed(backend):
     buffer = backend.buffer("state", 8)
     copy(backend, buffer, 8, buffer, 8, 0, Stream("main")).wait(1)
 
 
-def test_the_oracle_copies_through_its_streams(oracle):
+def test_oracle_copies_through_its_streams(oracle):
     source, target = (oracle.alloc(16, "host_visible", name) for name in ("source", "target"))
     oracle.write(source, 0, memoryview(bytes(range(16))))
     copy(oracle, source, 4, target, 0, 12, Stream("main")).wait(1)
     assert bytes(oracle.read(target, 0, 16)) == bytes(range(4, 16)) + bytes(4)
 
 
-def test_the_oracle_copies_no_weights(oracle):
+def test_oracle_does_not_copy_weights(oracle):
     weight = oracle.upload({"w": Weight("f32", (1,), np.ones(1, np.float32))}, {})["w"]
     target = oracle.alloc(4, "host_visible", "target")
     with pytest.raises(ValueError, match="w is no memory that the CPU copies"):
         copy(oracle, weight, 0, target, 0, 4, Stream("main"))
 
 
-def test_wrapped_memory_is_the_callers_own(oracle):
+def test_wrapped_memory_belongs_to_the_caller(oracle):
     array = np.zeros(8, np.uint8)
     buffer = wrap("frame", array, array.nbytes, "host_visible")
     graph = Graph("vision", oracle)
@@ -124,7 +124,7 @@ def test_wrapped_memory_is_the_callers_own(oracle):
     assert bytes(oracle.read(target, 0, 8)) == array.tobytes()
 
 
-def test_a_wrapped_buffer_is_freed_by_its_owner(oracle):
+def test_wrapped_buffer_is_freed_by_its_owner(oracle):
     array = np.zeros(8, np.uint8)
     buffer = wrap("frame", array, array.nbytes, "host_visible")
     assert not buffer.owned
@@ -133,7 +133,7 @@ def test_a_wrapped_buffer_is_freed_by_its_owner(oracle):
     assert buffer.storage is array
 
 
-def test_a_window_is_busy_with_what_it_looks_into():
+def test_window_is_busy_while_its_parent_is():
     backend = DeadBackend()
     whole = backend.buffer("whole", 8)
     window = wrap("window", whole.storage, 8, "host_visible", usage=whole.usage)

@@ -51,7 +51,7 @@ class Diary(Observer):
         self.entries.append(("fault", type(report)))
 
 
-def test_replay_runs_the_variant_of_exactly_this_key(backend):
+def test_replay_runs_the_variant_with_exactly_this_key(backend):
     ran = []
     graph = Graph("decode", backend)
     graph.add((1, 16), lambda: ran.append("small"))
@@ -60,7 +60,7 @@ def test_replay_runs_the_variant_of_exactly_this_key(backend):
     assert ran == ["large"]
 
 
-def test_a_missing_key_is_named_with_those_that_exist(backend):
+def test_missing_key_error_lists_existing_keys(backend):
     graph = Graph("decode", backend)
     graph.add((1, 16), nothing)
     with pytest.raises(MissingVariant, match=r"no variant for key \(1, 17\); it has \(1, 16\)"):
@@ -68,19 +68,19 @@ def test_a_missing_key_is_named_with_those_that_exist(backend):
 
 
 @pytest.mark.parametrize("key", [1, [1], ("a",), (True,), (1.0,)])
-def test_a_shape_key_is_a_tuple_of_int(backend, key):
+def test_shape_key_is_a_tuple_of_int(backend, key):
     with pytest.raises(ValueError, match="tuple of int"):
         Graph("decode", backend).add(key, nothing)
 
 
-def test_a_key_is_taken_once(backend):
+def test_duplicate_key_is_rejected(backend):
     graph = Graph("decode", backend)
     graph.add((1,), nothing)
     with pytest.raises(ValueError, match="already has a variant"):
         graph.add((1,), nothing)
 
 
-def test_the_least_recently_used_variant_goes_first(backend):
+def test_least_recently_used_variant_is_evicted_first(backend):
     dropped = []
     graph = Graph("decode", backend, max_variants=2, evicted=lambda key, variant: dropped.append(key))
     graph.add((1,), nothing)
@@ -92,7 +92,7 @@ def test_the_least_recently_used_variant_goes_first(backend):
     assert graph.has((1,)) and not graph.has((2,))
 
 
-def test_a_thousand_evictions_each_call_back_once_and_never_for_one_in_flight(backend):
+def test_evictions_call_back_once_and_never_for_variants_in_flight(backend):
     gate, dropped = threading.Event(), []
     graph = Graph("decode", backend, max_variants=4, evicted=lambda key, variant: dropped.append((key, variant)))
     graph.add((-1,), lambda: gate.wait(30) and None)
@@ -112,7 +112,7 @@ def test_a_thousand_evictions_each_call_back_once_and_never_for_one_in_flight(ba
     assert dropped[-1][0] == (-1,)
 
 
-def test_a_variant_in_flight_is_never_dropped():
+def test_variant_in_flight_is_never_evicted():
     graph = Graph("decode", DeadBackend(), max_variants=2)
     graph.add((1,), nothing)
     graph.add((2,), nothing)
@@ -124,7 +124,7 @@ def test_a_variant_in_flight_is_never_dropped():
         graph.add((4,), nothing)
 
 
-def test_a_step_write_waits_for_the_replay_that_reads_it(backend):
+def test_step_write_waits_for_the_replay_that_reads_it(backend):
     release = threading.Event()
     step = backend.buffer("step", 8)
     seen = []
@@ -150,7 +150,7 @@ def test_a_step_write_waits_for_the_replay_that_reads_it(backend):
     assert graph.view("step").readonly
 
 
-def test_a_step_buffer_two_graphs_share_is_guarded_for_both(backend):
+def test_shared_step_buffer_is_guarded_for_both_graphs(backend):
     release = threading.Event()
     step = backend.buffer("step", 8)
     prefill, decode = Graph("prefill", backend), Graph("decode", backend)
@@ -165,7 +165,7 @@ def test_a_step_buffer_two_graphs_share_is_guarded_for_both(backend):
     decode.write("step", 0, b"x")
 
 
-def test_buffers_that_share_a_usage_are_busy_together(backend):
+def test_buffers_sharing_a_usage_are_busy_together(backend):
     release = threading.Event()
     shared = Usage()
     state, scratch, apart = (backend.buffer(name, 8) for name in ("state", "scratch", "apart"))
@@ -185,7 +185,7 @@ def test_buffers_that_share_a_usage_are_busy_together(backend):
     other.write("scratch", 0, b"x")
 
 
-def test_a_usage_is_busy_until_the_last_of_several_streams_ends(backend):
+def test_usage_is_busy_until_the_last_of_several_streams_ends(backend):
     usage = Usage()
     first, second = threading.Event(), threading.Event()
     fences = [backend.submit(lambda e=e: e.wait(5) and None, Stream(n)) for e, n in ((first, "a"), (second, "b"))]
@@ -199,7 +199,7 @@ def test_a_usage_is_busy_until_the_last_of_several_streams_ends(backend):
     assert not usage.busy()
 
 
-def test_a_port_bound_anew_is_the_one_that_counts():
+def test_rebinding_a_port_replaces_the_buffer():
     graph, backend = Graph("decode", DeadBackend()), FakeBackend()
     before, after = backend.buffer("before", 8), backend.buffer("after", 8)
     graph.add((1,), nothing)
@@ -209,7 +209,7 @@ def test_a_port_bound_anew_is_the_one_that_counts():
     assert after.busy() and not before.busy()
 
 
-def test_an_unbound_buffer_stays_busy_with_what_was_submitted_before():
+def test_unbound_buffer_stays_busy_until_earlier_submissions_end():
     graph, backend = Graph("decode", DeadBackend()), FakeBackend()
     step, kept = backend.buffer("step", 8), backend.buffer("kept", 8)
     graph.add((1,), nothing)
@@ -225,7 +225,7 @@ def test_an_unbound_buffer_stays_busy_with_what_was_submitted_before():
         graph.unbind("step")
 
 
-def test_a_removed_variant_is_the_callers_and_its_key_is_free(backend):
+def test_removed_variant_is_returned_and_frees_its_key(backend):
     dropped = []
     graph = Graph("decode", backend, evicted=lambda key, variant: dropped.append(key))
     graph.add((1,), nothing)
@@ -237,7 +237,7 @@ def test_a_removed_variant_is_the_callers_and_its_key_is_free(backend):
         graph.remove((2,))
 
 
-def test_a_variant_in_flight_is_not_removed():
+def test_variant_in_flight_is_not_removed():
     graph = Graph("decode", DeadBackend())
     graph.add((1,), nothing)
     graph.replay((1,), Stream("main"))
@@ -264,14 +264,14 @@ def test_replays_of_two_streams_retire_as_they_finish(backend):
 
 
 @pytest.mark.parametrize(("offset", "data"), [(-1, b"a"), (8, b"a"), (5, b"abcd")])
-def test_a_write_stays_inside_its_buffer(backend, offset, data):
+def test_write_stays_inside_its_buffer(backend, offset, data):
     graph = Graph("decode", backend)
     graph.bind("step", backend.buffer("step", 8))
     with pytest.raises(ValueError, match="pass the end of step, 8 bytes"):
         graph.write("step", offset, data)
 
 
-def test_a_view_is_as_large_as_asked_for(backend):
+def test_view_has_the_requested_size(backend):
     graph = Graph("decode", backend)
     graph.bind("step", backend.buffer("step", 8))
     graph.write("step", 0, b"abcdefgh")
@@ -283,14 +283,14 @@ def test_a_view_is_as_large_as_asked_for(backend):
             graph.view("step", offset, size)
 
 
-def test_an_unknown_port_is_named(backend):
+def test_unknown_port_is_reported(backend):
     graph = Graph("decode", backend)
     graph.bind("step", backend.buffer("step", 8))
     with pytest.raises(ValueError, match="no port stop; it has step"):
         graph.write("stop", 0, b"")
 
 
-def test_an_exception_in_a_variant_reaches_the_waiter(backend):
+def test_exception_in_a_variant_reaches_the_waiter(backend):
     def broken() -> None:
         raise FloatingPointError("layer 3")
 
@@ -302,7 +302,7 @@ def test_an_exception_in_a_variant_reaches_the_waiter(backend):
     assert fence.done()
 
 
-def test_a_fence_that_never_signals_is_a_missed_deadline():
+def test_fence_that_never_signals_misses_its_deadline():
     diary = Diary()
     graph = Graph("decode", DeadBackend(), observers=(diary,))
     graph.add((1,), nothing)
@@ -314,7 +314,7 @@ def test_a_fence_that_never_signals_is_a_missed_deadline():
         graph.wait(0.0)
 
 
-def test_an_observer_hears_everything_in_order(backend):
+def test_observer_receives_all_events_in_order(backend):
     first, second = Diary(), Diary()
     graph = Graph("decode", backend, ir="the ir", observers=(first, second))
     graph.bind("step", backend.buffer("step", 4))
@@ -337,7 +337,7 @@ def test_an_observer_hears_everything_in_order(backend):
     assert second.entries == first.entries
 
 
-def test_an_observer_hears_of_a_failure_nobody_waited_for(backend):
+def test_observer_receives_a_failure_without_a_waiter(backend):
     def broken() -> None:
         raise FloatingPointError
 
@@ -351,7 +351,7 @@ def test_an_observer_hears_of_a_failure_nobody_waited_for(backend):
     assert diary.entries[-1] == ("fault", FloatingPointError)
 
 
-def test_a_submission_that_fails_keeps_the_streams_waits(backend):
+def test_failed_submission_keeps_the_stream_waits(backend):
     event, main, other = Event(), Stream("main"), Stream("other")
     graph = Graph("decode", backend)
     graph.add((1,), nothing)

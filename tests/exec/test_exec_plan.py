@@ -33,7 +33,7 @@ def recorder():
     backend.close()
 
 
-def test_a_dependency_across_streams_holds_though_the_later_step_is_ready_first(recorder):
+def test_cross_stream_dependency_holds_when_the_later_step_is_ready_first(recorder):
     a, b = Stream("a"), Stream("b")
     plan = Plan()
     vision = plan.add(recorder.graph("vision", 0.02), (1,), a)
@@ -54,7 +54,7 @@ def test_steps_run_in_dependency_order_on_one_stream(recorder):
 
 
 @pytest.mark.parametrize("streams", list(itertools.product((0, 1), repeat=4)))
-def test_a_diamond_holds_on_any_streams(recorder, streams):
+def test_diamond_dependency_holds_on_any_streams(recorder, streams):
     pool = Stream("a"), Stream("b")
     plan = Plan()
     top, left, right, bottom = (
@@ -69,7 +69,7 @@ def test_a_diamond_holds_on_any_streams(recorder, streams):
     assert recorder.ran[0] == "t" and recorder.ran[-1] == "b" and sorted(recorder.ran) == ["b", "l", "r", "t"]
 
 
-def test_a_cycle_is_refused_where_it_closes(recorder):
+def test_cycle_is_rejected_where_it_closes(recorder):
     plan, main = Plan(), Stream("main")
     first, second, third = (plan.add(recorder.graph(name), (1,), main) for name in "abc")
     plan.after(second, first)
@@ -83,14 +83,14 @@ def test_a_cycle_is_refused_where_it_closes(recorder):
 
 
 @pytest.mark.parametrize(("step", "earlier"), [(1, 0), (0, 1), (-1, 0), (0, -1)])
-def test_an_unknown_step_is_refused(recorder, step, earlier):
+def test_unknown_step_is_rejected(recorder, step, earlier):
     plan = Plan()
     plan.add(recorder.graph("a"), (1,), Stream("main"))
     with pytest.raises(ValueError, match="in a plan of 1"):
         plan.after(step, earlier)
 
 
-def test_a_missing_key_stops_the_plan_before_anything_runs(recorder):
+def test_missing_key_stops_the_plan_before_anything_runs(recorder):
     plan, main = Plan(), Stream("main")
     plan.add(recorder.graph("a"), (1,), main)
     plan.add(recorder.graph("b"), (2,), main)
@@ -99,12 +99,12 @@ def test_a_missing_key_stops_the_plan_before_anything_runs(recorder):
     assert recorder.ran == [] and main.last is None
 
 
-def test_an_empty_plan_runs_nothing_and_says_so():
+def test_empty_plan_runs_nothing_and_reports_it():
     with pytest.raises(ValueError, match="empty plan"):
         Plan().execute()
 
 
-def test_a_failed_step_fails_what_depends_on_it(recorder):
+def test_failed_step_fails_its_dependents(recorder):
     def broken() -> None:
         raise FloatingPointError("vision")
 

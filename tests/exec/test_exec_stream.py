@@ -27,7 +27,7 @@ def test_one_stream_keeps_its_order():
     assert [fence.value for fence in fences] == list(range(1, 201))
 
 
-def test_two_streams_run_at_the_same_time():
+def test_two_streams_run_concurrently():
     meet = threading.Barrier(2)
     with HostExecutor(workers=2) as executor:
         fences = [run(executor, lambda: meet.wait(5) and None, Stream(name)) for name in "ab"]
@@ -36,7 +36,7 @@ def test_two_streams_run_at_the_same_time():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_stream_waits_for_an_event_of_another(workers):
+def test_stream_waits_for_event_of_another(workers):
     ran: list[str] = []
     release = threading.Event()
     a, b, event = Stream("a"), Stream("b"), Event()
@@ -58,21 +58,21 @@ def test_a_stream_waits_for_an_event_of_another(workers):
     assert b.waits == ()
 
 
-def test_an_event_nobody_recorded_orders_nothing_and_says_so():
+def test_unrecorded_event_orders_nothing_and_is_reported():
     with pytest.raises(ValueError, match="no stream recorded"):
         Stream("main").wait(Event())
     with pytest.raises(ValueError, match="no stream recorded"):
         Event().wait(0)
 
 
-def test_an_event_on_an_empty_stream_is_done():
+def test_event_on_an_empty_stream_is_done():
     event = Event()
     event.record(Stream("empty"))
     event.wait(0)
     assert event.done()
 
 
-def test_the_higher_priority_goes_first_where_there_is_a_choice():
+def test_higher_priority_stream_goes_first():
     ran: list[str] = []
     release = threading.Event()
     with HostExecutor(workers=1) as executor:
@@ -85,7 +85,7 @@ def test_the_higher_priority_goes_first_where_there_is_a_choice():
     assert ran == ["high", "low"]
 
 
-def test_a_missed_deadline_names_stream_and_fence():
+def test_missed_deadline_names_stream_and_fence():
     release = threading.Event()
     with HostExecutor("cpu") as executor:
         fence = run(executor, lambda: release.wait(5) and None, Stream("main"))
@@ -97,7 +97,7 @@ def test_a_missed_deadline_names_stream_and_fence():
         fence.wait(5)
 
 
-def test_a_failure_takes_along_what_was_queued_behind_it():
+def test_failure_also_fails_work_queued_after_it():
     release = threading.Event()
     ran: list[str] = []
     a, b, event = Stream("a"), Stream("b"), Event()
@@ -119,7 +119,7 @@ def test_a_failure_takes_along_what_was_queued_behind_it():
     assert ran == ["later"]
 
 
-def test_a_fence_of_another_executor_is_waited_for():
+def test_fence_of_another_executor_is_waited_for():
     release = threading.Event()
     ran: list[str] = []
     a, b, event = Stream("a"), Stream("b"), Event()
@@ -134,7 +134,7 @@ def test_a_fence_of_another_executor_is_waited_for():
     assert ran == ["b"]
 
 
-def test_closing_fails_what_never_got_to_run():
+def test_closing_fails_work_that_never_ran():
     main = Stream("main")
     main.waits = (DeadFence(),)
     executor = HostExecutor()
@@ -147,7 +147,7 @@ def test_closing_fails_what_never_got_to_run():
         executor.submit(lambda: None, main)
 
 
-def test_joined_shares_one_deadline_and_passes_errors_on():
+def test_joined_fences_share_one_deadline_and_propagate_errors():
     main = Stream("main")
     with HostExecutor() as executor:
         good = run(executor, lambda: None, main)
@@ -160,7 +160,7 @@ def test_joined_shares_one_deadline_and_passes_errors_on():
         JoinedFence([DeadFence(), DeadFence()]).wait(0.01)
 
 
-def test_ctrl_c_while_a_worker_starts_leaves_an_executor_that_closes(monkeypatch):
+def test_ctrl_c_while_a_worker_starts_leaves_a_closable_executor(monkeypatch):
     def interrupted(thread):
         raise KeyboardInterrupt
 

@@ -133,33 +133,33 @@ def ids(kind: str) -> set[str]:
     return {row.id.partition("/")[2] for row in table().values() if row.kind == kind}
 
 
-def test_every_finding_has_its_row_and_every_row_its_finding() -> None:
+def test_findings_and_rows_correspond() -> None:
     asked = {probe.title for probe in LEARN} | set(devices().assumptions)
     assert ids("rule") == {""}
     assert {row.id for row in table().values() if row.kind == "rule"} - asked == finding_rules()
 
 
-def test_every_fact_that_a_card_can_be_asked_for_has_its_row() -> None:
+def test_every_fact_a_card_can_answer_has_a_row() -> None:
     assert {probe.title for probe in LEARN} <= set(table())
 
 
-def test_every_ioctl_has_its_row_and_every_row_its_ioctl() -> None:
+def test_ioctls_and_rows_correspond() -> None:
     assert ids("ioctl") == {handler.ioctl.name for handler in HANDLERS}
 
 
-def test_every_packet_has_its_row_and_every_row_its_packet() -> None:
+def test_packets_and_rows_correspond() -> None:
     assert ids("packet") == {row.name for row in ROWS if row.opcode in EXECUTE}
     assert ids("sdma") == {row.name for row in sdma_packets.PACKETS.values()}
 
 
-def test_whatever_refuses_with_an_errno_is_an_ioctl_s_or_has_a_row_of_its_own() -> None:
+def test_every_errno_source_is_an_ioctl_or_has_a_row() -> None:
     refusing = {name for name, node in calls() if getattr(node.func, "id", "") == "OSError" and len(node.args) > 1}
     of_ioctls = {handler.run.__module__.partition("zinc_rt.sim.")[2].replace(".", "/") for handler in HANDLERS}
     assert refusing - of_ioctls - TRANSPORT <= set(REFUSE)
     assert set(REFUSE.values()) <= set(table())
 
 
-def test_every_constant_of_a_chip_has_its_row_and_every_row_its_constant() -> None:
+def test_chip_constants_and_rows_correspond() -> None:
     names = {field.name for field in fields(Chip)}
     assert not [
         f"chip/{key}/{name}"
@@ -172,7 +172,7 @@ def test_every_constant_of_a_chip_has_its_row_and_every_row_its_constant() -> No
         assert chip in (*CHIPS, "*") and name in names, row
 
 
-def test_every_difference_between_kernels_has_its_row() -> None:
+def test_every_kernel_version_difference_has_a_row() -> None:
     names = {field.name for field in fields(LinuxProfile)}
     rows = [row.split("/") for row in ids("kernel")]
     assert names <= {row[0] for row in rows if len(row) == 1}
@@ -181,20 +181,20 @@ def test_every_difference_between_kernels_has_its_row() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in table().values() if row.code], ids=lambda row: row.id)
-def test_the_constant_that_a_row_names_is_there(row: Fact) -> None:
+def test_constants_named_by_rows_exist(row: Fact) -> None:
     module, _, name = row.code.partition(":")
     assert isinstance(getattr(import_module(module), name), int | float)
 
 
 @pytest.mark.parametrize("row", [row for row in table().values() if row.settled_by], ids=lambda row: row.id)
-def test_what_would_settle_a_row_exists(row: Fact) -> None:
+def test_probes_that_settle_a_row_exist(row: Fact) -> None:
     probes, asked = {probe.id for probe in PROBES}, {probe.title for probe in LEARN}
     for each in row.settled_by:
         assert " " in each or each in probes or each in asked, each
         assert not set(re.findall(r"\bP\d\d\b", each)) - probes
 
 
-def test_marks_are_such_as_the_device_notes() -> None:
+def test_row_marks_are_ones_the_device_records() -> None:
     known = {
         *(f"finding {rule}" for rule in finding_rules()),
         *(f"ioctl {handler.ioctl.name}" for handler in HANDLERS),
@@ -217,13 +217,13 @@ def test_marks_are_such_as_the_device_notes() -> None:
     assert noted_marks() <= used, "a mark that no row has"
 
 
-def test_every_row_says_what_and_where_from() -> None:
+def test_every_row_has_a_statement_and_a_source() -> None:
     for row in table().values():
         assert row.says and row.where, row.id
         assert bool(row.settled_by) or not row.assumed, row.id
 
 
-def test_the_device_does_by_default_what_the_table_says() -> None:
+def test_device_defaults_match_the_table() -> None:
     for name in SWITCHES:
         row = fact(name)
         assert row.assumed and (name == "wmma_f16_order" or getattr(DEFAULT, name) == row.value)
@@ -232,14 +232,14 @@ def test_the_device_does_by_default_what_the_table_says() -> None:
 # --- what a session leaned on ---
 
 
-def test_a_device_that_did_nothing_leans_on_nothing() -> None:
+def test_idle_device_depends_on_no_assumption() -> None:
     device = SimDriver()
     marks = device.consulted()[1]
     device.close_all()
     assert marks == ["chip r9700", "kernel 7.0"] and leaned_on(marks) == ()
 
 
-def test_periods_end_when_somebody_asks() -> None:
+def test_coverage_period_ends_when_queried() -> None:
     noted = Consulted("chip r9700")
     noted.mark("packet NOP")
     period, marks = noted.since()
@@ -249,19 +249,19 @@ def test_periods_end_when_somebody_asks() -> None:
     assert noted.since(period)[1] == ["chip r9700", "packet WRITE_DATA"]
 
 
-def test_instructions_of_kernels_are_marks() -> None:
+def test_kernel_instructions_are_recorded_as_coverage() -> None:
     noted = Consulted()
     noted.ran(bytes.fromhex("0000b0bf"), default_target())
     assert "op s_endpgm" in noted.since()[1]
 
 
-def test_a_row_may_need_two_marks() -> None:
+def test_row_may_need_two_marks() -> None:
     both = ["kernel 7.0", "ioctl DRM_IOCTL_AMDGPU_USERQ"]
     wanted = fact("kernel/7.0/userq_hardened")
     assert wanted in leaned_on(both) and wanted not in leaned_on(both[:1])
 
 
-def test_only_assumed_rows_are_leaned_on() -> None:
+def test_only_assumed_rows_are_dependencies() -> None:
     assert all(row.assumed for row in leaned_on(f"{row.marks[0]}" for row in table().values()))
 
 
@@ -273,7 +273,7 @@ def test_only_assumed_rows_are_leaned_on() -> None:
         (list("abcde"), ", leaning on 5 assumptions: a, b, c, d and 1 more"),
     ],
 )
-def test_what_follows_a_verdict(names: list[str], text: str) -> None:
+def test_verdict_lists_its_dependencies(names: list[str], text: str) -> None:
     assert leaning(names) == text
 
 
@@ -281,7 +281,7 @@ def test_what_follows_a_verdict(names: list[str], text: str) -> None:
 
 
 @pytest.mark.parametrize("row", flip.flippable(), ids=lambda row: row.id)
-def test_a_flipped_row_changes_the_device(row: Fact) -> None:
+def test_negated_row_changes_the_device(row: Fact) -> None:
     kernel = "7.0" if not row.id.startswith("kernel/") else row.id.split("/")[1]
     usual, other = SimDriver(linux=kernel), SimDriver(linux=kernel, flip=[row.id])
     try:
@@ -300,7 +300,7 @@ def seen(device: SimDriver) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("id", "said"), [("nothing", "no fact 'nothing'"), ("counter", "has no alternative value")]
 )
-def test_what_cannot_be_flipped_is_said(id: str, said: str) -> None:
+def test_row_that_cannot_be_negated_is_reported(id: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         SimDriver(flip=[id])
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_flipped_is_said(id: str, said: str) -> None:
         ),
     ],
 )
-def test_a_wrong_row_is_named(text: str, said: str, tmp_path: Path) -> None:
+def test_invalid_row_is_reported(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(text)
     with pytest.raises(InputError, match=said):
         read_table(tmp_path / "f.yaml")

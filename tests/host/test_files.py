@@ -12,7 +12,7 @@ from zinc_rt.host.errors import OutputError
 from zinc_rt.host.files import check_writable, write_whole
 
 
-def test_a_file_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
+def test_file_is_renamed_only_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "x"
 
     def write(file: BinaryIO) -> None:
@@ -23,7 +23,7 @@ def test_a_file_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
     assert path.read_bytes() == b"whole" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"before")
 
@@ -36,14 +36,14 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert path.read_bytes() == b"before" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
+def test_symlink_is_preserved(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     for text in (b"one", b"two"):
         write_whole(tmp_path / "link", lambda file, text=text: file.write(text))
         assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_bytes() == text
 
 
-def test_a_device_is_written_to_and_stays_one() -> None:
+def test_device_file_is_written_in_place() -> None:
     write_whole(os.devnull, lambda file: file.write(b"gone"))
     assert Path(os.devnull).is_char_device()
     with pytest.raises(OutputError, match="/dev/full: cannot write"):
@@ -52,13 +52,13 @@ def test_a_device_is_written_to_and_stays_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "missing/x", "x\0y"])
-def test_what_is_no_file_is_an_output_error(name: str, tmp_path: Path) -> None:
+def test_non_file_path_is_an_output_error(name: str, tmp_path: Path) -> None:
     path = str(tmp_path / name) if name else ""
     with pytest.raises(OutputError):
         write_whole(path, lambda file: None)
 
 
-def test_the_check_before_the_work(tmp_path: Path) -> None:
+def test_path_is_checked_before_the_work(tmp_path: Path) -> None:
     check_writable(None, str(tmp_path / "x"), "x", report="-")
     with pytest.raises(OutputError, match="only the report goes to stdout"):
         check_writable("-")
@@ -68,7 +68,7 @@ def test_the_check_before_the_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_the_check_sees_permissions(tmp_path: Path) -> None:
+def test_path_check_detects_missing_permissions(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(OutputError, match="Permission denied"):
         check_writable(str(tmp_path / "x"))

@@ -34,7 +34,7 @@ def held_elsewhere(folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_the_second_hears_the_pid_and_the_command_of_the_first(tmp_path: Path) -> None:
+def test_second_caller_sees_pid_and_command_of_the_first(tmp_path: Path) -> None:
     with held_elsewhere(tmp_path) as process:
         with pytest.raises(GpuBusy) as error:
             locks.take(GPU, folder=tmp_path)
@@ -43,14 +43,14 @@ def test_the_second_hears_the_pid_and_the_command_of_the_first(tmp_path: Path) -
         locks.give_back(locks.take("renderD129", folder=tmp_path))
 
 
-def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+def test_killed_holder_releases_the_lock(tmp_path: Path) -> None:
     with held_elsewhere(tmp_path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
         locks.give_back(locks.take(GPU, folder=tmp_path))
 
 
-def test_one_process_may_take_it_twice_and_gives_it_back_twice(tmp_path: Path) -> None:
+def test_lock_can_be_taken_twice_by_one_process(tmp_path: Path) -> None:
     first, second = locks.take(GPU, folder=tmp_path), locks.take("renderD128", folder=tmp_path)
     assert first == second
     locks.give_back(first)
@@ -68,7 +68,7 @@ def taken_by_another(folder: Path) -> bool:
     return not subprocess.run([sys.executable, "-c", program, GPU, str(folder)], check=False).returncode
 
 
-def test_a_child_that_still_uses_the_gpu_keeps_it(tmp_path: Path) -> None:
+def test_child_still_using_the_gpu_keeps_the_lock(tmp_path: Path) -> None:
     path = locks.take(GPU, folder=tmp_path)
     readable, writable = os.pipe()
     pid = os.fork()
@@ -84,7 +84,7 @@ def test_a_child_that_still_uses_the_gpu_keeps_it(tmp_path: Path) -> None:
     assert taken_by_another(tmp_path) is True
 
 
-def test_a_lock_that_is_a_link_or_cannot_be_made_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_symlinked_or_uncreatable_lock_is_rejected_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "zinc-rt-renderD128.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError, match="cannot make the GPU's lock"):
         locks.take(GPU, folder=tmp_path)
@@ -93,7 +93,7 @@ def test_a_lock_that_is_a_link_or_cannot_be_made_is_refused_in_a_sentence(tmp_pa
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"pid": "x", "command": ""}', "\0\0"])
-def test_a_holder_that_did_not_sign_is_still_a_holder(tmp_path: Path, text: str) -> None:
+def test_holder_without_valid_identity_still_holds_the_lock(tmp_path: Path, text: str) -> None:
     path = tmp_path / "lock"
     path.write_text(text)
     assert "has not said who it is" in locks.holder(path)

@@ -34,13 +34,13 @@ def anchors(page: str) -> set[str]:
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", each).strip().lower()) for each in headings}
 
 
-def test_the_page_of_rules_is_written_from_the_table() -> None:
+def test_rules_page_is_generated_from_the_table() -> None:
     page = generator()
     assert page.PAGE.read_text() == page.page(), "run python3 ci/sanitizer_rules.py"
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)
-def test_a_row_is_complete(rule: SanitizerRule) -> None:
+def test_row_is_complete(rule: SanitizerRule) -> None:
     assert rule.tool in TOOLS and rule.level in LEVELS
     assert rule.sentence and rule.says and rule.where
     page, _, anchor = rule.doc.partition("#")
@@ -54,7 +54,7 @@ def test_each_id_has_one_row() -> None:
     assert ids == list(RULES)
 
 
-def test_rules_that_other_packages_name_have_rows() -> None:
+def test_rules_named_by_other_packages_have_rows() -> None:
     named = {*STOPPED, *FAULTED, *STILL_RUNNING, *LINT, *(rule for rules in REMARKS.values() for rule in rules)}
     assert named <= set(RULES)
     learn = (ROOT / "probes" / "learning" / "learn.py").read_text()

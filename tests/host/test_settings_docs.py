@@ -15,7 +15,7 @@ DEFAULT_WORDS = {  # what stands for a value that is none
 }
 
 
-def test_the_table_in_the_docs_is_the_table_of_knobs() -> None:
+def test_docs_table_matches_the_settings() -> None:
     defaults: dict[str, object] = {field.name: field.default for field in dataclasses.fields(Settings)}
     defaults.update(DEFAULT_WORDS)
     rows = [f"| `{k.name}` | {k.wanted} | {defaults[k.field]} | {k.effect} |" for k in KNOBS]
@@ -23,7 +23,7 @@ def test_the_table_in_the_docs_is_the_table_of_knobs() -> None:
     assert written == rows
 
 
-def test_the_docs_list_what_is_refused() -> None:
+def test_docs_list_the_rejected_values() -> None:
     written = [line[3:-1] for line in DOCS.read_text().splitlines() if line.startswith("- `")]
     assert written == list(NOTHING_BEHIND)
 

@@ -12,16 +12,16 @@ from zinc_rt.ir.verify import verify
 DOC = (Path(__file__).parents[2] / "docs" / "ir.md").read_text(encoding="utf-8")
 
 
-def test_the_opcode_table_of_the_doc_is_the_opcode_table():
+def test_doc_opcode_table_matches_the_opcode_table():
     rows = re.findall(r"^\| (\d+) \| ([A-Z0-9_]+) \| (\S.*) \|$", DOC, re.MULTILINE)
     assert [(int(number), name) for number, name, _ in rows] == [(op.value, op.name) for op in Op]
     assert set(OPS) == set(Op)
 
 
-def test_the_doc_names_the_byte_form_as_it_is():
+def test_doc_describes_the_current_byte_format():
     assert f"magic `{MAGIC[:3].decode()}\\0`, version {VERSION}" in DOC
     assert f"A header of {HEADER.itemsize} bytes" in DOC
 
 
-def test_the_example_of_the_text_form_is_a_good_graph():
+def test_doc_example_in_text_format_is_a_valid_graph():
     verify(from_text(DOC.split("```")[1].lstrip("\n")))

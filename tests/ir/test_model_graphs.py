@@ -20,12 +20,12 @@ def without(graph: OpGraph, index: int) -> OpGraph:
     return replace(graph, nodes=graph.nodes[:index] + graph.nodes[index + 1 :])
 
 
-def test_there_are_models_to_look_at():
+def test_test_models_exist():
     assert len(MODELS) >= 3
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY)
-def test_a_models_graph_is_good_and_comes_back_from_both_forms(name, form):
+def test_model_graph_is_valid_and_round_trips_in_both_formats(name, form):
     graph = model_graph(name, form)
     verify(graph)
     assert same(from_bytes(to_bytes(graph)), graph)
@@ -33,7 +33,7 @@ def test_a_models_graph_is_good_and_comes_back_from_both_forms(name, form):
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY)
-def test_no_barrier_of_a_model_can_be_left_out(name, form):
+def test_removing_any_model_barrier_is_detected(name, form):
     graph = model_graph(name, form)
     barriers = [index for index, node in enumerate(graph.nodes) if node.op is Op.BARRIER]
     assert barriers
@@ -42,7 +42,7 @@ def test_no_barrier_of_a_model_can_be_left_out(name, form):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_node_that_feeds_another_can_be_left_out(name):
+def test_removing_any_producer_node_is_detected(name):
     graph = model_graph(name)
     for index, node in enumerate(graph.nodes):
         later = {used for after in graph.nodes[index + 1 :] for used in after.inputs if used != ABSENT}
@@ -52,7 +52,7 @@ def test_no_node_that_feeds_another_can_be_left_out(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_operand_of_a_model_has_the_one_dtype_it_can_have(name):
+def test_every_model_operand_accepts_only_its_dtype(name):
     graph = model_graph(name)
     for buffer in graph.by_role("activation", "state", "step"):
         other = "i32" if buffer.dtype == "f32" else "f32"

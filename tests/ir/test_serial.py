@@ -38,24 +38,24 @@ GOOD = to_bytes(GRAPH)
 
 
 @pytest.mark.parametrize("op", list(OPS))
-def test_every_opcode_comes_back_the_same(op):
+def test_every_opcode_round_trips(op):
     assert same(from_bytes(to_bytes(example(op))), example(op))
 
 
 @given(any_graphs())
-def test_any_graph_comes_back_the_same(graph):
+def test_any_graph_round_trips(graph):
     assert same(from_bytes(to_bytes(graph)), graph)
 
 
-def test_the_numbers_of_the_roles_are_those_of_the_doc():
+def test_role_numbers_match_the_doc():
     assert ROLES == ("weight", "constant", "state", "step", "activation", "output", "table")
 
 
-def test_the_same_graph_has_the_same_bytes():
+def test_same_graph_has_the_same_bytes():
     assert to_bytes(from_bytes(GOOD)) == GOOD
 
 
-def test_a_float_keeps_every_bit():
+def test_float_keeps_every_bit():
     for bits in (0x7FF8000000000001, 0x8000000000000000, 1, 0x7FF0000000000000):
         (value,) = struct.unpack("<d", struct.pack("<Q", bits))
         graph = replace(GRAPH, nodes=(replace(GRAPH.nodes[0], attrs={"scale": value}),))
@@ -64,7 +64,7 @@ def test_a_float_keeps_every_bit():
     assert math.isinf(back)
 
 
-def test_a_saved_graph_is_read_in_place(tmp_path):
+def test_saved_graph_is_read_in_place(tmp_path):
     (tmp_path / "graph.zir").write_bytes(to_bytes(GRAPH))
     with (tmp_path / "graph.zir").open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -85,7 +85,7 @@ def test_a_saved_graph_is_read_in_place(tmp_path):
         (GOOD[:20] + bytes([GOOD[20] ^ 1]) + GOOD[21:], "checksum does not match"),
     ],
 )
-def test_a_damaged_form_is_refused(data, message):
+def test_damaged_file_is_rejected(data, message):
     with pytest.raises(InputError, match=message):
         from_bytes(data)
 
@@ -134,13 +134,13 @@ def in_header(field: str, value: int) -> bytes:
         (repeated("buffers", "name"), "buffer in.q is there twice"),
     ],
 )
-def test_a_form_that_contradicts_itself_is_refused(data, message):
+def test_contradictory_file_is_rejected(data, message):
     with pytest.raises(InputError, match=message):
         from_bytes(data)
 
 
 @given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(1, 255)), min_size=1, max_size=4))
-def test_flipped_bits_are_refused_or_read_but_never_a_crash(flips):
+def test_flipped_bits_are_rejected_or_read_but_never_crash(flips):
     data = bytearray(GOOD)
     for at, mask in flips:
         data[at] ^= mask
@@ -155,7 +155,7 @@ def test_flipped_bits_are_refused_or_read_but_never_a_crash(flips):
 
 
 @given(st.integers(0, len(GOOD) - 1))
-def test_a_truncated_form_is_refused(size):
+def test_truncated_file_is_rejected(size):
     with pytest.raises(InputError):
         from_bytes(GOOD[:size])
 
@@ -175,6 +175,6 @@ def test_a_truncated_form_is_refused(size):
         replace(GRAPH, buffers={"a": BufferSpec("a", (1,), "f32", "scratch")}),  # type: ignore[arg-type]
     ],
 )
-def test_what_the_form_cannot_hold_is_refused_when_writing(graph):
+def test_unrepresentable_graph_is_rejected_when_writing(graph):
     with pytest.raises(InputError, match="cannot save"):
         to_bytes(graph)

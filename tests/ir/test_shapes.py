@@ -25,7 +25,7 @@ NAMES = {"heads": 4, "d": 64, "T": "tokens", "zero": 0}
         ("T == 5", False),
     ],
 )
-def test_an_expression_has_the_value_arithmetic_gives_it(expression, value):
+def test_expression_evaluates_by_arithmetic_rules(expression, value):
     assert evaluate(expression, NAMES) == value
 
 
@@ -55,12 +55,12 @@ def test_an_expression_has_the_value_arithmetic_gives_it(expression, value):
         "d in heads",
     ],
 )
-def test_anything_else_has_no_value(expression):
+def test_invalid_expressions_have_no_value(expression):
     with pytest.raises(ShapeError):
         evaluate(expression, NAMES)
 
 
-def test_a_name_binds_once_and_agrees_afterwards():
+def test_name_binds_once_and_must_agree_afterwards():
     names = {"heads": 2}
     unify(("T", "heads*D"), ("tokens", 2), {**names, "D": 1})
     unify(("T", "D", "..."), ("tokens", 3, 4, 5), names)
@@ -72,7 +72,7 @@ def test_a_name_binds_once_and_agrees_afterwards():
         unify(("T", "..."), ("tokens",), names)
 
 
-def test_every_pattern_in_the_table_is_read():
+def test_every_pattern_in_the_table_is_parsed():
     for spec in OPS.values():
         expressions = [part for port in (*spec.inputs, *spec.outputs) for part in port.shape if part != "..."]
         for expression in (*expressions, *spec.require):

@@ -28,7 +28,7 @@ TABLE = {
 }  # fmt: skip
 
 
-def test_every_field_lies_where_the_table_has_it():
+def test_field_offsets_match_the_table():
     laid = {name: (at, dtype.itemsize, dtype.base.kind) for name, (dtype, at, *_) in RECORD.fields.items()}
     assert laid == TABLE
     assert RECORD.itemsize == BYTES == 256
@@ -39,7 +39,7 @@ def test_fields_do_not_overlap():
     assert all(end <= begin for (_, end), (begin, _) in pairwise(ends))
 
 
-def test_a_kernel_finds_a_field_by_its_column():
+def test_kernel_finds_a_field_by_its_column():
     records = free_records(3)
     records["seed"][1] = 0x0123456789ABCDEF
     records["stop_ids"][2, 7] = 42
@@ -52,14 +52,14 @@ def test_a_kernel_finds_a_field_by_its_column():
     assert words.shape == (3, 64)
 
 
-def test_a_free_record_asks_for_nothing():
+def test_free_record_has_neutral_settings():
     (record,) = free_records(1)
     assert (record["penalty_row"], record["bias_row"], record["logprobs"]) == (-1, -1, -1)
     assert (record["temperature"], record["top_k"], record["top_p"], record["min_p"]) == (0, 0, 1, 0)
     assert (record["state"], record["flags"], record["repetition"]) == (0, 0, 1)
 
 
-def test_the_kernels_have_the_fields_where_they_are():
+def test_kernel_field_offsets_match():
     sources = [ROOT / "native/include/slot_record.h", ROOT / "gfx1201/include/slots.inc"]
     for source in sources:
         text = source.read_text(encoding="utf-8")
@@ -72,7 +72,7 @@ def test_the_kernels_have_the_fields_where_they_are():
         assert (SlotFlag.PENALTIES, SlotFlag.BIAS) == (2, 4)
 
 
-def test_vulkans_kernels_have_the_fields_where_they_are():
+def test_vulkan_kernel_field_offsets_match():
     text = (ROOT / "spirv/include/slot.glsl").read_text(encoding="utf-8")
     fields = re.findall(r"layout\(offset = (\d+)\) (\w+) (\w+)(?:\[(\d+)\])?;", text)
     assert len(fields) >= 17
@@ -86,7 +86,7 @@ def test_vulkans_kernels_have_the_fields_where_they_are():
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if name != "check"])
-def test_a_changed_bit_breaks_the_check_word(name):
+def test_changed_bit_breaks_the_check_word(name):
     records = free_records(2)
     records["flags"] = SlotFlag.PENALTIES
     seal(records)

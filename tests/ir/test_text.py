@@ -40,7 +40,7 @@ def tiny() -> OpGraph:
     return g.build()
 
 
-def test_the_text_reads_as_it_is_written():
+def test_text_round_trips():
     graph = from_text(TINY)
     assert same(graph, tiny())
     verify(graph)
@@ -48,12 +48,12 @@ def test_the_text_reads_as_it_is_written():
 
 
 @pytest.mark.parametrize("op", list(OPS))
-def test_every_opcode_comes_back_the_same(op):
+def test_every_opcode_round_trips(op):
     assert same(from_text(to_text(example(op))), example(op))
 
 
 @given(any_graphs())
-def test_any_graph_comes_back_the_same(graph):
+def test_any_graph_round_trips(graph):
     try:
         text = to_text(graph)
     except InputError as error:
@@ -63,7 +63,7 @@ def test_any_graph_comes_back_the_same(graph):
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 5e-324, -0.0, 1e16, 0.1, 2.0, 2, -(2**63), True])
-def test_a_number_keeps_type_and_value(value):
+def test_number_keeps_type_and_value(value):
     graph = OpGraph("g", "both", {}, (Node(Op.BARRIER, (), (), {"x": value}),))
     assert same(from_text(to_text(graph)), graph)
 
@@ -105,19 +105,19 @@ def broken(line: int, text: str) -> str:
         (8, "hello", "wanted 'buffer', or an opcode"),
     ],
 )
-def test_an_error_names_its_line(line, text, message):
+def test_error_names_its_line(line, text, message):
     with pytest.raises(InputError, match=f"tiny.txt, line {line}: .*{message}"):
         from_text(broken(line, text), name="tiny.txt")
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "zinc-rt-ir 1\n# nothing\n"])
-def test_an_empty_text_is_no_graph(text):
+def test_empty_text_is_rejected(text):
     with pytest.raises(InputError, match="ends without"):
         from_text(text)
 
 
 @given(st.integers(0, len(TINY) - 1), st.text(max_size=3), st.integers(0, 6))
-def test_any_edit_is_read_or_refused_but_never_a_crash(at, insert, cut):
+def test_any_edit_is_read_or_rejected_but_never_crashes(at, insert, cut):
     try:
         from_text(TINY[:at] + insert + TINY[at + cut :])
     except InputError as error:

@@ -37,12 +37,12 @@ def rules(graph: OpGraph) -> list[str]:
 
 @pytest.mark.parametrize("op", ALL)
 @pytest.mark.parametrize("optional", [True, False])
-def test_every_opcode_can_be_written_down_and_verified(op, optional):
+def test_every_opcode_can_be_written_and_verified(op, optional):
     verify(example(op, optional=optional))
 
 
 @pytest.mark.parametrize("op", [op for op in ALL if not OPS[op].variadic])
-def test_every_opcode_refuses_an_operand_too_few_or_too_many(op):
+def test_every_opcode_rejects_one_operand_too_few_or_too_many(op):
     graph = example(op)
     node = graph.nodes[0]
     for changes in (
@@ -55,7 +55,7 @@ def test_every_opcode_refuses_an_operand_too_few_or_too_many(op):
 
 
 @pytest.mark.parametrize("op", ALL)
-def test_every_opcode_refuses_a_wrong_dtype_on_each_operand(op):
+def test_every_opcode_rejects_a_wrong_dtype_on_each_operand(op):
     graph = example(op)
     for port, name in operands(graph):
         if port.kind in ("float", "index"):
@@ -65,7 +65,7 @@ def test_every_opcode_refuses_a_wrong_dtype_on_each_operand(op):
 
 
 @pytest.mark.parametrize("op", ALL)
-def test_every_opcode_refuses_a_dimension_more_or_less_on_each_operand(op):
+def test_every_opcode_rejects_a_wrong_rank_on_each_operand(op):
     graph = example(op)
     for port, name in operands(graph):
         shape = graph.buffers[name].shape
@@ -75,7 +75,7 @@ def test_every_opcode_refuses_a_dimension_more_or_less_on_each_operand(op):
 
 
 @pytest.mark.parametrize("op", ALL)
-def test_every_opcode_refuses_attributes_it_does_not_know_or_has_not_got(op):
+def test_every_opcode_rejects_unknown_or_missing_attributes(op):
     graph = example(op)
     attrs = graph.nodes[0].attrs
     assert "attribute" in rules(with_node(graph, attrs={**attrs, "colour": 1}))
@@ -299,7 +299,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_rule_names_the_node_and_what_was_seen(case):
+def test_violation_reports_the_node_and_the_actual_value(case):
     graph, rule, message = BROKEN[case]
     with pytest.raises(VerifyError, match=message) as caught:
         verify(graph)
@@ -319,16 +319,16 @@ def test_a_broken_rule_names_the_node_and_what_was_seen(case):
         copies("state"),
     ],
 )
-def test_a_good_graph_passes_in_silence(graph):
+def test_valid_graph_passes_silently(graph):
     verify(graph)
 
 
-def test_a_ring_the_host_reads_is_updated_without_being_written_first():
+def test_host_read_ring_is_updated_without_a_prior_write():
     graph = with_buffer(example(Op.STREAM_OUT), "in.ring", role="output")
     verify(with_buffer(graph, "in.cursor", role="output"))
 
 
-def test_a_table_lives_on_as_state_does_and_needs_a_barrier_after_its_store():
+def test_table_persists_like_state_and_needs_a_barrier_after_store():
     store = with_buffer(example(Op.TABLE_STORE), "in.table", role="table")
     verify(store)
     load = Node(Op.LOAD_REQUEST_STATE, ("in.table", "step.slot"), ("act.row",))
@@ -342,7 +342,7 @@ def test_a_table_lives_on_as_state_does_and_needs_a_barrier_after_its_store():
     verify(replace(store, buffers=buffers, nodes=(*store.nodes, Node(Op.BARRIER, ("in.table",), ()), load)))
 
 
-def test_an_optional_output_at_the_end_may_be_missing():
+def test_optional_trailing_output_may_be_missing():
     graph = example(Op.ARGMAX)
     verify(graph)
     short = with_node(graph, outputs=graph.nodes[0].outputs[:1])
@@ -363,7 +363,7 @@ def test_every_finding_is_listed_with_its_node():
     assert str(caught.value).startswith("graph chain: 3 findings\n  node 0 SCALE layer -3 y-1: layer: ")
 
 
-def test_a_long_list_is_cut_but_counted():
+def test_long_list_is_truncated_but_counted():
     graph = chain().build()
     bad = Node(Op.SCALE, ("act.none", ABSENT), ())
     with pytest.raises(VerifyError, match="and 40 more") as caught:

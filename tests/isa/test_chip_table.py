@@ -79,7 +79,7 @@ def chip_names(source: str) -> set[str]:
     )
 
 
-def test_only_tables_name_chips() -> None:
+def test_only_chip_tables_contain_chip_names() -> None:
     folders = [ROOT / "zinc_rt", *(ROOT / name for name in HARNESS)]
     files = {path for folder in folders for path in folder.rglob("*.py") if "__pycache__" not in path.parts}
     assert len(files) > 500
@@ -99,22 +99,22 @@ def test_only_tables_name_chips() -> None:
         'x = node.generation in {(11, 5, 1)}',
     ],
 )  # fmt: skip
-def test_a_name_in_code_is_seen(code: str) -> None:
+def test_chip_name_in_code_is_detected(code: str) -> None:
     assert chip_names(code)
 
 
 @pytest.mark.parametrize("code", ['"""for gfx1201"""', 'x = "compiled for gfx1201 cards"', 'x = "gfx12"'])
-def test_prose_is_not_taken_for_a_name(code: str) -> None:
+def test_prose_is_not_mistaken_for_chip_name(code: str) -> None:
     assert not chip_names(code)
 
 
-def test_numbers_of_files_stand_for_one_chip_each() -> None:
+def test_file_format_numbers_map_to_one_chip() -> None:
     for column in ("elf_machine", "container"):
         given = [number for row in TARGETS.values() if (number := getattr(row, column))]
         assert given and len(given) == len(set(given)), column
 
 
-def test_packets_follow_from_the_row() -> None:
+def test_packet_support_is_derived_from_chip_row() -> None:
     assert list(ARCHITECTURES) == [chip.name for chip in CHIPS]
     assert all(generation_of(chip.name) == Generation(chip.generation) for chip in CHIPS)
     assert {chip.generation for chip in CHIPS} == {*PACKETS_KNOWN}
@@ -123,7 +123,7 @@ def test_packets_follow_from_the_row() -> None:
         generation_of("gfx12-generic")
 
 
-def test_kernels_follow_from_the_row() -> None:
+def test_kernel_support_is_derived_from_chip_row() -> None:
     with_kernels = [chip for chip in CHIPS if chip.kernels]
     assert with_kernels and {chip.kernels for chip in with_kernels} <= {*SETS} & {*registry.AMD_SETS}
     assert set(zrt.BUILT_TARGETS) == {chip.name for chip in with_kernels}, "each has its number in a .zrt header"
@@ -134,7 +134,7 @@ def test_kernels_follow_from_the_row() -> None:
     assert default_target().kernels == DEFAULT_ARCH
 
 
-def test_only_a_chip_with_a_decoder_has_code() -> None:
+def test_chips_without_decoder_have_no_code_target() -> None:
     assert [name for name, row in TARGETS.items() if not row.has_decoder] == ["gfx1150", "gfx1151"]
     for name, row in TARGETS.items():
         if row.has_decoder:
@@ -145,7 +145,7 @@ def test_only_a_chip_with_a_decoder_has_code() -> None:
                 target_of(name)
 
 
-def test_cards_of_the_simulated_machine_are_of_the_table() -> None:
+def test_simulated_cards_are_in_chip_table() -> None:
     for card in simulated_chips.CHIPS.values():
         node = TopologyNode(1, 7, "", {"gfx_target_version": card.target})
         assert node.arch == card.gfx == card.isa.name and not card.isa.is_generic

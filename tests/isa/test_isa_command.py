@@ -52,7 +52,9 @@ def code_object(
     return header + parts + b"".join(headers)
 
 
-def test_stdin_gives_one_text_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdin_prints_one_instruction_per_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     feed(monkeypatch, f"{ADD}\nfdb80a7f\n\n05 00 03 d5 01 05 02 00  # spaces\n{ENDPGM}\nff\n")
     assert main(["disasm", "--hex", "-"]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -65,21 +67,21 @@ def test_stdin_gives_one_text_a_line(monkeypatch: pytest.MonkeyPatch, capsys: py
     ]
 
 
-def test_a_line_that_is_no_hex_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_hex_line_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     feed(monkeypatch, f"{ADD}\nwhat\n")
     assert main(["disasm", "--hex", "-"]) == 2
     assert "stdin, line 2: 'what' is no hex bytes" in capsys.readouterr().err
 
 
-def test_wave64_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wave64_requires_an_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     feed(monkeypatch, "0a0011d401050200\n")
     assert main(["disasm", "--hex", "-", "--wave", "64"]) == 0
     assert capsys.readouterr().out == "v_cmp_lt_f32_e64 s[10:11], v1, v2\n"
 
 
-def test_a_file_is_one_stream_with_offsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_is_disassembled_as_one_stream_with_offsets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "code.hex"
     file.write_text(f"# a kernel\n{ADD}\n{ENDPGM}\n")
     assert main(["disasm", "--hex", str(file), "--json", str(tmp_path / "report.json")]) == 0
@@ -90,7 +92,7 @@ def test_a_file_is_one_stream_with_offsets(tmp_path: Path, capsys: pytest.Captur
     assert rows[0]["operands"][1] == {"kind": "vgpr", "text": "v1", "index": 1, "width": 1}
 
 
-def test_code_that_is_none_is_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_code_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "code.hex"
     file.write_text("fdb80a7f\n" + ENDPGM)
     assert main(["disasm", "--hex", str(file)]) == 1
@@ -98,7 +100,7 @@ def test_code_that_is_none_is_exit_1(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "INVALID" in out and out.splitlines()[-1] == "FAIL  1 instructions, 1 INVALID, gfx1201"
 
 
-def test_a_code_object_is_read_by_symbol(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_object_is_disassembled_by_symbol(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "kernel.co"
     file.write_bytes(code_object(bytes.fromhex(ADD + ENDPGM), symbols=(("first", 0), ("second", 8))))
     assert main(["disasm", "--elf", str(file)]) == 0
@@ -107,7 +109,7 @@ def test_a_code_object_is_read_by_symbol(tmp_path: Path, capsys: pytest.CaptureF
     assert out[-1] == "PASS  2 instructions, gfx1201"
 
 
-def test_other_files_and_chips_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_files_and_chips_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "kernel.co"
     for content, arguments, why in (
         (b"MZ", [], "no 64-bit little-endian ELF"),
@@ -122,7 +124,7 @@ def test_other_files_and_chips_are_refused(tmp_path: Path, capsys: pytest.Captur
     assert main(["disasm", "--elf", str(tmp_path / "absent")]) == 2
 
 
-def test_a_cut_code_object_is_an_error_at_every_length() -> None:
+def test_truncated_code_object_is_rejected_at_every_length() -> None:
     whole = code_object(bytes.fromhex(ADD + ENDPGM))
     read_elf(whole, "whole")
     for size_bytes in range(0, len(whole) - 1, 3):
@@ -130,7 +132,7 @@ def test_a_cut_code_object_is_an_error_at_every_length() -> None:
             read_elf(whole[:size_bytes], "cut")
 
 
-def test_help_imports_no_tables_of_instructions() -> None:
+def test_help_does_not_import_instruction_tables() -> None:
     program = (
         "import sys\n"
         "from zinc_rt.cli.isa import main\n"
@@ -142,9 +144,7 @@ def test_help_imports_no_tables_of_instructions() -> None:
     assert out.splitlines()[-1] == "['zinc_rt.isa', 'zinc_rt.isa.target']"
 
 
-def test_a_zrt_shows_its_header_its_slots_and_its_source_lines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_zrt_shows_header_slots_and_source_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = bytes.fromhex("ff0084bebebafeca 000080bf 0000b0bf")
     kernel = Zrt(
         name="rms_norm",

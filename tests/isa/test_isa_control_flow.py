@@ -25,31 +25,31 @@ def starts(found: Flow) -> list[int]:
 
 @pytest.mark.parametrize("running", [False, True])
 @pytest.mark.parametrize("word", [TRAP, SENDMSGHALT, SETHALT], ids=["s_trap", "s_sendmsghalt", "s_sethalt"])
-def test_what_a_handler_or_a_debugger_may_come_back_from_does_not_end_a_block(word: int, running: bool) -> None:
+def test_returnable_trap_does_not_end_a_block(word: int, running: bool) -> None:
     found = flow(word, ENDPGM, running=running)
     assert starts(found) == [0] and [pc for pc, _ in found.blocks[0].instructions] == [0, 4]
 
 
 @pytest.mark.parametrize("running", [False, True])
 @pytest.mark.parametrize("word", [ENDPGM, RFE, CODE_END], ids=["s_endpgm", "s_rfe_b64", "s_code_end"])
-def test_what_nothing_follows_ends_a_block(word: int, running: bool) -> None:
+def test_block_ends_when_no_instruction_follows(word: int, running: bool) -> None:
     found = flow(word, NOP, ENDPGM, running=running)
     assert starts(found) == [0] and found.blocks[0].end == 4 and found.blocks[0].successors == ()
 
 
-def test_the_end_of_an_ordered_pixel_shader_is_one_on_rdna3_only() -> None:
+def test_ordered_ps_done_ends_a_block_on_rdna3_only() -> None:
     assert starts(flow(ORDERED_PS_DONE, NOP, generation=11)) == [0]
     assert flow(ORDERED_PS_DONE, NOP, generation=11).blocks[0].end == 4
     assert flow(ORDERED_PS_DONE, NOP).faults == (("illegal", 0, 0),)
 
 
-def test_erased_memory_is_no_instruction_of_a_flow() -> None:
+def test_erased_memory_is_illegal_in_control_flow() -> None:
     for running in (False, True):
         found = flow(NOP, 0, NOP, running=running)
         assert found.blocks[0].illegal_at == 4 and found.faults == (("illegal", 4, 4),)
 
 
-def test_a_call_comes_back_for_who_reads_and_jumps_for_who_runs() -> None:
+def test_call_falls_through_in_analysis_and_jumps_when_running() -> None:
     code = (CALL, ENDPGM, SETPC)
     read, run = flow(*code), flow(*code, running=True)
     assert starts(read) == starts(run) == [0, 4, 8]
@@ -58,12 +58,12 @@ def test_a_call_comes_back_for_who_reads_and_jumps_for_who_runs() -> None:
     assert flow(SWAPPC, ENDPGM).blocks[0].successors == (4,)
 
 
-def test_a_wave_that_runs_may_come_back_to_a_barrier() -> None:
+def test_barrier_wait_is_a_resume_point_when_running() -> None:
     code = (NOP, BARRIER_WAIT, ENDPGM)
     assert starts(flow(*code)) == [0] and starts(flow(*code, running=True)) == [0, 4, 8]
 
 
-def test_branches_have_their_targets_and_faults_are_said() -> None:
+def test_branches_have_targets_and_faults_are_reported() -> None:
     assert flow(BRANCH, NOP, ENDPGM).blocks[0].successors == (8,)
     assert flow(CONDITIONAL, NOP, ENDPGM).blocks[0].successors == (8, 4)
     outside = flow(BRANCH)

@@ -109,7 +109,7 @@ def assembled() -> dict[str, tuple[Instruction, Effects]]:
 
 
 @pytest.mark.parametrize("text", CASES)
-def test_effects_by_hand(text: str) -> None:
+def test_effects_match_hand_written_cases(text: str) -> None:
     reads, writes, pipe = CASES[text]
     made, found = assembled()[text]
     null = 1 << 124
@@ -118,7 +118,7 @@ def test_effects_by_hand(text: str) -> None:
     assert made.row.pipe == pipe
 
 
-def test_masks_are_pairs_in_wave64() -> None:
+def test_masks_are_register_pairs_in_wave64() -> None:
     target = target_of("gfx1201", 64)
     (item,) = decode_stream(bytes.fromhex("0005047c"), target)  # v_cmp_lt_f16 vcc, v0, v2: VOPC writes VCC
     assert item.instruction is not None
@@ -129,5 +129,5 @@ def test_masks_are_pairs_in_wave64() -> None:
     assert effects(item.instruction, target).reads >> VCC & 3 == 3
 
 
-def test_sets_read_well() -> None:
+def test_register_sets_are_formatted_as_ranges() -> None:
     assert names(registers("s2-5 s7 vcc v1 v4-6 scc")) == "s[2:5], s7, vcc_lo, scc, v1, v[4:6]"

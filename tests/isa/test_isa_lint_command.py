@@ -45,12 +45,12 @@ def bad(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_clean_kernel_passes(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_kernel_passes(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", str(good)]) == 0
     assert capsys.readouterr().out == "PASS  1 kernel, no finding\n"
 
 
-def test_a_finding_has_its_source_line_and_a_repro(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finding_has_source_line_and_reproducer(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", str(bad)]) == 1
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == (
@@ -61,7 +61,7 @@ def test_a_finding_has_its_source_line_and_a_repro(bad: Path, capsys: pytest.Cap
     assert shown[1:] == [f"repro zinc-rt isa lint {bad}", "FAIL  1 finding in 1 of 1 kernel"]
 
 
-def test_the_report_holds_the_findings(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_contains_findings(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", str(bad), str(good), "--json", "-"]) == 1
     results = json.loads(capsys.readouterr().out)["results"]
     assert [result["status"] for result in results] == ["fail", "pass"]
@@ -74,7 +74,7 @@ def test_the_report_holds_the_findings(bad: Path, good: Path, capsys: pytest.Cap
 CARRY = bytes.fromhex("8100947c 00010202 016a00d700010200 00010240 0000b0bf")
 
 
-def test_a_carry_without_a_wait_is_a_remark_in_radvs_code_and_a_finding_in_ours(
+def test_unwaited_carry_is_a_remark_in_radv_code_and_an_error_elsewhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours, radvs = tmp_path / "ours.zrt", tmp_path / "radvs.zrt"
@@ -89,7 +89,7 @@ def test_a_carry_without_a_wait_is_a_remark_in_radvs_code_and_a_finding_in_ours(
     assert capsys.readouterr().out.startswith("carry remark: 0x0010 v_add_co_ci_u32")
 
 
-def test_the_header_sets_limits_and_a_flag_replaces_them(
+def test_header_sets_limits_and_flag_overrides_them(
     tmp_path: Path, good: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "few.zrt"
@@ -101,7 +101,7 @@ def test_the_header_sets_limits_and_a_flag_replaces_them(
     assert "v1, the header declares 1 VGPRs" in capsys.readouterr().out
 
 
-def test_hex_text_is_a_kernel_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hex_text_is_accepted_as_a_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "code.txt"
     path.write_text(GOOD.hex())
     assert main(["lint", "--hex", str(path)]) == 0
@@ -110,7 +110,7 @@ def test_hex_text_is_a_kernel_too(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"repro zinc-rt isa lint --hex {path}" in capsys.readouterr().out
 
 
-def test_what_cannot_be_read_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_input_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint"]) == 2
     assert main(["lint", str(tmp_path / "absent")]) == 2
     (tmp_path / "noise").write_bytes(b"noise")

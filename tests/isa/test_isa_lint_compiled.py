@@ -60,7 +60,7 @@ def builds(slow_counts) -> list[tuple[int, int]]:
     ]
 
 
-def test_what_a_compiler_makes_is_clean(builds: list[tuple[int, int]]) -> None:
+def test_compiler_output_is_clean(builds: list[tuple[int, int]]) -> None:
     for wave, level in builds:
         found = kernels(wave, level)
         assert len(found) >= 37
@@ -90,7 +90,7 @@ def test_every_removed_wait_is_found(slow_counts) -> None:
     assert sum(count for name, count in missed.items() if name != "scratch") < total / 10
 
 
-def test_the_finding_is_about_the_removed_wait() -> None:
+def test_finding_refers_to_removed_wait() -> None:
     target = target_of("gfx1201", 32)
     (one,) = [found for found in kernels(32, 2) if found.name == "dot"]
     for pc, instruction in control_flow(one.code, target, one.entry).instructions():
@@ -103,7 +103,7 @@ def test_the_finding_is_about_the_removed_wait() -> None:
             assert any(instruction.mnemonic in finding.message for finding in found)
 
 
-def test_a_code_object_brings_its_own_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_object_provides_its_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.o"
     path.write_bytes(code_object(64, 2))
     found = descriptors(path.read_bytes(), "k.o")

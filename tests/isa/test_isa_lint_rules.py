@@ -24,7 +24,7 @@ needs_assembler = pytest.mark.skipif(not available(), reason='no assembler: extr
 
 @needs_assembler
 @pytest.mark.parametrize("name", SNIPPETS)
-def test_the_fault_is_found_where_it_is(name: str) -> None:
+def test_fault_is_reported_at_its_location(name: str) -> None:
     snippet, (bad, _) = SNIPPETS[name], assembled()[name]
     found = lint(bad.code, TARGET, snippet.limits)
     assert {finding.rule for finding in found} == {snippet.rule}, [finding.sentence() for finding in found]
@@ -34,7 +34,7 @@ def test_the_fault_is_found_where_it_is(name: str) -> None:
 
 @needs_assembler
 @pytest.mark.parametrize("name", SNIPPETS)
-def test_without_the_fault_there_is_no_finding(name: str) -> None:
+def test_snippet_without_fault_has_no_finding(name: str) -> None:
     snippet, (_, good) = SNIPPETS[name], assembled()[name]
     assert [finding.sentence() for finding in lint(good.code, TARGET, snippet.limits)] == []
 
@@ -44,7 +44,7 @@ def test_every_rule_has_a_snippet() -> None:
 
 
 @needs_assembler
-def test_a_finding_names_both_instructions_and_the_wait() -> None:
+def test_finding_names_both_instructions_and_the_wait() -> None:
     bad, _ = assembled()["load used"]
     (finding,) = lint(bad.code, TARGET)
     assert finding.sentence() == (
@@ -55,7 +55,7 @@ def test_a_finding_names_both_instructions_and_the_wait() -> None:
 
 
 @needs_assembler
-def test_several_faults_are_told_apart() -> None:
+def test_multiple_faults_are_reported_separately() -> None:
     bad, _ = assembled()["load used"]
     other, _ = assembled()["scalar load used"]
     without_end = bad.code[: bad.code.index(bytes.fromhex("0000b0bf"))]
@@ -64,7 +64,7 @@ def test_several_faults_are_told_apart() -> None:
     assert "vgpr" not in found[0].message and found[0].pc < found[1].pc
 
 
-def test_gfx11_is_refused_by_name() -> None:
+def test_gfx11_is_rejected_by_name() -> None:
     with pytest.raises(UnsupportedError, match="gfx11's hazards"):
         lint(bytes(4), target_of("gfx1100", 32))
 
@@ -72,7 +72,7 @@ def test_gfx11_is_refused_by_name() -> None:
 FUNCTION_BEGINS = "0000c8bf 0000c4bf 0000c2bf 0000c3bf 0000c7bf".replace(" ", "")  # waits for all the caller left
 
 
-def test_what_llvm_takes_for_good_is_good_here(data_dir: Path) -> None:
+def test_code_from_llvm_tests_is_clean(data_dir: Path) -> None:
     """LLVM's own gfx12 tests: nothing but graphics, branches to nowhere and what LLVM remarks on itself."""
     file = data_dir / "gfx12" / "gfx1201_w32.tsv"
     if not file.is_file():
@@ -122,7 +122,7 @@ def refused_lines(texts: list[str], folder: Path) -> set[int]:
 
 
 @needs_assembler
-def test_vopd_agrees_with_the_assembler(tmp_path: Path) -> None:
+def test_vopd_rules_agree_with_assembler(tmp_path: Path) -> None:
     """What it refuses is faulty here. The reverse but for one thing: that both halves read the same register."""
     random.seed(3)
     texts, wrong = [], []
@@ -148,7 +148,7 @@ def test_vopd_agrees_with_the_assembler(tmp_path: Path) -> None:
 
 
 @needs_assembler
-def test_scalar_limits_agree_with_the_assembler(tmp_path: Path) -> None:
+def test_scalar_limits_agree_with_assembler(tmp_path: Path) -> None:
     random.seed(4)
     # v_cndmask_b32, v_add_co_ci_u32, v_fma_f32, v_fma_f64, v_div_fmas_f32, v_mad_co_u64_u32,
     # v_lshrrev_b64, v_add3_u32

@@ -36,7 +36,7 @@ def test_streams_cover_every_byte_and_end(target: Target) -> None:
         assert [item.at for item in items] == [sum(i.size_bytes for i in items[:n]) for n in range(len(items))]
 
 
-def test_every_leading_word_answers() -> None:
+def test_every_leading_halfword_decodes_or_is_rejected() -> None:
     """Each value of the upper half, followed by ones, zeros or literals."""
     for high in range(0, 65536, 7):
         for tail in (b"\0" * 14, b"\xff" * 14, b"\xfa" * 14):

@@ -56,14 +56,14 @@ def assembled(text: str, folder: Path) -> bytes:
 
 
 @needs_assembler
-def test_loops_by_nesting(tmp_path: Path) -> None:
+def test_loops_are_classified_by_nesting(tmp_path: Path) -> None:
     flow = control_flow(assembled(NESTED, tmp_path), TARGET)
     found = [(loop.depth, loop.innermost, len(loop.blocks)) for loop in loops(flow)]
     assert found == [(1, False, 3), (2, True, 1), (1, True, 1)]
 
 
 @needs_assembler
-def test_an_inner_loop_by_hand(tmp_path: Path) -> None:
+def test_inner_loop_matches_hand_count(tmp_path: Path) -> None:
     made = report(assembled(NESTED, tmp_path), TARGET, vgprs=64, sgprs=16)
     inner, last = made.loops
     assert (inner.depth, inner.instructions, last.depth, last.instructions) == (2, 11, 1, 3)
@@ -85,7 +85,7 @@ def test_an_inner_loop_by_hand(tmp_path: Path) -> None:
 
 
 @needs_assembler
-def test_a_kernel_by_hand(tmp_path: Path) -> None:
+def test_kernel_report_matches_hand_count(tmp_path: Path) -> None:
     code = assembled(NESTED, tmp_path)
     made = report(code, TARGET, vgprs=64, sgprs=16)
     assert (made.vgprs, made.vgprs_used, made.sgprs, made.sgprs_used) == (64, 16, 16, 12)
@@ -100,7 +100,7 @@ def test_a_kernel_by_hand(tmp_path: Path) -> None:
     [(1, 32, 16), (96, 32, 16), (97, 32, 12), (120, 32, 12), (128, 32, 10), (144, 32, 10), (192, 32, 8),
      (193, 32, 7), (256, 32, 5), (48, 64, 16), (49, 64, 12), (128, 64, 5), (256, 64, 2)],
 )  # fmt: skip
-def test_occupancy_by_registers(vgprs: int, wave: int, waves: int) -> None:
+def test_occupancy_is_limited_by_registers(vgprs: int, wave: int, waves: int) -> None:
     assert waves_per_simd(vgprs, wave) == waves
 
 
@@ -108,14 +108,12 @@ def test_occupancy_by_registers(vgprs: int, wave: int, waves: int) -> None:
     ("lds_bytes", "threads", "waves"),
     [(0, 32, 16), (65536, 1024, 16), (65536, 256, 4), (16384, 64, 4), (65536, 32, 1)],
 )
-def test_occupancy_by_lds(lds_bytes: int, threads: int, waves: int) -> None:
+def test_occupancy_is_limited_by_lds(lds_bytes: int, threads: int, waves: int) -> None:
     assert waves_per_simd_by_lds(lds_bytes, threads) == waves
 
 
 @needs_assembler
-def test_the_command_shows_kernels_and_their_inner_loops(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_shows_kernels_and_inner_loops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "nested.zrt"
     kernel = Zrt("nested", assembled(NESTED, tmp_path), 1, 0, (64, 1, 1), vgprs=20, sgprs=16, lds_bytes=32768)
     path.write_bytes(write_zrt(kernel))
@@ -128,7 +126,7 @@ def test_the_command_shows_kernels_and_their_inner_loops(
     assert result["measure"]["loops"][0]["bytes_per_instruction"] == pytest.approx(592 / 11)
 
 
-def test_kernels_of_two_sets_stand_beside_each_other(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_kernels_of_two_sets_are_compared_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     assert main(["report", "--beside", "radv", "matvec_q8_0", "add", "--json", str(report)]) == 0
     lines = [
@@ -139,7 +137,7 @@ def test_kernels_of_two_sets_stand_beside_each_other(capsys: pytest.CaptureFixtu
     assert measured["radv:matvec_q8_0"]["waves"] < measured["gfx1201:matvec_q8_0"]["waves"] == 16
 
 
-def test_what_cannot_stand_beside_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_incomparable_inputs_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     for words, says in {
         ("--beside", "spirv"): "no second kernel set of a chip",
         ("--beside", "gfx1201"): "next: --beside radv",
@@ -166,7 +164,7 @@ PENDING = """
 
 
 @needs_assembler
-def test_loads_in_flight_are_those_that_no_wait_has_settled(tmp_path: Path) -> None:
+def test_loads_in_flight_exclude_waited_loads(tmp_path: Path) -> None:
     """Of a turn of the loop 8 and 2 bytes a lane are left over: with the next one's 16 and 8 there are four."""
     made = report(assembled(PENDING, tmp_path), TARGET)
     (loop,) = made.loops
@@ -176,7 +174,7 @@ def test_loads_in_flight_are_those_that_no_wait_has_settled(tmp_path: Path) -> N
 
 
 @needs_assembler
-def test_a_wave_that_waits_for_each_load_has_one_in_flight(tmp_path: Path) -> None:
+def test_wave_waiting_for_each_load_has_one_in_flight(tmp_path: Path) -> None:
     made = report(assembled(PENDING.replace("loadcnt 1", "loadcnt 0"), tmp_path), TARGET)
     assert made.loops[0].in_flight.bytes == 32 * (2 + 16 + 8)
     each = PENDING.replace("global_load_u16 v10, v0, s[0:1]\n", "").replace("loadcnt 1", "loadcnt 0")

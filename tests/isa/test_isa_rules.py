@@ -30,7 +30,7 @@ def text(raw: str, target: Target = W32) -> str:
         ),
     ],
 )
-def test_lane_masks_and_matrices_are_as_wide_as_the_wave_asks(raw: str, in_wave32: str, in_wave64: str) -> None:
+def test_lane_mask_and_matrix_widths_follow_wave_size(raw: str, in_wave32: str, in_wave64: str) -> None:
     assert text(raw) == in_wave32
     assert text(raw, W64) == in_wave64
 
@@ -50,11 +50,11 @@ def test_dual_instructions_are_wave32_only() -> None:
         ("efffffff", "0xffffffef"),
     ],
 )
-def test_a_literal_that_looks_like_an_inline_constant_says_so(literal: str, want: str) -> None:
+def test_literal_equal_to_inline_constant_is_printed_as_literal(literal: str, want: str) -> None:
     assert text("ff008abe" + literal) == f"s_mov_b32 s10, {want}"
 
 
-def test_operands_are_data_not_only_text() -> None:
+def test_operands_are_structured_data() -> None:
     found = decode(bytes.fromhex("050013d601050e04"), 0, W32)
     assert found is not None and found.mnemonic == "v_fma_f32" and found.encoding == "VOP3"
     assert [(operand.kind, operand.index, operand.width) for operand in found.operands] == [
@@ -76,14 +76,14 @@ def test_operands_are_data_not_only_text() -> None:
     assert dual is not None and dual.second is not None and dual.second.operands[0].index == 6
 
 
-def test_dpp_keeps_every_lane_bit() -> None:
+def test_dpp_keeps_every_lane_select_bit() -> None:
     """LLVM 22.1.8 drops bit 15 of the DPP dword of some opcodes; the hardware reads it."""
     assert text("e9660a7e01ffffff") == "v_sqrt_f32_dpp v5, v1 dpp8:[7,7,7,7,7,7,7,7]"
     found = decode(bytes.fromhex("e9660a7e01ffffff"), 0, W32)
     assert found is not None and found.encoding == "VOP1_DPP8" and found.modifiers[0].value == (7,) * 8
 
 
-def test_a_tuple_goes_on_from_s105_into_vcc() -> None:
+def test_register_tuple_continues_from_s105_into_vcc() -> None:
     """RADV loads so; LLVM 22 has no such register."""
     assert text("2f5a00f400000058") == "s_load_b128 s[104:107], s[94:95], s44 offset:0x0"
     instruction = decode(bytes.fromhex("2f5a00f400000058"), 0, W32)
@@ -101,7 +101,7 @@ def test_a_tuple_goes_on_from_s105_into_vcc() -> None:
         ("010422ca810606ff", "v_dual_mov_b32 with a second source"),
     ],
 )
-def test_illegal_encodings_are_no_instruction(raw: str, why: str) -> None:
+def test_illegal_encodings_are_not_decoded(raw: str, why: str) -> None:
     assert text(raw) == "INVALID", why
 
 
@@ -117,5 +117,5 @@ def test_illegal_encodings_are_no_instruction(raw: str, why: str) -> None:
         ("084040cc2061021d", "v_wmma_f32_16x16x16_f16 v[8:15], v[32:39], v[48:55], v[64:71]"),
     ],
 )
-def test_gfx11_has_its_own_forms(raw: str, want: str) -> None:
+def test_gfx11_encodings_decode(raw: str, want: str) -> None:
     assert text(raw, RDNA3) == want

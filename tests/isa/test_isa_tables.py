@@ -28,7 +28,7 @@ def every_row(generation: int) -> list[InstructionRow]:
 
 
 @pytest.mark.parametrize("generation", [11, 12])
-def test_every_fact_is_one_that_is_known(generation: int) -> None:
+def test_every_fact_is_known(generation: int) -> None:
     found = every_row(generation)
     assert len(found) > 1200
     assert {row.encoding for row in found} <= ENCODINGS.keys()
@@ -41,7 +41,7 @@ def test_every_fact_is_one_that_is_known(generation: int) -> None:
     assert {name for row in found for name in row.limits} <= {"permlane", "one_scalar"}
 
 
-def test_an_instruction_has_the_same_facts_in_each_of_its_encodings() -> None:
+def test_all_encodings_of_an_instruction_have_same_facts() -> None:
     by_name: dict[str, set[tuple[object, ...]]] = {}
     for row in every_row(12):
         if row.pipe == "valu":
@@ -49,7 +49,7 @@ def test_an_instruction_has_the_same_facts_in_each_of_its_encodings() -> None:
     assert not {name: facts for name, facts in by_name.items() if len(facts) > 1}
 
 
-def test_facts_of_units_and_control_flow_agree() -> None:
+def test_unit_and_control_flow_facts_agree() -> None:
     for row in every_row(12):
         assert (row.unit == "wait") == row.mnemonic.startswith("s_wait"), row
         assert (row.flow == "conditional") == row.mnemonic.startswith("s_cbranch"), row
@@ -57,11 +57,11 @@ def test_facts_of_units_and_control_flow_agree() -> None:
         assert ("exec" in row.writes) == any(word in row.name for word in ("cmpx", "saveexec", "wrexec")), row
 
 
-def test_whatever_the_simulator_runs_has_a_row() -> None:
+def test_every_simulated_instruction_has_a_row() -> None:
     assert not EMIT.keys() - {row.name for row in every_row(12)}
 
 
-def test_the_rows_that_llvm_has_vectors_of_are_all_there(data_dir: Path) -> None:
+def test_rows_cover_llvm_vectors(data_dir: Path) -> None:
     file = data_dir / "gfx12" / "gfx1201_w32.tsv"
     if not file.is_file():
         pytest.skip(f"{file} is absent")
@@ -72,5 +72,5 @@ def test_the_rows_that_llvm_has_vectors_of_are_all_there(data_dir: Path) -> None
     assert len(found) > 1300 and len(unseen) < 20, sorted(unseen)
 
 
-def test_illegal_memory_has_no_row_of_a_table() -> None:
+def test_illegal_memory_has_no_row() -> None:
     assert control_flow(bytes(8), target_of("gfx1201")).blocks[0].illegal_at == 0

@@ -20,7 +20,7 @@ def rows(data_dir: Path, name: str) -> list[list[str]]:
     return [line.split("\t") for line in file.read_text().splitlines() if not line.startswith("#")]
 
 
-def test_every_vector_reads_as_llvm_writes_it(data_dir: Path) -> None:
+def test_every_vector_disassembles_as_in_llvm(data_dir: Path) -> None:
     total, right, wrong = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
     for raw, want in rows(data_dir, "gfx1201_w32.tsv"):
         code = bytes.fromhex(raw)
@@ -38,13 +38,13 @@ def test_every_vector_reads_as_llvm_writes_it(data_dir: Path) -> None:
     assert not wrong, f"{counts}\n{firsts}"
 
 
-def test_what_llvm_rejects_is_no_instruction(data_dir: Path) -> None:
+def test_instructions_rejected_by_llvm_are_not_decoded(data_dir: Path) -> None:
     found = rows(data_dir, "gfx1201_w32_invalid.tsv")
     accepted = {raw: text.text for (raw,) in found if (text := decode(bytes.fromhex(raw), 0, W32)) is not None}
     assert len(found) >= 200 and not accepted
 
 
-def test_words_and_length_say_the_same_as_the_bytes(data_dir: Path) -> None:
+def test_words_and_length_match_the_bytes(data_dir: Path) -> None:
     for raw, _ in rows(data_dir, "gfx1201_w32.tsv")[::7]:
         code = bytes.fromhex(raw)
         found = decode(code, 0, W32)

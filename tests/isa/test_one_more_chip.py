@@ -70,17 +70,17 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
     return extended(SECTION, tmp_path_factory.mktemp("chip"))
 
 
-def test_it_is_one_row(tree: ExtendedTree) -> None:
+def test_new_chip_is_one_row(tree: ExtendedTree) -> None:
     assert tree.files == ("zinc_rt/isa/target.py",)
 
 
 @pytest.mark.parametrize("program", [CODE, CONTAINER], ids=["code", "container"])
-def test_code_and_containers_are_known_by_the_row(tree: ExtendedTree, program: str) -> None:
+def test_code_and_containers_recognise_new_chip_by_its_row(tree: ExtendedTree, program: str) -> None:
     done = tree.python("-c", program)
     assert done.returncode == 0, done.stderr
 
 
-def test_commands_decode_it_and_say_what_is_not_built(tree: ExtendedTree, tmp_path: Path) -> None:
+def test_commands_decode_new_chip_and_report_missing_features(tree: ExtendedTree, tmp_path: Path) -> None:
     code, packets = tmp_path / "code.txt", tmp_path / "packets.txt"
     code.write_text("050003d501050200")
     packets.write_text("c0004600 00000407")
@@ -96,7 +96,7 @@ def test_commands_decode_it_and_say_what_is_not_built(tree: ExtendedTree, tmp_pa
     assert checked.returncode == 0 and "EVENT_WRITE" in checked.stdout, checked.stdout + checked.stderr
 
 
-def test_a_card_of_it_is_found_and_has_no_kernels(tree: ExtendedTree, qwen3: str) -> None:
+def test_card_with_new_chip_is_found_and_has_no_kernels(tree: ExtendedTree, qwen3: str) -> None:
     done = tree.python("-c", CARD, qwen3)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "no kernels for gfx1199 in this build\n  next: --device sim:gfx1200 or sim:gfx1201" in done.stderr

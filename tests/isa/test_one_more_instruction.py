@@ -44,10 +44,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
     return extended(SECTION, tmp_path_factory.mktemp("instruction"))
 
 
-def test_it_is_a_row_and_its_meaning(tree: ExtendedTree) -> None:
+def test_new_instruction_is_a_row_and_a_meaning(tree: ExtendedTree) -> None:
     assert [Path(file).name for file in tree.files] == ["vector.py", "vector_integer.py"]
 
 
-def test_everything_knows_it_by_its_row(tree: ExtendedTree) -> None:
+def test_all_tools_recognise_new_instruction_by_its_row(tree: ExtendedTree) -> None:
     done = tree.python("-c", USED)
     assert done.returncode == 0, done.stderr

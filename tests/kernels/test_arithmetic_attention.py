@@ -38,7 +38,7 @@ def masks(rng: np.random.Generator, n: int, keys: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("keys", [1, 31, 33, 256, 257, 600])
 @pytest.mark.parametrize("kind", ["causal", "window", "holes", "first chunk hidden"])
-def test_attention_is_the_scalar_loop_to_the_bit(keys: int, kind: str) -> None:
+def test_attention_matches_the_scalar_loop_bit_for_bit(keys: int, kind: str) -> None:
     rng = np.random.default_rng(keys)
     n = min(2, keys)
     q, k, v = inputs(rng, n=n, heads=4, kv_heads=2, keys=keys, d=5, dv=3)
@@ -51,7 +51,7 @@ def test_attention_is_the_scalar_loop_to_the_bit(keys: int, kind: str) -> None:
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("kind", ["causal", "window", "holes"])
-def test_attention_is_near_float64(ordering: str, kind: str) -> None:
+def test_attention_is_close_to_float64(ordering: str, kind: str) -> None:
     rng = np.random.default_rng(7)
     q, k, v = inputs(rng, n=3, heads=6, kv_heads=2, keys=700, d=64, dv=32)
     mask = masks(rng, 3, 700)[kind]
@@ -63,7 +63,7 @@ def test_attention_is_near_float64(ordering: str, kind: str) -> None:
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, 3e38])
-def test_keys_and_values_nobody_may_see_do_not_leak(ordering: str, garbage: float) -> None:
+def test_masked_keys_and_values_do_not_leak(ordering: str, garbage: float) -> None:
     rng = np.random.default_rng(8)
     q, k, v = inputs(rng, n=4, heads=2, kv_heads=1, keys=530, d=8, dv=8)
     mask = masks(rng, 4, 530)["window"]
@@ -77,7 +77,7 @@ def test_keys_and_values_nobody_may_see_do_not_leak(ordering: str, garbage: floa
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_value_one_query_may_not_see_does_not_reach_it(ordering: str) -> None:
+def test_value_masked_for_one_query_does_not_reach_it(ordering: str) -> None:
     rng = np.random.default_rng(9)
     q, k, v = inputs(rng, n=2, heads=2, kv_heads=1, keys=40, d=8, dv=8)
     mask = masks(rng, 2, 40)["causal"]
@@ -88,7 +88,7 @@ def test_a_value_one_query_may_not_see_does_not_reach_it(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_query_that_sees_nothing_gives_zeros(ordering: str) -> None:
+def test_query_that_sees_no_key_gives_zeros(ordering: str) -> None:
     rng = np.random.default_rng(10)
     q, k, v = inputs(rng, n=2, heads=2, kv_heads=2, keys=9, d=4, dv=4)
     mask = np.zeros((2, 9), bool)
@@ -99,7 +99,7 @@ def test_a_query_that_sees_nothing_gives_zeros(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
-def test_batched_prefill_is_stepwise_decode_to_the_bit(ordering: str) -> None:
+def test_batched_prefill_matches_stepwise_decode_bit_for_bit(ordering: str) -> None:
     rng = np.random.default_rng(11)
     q, k, v = inputs(rng, n=20, heads=4, kv_heads=2, keys=300, d=16, dv=16)
     mask = masks(rng, 20, 300)["causal"]
@@ -110,7 +110,7 @@ def test_batched_prefill_is_stepwise_decode_to_the_bit(ordering: str) -> None:
         assert np.array_equal(alone[0], together[i])
 
 
-def test_attention_takes_any_strides() -> None:
+def test_attention_accepts_any_strides() -> None:
     rng = np.random.default_rng(12)
     q, k, v = inputs(rng, n=3, heads=4, kv_heads=2, keys=50, d=6, dv=6)
     mask = masks(rng, 3, 50)["holes"]
@@ -119,7 +119,7 @@ def test_attention_takes_any_strides() -> None:
     assert np.array_equal(got, canonical.attention(q, k, v, mask, SCALE))
 
 
-def test_scores_far_apart_keep_the_largest() -> None:
+def test_distant_scores_keep_the_largest() -> None:
     q = np.full((1, 1, 1), 1000, np.float32)
     k = np.array([0, 1, 0], np.float32).reshape(3, 1, 1)
     v = np.array([5, 7, 9], np.float32).reshape(3, 1, 1)

@@ -37,7 +37,7 @@ def test_recorded_vectors_of_every_type_are_exact(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", UNPACK)
-def test_any_bytes_dequantise_as_gguf_does(dtype: str) -> None:
+def test_any_bytes_dequantise_like_gguf(dtype: str) -> None:
     ggml = GGMLQuantizationType[dtype.upper()]
     elements, size = GGML_QUANT_SIZES[ggml]
     rng = np.random.default_rng(0)
@@ -55,7 +55,7 @@ def test_any_bytes_dequantise_as_gguf_does(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", UNPACK)
 @pytest.mark.parametrize("scale", [0x0001, 0x03FF, 0x8001, 0x7C00, 0xFC00, 0x7E00, 0x7BFF, 0x0000, 0x8000])
-def test_odd_float16_scales_dequantise_as_gguf_does(dtype: str, scale: int) -> None:
+def test_odd_float16_scales_dequantise_like_gguf(dtype: str, scale: int) -> None:
     ggml = GGMLQuantizationType[dtype.upper()]
     elements, size = GGML_QUANT_SIZES[ggml]
     raw = np.random.default_rng(scale).integers(0, 256, (4, size), dtype=np.uint8)
@@ -66,7 +66,7 @@ def test_odd_float16_scales_dequantise_as_gguf_does(dtype: str, scale: int) -> N
     assert np.array_equal(got, want, equal_nan=True)
 
 
-def test_halves_and_bfloats_convert_exactly_in_every_bit_pattern() -> None:
+def test_every_f16_and_bf16_bit_pattern_converts_exactly() -> None:
     every = np.arange(65536, dtype=np.uint16)
     half = dequantise(Weight("f16", (65536,), every.view(np.float16)))
     finite = np.isfinite(half)
@@ -85,6 +85,6 @@ def test_stacked_and_sliced_weights_keep_their_shape(dtype: str) -> None:
     assert np.array_equal(part, stacked[:, 1:6:3])
 
 
-def test_an_undecodable_type_is_named() -> None:
+def test_undecodable_type_is_reported() -> None:
     with pytest.raises(UnsupportedError, match="i32"):
         dequantise(Weight("i32", (4,), np.zeros(4, np.int32)))

@@ -35,7 +35,7 @@ def f32(values: np.ndarray) -> Weight:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 127, 128, 129, 255, 256, 1000])
-def test_dot_is_the_scalar_loop_to_the_bit(k: int) -> None:
+def test_dot_matches_the_scalar_loop_bit_for_bit(k: int) -> None:
     rng = np.random.default_rng(k)
     a, b = unkind(rng, 3, k), unkind(rng, 3, k)
     got = canonical.dot(a, b)
@@ -43,7 +43,7 @@ def test_dot_is_the_scalar_loop_to_the_bit(k: int) -> None:
     assert np.all(got != 0)
 
 
-def test_the_order_is_seen_by_these_inputs() -> None:
+def test_inputs_are_sensitive_to_the_order() -> None:
     rng = np.random.default_rng(1)
     a, b = unkind(rng, 50, 1000), unkind(rng, 50, 1000)
     reversed_order = canonical.dot(a[:, ::-1], b[:, ::-1])
@@ -56,7 +56,7 @@ anything = st.floats(width=32) | st.sampled_from(UNKIND)
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 300).flatmap(lambda k: st.tuples(*[arrays(np.float32, k, elements=anything)] * 2)))
-def test_dot_of_any_floats_is_the_scalar_loop(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_dot_of_any_floats_matches_the_scalar_loop(pair: tuple[np.ndarray, np.ndarray]) -> None:
     assert same_bits(canonical.dot(*pair), scalar.dot(*pair))
 
 
@@ -70,13 +70,13 @@ def test_zero_padding_of_both_operands_is_unobservable(pair: tuple[np.ndarray, n
     assert same_bits(canonical.dot(a, b), canonical.dot(*pair))
 
 
-def test_an_infinity_stays_one_and_makes_no_nan_of_the_empty_lanes() -> None:
+def test_infinity_is_kept_and_empty_lanes_do_not_produce_nan() -> None:
     a = np.array([np.inf, 1, 2], np.float32)
     assert canonical.dot(a, np.ones(3, np.float32)) == np.inf
     assert np.isnan(canonical.dot(a, np.zeros(3, np.float32)))
 
 
-def test_a_sum_of_negative_zeros_is_positive_zero() -> None:
+def test_sum_of_negative_zeros_is_positive_zero() -> None:
     total = canonical.dot(np.full(5, -0.0, np.float32), np.ones(5, np.float32))
     assert total == 0
     assert not np.signbit(total)
@@ -88,7 +88,7 @@ def test_denormal_products_are_kept() -> None:
     assert canonical.dot(a, b) == np.float32(4) * (a[0] * b[0]) > 0
 
 
-def test_dot_broadcasts_and_takes_any_strides() -> None:
+def test_dot_broadcasts_and_accepts_any_strides() -> None:
     rng = np.random.default_rng(2)
     s, k = unkind(rng, 5, 70, 6), unkind(rng, 70, 5)
     got = canonical.dot(s.transpose(0, 2, 1), k.T[:, None, :])
@@ -97,7 +97,7 @@ def test_dot_broadcasts_and_takes_any_strides() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (130, 129), (33, 256)])
-def test_linear_is_a_dot_per_output(shape: tuple[int, int]) -> None:
+def test_linear_is_one_dot_per_output(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(3)
     w, x = unkind(rng, *shape), unkind(rng, 2, 3, shape[1])
     got = canonical.linear(x, f32(w))
@@ -107,7 +107,7 @@ def test_linear_is_a_dot_per_output(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q6_k"])
-def test_linear_depends_on_no_thread_block_or_batch(
+def test_linear_is_independent_of_threads_blocks_and_batch(
     ordering: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(4)
@@ -137,7 +137,7 @@ def test_rows_may_be_a_strided_view(ordering: str) -> None:
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"])
-def test_every_ordering_is_near_float64(ordering: str, dtype: str) -> None:
+def test_every_ordering_is_close_to_float64(ordering: str, dtype: str) -> None:
     rng = np.random.default_rng(6)
     weight = random_weight(rng, dtype, 40, 512)
     x = rng.normal(size=(3, 512)).astype(np.float32)
@@ -149,14 +149,14 @@ def test_every_ordering_is_near_float64(ordering: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_rows_of_another_length_are_refused(ordering: str) -> None:
+def test_rows_of_another_length_are_rejected(ordering: str) -> None:
     with pytest.raises(ValueError, match="takes rows of 8, not 16"):
         arithmetic(ordering).linear(np.zeros((2, 16), np.float32), f32(np.zeros((4, 8), np.float32)))
     with pytest.raises(ValueError, match="a dot of 8 with 16"):
         canonical.dot(np.zeros((2, 8), np.float32), np.zeros(16, np.float32))
 
 
-def test_an_error_in_a_row_block_is_raised_from_any_thread() -> None:
+def test_row_block_error_is_raised_from_any_thread() -> None:
     undecodable = Weight("i32", (4000, 8), np.zeros((4000, 8), np.int32))
     with pytest.raises(UnsupportedError, match="i32"):
         arithmetic("canonical-1", threads=2).linear(np.zeros((2, 8), np.float32), undecodable)
@@ -164,12 +164,12 @@ def test_an_error_in_a_row_block_is_raised_from_any_thread() -> None:
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f32", "q4_k"])
-def test_no_tokens_give_no_results(ordering: str, dtype: str) -> None:
+def test_zero_tokens_give_zero_results(ordering: str, dtype: str) -> None:
     weight = random_weight(np.random.default_rng(0), dtype, 5, 256)
     assert arithmetic(ordering).linear(np.zeros((0, 256), np.float32), weight).shape == (0, 5)
 
 
-def test_an_unknown_ordering_lists_the_known_ones() -> None:
+def test_unknown_ordering_error_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match="canonical-1, canonical-1-q8, float32-dequant"):
         arithmetic("canonical-2")
 

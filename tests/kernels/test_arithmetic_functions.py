@@ -41,23 +41,23 @@ def sweep(function: Function, true: Function, first: int, last: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [0, 1 << 31])
-def test_exp_stays_below_one_ulp_for_every_float(sign: int) -> None:
+def test_exp_error_is_below_one_ulp_for_every_float(sign: int) -> None:
     # below 2^-27 both the result and the true value round to 1
     assert sweep(canonical.exp, np.exp, sign | bits(2**-27), sign | (bits(87) + 1)) < EXP_ULP
 
 
 @pytest.mark.slow
-def test_log_stays_below_one_ulp_for_every_positive_float() -> None:
+def test_log_error_is_below_one_ulp_for_every_positive_float() -> None:
     assert sweep(canonical.log, np.log, 1, bits(np.inf)) < LOG_ULP
 
 
-def test_exp_stays_below_one_ulp_over_samples() -> None:
+def test_exp_error_is_below_one_ulp_over_samples() -> None:
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.uniform(-87, 87, 1_000_000), rng.normal(size=1_000_000)]).astype(np.float32)
     assert 0.5 < ulp_error(canonical.exp(x), np.exp(x.astype(np.float64))).max() < EXP_ULP
 
 
-def test_log_stays_below_one_ulp_over_samples() -> None:
+def test_log_error_is_below_one_ulp_over_samples() -> None:
     rng = np.random.default_rng(1)
     anything = rng.integers(1, bits(np.inf), 1_000_000, dtype=np.uint32).view(np.float32)
     near_one = rng.uniform(0.5, 2, 1_000_000).astype(np.float32)
@@ -66,7 +66,7 @@ def test_log_stays_below_one_ulp_over_samples() -> None:
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "sigmoid", "silu", "tanh", "gelu", "softplus", "rsqrt"])
-def test_every_function_is_its_scalar_sequence_to_the_bit(name: str) -> None:
+def test_every_function_matches_its_scalar_sequence_bit_for_bit(name: str) -> None:
     rng = np.random.default_rng(2)
     x = np.concatenate(
         [rng.uniform(-90, 90, 1000), rng.normal(size=3000), np.arange(-90, 91) * np.log(2) / 2, [0, 1e-45, 3e38]]
@@ -93,7 +93,7 @@ def test_every_function_is_its_scalar_sequence_to_the_bit(name: str) -> None:
         (np.nan, np.nan),
     ],
 )
-def test_exp_at_its_ends(x: float, want: float) -> None:
+def test_exp_at_its_limits(x: float, want: float) -> None:
     assert np.array_equal(canonical.exp(np.float32(x)), np.float32(want), equal_nan=True)
 
 
@@ -115,7 +115,7 @@ def test_exp_of_its_limits_is_normal() -> None:
         (np.nan, np.nan),
     ],
 )
-def test_log_at_its_ends(x: float, want: float) -> None:
+def test_log_at_its_limits(x: float, want: float) -> None:
     got = canonical.log(np.float32(x))
     assert np.array_equal(got, np.float32(want), equal_nan=True)
     assert x != 1 or not np.signbit(got)
@@ -144,7 +144,7 @@ TRUE = {
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("name", TRUE)
-def test_activations_are_near_the_mathematics(ordering: str, name: str) -> None:
+def test_activations_are_close_to_exact_values(ordering: str, name: str) -> None:
     rng = np.random.default_rng(3)
     x = np.concatenate([rng.normal(size=300) * 4, [-30, -20.5, -1e-3, 1e-3, 19.999, 20.0, 20.001, 30]])
     x = (abs(x) if name == "rsqrt" else x).astype(np.float32)
@@ -166,7 +166,7 @@ def test_rsqrt_rounds_twice_even_for_denormals() -> None:
 
 @pytest.mark.parametrize("name", ["sigmoid", "silu", "tanh", "gelu", "softplus", "exp", "log"])
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_nan_propagates_and_shapes_survive(ordering: str, name: str) -> None:
+def test_nan_propagates_and_shapes_are_preserved(ordering: str, name: str) -> None:
     x = np.array([[np.nan, 1.0, 2.0]], np.float32)
     got = getattr(arithmetic(ordering), name)(x)
     assert got.shape == (1, 3)
@@ -175,7 +175,7 @@ def test_nan_propagates_and_shapes_survive(ordering: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sigmoid", "silu", "tanh", "gelu", "softplus", "exp", "log"])
-def test_a_value_does_not_depend_on_its_neighbours(name: str) -> None:
+def test_value_does_not_depend_on_its_neighbours(name: str) -> None:
     rng = np.random.default_rng(4)
     x = (rng.normal(size=37) * 10).astype(np.float32)
     function = getattr(canonical, name)
@@ -183,7 +183,7 @@ def test_a_value_does_not_depend_on_its_neighbours(name: str) -> None:
     assert np.array_equal(function(x[::3]), function(x)[::3], equal_nan=True)
 
 
-def test_the_documented_constants_are_the_ones_used() -> None:
+def test_documented_constants_match_the_code() -> None:
     text = (Path(__file__).parents[2] / "docs" / "canonical-1.md").read_text(encoding="utf-8")
     documented = {np.float32(float.fromhex(found)) for found in re.findall(r"-?0x1(?:\.[0-9a-f]+)?p[+-]\d+", text)}
     used = {

@@ -35,7 +35,7 @@ def random_rows(rng: np.random.Generator, dtype: str, blocks: int) -> tuple[np.n
 
 @pytest.mark.parametrize("dtype", UNPACK)
 @pytest.mark.parametrize("blocks", [1, 3, 33])
-def test_linear_is_the_scalar_loop_to_the_bit(dtype: str, blocks: int) -> None:
+def test_linear_matches_the_scalar_loop_bit_for_bit(dtype: str, blocks: int) -> None:
     rng = np.random.default_rng(blocks)
     raw, k = random_rows(rng, dtype, blocks)
     x = (rng.normal(size=k) * 2.0 ** rng.integers(-9, 9, k)).astype(np.float32)
@@ -75,7 +75,7 @@ def test_block_dots_agree_with_llama_cpp(data_dir: Path, dtype: str) -> None:
     assert np.abs(unquantised - vectors[recorded]).max() > 1e-2
 
 
-def test_blocks_of_32_are_llama_cpps_q8_0_bytes(data_dir: Path) -> None:
+def test_blocks_of_32_match_llama_cpp_q8_0_bytes(data_dir: Path) -> None:
     vectors = np.load(data_dir / "goldens" / "quant_vectors.npz")
     recorded = vectors["act_as_q8_0"].reshape(-1, 34)
     q, d = quantise(vectors["act"][None], 32)
@@ -83,7 +83,7 @@ def test_blocks_of_32_are_llama_cpps_q8_0_bytes(data_dir: Path) -> None:
     assert np.array_equal(d[0], recorded[:, :2].copy().view(np.float16)[:, 0].astype(np.float32))
 
 
-def test_blocks_of_256_are_llama_cpps_q8_k_up_to_its_sign(data_dir: Path) -> None:
+def test_blocks_of_256_match_llama_cpp_q8_k_up_to_sign(data_dir: Path) -> None:
     """block_q8_K gives q and d the sign that makes the largest element -127; the product is the same."""
     vectors = np.load(data_dir / "goldens" / "quant_vectors.npz")
     recorded = vectors["act_as_q8_K"].reshape(-1, 292)
@@ -115,7 +115,7 @@ def test_activation_blocks_of_any_size_quantise_in_range(block: int, amax: float
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_nan_or_infinite_activation_reaches_every_output(bad: float) -> None:
+def test_nan_or_infinite_activation_reaches_every_output(bad: float) -> None:
     rng = np.random.default_rng(1)
     raw, k = random_rows(rng, "q8_0", 4)
     x = rng.normal(size=(2, k)).astype(np.float32)

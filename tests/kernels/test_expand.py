@@ -20,13 +20,13 @@ def any_bytes(dtype: str, *shape: int) -> Weight:
     return Weight(dtype, shape, raw)
 
 
-def test_every_type_has_a_kernel_or_is_expanded() -> None:
+def test_every_type_has_a_kernel_or_is_dequantised_at_load() -> None:
     assert set(TYPES) == {*repack.WEIGHT_TYPES, *EVERY_OTHER_TYPE}
     assert set(EVERY_OTHER_TYPE.values()) <= set(repack.PLAIN_DTYPES)
 
 
 @pytest.mark.parametrize("dtype", EVERY_OTHER_TYPE)
-def test_every_value_survives(dtype: str) -> None:
+def test_every_value_is_preserved(dtype: str) -> None:
     weight = any_bytes(dtype, 2, ROWS, K)
     stored = expanded(EVERY_OTHER_TYPE, weight)
     assert (stored.dtype, stored.shape) == (EVERY_OTHER_TYPE[dtype], weight.shape)
@@ -39,7 +39,7 @@ def test_every_value_survives(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", repack.FORMATS)
-def test_other_types_are_packed_as_ever(dtype: str) -> None:
+def test_other_types_are_packed_unchanged(dtype: str) -> None:
     weight = any_bytes(dtype, 3, K)
     assert np.array_equal(pack_weight(EVERY_OTHER_TYPE, weight), repack.pack_weight(weight))
     assert expanded(EVERY_OTHER_TYPE, weight) is weight
@@ -52,7 +52,7 @@ def test_packed_weights_are_whole_words() -> None:
     assert not packed[30:].any()
 
 
-def test_the_report_says_what_it_costs() -> None:
+def test_report_shows_the_memory_cost() -> None:
     weights = [any_bytes("q5_0", 4, K), any_bytes("q8_0", 4, K), any_bytes("q5_0", 8, K), any_bytes("tq1_0", 2, K)]
     first, second = expanded_types(EVERY_OTHER_TYPE, weights)
     assert (first.dtype, first.stored, first.tensors, first.device_bytes) == ("q5_0", "f32", 2, 12 * K * 4)
@@ -61,6 +61,6 @@ def test_the_report_says_what_it_costs() -> None:
     assert str(second).startswith("1 tq1_0 tensor expanded to f16: ")
 
 
-def test_devices_expand_and_the_cpu_does_not() -> None:
+def test_devices_dequantise_at_load_and_the_cpu_does_not() -> None:
     assert all(kernel_set(name).expansions == EVERY_OTHER_TYPE for name in ("spirv", "gfx1201", "radv"))  # type: ignore[union-attr]
     assert not any(kernel_set(name).expansions for name in ("native", "numpy-reference"))  # type: ignore[union-attr]

@@ -47,7 +47,7 @@ def kernel_test(tmp_path: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_case_is_a_node_and_its_line_says_all_of_it(family: str) -> None:
+def test_every_case_is_a_node_and_its_line_is_complete(family: str) -> None:
     for case in cases(family):
         assert not case.refusal(), case.text()
         assert parse(case.text()) == case
@@ -71,7 +71,7 @@ def test_every_kernel_of_a_set_has_a_case(name: str) -> None:
 RUN_BY_NO_NODE = {"spirv": {"self_test"}}  # the backend runs it when a device is opened
 
 
-def test_every_kernel_meets_every_type_that_it_is_named_for() -> None:
+def test_every_kernel_is_tested_with_every_type_it_names() -> None:
     kernels = kernel_set("gfx1201")
     assert kernels is not None
     met = {
@@ -85,7 +85,7 @@ def test_every_kernel_meets_every_type_that_it_is_named_for() -> None:
             assert (name, dtype) in met
 
 
-def test_operands_are_the_same_at_every_call() -> None:
+def test_operands_are_deterministic() -> None:
     line = (
         "FLASH_ATTN T=2 ctx=20 slots=2 pages=3 kv_rows=96 heads=2 kv_heads=1 head_dim=16 value_dim=16 scale=0.25"
     )
@@ -111,7 +111,7 @@ def test_operands_are_the_same_at_every_call() -> None:
         ("TABLE_STORE E=9 slots=2 pages=4", "wanted E <= slots*pages"),
     ],
 )
-def test_a_line_that_is_no_case_says_why(line: str, sentence: str) -> None:
+def test_invalid_case_line_is_explained(line: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=re.escape(sentence)):
         parse(line)
 
@@ -138,7 +138,7 @@ def _ran(*kernels: str, failed: bool = False, blamed: str = "") -> CaseRun:
         ([_ran("a", "b", failed=True, blamed="b"), _ran("a", "b", failed=True), _ran("a")], {"b"}),
     ],
 )
-def test_the_kernel_at_fault_is_the_one_that_explains_the_failures(ran: list[CaseRun], guilty: set[str]) -> None:
+def test_failures_are_attributed_to_the_kernel_that_explains_them(ran: list[CaseRun], guilty: set[str]) -> None:
     blamed = blame(ran)
     assert set(blamed.values()) == guilty
     assert set(blamed) == {i for i, each in enumerate(ran) if each.outcome.failed}
@@ -146,7 +146,7 @@ def test_the_kernel_at_fault_is_the_one_that_explains_the_failures(ran: list[Cas
     assert {name for name, each in found.items() if each.failed} == guilty
 
 
-def test_cases_left_out_after_many_costly_failures_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_cases_after_many_costly_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if `scale` killed its process each time: the seventh case and those behind it do not run."""
 
     class Dying:
@@ -178,7 +178,7 @@ def test_cases_left_out_after_many_costly_failures_are_said(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("limit", [1, 7, 64, 300])
-def test_shrinking_ends_at_the_least_size_that_fails(limit: int) -> None:
+def test_shrinking_ends_at_the_smallest_failing_size(limit: int) -> None:
     """As if a kernel were wrong from so many columns on."""
     begun = parse("SCALE T=5 N=1029 one=1 factor=0.3 values=edges seed=9 tokens=64")
 
@@ -189,7 +189,7 @@ def test_shrinking_ends_at_the_least_size_that_fails(limit: int) -> None:
     assert found.case.text() == f"SCALE T=1 N={limit} one=1 values=plain -weight" and 0 < tried < 200
 
 
-def test_a_worker_that_dies_is_an_outcome_and_the_next_case_runs() -> None:
+def test_worker_death_is_recorded_and_the_next_case_runs() -> None:
     side = sides("t_cpu_native", "auto", ordering="canonical-1")[0]
     worker = Worker(side)
     try:
@@ -208,7 +208,7 @@ def test_a_worker_that_dies_is_an_outcome_and_the_next_case_runs() -> None:
 # --- the command -------------------------------------------------------------------------------------------------
 
 
-def test_a_few_cases_of_every_kernel_pass_on_the_simulated_device(
+def test_cases_of_every_kernel_pass_on_the_simulated_device(
     kernel_test: Callable[..., tuple[int, dict[str, Any]]], request: pytest.FixtureRequest
 ) -> None:
     """By default some kernels, the others run on the bare engine: gfx1201/test_gfx1201_cases.py."""
@@ -240,7 +240,7 @@ def _names(name: str) -> tuple[str, ...]:
     [EDITS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in EDITS[1:])],
     ids=lambda e: e.kernel,
 )
-def test_a_planted_mistake_is_found_with_its_smallest_case(
+def test_injected_mistake_is_found_with_its_smallest_case(
     edit: Edit, tmp_path: Path, kernel_test: Callable[..., tuple[int, dict[str, Any]]]
 ) -> None:
     changed = assembled(edit, tmp_path)
@@ -257,7 +257,7 @@ def test_a_planted_mistake_is_found_with_its_smallest_case(
     assert once_more["first_bad"]["case"] == smallest.text()
 
 
-def test_words_that_cannot_be_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_rejected_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     for words, sentence in {
         ("--kernel", "swigul", *SIMULATED): "did you mean swiglu",
         ("--family", "odd", *SIMULATED): "there is no such family",
@@ -271,7 +271,7 @@ def test_words_that_cannot_be_are_refused_in_a_sentence(capsys: pytest.CaptureFi
         assert sentence in capsys.readouterr().err
 
 
-def test_support_names_what_runs_and_why_the_rest_does_not(
+def test_support_lists_supported_cases_and_why_others_are_not(
     kernel_test: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, report = kernel_test("--mode", "support")
@@ -287,7 +287,7 @@ def test_support_names_what_runs_and_why_the_rest_does_not(
     assert re.search(r"^MATMUL_WMMA_F16 +\d+ +all 26$", printed, re.MULTILINE)
 
 
-def test_the_simulators_time_is_no_speed(
+def test_simulator_time_is_not_reported_as_speed(
     kernel_test: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--mode", "perf", *SIMULATED, "--case", "ADD T=1 N=1024 values=plain")

@@ -38,7 +38,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
     return extended("An opcode", tmp_path_factory.mktemp("opcode"), DOC_TEST)
 
 
-def test_it_is_new_and_touches_four_files(tree: ExtendedTree) -> None:
+def test_opcode_is_new_and_touches_four_files(tree: ExtendedTree) -> None:
     assert "RELU_SQUARED" not in Op.__members__
     assert sorted(Path(file).name for file in tree.files) == [
         "ir.md",
@@ -48,13 +48,13 @@ def test_it_is_new_and_touches_four_files(tree: ExtendedTree) -> None:
     ]
 
 
-def test_its_own_test_and_that_of_the_page_pass(tree: ExtendedTree) -> None:
+def test_opcode_test_and_doc_test_pass(tree: ExtendedTree) -> None:
     test = next(file for file in tree.files if Path(file).name.startswith("test_"))
     done = tree.python("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", test, DOC_TEST)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_graph_has_it_and_a_set_without_a_kernel_says_so(tree: ExtendedTree) -> None:
+def test_graph_accepts_the_opcode_and_missing_kernel_is_reported(tree: ExtendedTree) -> None:
     done = tree.python("-c", RUN)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "no kernel for this opcode"

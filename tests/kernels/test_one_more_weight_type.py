@@ -64,22 +64,22 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
     return extended(SECTION, tmp_path_factory.mktemp("weight_type"))
 
 
-def test_it_is_new_to_gfx1201_and_known_to_the_cpu() -> None:
+def test_weight_type_is_new_to_gfx1201_and_known_to_the_cpu() -> None:
     assert TYPE not in repack.WEIGHT_TYPES
     assert TYPE in dtypes()
 
 
-def test_it_touches_two_files(tree: ExtendedTree) -> None:
+def test_weight_type_touches_two_files(tree: ExtendedTree) -> None:
     assert [Path(file).name for file in tree.files] == ["weights.inc", "repack.py"]
 
 
-def test_repacking_it_loses_nothing(tree: ExtendedTree) -> None:
+def test_repacking_is_lossless(tree: ExtendedTree) -> None:
     done = tree.python("-c", REPACKED)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
-def test_its_kernels_give_the_oracles_bits(tree: ExtendedTree) -> None:
+def test_kernels_match_the_oracle_bits(tree: ExtendedTree) -> None:
     built = tree.python("-m", "zinc_rt.cli.asm", "--all")
     assert built.returncode == 0, built.stderr
     made = {path.stem for path in (tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}

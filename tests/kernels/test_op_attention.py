@@ -72,7 +72,7 @@ BATCHES = {
 @pytest.mark.parametrize("geometry", GEOMETRY, ids=lambda g: f"{g['heads']}-{g['kv_heads']}x{g['head_dim']}")
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("window", [0, 1, 16, 41])
-def test_attention_sees_its_own_slots_past_and_nothing_else(
+def test_attention_sees_only_the_past_of_its_slot(
     ordering: str, geometry: dict[str, int], batch: Batch, window: int
 ) -> None:
     heads, kv_heads = geometry["heads"], geometry["kv_heads"]
@@ -99,7 +99,7 @@ def test_attention_across_a_chunk_of_256_keys(ordering: str, position: int) -> N
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, -3e38])
-def test_unset_pages_and_foreign_rows_never_show(ordering: str, garbage: float) -> None:
+def test_hidden_rows_and_unset_pages_do_not_affect_the_result(ordering: str, garbage: float) -> None:
     cache = Cache([5, 33, 43], (8, 8), pages=9)
     q, batch = floats(1, 3, 16), [(2, 42), (0, 4), (2, 28)]
     attrs = {"heads": 2, "kv_heads": 1, "head_dim": 8, "value_dim": 8, "scale": 1.0, "window": 12}
@@ -114,7 +114,7 @@ def test_unset_pages_and_foreign_rows_never_show(ordering: str, garbage: float) 
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_scores_far_apart_pick_the_largest_and_ties_share(ordering: str) -> None:
+def test_distant_scores_select_the_largest_and_ties_share(ordering: str) -> None:
     cache = Cache([4], (1, 1), pages=1)
     cache.k[cache.table[0, 0] * PAGE : cache.table[0, 0] * PAGE + 4, 0] = [3000, -3000, 3000, 2000]
     cache.v[cache.table[0, 0] * PAGE : cache.table[0, 0] * PAGE + 4, 0] = [1, 50, 3, 70]
@@ -159,7 +159,7 @@ def test_pages_may_have_any_size(ordering: str, page_tokens: int) -> None:
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f32", "q8_0"])
 @pytest.mark.parametrize("tokens", [1, 3])
-def test_mla_absorb_carries_the_query_into_the_latent_space(ordering: str, dtype: str, tokens: int) -> None:
+def test_mla_absorb_maps_the_query_into_the_latent_space(ordering: str, dtype: str, tokens: int) -> None:
     heads, nope, rope, latent = 3, 32, 5, 7
     q, k_b = floats(1, tokens, heads * (nope + rope)), weight(floats(2, heads, latent, nope), dtype)
     got = run(Op.MLA_ABSORB, ordering, q, k_b, heads=heads, nope=nope, rope=rope, latent=latent)
@@ -191,7 +191,7 @@ def test_mla_expand_shares_one_rotated_key_among_all_heads(ordering: str, tokens
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("batch", [[(0, 0)], [(1, 16), (0, 19), (1, 35), (0, 5)]])
-def test_latent_attention_is_the_expanded_attention(ordering: str, batch: Batch) -> None:
+def test_latent_attention_matches_the_expanded_attention(ordering: str, batch: Batch) -> None:
     heads, nope, rope, latent, value = 3, 8, 4, 12, 6
     cache = Cache([20, 36], (latent, rope), pages=4)  # keys: latents, values: the shared rotated keys
     q = floats(1, len(batch), heads * (nope + rope))

@@ -159,13 +159,13 @@ def fresh_stores(op: Op) -> list[np.ndarray]:
     return [operand for operand, port in zip(inputs, OPS[op].inputs, strict=False) if port.name in names]
 
 
-def test_every_opcode_without_memory_is_listed() -> None:
+def test_every_stateless_opcode_is_listed() -> None:
     assert set(CASES) | SEQUENTIAL | {Op.BARRIER} == set(Op)
 
 
 @pytest.mark.parametrize("ordering", BIT_IDENTICAL)
 @pytest.mark.parametrize("op", CASES, ids=lambda op: op.name)
-def test_a_batch_is_its_tokens_one_by_one(op: Op, ordering: str) -> None:
+def test_batch_matches_single_tokens(op: Op, ordering: str) -> None:
     together_stores, alone_stores = fresh_stores(op), fresh_stores(op)
     together = rows_of(op, list(range(T)), ordering, together_stores)
     alone = [rows_of(op, [t], ordering, alone_stores) for t in range(T)]
@@ -179,7 +179,7 @@ def test_a_batch_is_its_tokens_one_by_one(op: Op, ordering: str) -> None:
 
 @pytest.mark.parametrize("ordering", BIT_IDENTICAL)
 @pytest.mark.parametrize("op", CASES, ids=lambda op: op.name)
-def test_the_order_of_a_batch_does_not_matter(op: Op, ordering: str) -> None:
+def test_batch_order_does_not_matter(op: Op, ordering: str) -> None:
     plain_stores = fresh_stores(op)
     plain = rows_of(op, list(range(T)), ordering, plain_stores)
     for order in ([5, 4, 3, 2, 1, 0], [2, 5, 0, 3, 1, 4]):

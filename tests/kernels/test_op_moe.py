@@ -61,7 +61,7 @@ def route64(
     ],
 )
 @pytest.mark.parametrize("biased", [True, False])
-def test_routing_is_the_definition(
+def test_routing_matches_the_definition(
     ordering: str, gating: str, renormalise: bool, tokens: int, experts: int, attrs: dict[str, Any], biased: bool
 ) -> None:
     x, gate = floats(1, tokens, 19), floats(2, experts, 19)
@@ -77,7 +77,7 @@ def test_routing_is_the_definition(
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_ties_go_to_the_lower_expert_and_group(ordering: str) -> None:
+def test_ties_select_the_lower_expert_and_group(ordering: str) -> None:
     x, gate = np.ones((1, 1), np.float32), np.zeros((6, 1), np.float32)
     _, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=4)
     assert ids.tolist() == [[0, 1, 2, 3]]
@@ -90,7 +90,7 @@ def test_ties_go_to_the_lower_expert_and_group(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_selection_bias_moves_the_choice_and_never_the_weights(ordering: str) -> None:
+def test_selection_bias_changes_the_selection_and_never_the_weights(ordering: str) -> None:
     x, gate = np.ones((1, 1), np.float32), np.array([[2], [1], [0]], np.float32)
     bias = weight(np.array([0, 0, 9], np.float32))
     _, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), bias, k=2, renormalise=False)
@@ -100,14 +100,14 @@ def test_a_selection_bias_moves_the_choice_and_never_the_weights(ordering: str) 
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_vanishing_sum_of_weights_is_divided_by_the_floor(ordering: str) -> None:
+def test_vanishing_weight_sum_is_divided_by_the_floor(ordering: str) -> None:
     x, gate = np.ones((1, 1), np.float32), np.full((4, 1), -20, np.float32)
     _, _, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=2, gating="sigmoid")
     close(weights, np.full((1, 2), np.exp(-20) / (1 + np.exp(-20)) / 2.0**-14), 2e-6)
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_one_large_logit_takes_everything(ordering: str) -> None:
+def test_one_large_logit_takes_all_the_weight(ordering: str) -> None:
     x, gate = np.ones((1, 1), np.float32), np.array([[-300], [500], [0]], np.float32)
     _, ids, weights = run(Op.MOE_GATE_TOPK, ordering, x, weight(gate), None, k=2)
     assert ids.tolist() == [[1, 0]]  # the choice is by probability, where the two others tie at nothing
@@ -124,7 +124,7 @@ def stacked(seed: int, dtype: str, *shape: int) -> Weight:
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q4_k"])
 @pytest.mark.parametrize("tokens", [1, 3])
-def test_gate_and_up_are_the_chosen_experts_projections(ordering: str, dtype: str, tokens: int) -> None:
+def test_gate_and_up_are_the_selected_experts_projections(ordering: str, dtype: str, tokens: int) -> None:
     x, ids = floats(1, tokens, 256), CHOICES[:tokens]
     gate_w, up_w = stacked(2, dtype, 5, 9, 256), stacked(3, dtype, 5, 9, 256)
     for got, w in zip(run(Op.MOE_GATE_UP, ordering, x, gate_w, up_w, ids), (gate_w, up_w), strict=True):
@@ -137,7 +137,7 @@ def test_gate_and_up_are_the_chosen_experts_projections(ordering: str, dtype: st
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_the_halves_of_a_merged_gate_up_tensor_are_views_that_work(ordering: str) -> None:
+def test_halves_of_a_merged_gate_up_tensor_work_as_views(ordering: str) -> None:
     x, merged = floats(1, 3, 32), stacked(2, "q8_0", 5, 8, 32)
     halves = [Weight("q8_0", (5, 4, 32), merged.raw[:, part]) for part in (slice(0, 4), slice(4, 8))]
     gate, up = run(Op.MOE_GATE_UP, ordering, x, *halves, CHOICES)
@@ -147,7 +147,7 @@ def test_the_halves_of_a_merged_gate_up_tensor_are_views_that_work(ordering: str
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("activation", ["silu", "gelu"])
-def test_the_experts_activation_is_the_dense_one_to_the_bit(ordering: str, activation: str) -> None:
+def test_expert_activation_matches_the_dense_one_bit_for_bit(ordering: str, activation: str) -> None:
     gate, up = floats(1, 3, 2, 17, scale=5), floats(2, 3, 2, 17)
     got = run(Op.MOE_SWIGLU, ordering, gate, up, activation=activation)
     same(got, run(Op.SWIGLU if activation == "silu" else Op.GEGLU, ordering, gate, up))
@@ -180,7 +180,7 @@ def test_down_acc_is_the_weighted_sum_of_the_experts(
 
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
-def test_the_expert_sum_runs_from_zero_in_selection_order(ordering: str) -> None:
+def test_expert_sum_starts_at_zero_in_selection_order(ordering: str) -> None:
     down = weight(np.array([[[1e8]], [[-1e8]], [[1]]], np.float32))
     x, w = np.ones((2, 3, 1), np.float32), np.ones((2, 3), np.float32)
     ids = np.array([[0, 1, 2], [0, 2, 1]], np.int32)
@@ -193,7 +193,9 @@ def test_the_expert_sum_runs_from_zero_in_selection_order(ordering: str) -> None
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("residual", [True, False])
-def test_shared_expert_is_its_parts_to_the_bit(ordering: str, dtype: str, gated: bool, residual: bool) -> None:
+def test_shared_expert_matches_its_parts_bit_for_bit(
+    ordering: str, dtype: str, gated: bool, residual: bool
+) -> None:
     x = floats(1, 3, 256)
     gate_w, up_w, down_w = (weight(floats(2 + i, 256, 256, scale=0.1), dtype) for i in range(3))
     gate_inp = weight(floats(8, 256, scale=0.2)) if gated else None
@@ -214,7 +216,7 @@ def test_shared_expert_is_its_parts_to_the_bit(ordering: str, dtype: str, gated:
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("tokens", "width", "ffn"), [(1, 1, 1), (3, 33, 5)])
-def test_shared_expert_is_the_formula(ordering: str, tokens: int, width: int, ffn: int) -> None:
+def test_shared_expert_matches_the_formula(ordering: str, tokens: int, width: int, ffn: int) -> None:
     x, hidden = floats(1, tokens, width), floats(2, tokens, width)
     gate, up, down, score = floats(3, ffn, width), floats(4, ffn, width), floats(5, width, ffn), floats(6, width)
     operands = (weight(gate), weight(up), weight(down), weight(score), hidden)
@@ -225,7 +227,7 @@ def test_shared_expert_is_the_formula(ordering: str, tokens: int, width: int, ff
     close(run(Op.SHARED_EXPERT, ordering, x, *operands), want, 1e-5 * np.abs(y).max() + 1e-6, relative=False)
 
 
-def test_the_forms_of_fused_graphs_are_their_parts_to_the_bit() -> None:
+def test_fused_forms_match_their_parts_bit_for_bit() -> None:
     x, norm_w, router = floats(1, 2, 64), weight(floats(2, 64)), weight(floats(3, 8, 64))
     h = run(Op.RMS_NORM, "canonical-1", x, norm_w, eps=1e-5, size=64)
     routed = run(Op.MOE_GATE_TOPK, "canonical-1", h, router, None, None, k=2)

@@ -38,7 +38,7 @@ def unkind(kind: str, tokens: int, columns: int) -> np.ndarray:
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("kind", ["plain", "outlier", "denormal", "large", "one zero row"])
 @pytest.mark.parametrize(("tokens", "groups", "size"), [(1, 1, 1), (2, 1, 3), (3, 5, 17), (2, 1, 131), (2, 4, 64)])
-def test_rms_norm_is_the_formula(ordering: str, kind: str, tokens: int, groups: int, size: int) -> None:
+def test_rms_norm_matches_the_formula(ordering: str, kind: str, tokens: int, groups: int, size: int) -> None:
     x = unkind(kind, tokens, groups * size)
     w = floats(5, size)
     for operand, want in ((weight(w), norm64(x, w.astype(np.float64), size)), (None, norm64(x, None, size))):
@@ -50,7 +50,7 @@ def test_rms_norm_is_the_formula(ordering: str, kind: str, tokens: int, groups: 
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_eps_keeps_a_vanishing_row_from_blowing_up(ordering: str) -> None:
+def test_eps_dominates_a_vanishing_row(ordering: str) -> None:
     x = np.full((1, 8), 1e-6, np.float32)
     got = run(Op.RMS_NORM, ordering, x, None, eps=1e-2, size=8)
     close(got, np.full((1, 8), 1e-5), 1e-4)
@@ -58,7 +58,7 @@ def test_eps_keeps_a_vanishing_row_from_blowing_up(ordering: str) -> None:
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("tokens", "columns"), [(1, 1), (3, 67)])
-def test_residual_rms_norm_adds_then_norms(ordering: str, tokens: int, columns: int) -> None:
+def test_residual_rms_norm_adds_before_normalising(ordering: str, tokens: int, columns: int) -> None:
     x, residual, w = floats(1, tokens, columns), floats(2, tokens, columns, scale=50), weight(floats(3, columns))
     hidden, y = run(Op.RESIDUAL_RMS_NORM, ordering, x, residual, w, eps=CEPS)
     close(hidden, x.astype(np.float64) + residual, 1e-7)
@@ -66,7 +66,7 @@ def test_residual_rms_norm_adds_then_norms(ordering: str, tokens: int, columns: 
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_residual_rms_norm_is_add_and_rms_norm_to_the_bit(ordering: str) -> None:
+def test_residual_rms_norm_matches_add_and_rms_norm_bit_for_bit(ordering: str) -> None:
     x, residual, w = floats(1, 5, 96), floats(2, 5, 96, scale=1e3), weight(floats(3, 96))
     hidden, y = run(Op.RESIDUAL_RMS_NORM, ordering, x, residual, w, eps=CEPS)
     total = run(Op.ADD, ordering, x, residual)
@@ -77,7 +77,7 @@ def test_residual_rms_norm_is_add_and_rms_norm_to_the_bit(ordering: str) -> None
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
 @pytest.mark.parametrize("biased", [True, False])
-def test_fused_qkv_is_the_formula_and_its_parts_to_the_bit(ordering: str, dtype: str, biased: bool) -> None:
+def test_fused_qkv_matches_the_formula_and_its_parts(ordering: str, dtype: str, biased: bool) -> None:
     x, norm_w = floats(1, 3, 256), weight(floats(2, 256))
     ws = [weight(floats(3 + i, rows, 256), dtype) for i, rows in enumerate((64, 32, 31))]
     biases = [weight(floats(7 + i, w.shape[0])) if biased else None for i, w in enumerate(ws)]
@@ -93,7 +93,7 @@ def test_fused_qkv_is_the_formula_and_its_parts_to_the_bit(ordering: str, dtype:
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f16", "q4_0", "q6_k"])
-def test_fused_gate_up_is_the_formula_and_its_parts_to_the_bit(ordering: str, dtype: str) -> None:
+def test_fused_gate_up_matches_the_formula_and_its_parts(ordering: str, dtype: str) -> None:
     x, norm_w = floats(1, 2, 256), weight(floats(2, 256))
     gate_w, up_w = weight(floats(3, 45, 256), dtype), weight(floats(4, 45, 256), "f32")
     fused = run(Op.RMS_NORM_FUSED_MLP_GATE_UP, ordering, x, norm_w, gate_w, up_w, eps=CEPS)
@@ -106,7 +106,7 @@ def test_fused_gate_up_is_the_formula_and_its_parts_to_the_bit(ordering: str, dt
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f32", "q4_0"])
-def test_a_projection_of_a_norm_onto_a_residual_is_its_parts_to_the_bit(ordering: str, dtype: str) -> None:
+def test_projection_of_a_norm_onto_a_residual_matches_its_parts(ordering: str, dtype: str) -> None:
     x, norm_w, w = floats(1, 3, 96), weight(floats(2, 96)), weight(floats(3, 19, 96), dtype)
     bias, residual = weight(floats(4, 19)), floats(5, 3, 19, scale=20)
     got = run(Op.MATMUL, ordering, x, w, bias, None, norm_w, residual, eps=CEPS)
@@ -116,7 +116,7 @@ def test_a_projection_of_a_norm_onto_a_residual_is_its_parts_to_the_bit(ordering
     close(got, want, 2 * product_limit(h, w, ordering) + 1e-5, relative=False)
 
 
-def test_a_norm_added_to_a_residual_is_both_to_the_bit() -> None:
+def test_norm_added_to_a_residual_matches_both_bit_for_bit() -> None:
     x, residual, w = floats(1, 3, 96), floats(2, 3, 96, scale=20), weight(floats(3, 32))
     for norm_w in (w, None):
         normed = run(Op.RMS_NORM, "canonical-1", x, norm_w, eps=CEPS, size=32)
@@ -125,7 +125,7 @@ def test_a_norm_added_to_a_residual_is_both_to_the_bit() -> None:
 
 
 @pytest.mark.parametrize(("activation", "op"), [("silu", Op.SWIGLU), ("gelu", Op.GEGLU)])
-def test_gate_up_with_an_activation_is_that_of_both(activation: str, op: Op) -> None:
+def test_gate_up_with_activation_matches_gate_up_then_activation(activation: str, op: Op) -> None:
     x, norm_w = floats(1, 2, 96), weight(floats(2, 96))
     halves = [weight(floats(seed, 45, 96), "q8_0") for seed in (3, 4)]
     gate, up = run(Op.RMS_NORM_FUSED_MLP_GATE_UP, "canonical-1", x, norm_w, *halves, eps=CEPS)
@@ -135,7 +135,7 @@ def test_gate_up_with_an_activation_is_that_of_both(activation: str, op: Op) -> 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("tokens", "heads", "size"), [(1, 1, 1), (2, 3, 16), (3, 2, 130)])
-def test_gated_norm_norms_each_head_then_gates(ordering: str, tokens: int, heads: int, size: int) -> None:
+def test_gated_norm_normalises_each_head_then_gates(ordering: str, tokens: int, heads: int, size: int) -> None:
     x, z = floats(1, tokens, heads * size, scale=20), floats(2, tokens, heads * size, scale=4)
     z[0, 0] = 80
     w = weight(floats(3, size))

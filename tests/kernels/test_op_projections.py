@@ -29,7 +29,7 @@ def awkward(tokens: int, columns: int) -> np.ndarray:
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", QUANTS)
 @pytest.mark.parametrize("tokens", [1, 3])
-def test_matmul_is_the_product_of_every_weight_type(ordering: str, dtype: str, tokens: int) -> None:
+def test_matmul_is_correct_for_every_weight_type(ordering: str, dtype: str, tokens: int) -> None:
     x = floats(1, tokens, 512)
     x[0, 7] = 900  # an outlier spoils its 8-bit block's resolution, and the limit knows
     w, bias, scale = weight(floats(2, 33, 512), dtype), weight(floats(3, 33)), weight(np.array([0.37]))
@@ -54,7 +54,7 @@ def test_matmul_at_odd_shapes_and_magnitudes(ordering: str, n: int, k: int, magn
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("op", "dtype"), [(Op.MATMUL_WMMA_F16, "f16"), (Op.MATMUL_WMMA_Q4K, "q4_k")])
-def test_wmma_products_are_plain_ones_here(ordering: str, op: Op, dtype: str) -> None:
+def test_wmma_products_match_plain_ones(ordering: str, op: Op, dtype: str) -> None:
     a, b = floats(1, 5, 256), weight(floats(2, 18, 256), dtype)
     got = run(Op.MATMUL_WMMA_F16 if op is Op.MATMUL_WMMA_F16 else Op.MATMUL_WMMA_Q4K, ordering, a, b)
     close(got, a.astype(np.float64) @ exact64(b).T, product_limit(a, b, ordering), relative=False)
@@ -63,7 +63,7 @@ def test_wmma_products_are_plain_ones_here(ordering: str, op: Op, dtype: str) ->
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q6_k"])
-def test_lm_head_gives_the_rows_asked_for_in_that_order(ordering: str, dtype: str) -> None:
+def test_lm_head_returns_the_requested_rows_in_order(ordering: str, dtype: str) -> None:
     x, w, bias = floats(1, 6, 256), weight(floats(2, 50, 256), dtype), weight(floats(3, 50))
     for rows in ([5], [4, 0, 4], [0, 1, 2, 3, 4, 5]):
         got = run(Op.LM_HEAD, ordering, x, w, np.array(rows, np.int32), bias)
@@ -75,7 +75,7 @@ def test_lm_head_gives_the_rows_asked_for_in_that_order(ordering: str, dtype: st
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", QUANTS)
-def test_embed_gives_dequantised_rows_to_the_bit(ordering: str, dtype: str) -> None:
+def test_embed_returns_dequantised_rows_bit_for_bit(ordering: str, dtype: str) -> None:
     table = weight(floats(1, 9, 256), dtype)
     ids = np.array([8, 0, 3, 3], np.int32)
     same(run(Op.EMBED, ordering, ids, table), exact64(table)[ids].astype(np.float32))
@@ -83,7 +83,7 @@ def test_embed_gives_dequantised_rows_to_the_bit(ordering: str, dtype: str) -> N
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("tokens", "columns"), [(1, 1), (2, 9), (3, 131)])
-def test_gated_activations_are_their_formulas(ordering: str, tokens: int, columns: int) -> None:
+def test_gated_activations_match_their_formulas(ordering: str, tokens: int, columns: int) -> None:
     gate, up = awkward(tokens, columns), floats(2, tokens, columns, scale=2)
     if columns == 1:
         gate[:] = -3.25
@@ -100,7 +100,7 @@ def test_gated_activations_are_their_formulas(ordering: str, tokens: int, column
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize(("tokens", "columns"), [(1, 1), (4, 37)])
-def test_add_and_the_scales_round_once_an_operation(ordering: str, tokens: int, columns: int) -> None:
+def test_add_and_scales_round_once_per_operation(ordering: str, tokens: int, columns: int) -> None:
     a, b = floats(1, tokens, columns, scale=1e20), floats(2, tokens, columns)
     a[0, 0], b[0, 0] = 1e-44, 3e-44
     same(run(Op.ADD, ordering, a, b), (a.astype(np.float64) + b).astype(np.float32))

@@ -40,7 +40,7 @@ def conv64(
 @pytest.mark.parametrize(("channels", "width"), [(1, 2), (5, 4), (130, 3)])
 @pytest.mark.parametrize("silu", [True, False])
 @pytest.mark.parametrize("biased", [True, False])
-def test_conv_is_the_formula(
+def test_conv_matches_the_formula(
     ordering: str, batch: list[int], channels: int, width: int, silu: bool, biased: bool
 ) -> None:
     x, taps = floats(1, len(batch), channels, scale=4), floats(2, channels, width)
@@ -125,7 +125,7 @@ HEADS = [(1, 1, 1), (2, 4, 8), (1, 3, 5), (2, 2, 33)]
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize(("k_heads", "v_heads", "d"), HEADS)
 @pytest.mark.parametrize("grouping", ["tiled", "grouped"])
-def test_the_delta_rule_is_the_formula(
+def test_delta_rule_matches_the_formula(
     ordering: str, batch: list[int], k_heads: int, v_heads: int, d: int, grouping: str
 ) -> None:
     operands, state = delta_operands(batch, k_heads, v_heads, d)
@@ -161,7 +161,7 @@ def form_case(which: str, batch: list[int]) -> tuple[list[Any], list[Any], dict[
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("which", FORMS)
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
-def test_the_in_place_form_is_the_plain_one_to_the_bit(ordering: str, which: str, batch: list[int]) -> None:
+def test_in_place_form_matches_the_plain_one_bit_for_bit(ordering: str, which: str, batch: list[int]) -> None:
     plain, inplace, _ = FORMS[which]
     before, after, attrs, cache = form_case(which, batch)
     sequence = np.array(batch, np.int32)
@@ -185,7 +185,7 @@ def test_the_in_place_form_is_the_plain_one_to_the_bit(ordering: str, which: str
     ],
     ids=["identity", "permuted slots", "rotated sources", "forked", "rotated targets"],
 )
-def test_the_ids_form_is_gather_plain_scatter_to_the_bit(
+def test_ids_form_matches_gather_plain_scatter_bit_for_bit(
     ordering: str, which: str, batch: list[int], source: list[int], target: list[int]
 ) -> None:
     plain, _, by_ids = FORMS[which]
@@ -206,7 +206,7 @@ def test_the_ids_form_is_gather_plain_scatter_to_the_bit(
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("which", FORMS)
-def test_token_by_token_is_all_at_once_to_the_bit(ordering: str, which: str) -> None:
+def test_token_by_token_matches_all_at_once_bit_for_bit(ordering: str, which: str) -> None:
     batch = BATCHES["three"]
     plain, _, _ = FORMS[which]
     before, after, attrs, cache = form_case(which, batch)
@@ -248,7 +248,7 @@ def test_sequences_may_come_in_any_order(ordering: str, which: str) -> None:
 
 
 @pytest.mark.parametrize("which", [*FORMS, "scan"])
-def test_a_sequence_whose_tokens_are_no_neighbours_is_refused(which: str) -> None:
+def test_sequence_with_noncontiguous_tokens_is_rejected(which: str) -> None:
     batch = [0, 1, 0]
     before, after, attrs, cache = scan_case(batch) if which == "scan" else form_case(which, batch)
     op = Op.SSM_SCAN if which == "scan" else FORMS[which][0]
@@ -265,7 +265,7 @@ def test_a_sequence_whose_tokens_are_no_neighbours_is_refused(which: str) -> Non
         ([5, 5, 5], [0, 1, 5], "row 5 is the target of sequence 2 and the source of 0"),
     ],
 )
-def test_rows_that_meet_though_they_are_said_to_be_disjoint_are_refused(
+def test_overlapping_rows_declared_disjoint_are_rejected(
     which: str, source: list[int], target: list[int], why: str
 ) -> None:
     before, after, attrs, cache = form_case(which, BATCHES["three"])
@@ -278,7 +278,7 @@ def test_rows_that_meet_though_they_are_said_to_be_disjoint_are_refused(
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize(("inner", "n"), [(1, 1), (6, 16), (3, 129)])
-def test_the_selective_scan_is_the_formula(ordering: str, batch: list[int], inner: int, n: int) -> None:
+def test_selective_scan_matches_the_formula(ordering: str, batch: list[int], inner: int, n: int) -> None:
     tokens = len(batch)
     u, dt = floats(1, tokens, inner, scale=2), floats(2, tokens, inner, scale=3)
     dt[0, 0] = 24
@@ -302,7 +302,7 @@ def test_the_selective_scan_is_the_formula(ordering: str, batch: list[int], inne
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_request_state_is_copied_out_and_in_by_slot(ordering: str, dtype: type) -> None:
+def test_request_state_is_copied_in_and_out_by_slot(ordering: str, dtype: type) -> None:
     table = (np.arange(5 * 6).reshape(5, 2, 3) + 1).astype(dtype)
     if dtype is np.float32:
         table[3, 0, 0] = np.nan  # rows nobody names are not looked at

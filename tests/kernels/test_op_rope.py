@@ -41,7 +41,7 @@ def rope64(
     ("tokens", "heads", "head_dim", "pairs", "offset"),
     [(1, 1, 2, 1, 0), (3, 2, 16, 8, 0), (2, 3, 18, 4, 0), (4, 2, 24, 4, 16), (2, 1, 9, 3, 2)],
 )
-def test_rope_turns_its_pairs_and_nothing_else(
+def test_rope_rotates_only_its_pairs(
     ordering: str, mode: str, tokens: int, heads: int, head_dim: int, pairs: int, offset: int
 ) -> None:
     cos, sin = tables(pairs, magnitude=1.19)
@@ -61,7 +61,7 @@ def test_rope_turns_its_pairs_and_nothing_else(
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("mode", ["norm", "neox"])
-def test_rotated_products_depend_on_the_distance_only(ordering: str, mode: str) -> None:
+def test_rotated_products_depend_only_on_distance(ordering: str, mode: str) -> None:
     angle = np.outer(np.arange(CTX), 0.7 ** np.arange(4))
     cos, sin = weight(np.cos(angle)), weight(np.sin(angle))
     q, k = floats(1, 1, 8), floats(2, 1, 8)
@@ -81,7 +81,7 @@ def test_rotated_products_depend_on_the_distance_only(ordering: str, mode: str) 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("mode", ["norm", "neox"])
 @pytest.mark.parametrize("normed", ["both", "keys only", "none"])
-def test_the_fused_form_is_norm_rope_and_cache_write_to_the_bit(ordering: str, mode: str, normed: str) -> None:
+def test_fused_form_matches_norm_rope_and_cache_write_bit_for_bit(ordering: str, mode: str, normed: str) -> None:
     lengths, head_dim = [20, 3, 33], 12
     table, rows = paged(3, lengths, page_tokens=16, pages=4)
     slot = np.array([2, 0, 2, 1, 0], np.int32)
@@ -111,7 +111,7 @@ def test_the_fused_form_is_norm_rope_and_cache_write_to_the_bit(ordering: str, m
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_the_fused_form_is_the_formula(ordering: str) -> None:
+def test_fused_form_matches_the_formula(ordering: str) -> None:
     table, rows = paged(1, [9], page_tokens=16, pages=1)
     q, k, v = floats(1, 1, 8), floats(2, 1, 8, scale=1e3), floats(3, 1, 8)
     cos, sin = tables(2)

@@ -25,7 +25,7 @@ def words(text: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(("counter", "key", "result"), KNOWN_ANSWERS)
-def test_philox_gives_the_published_answers(counter: str, key: str, result: str) -> None:
+def test_philox_matches_the_published_vectors(counter: str, key: str, result: str) -> None:
     assert philox4x32(words(counter), words(key)) == words(result)  # type: ignore[arg-type]
 
 
@@ -103,7 +103,7 @@ def sample64(
     ],
     ids=str,
 )
-def test_sample_draws_what_the_definition_draws(ordering: str, settings: dict[str, float]) -> None:
+def test_sample_matches_the_reference_definition(ordering: str, settings: dict[str, float]) -> None:
     logits = floats(3, 60, 67, scale=2)
     choices, positions = np.arange(60) % 3, np.arange(60) * 7
     seed = (0xDEADBEEF, 0x80000001)
@@ -121,7 +121,7 @@ def test_sample_draws_what_the_definition_draws(ordering: str, settings: dict[st
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_the_frequencies_are_the_softmax(ordering: str, slow_counts: Any) -> None:
+def test_sample_frequencies_match_the_softmax(ordering: str, slow_counts: Any) -> None:
     count = slow_counts(4000, 100_000)
     row = np.array([1.0, 0.5, -0.5, 2.0, 0.0, 1.5, -1.0, 0.25], np.float32)
     got = draw(ordering, np.tile(row, (count, 1)), temperature=0.8, seed=(42, 7), position=np.arange(count))
@@ -134,7 +134,7 @@ def test_the_frequencies_are_the_softmax(ordering: str, slow_counts: Any) -> Non
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("change", ["seed", "high seed word", "choice", "position"])
-def test_a_draw_depends_on_seed_choice_and_position_and_nothing_else(ordering: str, change: str) -> None:
+def test_sample_depends_only_on_seed_choice_and_position(ordering: str, change: str) -> None:
     logits = np.tile(floats(1, 1, 200), (64, 1))
     base: dict[str, Any] = {"seed": (5, 6), "choice": 3, "position": np.arange(64)}
     other = dict(base)
@@ -169,14 +169,14 @@ def test_settings_that_leave_one_candidate_are_argmax(ordering: str, settings: d
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-38, 1e-44])
-def test_a_temperature_near_zero_is_argmax_too(ordering: str, temperature: float) -> None:
+def test_temperature_near_zero_is_argmax_too(ordering: str, temperature: float) -> None:
     logits = floats(2, 30, 50, scale=20)
     got = draw(ordering, logits, temperature=temperature, position=np.arange(30))
     assert got.tolist() == logits.argmax(axis=1).tolist()
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_ties_go_to_the_lower_id(ordering: str) -> None:
+def test_ties_select_the_lower_id(ordering: str) -> None:
     logits = np.array([[1, 3, 3, 2, 3]], np.float32).repeat(40, axis=0)
     assert run(Op.ARGMAX, ordering, logits)[0].tolist() == [1] * 40
     for settings in ({"temperature": 0.0}, {"top_k": 1}, {"top_p": 0.0}):
@@ -196,7 +196,7 @@ def test_filters_wider_than_the_vocabulary_change_nothing(ordering: str) -> None
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_draw_on_a_boundary_belongs_to_the_token_above(ordering: str) -> None:
+def test_draw_on_a_boundary_selects_the_token_above(ordering: str) -> None:
     # 4096 equal tokens: u * 4096 is a whole number for one draw in 4096.
     hits = [p for p in range(30_000) if (philox_scalar([0, p, 0, 0], [1, 0]) >> 8) % 4096 == 0]
     assert len(hits) > 1
@@ -205,7 +205,7 @@ def test_a_draw_on_a_boundary_belongs_to_the_token_above(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_forbidden_token_is_never_drawn(ordering: str) -> None:
+def test_forbidden_token_is_never_sampled(ordering: str) -> None:
     logits = floats(5, 300, 12)
     logits[:, 3] = -np.inf
     got = draw(ordering, logits, temperature=5.0, position=np.arange(300))
@@ -214,7 +214,7 @@ def test_a_forbidden_token_is_never_drawn(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_vocabulary_of_one_leaves_no_choice(ordering: str) -> None:
+def test_vocabulary_of_one_token_has_one_outcome(ordering: str) -> None:
     assert draw(ordering, np.array([[-7.5]], np.float32)).tolist() == [0]
     assert run(Op.ARGMAX, ordering, np.array([[-7.5]], np.float32))[0].tolist() == [0]
 
@@ -234,7 +234,7 @@ def test_argmax_is_the_first_of_the_largest(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_argmax_says_where_the_first_logit_that_is_no_number_lies(ordering: str) -> None:
+def test_argmax_reports_the_position_of_the_first_non_finite_logit(ordering: str) -> None:
     logits = floats(7, 6, 131)
     logits[1, 40] = np.nan
     logits[2, 130] = np.inf
@@ -274,7 +274,7 @@ def test_stream_out_fills_the_ring_in_order_and_wraps(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_stream_out_of_nothing_and_of_more_than_the_ring_holds(ordering: str) -> None:
+def test_stream_out_of_zero_tokens_and_of_more_than_the_ring_holds(ordering: str) -> None:
     ring, cursor = np.full((3, 2), -1, np.int32), np.array([5], np.int32)
     none = np.empty(0, np.int32)
     run(Op.STREAM_OUT, ordering, none, none, ring, cursor)

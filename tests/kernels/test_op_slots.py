@@ -66,7 +66,7 @@ SLOTS = {"slots": 9, "words": 64, "P": 6, "ends": 2}
 @pytest.mark.parametrize(
     "without", [(), ("mask", "mask_row"), ("bias_id", "bias_value"), ("mask", "mask_row", "bias_id", "bias_value")]
 )
-def test_every_logit_is_adjusted_by_the_definition(ordering: str, seed: int, without: tuple[str, ...]) -> None:
+def test_logits_are_adjusted_by_the_definition(ordering: str, seed: int, without: tuple[str, ...]) -> None:
     dims = {"L": 7, "V": 45, "B": 3, "biases": 5, "M": 2, **SLOTS}
     operands = Case(Op.LOGITS_ADJUST, dims, without=without, seed=seed).operands()
     logits, row_slot, position, record, token_counts, end_id, bias_id, bias_value, mask, mask_row = operands
@@ -93,13 +93,13 @@ def test_every_logit_is_adjusted_by_the_definition(ordering: str, seed: int, wit
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_slot_that_wants_nothing_gets_its_logits_as_they_are(ordering: str) -> None:
+def test_slot_without_adjustments_keeps_its_logits(ordering: str) -> None:
     logits = np.array([[-0.0, 1e-45, np.inf, -np.inf, np.nan, 3e38]], np.float32)
     assert adjust(ordering, logits, records({})).tobytes() == logits.tobytes()
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_the_order_is_mask_bias_repetition_then_frequency_and_presence(ordering: str) -> None:
+def test_order_is_mask_bias_repetition_then_frequency_and_presence(ordering: str) -> None:
     penalties = {"penalty_row": 0, "repetition": 2.0, "frequency": 0.25, "presence": 0.5}
     made = adjust(
         ordering,
@@ -117,7 +117,7 @@ def test_the_order_is_mask_bias_repetition_then_frequency_and_presence(ordering:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_end_and_stop_tokens_wait_for_min_tokens(ordering: str) -> None:
+def test_end_and_stop_tokens_are_suppressed_until_min_tokens(ordering: str) -> None:
     record = records(*[{"prompt_len": 10, "min_tokens": 2, "stop_ids": [3]}] * 3, {"prompt_len": 10})
     made = adjust(
         ordering,
@@ -131,7 +131,7 @@ def test_end_and_stop_tokens_wait_for_min_tokens(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_rows_without_a_mask_stand_beside_rows_with_one(ordering: str) -> None:
+def test_masked_and_unmasked_rows_can_be_mixed(ordering: str) -> None:
     allowed = np.zeros((2, 40), bool)
     allowed[0, [0, 39]] = allowed[1, [31, 32]] = True
     logits = floats(1, 3, 40)
@@ -141,7 +141,7 @@ def test_rows_without_a_mask_stand_beside_rows_with_one(ordering: str) -> None:
     assert made[1].tobytes() == logits[1].tobytes() and made[0, 31] == logits[0, 31]
 
 
-def test_biases_that_do_not_ascend_are_refused() -> None:
+def test_non_ascending_biases_are_rejected() -> None:
     biases = {"bias_id": indices(4, 4)[None], "bias_value": np.ones((1, 2), np.float32)}
     record = records({"bias_row": 0, "bias_count": 2})
     with pytest.raises(ValueError, match="bias row 0 do not ascend"):
@@ -157,7 +157,7 @@ def draw(ordering: str, logits: np.ndarray, record: np.ndarray, token_counts: np
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_draw_by_record_is_sample_with_its_operands_from_the_record(ordering: str) -> None:
+def test_sample_slots_matches_sample_with_operands_from_the_record(ordering: str) -> None:
     case = Case(Op.SAMPLE_SLOTS, {"L": 60, "V": 67, **SLOTS, "slots": 40}, values="plain", seed=4)
     logits, row_slot, position, record, token_counts = case.operands()
     of = record.view(RECORD)[:, 0][row_slot]
@@ -177,7 +177,7 @@ def test_a_draw_by_record_is_sample_with_its_operands_from_the_record(ordering: 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_row_that_has_no_candidate_draws_none_and_counts_nothing(
+def test_row_without_a_candidate_samples_and_counts_nothing(
     ordering: str, temperature: float, value: float
 ) -> None:
     logits = floats(2, 2, 9)
@@ -192,7 +192,7 @@ def test_a_row_that_has_no_candidate_draws_none_and_counts_nothing(
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_log_probabilities_are_the_log_softmax(ordering: str) -> None:
+def test_log_probabilities_match_the_log_softmax(ordering: str) -> None:
     logits = floats(3, 20, 300, scale=4)
     token = np.random.default_rng(1).integers(0, 300, 20).astype(np.int32)
     logprob, top_id, top_logprob = run(Op.LOGPROBS, ordering, logits, token, top=5)
@@ -207,7 +207,7 @@ def test_log_probabilities_are_the_log_softmax(ordering: str) -> None:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_log_probabilities_of_ties_and_of_forbidden_tokens(ordering: str) -> None:
+def test_log_probabilities_of_ties_and_forbidden_tokens(ordering: str) -> None:
     logits = np.array([[1, 2, 2, -np.inf, 2, 0.0]], np.float32)
     logprob, top_id, top = run(Op.LOGPROBS, ordering, logits, indices(3), top=6)
     assert top_id.tolist() == [[1, 2, 4, 0, 5, 3]]
@@ -217,7 +217,7 @@ def test_log_probabilities_of_ties_and_of_forbidden_tokens(ordering: str) -> Non
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_log_probabilities_where_nothing_was_drawn_or_a_logit_is_no_number(ordering: str) -> None:
+def test_log_probabilities_without_a_sample_or_with_non_finite_logits(ordering: str) -> None:
     logits = floats(4, 4, 8)
     logits[1, 6] = np.nan
     logits[2, [3, 5]] = np.inf

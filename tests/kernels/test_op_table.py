@@ -24,7 +24,7 @@ def ops_with_a_test_of_their_own() -> set[str]:
     }
 
 
-def test_every_opcode_has_an_entry_in_every_ordering() -> None:
+def test_every_opcode_has_an_entry_for_every_ordering() -> None:
     assert {entry.op for entry in ENTRIES} == RUNNABLE
     assert len(ENTRIES) == len(RUNNABLE)
     for entry in ENTRIES:
@@ -37,7 +37,7 @@ def test_every_opcode_is_tested() -> None:
     assert not untested, f"write a test in tests/kernels/test_op_*.py for {', '.join(sorted(untested))}"
 
 
-def test_a_kernel_takes_the_operands_and_attributes_its_opcode_declares() -> None:
+def test_kernel_takes_the_operands_and_attributes_of_its_opcode() -> None:
     for op, code in FUNCTIONS.items():
         parameters = list(inspect.signature(code).parameters.values())[1:]
         operands = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

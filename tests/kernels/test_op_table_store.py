@@ -11,7 +11,7 @@ from zinc_rt.ir.op import Op
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("entries", [[], [11], [0, 5, 11, 4]], ids=len)
-def test_the_entries_named_change_and_no_other(ordering: str, entries: list[int]) -> None:
+def test_only_the_named_entries_change(ordering: str, entries: list[int]) -> None:
     table = np.arange(100, 112, dtype=np.int32).reshape(3, 4)
     want = [100 + at for at in range(12)]
     for number, at in enumerate(entries):
@@ -25,7 +25,7 @@ def test_the_entries_named_change_and_no_other(ordering: str, entries: list[int]
     ("entries", "saw"),
     [([0, 12], "entry 12 of a table of 12"), ([-1], "entry -1 of"), ([3, 4, 3], "named twice")],
 )
-def test_entries_outside_the_table_or_named_twice_are_refused(entries: list[int], saw: str) -> None:
+def test_out_of_range_or_duplicate_entries_are_rejected(entries: list[int], saw: str) -> None:
     table = np.zeros((3, 4), np.int32)
     with pytest.raises((IndexError, ValueError), match=saw):
         run(Op.TABLE_STORE, ORDERINGS[0], np.array(entries, np.int32), np.ones(len(entries), np.int32), table)

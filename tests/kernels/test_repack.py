@@ -20,7 +20,7 @@ def random_bytes(dtype: str, rows: int, k: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("dtype", "k"), CASES)
 @pytest.mark.parametrize("rows", [1, 3])
-def test_repacking_loses_nothing(dtype: str, k: int, rows: int) -> None:
+def test_repacking_is_lossless(dtype: str, k: int, rows: int) -> None:
     raw = random_bytes(dtype, rows, k)
     packed = repack.pack(dtype, raw)
     place = repack.layout(dtype, rows, k)
@@ -30,7 +30,7 @@ def test_repacking_loses_nothing(dtype: str, k: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 4096])
-def test_the_chunk_it_works_in_changes_nothing(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_affect_the_result(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = random_bytes("q6_k", 9, 1280)
     whole = repack.pack("q6_k", raw)
     monkeypatch.setattr(repack, "CHUNK_ELEMENTS", chunk)
@@ -38,7 +38,7 @@ def test_the_chunk_it_works_in_changes_nothing(chunk: int, monkeypatch: pytest.M
     assert (repack.unpack("q6_k", whole, 9, 1280) == raw).all()
 
 
-def test_a_lane_finds_its_four_q8_0_elements_and_their_scale_where_the_table_says() -> None:
+def test_q8_0_lane_elements_and_scale_are_at_documented_offsets() -> None:
     rows, k = 2, 1024 + 96
     raw = random_bytes("q8_0", rows, k)
     packed = repack.pack("q8_0", raw)
@@ -56,7 +56,7 @@ def test_a_lane_finds_its_four_q8_0_elements_and_their_scale_where_the_table_say
                 assert (packed[at : at + 2] == block[:2]).all()
 
 
-def test_other_types_stay_as_they_are_and_views_are_gathered() -> None:
+def test_other_types_are_unchanged_and_views_are_gathered() -> None:
     values = np.arange(2 * 6 * 5, dtype=np.float32).reshape(2, 6, 5)
     half = Weight("f32", (2, 3, 5), values[:, 3:])
     assert (repack.pack_weight(half).view(np.float32) == values[:, 3:].reshape(-1)).all()
@@ -68,6 +68,6 @@ def test_other_types_stay_as_they_are_and_views_are_gathered() -> None:
     assert (repack.pack_weight(part) == repack.pack("q8_0", merged[:, 2:].reshape(4, -1))).all()
 
 
-def test_a_row_that_is_not_whole_blocks_is_refused() -> None:
+def test_row_of_partial_blocks_is_rejected() -> None:
     with pytest.raises(ValueError, match="whole blocks"):
         repack.layout("q8_0", 1, 40)

@@ -13,7 +13,7 @@ RUNS_ON = {"radv": "gfx1201"}  # sets that are not called as what runs them
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_set_has_its_name_and_packs_as_many_bytes_as_it_says(name: str) -> None:
+def test_set_has_its_name_and_packs_the_declared_size(name: str) -> None:
     kernels = kernel_set(name)
     assert kernels is not None and kernels.target == RUNS_ON.get(name, name) and kernels.entries
     for dtype in ("f32", "bf16", "q8_0", "q4_k"):
@@ -22,14 +22,14 @@ def test_a_set_has_its_name_and_packs_as_many_bytes_as_it_says(name: str) -> Non
         assert packed.dtype == np.uint8 and packed.shape == (kernels.packed_bytes(given),)
 
 
-def test_the_oracle_reads_a_weight_as_it_lies_in_the_file() -> None:
+def test_oracle_reads_weights_in_file_layout() -> None:
     kernels, given = kernel_set("numpy-reference"), weight(floats(1, 3, 256), "q4_k")
     assert kernels is not None and kernels.pack(given).tobytes() == given.raw.tobytes()
     assert not isinstance(kernels, BinaryKernelSet)
 
 
 @pytest.mark.parametrize("name", [name for name in SETS if name.startswith("gfx")])
-def test_a_chips_set_loads_its_kernels_by_name(name: str) -> None:
+def test_chip_kernel_set_loads_its_kernels_by_name(name: str) -> None:
     kernels = kernel_set(name)
     assert isinstance(kernels, BinaryKernelSet)
     assert kernels.load("argmax").target == name
@@ -37,5 +37,5 @@ def test_a_chips_set_loads_its_kernels_by_name(name: str) -> None:
         kernels.load("nosuch")
 
 
-def test_a_chip_without_kernels_has_no_set() -> None:
+def test_chip_without_kernels_has_no_set() -> None:
     assert kernel_set("gfx906") is None

@@ -53,7 +53,7 @@ def fields(table: tuple[Bits, ...], value: int) -> dict[str, int]:
     return {bits.name: bits.of(value) for bits in table}
 
 
-def test_the_header_byte_for_byte() -> None:
+def test_header_layout_byte_for_byte() -> None:
     data = write_zrt(KERNEL)
     assert data[:8] == b"ZRT\0" + struct.pack("<HH", 2, 1)
     assert struct.unpack_from("<12I", data, 8) == (16, 0, 3, 8, 32, 64, 2, 1, 1025, 49, 40, 16)
@@ -69,18 +69,18 @@ def test_the_header_byte_for_byte() -> None:
     assert file_bytes == len(data)
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_written_file_reads_back_unchanged() -> None:
     assert read_zrt(write_zrt(KERNEL)) == KERNEL
 
 
-def test_a_compilers_name_is_read_back_and_must_be_one() -> None:
+def test_compiler_name_round_trips_and_is_validated() -> None:
     compiled = replace(KERNEL, compiler="RADV/Mesa-25.0.7")
     assert read_zrt(write_zrt(compiled)) == compiled
     with pytest.raises(InputError, match="compiler b'RADV Mesa' is no printable name"):
         read_zrt(write_zrt(replace(KERNEL, compiler="RADV Mesa")), "k.zrt")
 
 
-def test_the_resource_words_say_what_the_header_declares() -> None:
+def test_resource_words_match_the_header() -> None:
     one = fields(PGM_RSRC1[Generation.GFX12], KERNEL.rsrc1)
     assert one.pop("VGPRS") == 6  # 49 registers in units of 8, less one
     assert {name: one.pop(name) for name in ("ROUND_32", "ROUND_16_64", "DENORM_32", "DENORM_16_64")} == {
@@ -104,12 +104,12 @@ def test_the_resource_words_say_what_the_header_declares() -> None:
     assert fields(PGM_RSRC3[Generation.GFX12], long.rsrc3)["INST_PREF_SIZE"] == 2
 
 
-def test_the_image_is_padded_so_that_prefetch_reads_no_foreign_bytes() -> None:
+def test_image_is_padded_so_that_prefetch_reads_no_foreign_bytes() -> None:
     assert len(KERNEL.image) == 128 + 384
     assert set(struct.unpack("<124I", KERNEL.image[16:])) == {0xBF9F0000}
 
 
-def test_a_constant_slot_is_patched_and_nothing_else() -> None:
+def test_patching_a_constant_slot_changes_nothing_else() -> None:
     image = patched(KERNEL, {"ROWS": 4096})
     assert struct.unpack_from("<I", image, 4) == (4096,)
     assert image[:4] + image[8:] == KERNEL.image[:4] + KERNEL.image[8:]
@@ -121,7 +121,7 @@ def test_a_constant_slot_is_patched_and_nothing_else() -> None:
         patched(KERNEL, {"ROWS": 2**32})
 
 
-def test_an_instruction_knows_its_source_line() -> None:
+def test_instruction_maps_to_its_source_line() -> None:
     assert [KERNEL.line_at(pc) for pc in (0, 4, 8, 12, 16, -4)] == [
         *[("rms_norm.s", 12)] * 2,
         *[("arith.inc", 3)] * 2,
@@ -172,14 +172,14 @@ def test_an_instruction_knows_its_source_line() -> None:
         (120, 4, 128, "compiler at bytes"),
     ],
 )
-def test_a_wrong_field_is_refused_by_name(at: int, size: int, value: int, says: str) -> None:
+def test_invalid_field_is_rejected_by_name(at: int, size: int, value: int, says: str) -> None:
     data = with_word(write_zrt(KERNEL), at, value, size=size)
     with pytest.raises((InputError, UnsupportedError), match=says) as caught:
         read_zrt(data, "k.zrt")
     assert str(caught.value).startswith("k.zrt: ")
 
 
-def test_a_wrong_slot_or_line_is_refused() -> None:
+def test_invalid_slot_or_line_is_rejected() -> None:
     data = write_zrt(KERNEL)
     slot = struct.unpack_from("<I", data, 88)[0]
     line = struct.unpack_from("<I", data, 96)[0]
@@ -196,7 +196,7 @@ def test_a_wrong_slot_or_line_is_refused() -> None:
             read_zrt(with_word(data, at, value))
 
 
-def test_bytes_that_no_field_owns_are_checked_too() -> None:
+def test_trailing_bytes_and_gaps_are_checked() -> None:
     data = bytearray(write_zrt(KERNEL))
     data[-1] ^= 1
     with pytest.raises(InputError, match="checksum"):
@@ -205,7 +205,7 @@ def test_bytes_that_no_field_owns_are_checked_too() -> None:
         read_zrt(mended(data))
 
 
-def test_what_is_no_zrt_or_cut_short_is_refused() -> None:
+def test_invalid_or_truncated_zrt_is_rejected() -> None:
     data = write_zrt(KERNEL)
     for size in range(len(data)):
         with pytest.raises(InputError):
@@ -214,13 +214,13 @@ def test_what_is_no_zrt_or_cut_short_is_refused() -> None:
         read_zrt(b"TRZ\0" + data[4:])
 
 
-def test_a_kernel_beyond_the_chip_cannot_be_written() -> None:
+def test_kernel_exceeding_chip_limits_cannot_be_written() -> None:
     with pytest.raises(InputError, match="kernel rms_norm: VGPR count is 300"):
         write_zrt(replace(KERNEL, vgprs=300))
 
 
 @pytest.mark.parametrize("mend", [False, True])
-def test_mutations_are_refused_or_mean_the_same(mend: bool, slow_counts) -> None:
+def test_mutations_are_rejected_or_equivalent(mend: bool, slow_counts) -> None:
     random.seed(5)
     data = write_zrt(KERNEL)
     head = 128 + 32 + 16 + 16 + 32

@@ -50,7 +50,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @needs_assembler
-def test_the_declarations_become_the_header(source: Path) -> None:
+def test_declarations_become_the_header(source: Path) -> None:
     zrt = read_zrt(assemble(Source(source)))
     assert (zrt.name, zrt.buffers, zrt.constant_bytes, zrt.workgroup) == ("doubled", 2, 12, (64, 2, 1))
     assert (zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes) == (6, 12, 512, 8)
@@ -59,7 +59,7 @@ def test_the_declarations_become_the_header(source: Path) -> None:
 
 
 @needs_assembler
-def test_constants_become_slots_also_where_their_default_is_small(source: Path) -> None:
+def test_constants_become_slots_even_with_small_defaults(source: Path) -> None:
     zrt = read_zrt(assemble(Source(source)))
     assert [(slot.name, slot.default) for slot in zrt.slots] == [
         ("ROWS", 0xCAFEBABE),
@@ -72,7 +72,7 @@ def test_constants_become_slots_also_where_their_default_is_small(source: Path) 
 
 
 @needs_assembler
-def test_each_instruction_has_the_line_that_brought_it(source: Path) -> None:
+def test_each_instruction_maps_to_its_source_line(source: Path) -> None:
     zrt = read_zrt(assemble(Source(source)))
     lines = SOURCE.splitlines()
     for text, pc in {"s_load_b128": 0, "v_mov_b32": 16, "v_add_f32": 20}.items():
@@ -85,7 +85,7 @@ def test_each_instruction_has_the_line_that_brought_it(source: Path) -> None:
 
 
 @needs_assembler
-def test_assembling_twice_or_elsewhere_gives_the_same_bytes(source: Path, tmp_path: Path) -> None:
+def test_assembling_again_or_elsewhere_gives_the_same_bytes(source: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     shutil.copy(source, other)
@@ -106,14 +106,14 @@ def test_assembling_twice_or_elsewhere_gives_the_same_bytes(source: Path, tmp_pa
         (('"zrt.inc"', '"absent.inc"'), "includes absent.inc"),
     ],
 )
-def test_a_bad_source_is_refused_with_a_reason(source: Path, change: tuple[str, str], says: str) -> None:
+def test_bad_source_is_rejected_with_a_reason(source: Path, change: tuple[str, str], says: str) -> None:
     source.write_text(SOURCE.replace(*change))
     with pytest.raises(InputError, match=says):
         assemble(Source(source))
 
 
 @needs_assembler
-def test_an_included_file_has_lines_of_its_own(source: Path, tmp_path: Path) -> None:
+def test_included_file_keeps_its_line_numbers(source: Path, tmp_path: Path) -> None:
     (tmp_path / "code.inc").write_text("/* not\n code */\n.macro inner\n\n  s_nop 7 // here\n.endm\n  s_nop 6\n")
     source.write_text(SOURCE.replace("  twice v5\n", '.include "code.inc"\n  inner\n'))
     zrt = read_zrt(assemble(Source(source)))
@@ -132,7 +132,7 @@ def test_an_included_file_has_lines_of_its_own(source: Path, tmp_path: Path) -> 
 
 
 @needs_assembler
-def test_the_hash_covers_what_is_included(source: Path, tmp_path: Path) -> None:
+def test_hash_covers_included_files(source: Path, tmp_path: Path) -> None:
     (tmp_path / "extra.inc").write_text(".set X, 1\n")
     source.write_text('.include "extra.inc"\n' + SOURCE)
     before = source_hash(Source(source))
@@ -141,7 +141,7 @@ def test_the_hash_covers_what_is_included(source: Path, tmp_path: Path) -> None:
 
 
 @needs_assembler
-def test_a_family_gives_a_kernel_for_each_weight_type(
+def test_family_gives_a_kernel_for_each_weight_type(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head, body = SOURCE.split("zrt_kernel name=doubled")
@@ -163,7 +163,7 @@ def test_a_family_gives_a_kernel_for_each_weight_type(
         assemble(members["f16"])
 
 
-def test_without_the_assembler_nothing_ran(
+def test_missing_assembler_exits_with_77(
     source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "available", lambda: False)
@@ -174,7 +174,7 @@ def test_without_the_assembler_nothing_ran(
 
 
 @needs_assembler
-def test_the_command_writes_and_names_its_file(
+def test_command_writes_and_names_its_file(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(source)]) == 0
@@ -186,7 +186,7 @@ def test_the_command_writes_and_names_its_file(
 
 
 @needs_assembler
-def test_check_names_what_is_stale_and_all_mends_it(
+def test_check_lists_stale_kernels_and_all_rebuilds_them(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "sources", lambda: [Source(source)])
@@ -200,7 +200,7 @@ def test_check_names_what_is_stale_and_all_mends_it(
 
 
 @needs_assembler
-def test_one_refused_source_does_not_keep_the_others_back(
+def test_one_rejected_source_does_not_block_the_others(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = tmp_path / "broken.s"
@@ -214,7 +214,7 @@ def test_one_refused_source_does_not_keep_the_others_back(
 
 
 @needs_assembler
-def test_the_resource_words_are_those_of_a_compiler(tmp_path: Path) -> None:
+def test_resource_words_match_a_compiler(tmp_path: Path) -> None:
     source = tmp_path / "k.c"
     source.write_text(
         "__attribute__((amdgpu_kernel, amdgpu_flat_work_group_size(1, 256)))\n"

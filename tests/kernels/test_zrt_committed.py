@@ -27,7 +27,7 @@ def findings(zrt: Zrt, code: bytes) -> list[LintFinding]:
 
 
 @committed
-def test_a_committed_kernel_has_the_hash_of_its_source(source: Source) -> None:
+def test_committed_kernel_has_the_hash_of_its_source(source: Source) -> None:
     zrt = kernel(source)
     assert zrt.source_hash == source_hash(source), "stale: zinc-rt asm --all"
     assert zrt.name == source.name
@@ -35,7 +35,7 @@ def test_a_committed_kernel_has_the_hash_of_its_source(source: Source) -> None:
 
 @pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
 @pytest.mark.rest
-def test_the_committed_kernels_are_what_their_sources_give(capsys: pytest.CaptureFixture[str]) -> None:
+def test_committed_kernels_match_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check"]) == 0, capsys.readouterr().out
 
 
@@ -45,7 +45,7 @@ def test_every_committed_kernel_has_a_source() -> None:
 
 @committed
 @pytest.mark.rest(keep=26)
-def test_the_static_sanitizer_finds_nothing(source: Source) -> None:
+def test_static_sanitizer_reports_nothing(source: Source) -> None:
     zrt = kernel(source)
     found = [f"{finding.sentence()}  {zrt.line_at(finding.pc)}" for finding in findings(zrt, zrt.code)]
     assert found == []
@@ -53,7 +53,7 @@ def test_the_static_sanitizer_finds_nothing(source: Source) -> None:
 
 @committed
 @pytest.mark.rest(keep=8)
-def test_without_the_waits_of_a_counter_it_does(source: Source) -> None:
+def test_static_sanitizer_reports_removed_waits_of_a_counter(source: Source) -> None:
     """Single waits may be careful rather than needed; all of a counter together never are."""
     zrt = kernel(source)
     made = control_flow(zrt.code, target_of(zrt.target, zrt.wave), zrt.entry_offset).instructions()

@@ -25,26 +25,26 @@ TABLE = [  # part, target, CUs: control stack, save area with it, buffer
 
 
 @pytest.mark.parametrize(("part", "target", "units", "wanted"), TABLE)
-def test_the_computed_sizes(part: str, target: int, units: int, wanted: list[tuple[int, int, int]]) -> None:
+def test_computed_sizes(part: str, target: int, units: int, wanted: list[tuple[int, int, int]]) -> None:
     got = cwsr_sizes(node(target, units))
     assert [(each.control_stack_bytes, each.save_bytes, each.buffer_bytes) for each in got] == wanted
 
 
-def test_the_topology_nodes_own_sizes_win() -> None:
+def test_topology_node_sizes_take_precedence() -> None:
     (sizes,) = cwsr_sizes(node(110501, 40, cwsr_size=0x124C000, ctl_stack_size=0x4000))
     assert (sizes.save_bytes, sizes.buffer_bytes, sizes.source) == (0x124C000, 0x1256000, "topology node")
 
 
-def test_one_of_the_two_alone_is_not_believed() -> None:
+def test_single_topology_size_is_ignored() -> None:
     (sizes,) = cwsr_sizes(node(120001, 64, cwsr_size=0x124C000))
     assert sizes.source == "computed"
 
 
-def test_gfx10_has_its_control_stack_cut() -> None:
+def test_gfx10_control_stack_is_capped() -> None:
     (sizes,) = cwsr_sizes(node(100300, 80))
     assert sizes.control_stack_bytes == 0x7000
 
 
-def test_older_chips_are_refused() -> None:
+def test_older_chips_are_rejected() -> None:
     with pytest.raises(UnsupportedError, match="gfx90a"):
         cwsr_sizes(node(90010, 104))

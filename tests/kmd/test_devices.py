@@ -36,17 +36,17 @@ def without_gpu() -> FakeDriver:
     return driver
 
 
-def test_a_machine_without_gpus_has_the_cpu_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_machine_without_gpus_lists_the_cpu_and_explains_why(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(without_gpu(), capsys)
     assert "no AMD GPU found" in text and "no KFD device" in text
     assert text.splitlines()[-1] == "usable    t_cpu_native on cpu, t_cpu on cpu"
 
 
-def test_another_system_has_the_cpu_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_operating_systems_report_that_gpu_tiers_need_linux(capsys: pytest.CaptureFixture[str]) -> None:
     assert "GPU tiers need Linux" in printed(None, capsys)
 
 
-def test_a_gpu_is_found_once_though_two_places_list_it() -> None:
+def test_gpu_in_two_listings_is_found_once() -> None:
     machine = find_gpus(FakeDriver())
     (gpu,) = machine.gpus
     assert (gpu.render_path, gpu.arch, gpu.pci_address, gpu.kmd_name) == (
@@ -57,9 +57,7 @@ def test_a_gpu_is_found_once_though_two_places_list_it() -> None:
     )
 
 
-def test_the_report_holds_what_the_table_shows_and_more(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_report_matches_the_table_and_adds_details(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     driver = FakeDriver()
     path = tmp_path / "report.json"
     text = printed(driver, capsys, str(path))
@@ -80,7 +78,7 @@ def test_the_report_holds_what_the_table_shows_and_more(
     assert driver.left() == {}
 
 
-def test_asking_leaves_nothing_and_binds_nothing() -> None:
+def test_probing_leaks_nothing_and_binds_nothing() -> None:
     driver = FakeDriver()
     (gpu,) = find_gpus(driver).gpus
     assert check_kfd(driver, gpu).usable and check_user_queues(driver, gpu).usable
@@ -98,7 +96,7 @@ def test_asking_leaves_nothing_and_binds_nothing() -> None:
 @pytest.mark.parametrize(
     ("check", "what"), [(check_kfd, "open /dev/kfd"), (check_user_queues, "open render node")]
 )
-def test_a_node_that_does_not_open_is_an_answer_with_advice(
+def test_node_that_does_not_open_is_reported_with_advice(
     check: Callable[[Driver, Gpu], TierAnswer], what: str, number: int
 ) -> None:
     driver = FakeDriver()
@@ -116,7 +114,7 @@ def test_a_node_that_does_not_open_is_an_answer_with_advice(
         ({"gfx_target_version": 120001}, "t2", "amdgpu.user_queue=1"),
     ],
 )
-def test_a_gpu_that_cannot_says_why(
+def test_unusable_gpu_is_reported_with_the_reason(
     change: dict[str, int], tier: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     driver = FakeDriver(**change)
@@ -126,7 +124,7 @@ def test_a_gpu_that_cannot_says_why(
     assert words in text and f" {tier} " in text
 
 
-def test_an_old_kfd_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_old_kfd_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     driver = FakeDriver()
     driver.version = (1, 6)
     text = printed(driver, capsys)
@@ -134,7 +132,7 @@ def test_an_old_kfd_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert driver.left() == {}
 
 
-def test_a_gpu_kfd_does_not_list_keeps_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpu_missing_from_kfd_keeps_its_row(capsys: pytest.CaptureFixture[str]) -> None:
     driver = FakeDriver()
     for path in [path for path in driver.files if path.startswith(f"{NODES}/1")]:
         del driver.files[path]

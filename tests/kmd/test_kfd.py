@@ -46,7 +46,7 @@ def everything(driver: FakeDriver) -> None:
         process.events.wait(events, 0.0)
 
 
-def test_opening_asks_in_the_kernels_order() -> None:
+def test_open_issues_ioctls_in_the_order_the_kernel_requires() -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     assert driver.names()[:8] == [
@@ -78,7 +78,9 @@ def test_opening_asks_in_the_kernels_order() -> None:
         (Placement.USERPTR, kfd.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR | UNCACHED, True),
     ],
 )
-def test_a_buffer_is_made_with_its_placements_flags(placement: Placement, flags: int, mapped_by_cpu: bool) -> None:
+def test_buffer_is_created_with_the_flags_of_its_placement(
+    placement: Placement, flags: int, mapped_by_cpu: bool
+) -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     buffer = gpu.alloc((2 << 20) + 5, placement, "b")
@@ -102,7 +104,7 @@ def test_a_buffer_is_made_with_its_placements_flags(placement: Placement, flags:
     assert driver.left() == {}
 
 
-def test_what_the_gpu_may_do_with_a_buffer_is_asked_for() -> None:
+def test_read_only_buffer_is_not_writable_by_the_gpu() -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     gpu.alloc(4096, Placement.VRAM, "read only", writable=False)
@@ -111,7 +113,7 @@ def test_what_the_gpu_may_do_with_a_buffer_is_asked_for() -> None:
     process.close()
 
 
-def test_a_small_bar_is_an_error_unless_a_fallback_was_named_and_then_it_is_reported() -> None:
+def test_small_bar_is_an_error_without_a_fallback_and_reported_with_one() -> None:
     driver = FakeDriver()
     driver.refuse["AMDKFD_IOC_ALLOC_MEMORY_OF_GPU"] = lambda r: errno.EINVAL if r["flags"] & PUBLIC else 0
     process, gpu = opened(driver)
@@ -125,7 +127,7 @@ def test_a_small_bar_is_an_error_unless_a_fallback_was_named_and_then_it_is_repo
     assert driver.left() == {}
 
 
-def test_a_queue_has_exactly_the_buffers_the_kernel_checks() -> None:
+def test_queue_has_exactly_the_buffers_the_kernel_checks() -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     queue = gpu.create_queue(ring_bytes=1 << 16, priority=9)
@@ -159,7 +161,7 @@ def test_a_queue_has_exactly_the_buffers_the_kernel_checks() -> None:
     assert driver.left() == {}
 
 
-def test_the_doorbell_lies_in_the_one_slice_of_8192_bytes() -> None:
+def test_doorbells_share_one_slice_of_8192_bytes() -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     first, second = (gpu.create_queue(ring_bytes=4096) for _ in range(2))
@@ -174,7 +176,7 @@ def test_the_doorbell_lies_in_the_one_slice_of_8192_bytes() -> None:
 
 
 @pytest.mark.parametrize("ring_bytes", [0, 1024, 2048, 5000, 3 << 12])
-def test_a_ring_that_is_no_power_of_two_of_pages_is_refused_here(ring_bytes: int) -> None:
+def test_ring_size_that_is_not_a_power_of_two_pages_is_rejected(ring_bytes: int) -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     with pytest.raises(ValueError, match="power of two"):
@@ -182,7 +184,7 @@ def test_a_ring_that_is_no_power_of_two_of_pages_is_refused_here(ring_bytes: int
     process.close()
 
 
-def test_gfx1151_takes_the_save_area_its_kernel_accepts_and_says_so() -> None:
+def test_gfx1151_uses_the_save_area_its_kernel_accepts_and_reports_it() -> None:
     driver = FakeDriver(gfx_target_version=110501, simd_count=80)
     process, gpu = opened(driver)
     driver.refuse["AMDKFD_IOC_CREATE_QUEUE"] = lambda r: (
@@ -195,7 +197,7 @@ def test_gfx1151_takes_the_save_area_its_kernel_accepts_and_says_so() -> None:
     assert driver.left() == {}
 
 
-def test_a_queue_that_would_not_preempt_is_gone_all_the_same_and_is_reported() -> None:
+def test_queue_that_does_not_preempt_is_destroyed_and_reported() -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     queue = gpu.create_queue(ring_bytes=4096)
@@ -214,7 +216,7 @@ def test_a_queue_that_would_not_preempt_is_gone_all_the_same_and_is_reported() -
     assert driver.left() == {}
 
 
-def test_a_mask_names_the_queue() -> None:
+def test_cu_mask_is_set_for_its_queue() -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     queue = gpu.create_queue(ring_bytes=4096)
@@ -227,7 +229,7 @@ def test_a_mask_names_the_queue() -> None:
 # --- events ---
 
 
-def test_the_event_page_is_given_once_and_outlives_the_process_object() -> None:
+def test_event_page_is_passed_once_and_outlives_the_process() -> None:
     driver = FakeDriver()
     process, _ = opened(driver)
     events = [process.events.create(EventKind.SIGNAL) for _ in range(3)]
@@ -248,7 +250,7 @@ def test_without_signal_events_the_page_is_freed_like_any_buffer() -> None:
     assert driver.left() == {} and driver.allocs == {}
 
 
-def test_a_wait_returns_what_fired_and_what_it_says() -> None:
+def test_wait_returns_fired_events_and_their_data() -> None:
     driver = FakeDriver()
     process, _ = opened(driver)
     signal, other = (process.events.create(EventKind.SIGNAL) for _ in range(2))
@@ -271,7 +273,7 @@ def test_a_wait_returns_what_fired_and_what_it_says() -> None:
 # --- nothing leaks ---
 
 
-def test_the_counts_are_the_kernels() -> None:
+def test_resource_counts_match_the_kernel() -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     gpu.alloc(4096, Placement.GTT, "b")
@@ -299,7 +301,7 @@ def _steps() -> list[int]:
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.EINVAL, errno.ENODEV])
 @pytest.mark.parametrize("step", _steps())
-def test_whatever_call_fails_everything_before_it_is_given_back(step: int, number: int) -> None:
+def test_failed_call_releases_everything_created_before_it(step: int, number: int) -> None:
     driver = FakeDriver()
     driver.fail = (step, number)
     with pytest.raises(DriverError) as caught:
@@ -312,7 +314,7 @@ def test_whatever_call_fails_everything_before_it_is_given_back(step: int, numbe
     assert not hasattr(caught.value, "__notes__")
 
 
-def test_what_cannot_be_given_back_is_named_and_the_rest_goes() -> None:
+def test_unreleasable_resource_is_reported_and_the_rest_is_freed() -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     gpu.alloc(4096, Placement.VRAM, "stuck")
@@ -322,7 +324,7 @@ def test_what_cannot_be_given_back_is_named_and_the_rest_goes() -> None:
     assert "fds" not in driver.left() and "mappings" not in driver.left()
 
 
-def test_memory_somebody_still_looks_at_is_named() -> None:
+def test_memory_still_referenced_is_reported() -> None:
     driver = FakeDriver()
     process, gpu = opened(driver)
     look = gpu.alloc(4096, Placement.GTT, "seen").host.view[8:16]
@@ -339,7 +341,7 @@ def test_memory_somebody_still_looks_at_is_named() -> None:
 @pytest.mark.parametrize(
     ("number", "words"), [(errno.ENOENT, "--device=/dev/kfd"), (errno.EACCES, "usermod"), (errno.EAGAIN, "reset")]
 )
-def test_a_node_that_does_not_open_says_why(number: int, words: str) -> None:
+def test_node_that_does_not_open_is_reported_with_the_reason(number: int, words: str) -> None:
     driver = FakeDriver()
     driver.fail = (0, number)
     with pytest.raises(DriverError, match="open /dev/kfd") as caught:
@@ -349,7 +351,7 @@ def test_a_node_that_does_not_open_says_why(number: int, words: str) -> None:
 
 
 @pytest.mark.parametrize("version", [(1, 13), (2, 0), (0, 30)])
-def test_an_interface_too_old_or_unknown_is_refused(version: tuple[int, int]) -> None:
+def test_unsupported_interface_version_is_rejected(version: tuple[int, int]) -> None:
     driver = FakeDriver()
     driver.version = version
     with pytest.raises(UnsupportedError, match=r"wanted 1\.14"):
@@ -357,7 +359,7 @@ def test_an_interface_too_old_or_unknown_is_refused(version: tuple[int, int]) ->
     assert driver.left() == {}
 
 
-def test_a_hidden_node_is_reported_not_skipped_in_silence() -> None:
+def test_hidden_node_is_reported_not_skipped_silently() -> None:
     driver = FakeDriver()
     driver.files[f"{NODES}/1/gpu_id"] = PermissionError(errno.EPERM, "Operation not permitted")
     driver.files[f"{NODES}/2/gpu_id"] = b"\n"
@@ -367,14 +369,14 @@ def test_a_hidden_node_is_reported_not_skipped_in_silence() -> None:
     process.close()
 
 
-def test_a_topology_line_nobody_understands_stops() -> None:
+def test_unknown_topology_line_is_an_error() -> None:
     driver = FakeDriver()
     driver.files[f"{NODES}/1/properties"] = properties({"simd_count": 2}) + b"mystery\n"
     with pytest.raises(ZincError, match="mystery"):
         KfdProcess(driver)
 
 
-def test_the_node_says_what_it_is() -> None:
+def test_node_properties_are_read() -> None:
     driver = FakeDriver()
     driver.files[f"{NODES}/1/mem_banks/1/properties"] = properties({"heap_type": 2, "size_in_bytes": 1 << 30})
     process = KfdProcess(driver)

@@ -27,7 +27,7 @@ def driver() -> Iterator[LinuxDriver]:
     assert not driver.open_fds and not driver.live_mappings
 
 
-def test_a_file_is_mapped_over_a_range_set_aside_and_gives_it_back(driver: LinuxDriver, tmp_path: Path) -> None:
+def test_file_is_mapped_over_a_reserved_range_and_released(driver: LinuxDriver, tmp_path: Path) -> None:
     file = tmp_path / "bo"
     file.write_bytes(bytes(2 * PAGE))
     fd = driver.open(str(file), os.O_RDWR)
@@ -43,7 +43,7 @@ def test_a_file_is_mapped_over_a_range_set_aside_and_gives_it_back(driver: Linux
     driver.close(fd)
 
 
-def test_a_fixed_address_outside_every_range_is_refused(driver: LinuxDriver) -> None:
+def test_fixed_address_outside_every_range_is_rejected(driver: LinuxDriver) -> None:
     memory = driver.mmap(ANONYMOUS, PAGE, 0, RW)
     with pytest.raises(OSError, match="set aside") as caught:
         driver.mmap(ANONYMOUS, PAGE, 0, RW, fixed_va=memory.address)
@@ -51,7 +51,7 @@ def test_a_fixed_address_outside_every_range_is_refused(driver: LinuxDriver) -> 
     driver.munmap(memory)
 
 
-def test_memory_still_looked_at_is_not_unmapped(driver: LinuxDriver) -> None:
+def test_memory_still_referenced_is_not_unmapped(driver: LinuxDriver) -> None:
     memory = driver.mmap(ANONYMOUS, PAGE, 0, RW)
     array = np.frombuffer(memory.view, np.uint32)
     with pytest.raises(BufferError):
@@ -63,7 +63,7 @@ def test_memory_still_looked_at_is_not_unmapped(driver: LinuxDriver) -> None:
         memory.view[0]
 
 
-def test_an_ioctl_changes_its_argument_and_reports_errno(driver: LinuxDriver, tmp_path: Path) -> None:
+def test_ioctl_changes_its_argument_and_reports_errno(driver: LinuxDriver, tmp_path: Path) -> None:
     file = tmp_path / "plain"
     file.write_bytes(b"12345")
     fd = driver.open(str(file), os.O_RDWR)
@@ -78,7 +78,7 @@ def test_an_ioctl_changes_its_argument_and_reports_errno(driver: LinuxDriver, tm
         driver.close(fd)
 
 
-def test_poll_names_the_readable_ones_and_ends_in_time(driver: LinuxDriver) -> None:
+def test_poll_returns_readable_fds_and_respects_the_timeout(driver: LinuxDriver) -> None:
     read, write = os.pipe()
     try:
         assert driver.poll([read], 0.01) == []
@@ -89,7 +89,7 @@ def test_poll_names_the_readable_ones_and_ends_in_time(driver: LinuxDriver) -> N
         os.close(write)
 
 
-def test_missing_files_are_os_errors(driver: LinuxDriver, tmp_path: Path) -> None:
+def test_missing_files_raise_file_not_found_error(driver: LinuxDriver, tmp_path: Path) -> None:
     (tmp_path / "b").write_text("2")
     (tmp_path / "a").write_text("1")
     assert driver.list_dir(str(tmp_path)) == ["a", "b"]
@@ -100,13 +100,13 @@ def test_missing_files_are_os_errors(driver: LinuxDriver, tmp_path: Path) -> Non
         driver.open(str(tmp_path / "c"), os.O_RDWR)
 
 
-def test_every_row_of_advice_makes_a_whole_message() -> None:
+def test_every_advice_row_makes_a_complete_message() -> None:
     for row in ADVICE:
         error = DriverError(row.call or "AMDKFD_IOC_SVM", row.errno, "gpu 0x1234")
         assert row.why in str(error) and f"next: {row.next}" in str(error) and row.why[-1] != "."
 
 
-def test_an_errno_nobody_described_still_says_something() -> None:
+def test_undescribed_errno_still_has_a_message() -> None:
     assert "too many links" in str(DriverError("AMDKFD_IOC_SVM", errno.EMLINK))
     assert "errno 999" in str(DriverError("AMDKFD_IOC_SVM", 999))
     assert advice("AMDKFD_IOC_CREATE_QUEUE", 524).why != advice("DRM_IOCTL_AMDGPU_USERQ", 524).why

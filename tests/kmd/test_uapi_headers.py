@@ -86,21 +86,21 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return dict(zip(expressions, values, strict=True))
 
 
-def test_every_size_offset_and_number_is_the_headers(real: dict[str, int]) -> None:
+def test_sizes_offsets_and_numbers_match_the_headers(real: dict[str, int]) -> None:
     wrong = {
         each: (value, real[each]) for each, value in declared().items() if real[each] != value & (1 << 64) - 1
     }
     assert not wrong, "(declared, header): " + repr(wrong)
 
 
-def test_the_comparison_is_not_empty() -> None:
+def test_comparison_is_not_empty() -> None:
     facts = declared()
     assert sum(each.startswith(("sizeof(struct", "sizeof(union")) for each in facts) >= 50
     assert sum(each.startswith("offsetof") for each in facts) >= 300
     assert sum(isinstance(each, Ioctl) for module in MODULES for each in module.IOCTLS.values()) >= 45
 
 
-def test_no_field_of_a_struct_is_forgotten() -> None:
+def test_no_struct_field_is_missing() -> None:
     """Fields leave no hole but padding: what is not declared would travel as zero for ever."""
     for module in MODULES:
         for each in structs(module):

@@ -53,25 +53,25 @@ def everything(driver: FakeDriver) -> None:
         (UserqFacts(GFX1201, 0b101, 4, 1, NEW), False, "does not offer compute"),  # GFX and DMA, no compute
     ],
 )
-def test_each_reason_has_its_sentence_and_advice(facts: UserqFacts, usable: bool, words: str) -> None:
+def test_each_reason_has_a_message_and_advice(facts: UserqFacts, usable: bool, words: str) -> None:
     found = decide(facts)
     assert found.usable == usable
     assert words in f"{found.why}; {found.next}"
     assert bool(found.next) != usable
 
 
-def test_excluded_chips_and_minima_do_not_overlap() -> None:
+def test_excluded_chips_and_minimum_versions_do_not_overlap() -> None:
     assert not EXCLUDED & set(MINIMA)
 
 
-def test_a_kernel_of_616_does_not_know_the_slots_and_is_usable() -> None:
+def test_kernel_6_16_without_slot_count_is_usable() -> None:
     driver = FakeDriver()
     driver.compute_bytes = 32
     with UserqGpu(driver, RENDER) as gpu:
         assert gpu.availability.facts.slots == 0 and "does not count slots" in gpu.availability.why
 
 
-def test_a_switched_off_gpu_is_refused_with_advice_and_nothing_is_kept() -> None:
+def test_disabled_gpu_is_rejected_with_advice_and_leaks_nothing() -> None:
     driver = FakeDriver()
     driver.device["userq_ip_mask"] = 0
     driver.files[PARAMETER] = b"-1\n"
@@ -80,7 +80,7 @@ def test_a_switched_off_gpu_is_refused_with_advice_and_nothing_is_kept() -> None
     assert driver.left() == {}
 
 
-def test_firmware_the_kernel_does_not_know_is_left_out() -> None:
+def test_firmware_unknown_to_the_kernel_is_skipped() -> None:
     driver = FakeDriver()
     driver.refuse["DRM_IOCTL_AMDGPU_INFO"] = lambda r: (
         errno.EINVAL if r["query"] == amdgpu.AMDGPU_INFO_FW_VERSION and r["fw_type"] == 0x1A else 0
@@ -93,7 +93,7 @@ def test_firmware_the_kernel_does_not_know_is_left_out() -> None:
 # --- queues ---
 
 
-def test_a_queue_is_made_of_buffers_the_gpu_already_sees() -> None:
+def test_queue_creation_waits_until_its_buffers_are_mapped() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
     queue = gpu.create_queue(ring_bytes=1 << 16)
@@ -135,7 +135,7 @@ def test_a_queue_is_made_of_buffers_the_gpu_already_sees() -> None:
     assert driver.left() == {}
 
 
-def test_the_mapping_carries_the_memory_type_and_what_the_gpu_may_do() -> None:
+def test_mapping_carries_the_memory_type_and_gpu_access() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
     gpu.alloc(4096, Placement.GTT, "a")
@@ -150,7 +150,7 @@ def test_the_mapping_carries_the_memory_type_and_what_the_gpu_may_do() -> None:
     assert driver.left() == {}
 
 
-def test_page_tables_that_never_come_are_waited_for_once() -> None:
+def test_page_table_timeout_is_waited_for_only_once() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
     buffers = [gpu.alloc(4096, Placement.GTT, f"b{index}") for index in range(3)]
@@ -161,7 +161,7 @@ def test_page_tables_that_never_come_are_waited_for_once() -> None:
     assert buffers
 
 
-def test_deadlines_are_times_of_the_monotonic_clock() -> None:
+def test_deadlines_use_the_monotonic_clock() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
     done = gpu.syncobj("done")
@@ -178,7 +178,7 @@ def test_deadlines_are_times_of_the_monotonic_clock() -> None:
     assert driver.left() == {}
 
 
-def test_fences_come_in_two_calls_and_only_those_really_returned_count() -> None:
+def test_fences_are_counted_then_fetched() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)
     queue = gpu.create_queue(ring_bytes=4096)
@@ -190,19 +190,19 @@ def test_fences_come_in_two_calls_and_only_those_really_returned_count() -> None
     assert driver.left() == {}
 
 
-def test_the_last_fault_is_reported_raw() -> None:
+def test_last_fault_is_reported_raw() -> None:
     driver = FakeDriver()
     with UserqGpu(driver, RENDER) as gpu:
         fault = gpu.fault()
         assert fault is not None and (fault.va, fault.status) == (0xBAD000, 0x301)
 
 
-def test_an_hdp_flush_is_refused_rather_than_skipped() -> None:
+def test_hdp_flush_is_rejected_rather_than_skipped() -> None:
     with UserqGpu(FakeDriver(), RENDER) as gpu, pytest.raises(UnsupportedError, match="HDP"):
         gpu.flush_hdp()
 
 
-def test_a_full_domain_falls_back_only_where_asked() -> None:
+def test_full_domain_falls_back_only_where_allowed() -> None:
     driver = FakeDriver()
     driver.refuse["DRM_IOCTL_AMDGPU_GEM_CREATE"] = lambda r: errno.ENOMEM if r["domains"] == 4 else 0
     gpu = UserqGpu(driver, RENDER)
@@ -235,7 +235,7 @@ def _steps() -> list[int]:
 
 @pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENODEV])
 @pytest.mark.parametrize("step", _steps())
-def test_whatever_call_fails_everything_before_it_is_given_back(step: int, number: int) -> None:
+def test_failed_call_releases_everything_created_before_it(step: int, number: int) -> None:
     driver = FakeDriver()
     driver.fail = (step, number)
     with pytest.raises(DriverError) as caught:
@@ -250,7 +250,7 @@ def test_whatever_call_fails_everything_before_it_is_given_back(step: int, numbe
 # --- addresses ---
 
 
-def test_addresses_are_taken_first_fit_and_join_up_again() -> None:
+def test_addresses_are_allocated_first_fit_and_coalesced() -> None:
     space = GpuAddresses(0x10000, 0x1FFFF)
     first, second = space.take(0x1000, 0x1000), space.take(0x2000, 0x4000)
     assert (first, second) == (0x10000, 0x14000)
@@ -263,7 +263,7 @@ def test_addresses_are_taken_first_fit_and_join_up_again() -> None:
         space.take(1, 1)
 
 
-def test_what_was_not_taken_cannot_be_given_back() -> None:
+def test_unallocated_address_cannot_be_freed() -> None:
     space = GpuAddresses(0, 0xFFFF)
     va = space.take(0x1000, 1)
     space.give_back(va, 0x1000)

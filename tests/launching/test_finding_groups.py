@@ -15,7 +15,7 @@ def told(rule: str, sentence: str, pc: int | None = None, *, error: bool = False
     return DeviceFinding(Severity.ERROR if error else Severity.FINDING, rule, 0, 0, sentence, place=place)
 
 
-def test_one_line_for_each_rule_kernel_and_instruction() -> None:
+def test_findings_are_grouped_by_rule_kernel_and_instruction() -> None:
     loads = [told("out-of-bounds", f"scale: out-of-bounds at pc 0x10 `…`, wave {wave}", 0x10) for wave in range(4)]
     more = told("out-of-bounds", "scale: out-of-bounds 60 times more at pc 0x10 `…`", 0x10)
     other = told("out-of-bounds", "scale: out-of-bounds at pc 0x18 `…`", 0x18)
@@ -24,7 +24,7 @@ def test_one_line_for_each_rule_kernel_and_instruction() -> None:
     assert groups[0].first == loads[0].sentence and groups[0].kernel == "scale"
 
 
-def test_hazards_are_alike_but_for_their_numbers() -> None:
+def test_hazards_differing_only_in_numbers_are_grouped() -> None:
     hazards = [told("missing-barrier", f"dispatch {n} reads 0x{n * 64:x} of out") for n in range(900)]
     stops = told("missing-barrier", "DMA_DATA 3 reads 0x40 of out", error=True)
     groups = grouped([*hazards, stops])
@@ -32,11 +32,11 @@ def test_hazards_are_alike_but_for_their_numbers() -> None:
     assert groups[0].pc is None and groups[0].first == hazards[0].sentence
 
 
-def test_nothing_is_no_group() -> None:
+def test_empty_findings_give_no_groups() -> None:
     assert grouped([]) == ()
 
 
-def test_a_program_of_many_kernels_is_told_the_first_places_of_each_rule() -> None:
+def test_repeated_findings_of_one_rule_are_truncated() -> None:
     found = grouped(
         [told("sgpr-read", f"sgpr-read at pc {pc:#x}", pc) for pc in range(0, 2000, 4) for _ in range(3)]
     )

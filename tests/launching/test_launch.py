@@ -30,7 +30,7 @@ def run(kernel: str, name: str = "gfx1201_32", **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("wave", [32, 64])
-def test_saxpy_is_numpys(wave: int) -> None:
+def test_saxpy_matches_numpy(wave: int) -> None:
     x, y = np.random.default_rng(7).standard_normal((2, SIZE)).astype(np.float32)
     args = {"y": inout(y), "x": x, "a": np.float32(3), "n": np.int32(SIZE)}
     done = run("saxpy", f"gfx1201_{wave}", grid=4, block=256, args=args)
@@ -41,7 +41,7 @@ def test_saxpy_is_numpys(wave: int) -> None:
 
 
 @pytest.mark.parametrize("wave", [32, 64])
-def test_scratch_holds_each_lanes_own(wave: int) -> None:
+def test_scratch_is_private_to_each_lane(wave: int) -> None:
     args = {"out": out(128, np.int32), "step": np.int32(3)}
     done = run("gather", f"gfx1201_{wave}", grid=2, block=64, args=args)
     steps = sum((k * 7 + 3) % 40 for k in range(0, 40, 2))
@@ -49,7 +49,7 @@ def test_scratch_holds_each_lanes_own(wave: int) -> None:
     assert done.findings == ()
 
 
-def test_waits_that_a_compiler_does_not_know_are_remarks() -> None:
+def test_waits_unknown_to_the_compiler_are_remarks() -> None:
     """The SGPR read hazard, which LLVM knows from release 20 on."""
     data = code_object("gfx1201_32")
     waits = [at for at in range(0, len(data), 4) if data[at + 2 : at + 4] == b"\x88\xbf"]
@@ -66,7 +66,7 @@ def test_waits_that_a_compiler_does_not_know_are_remarks() -> None:
         assert {each.rule for each in done.remarks} == (set() if found else {"sgpr-read"})
 
 
-def test_a_kernel_that_is_launched_again_has_its_findings_again() -> None:
+def test_relaunched_kernel_reports_its_findings_again() -> None:
     """More often than the device tells the same of one kernel."""
     args = {
         "y": inout(np.ones(10, np.float32)),
@@ -79,7 +79,7 @@ def test_a_kernel_that_is_launched_again_has_its_findings_again() -> None:
 
 
 @pytest.mark.parametrize("wave", [32, 64])
-def test_an_aql_queue_launches_the_same(wave: int) -> None:
+def test_aql_queue_launches_the_same_way(wave: int) -> None:
     """Scratch by amd_queue_t, LDS and hidden arguments; three launches by one queue."""
     args = {"out": out(128, np.int32), "step": np.int32(3)}
     done = run("gather", f"gfx1201_{wave}", grid=2, block=64, args=args, queue="aql", times=3)
@@ -99,7 +99,7 @@ def test_an_aql_queue_launches_the_same(wave: int) -> None:
 
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("kernel", ["near", "far"])
-def test_functions_before_the_kernel_are_found(kernel: str, wave: int) -> None:
+def test_calls_to_functions_before_the_kernel_work(kernel: str, wave: int) -> None:
     primes = np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53], np.int32)
 
     def weigh(a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
@@ -123,12 +123,12 @@ def test_lds_static_and_dynamic() -> None:
     assert np.array_equal(done.outputs["out"], np.roll(values[:64], -1))
 
 
-def test_hidden_arguments_tell_the_shape() -> None:
+def test_hidden_arguments_describe_the_launch_shape() -> None:
     done = run("shape", grid=(2, 3, 4), block=(8, 4), args={"out": out(10, np.uint32)})
     assert done.outputs["out"].tolist() == [2, 3, 4, 8, 4, 1, 0, 0, 0, 3]
 
 
-def test_an_access_beyond_a_buffer_is_found_to_the_byte() -> None:
+def test_access_beyond_a_buffer_is_located_to_the_byte() -> None:
     y = np.zeros(SIZE, np.float32)
     args = {"y": inout(y), "x": y, "a": np.float32(1), "n": np.int32(SIZE + 1)}
     findings = run("saxpy", grid=4, block=256, args=args).findings
@@ -142,7 +142,7 @@ def test_an_access_beyond_a_buffer_is_found_to_the_byte() -> None:
         assert "workgroup (3, 0, 0)" in found.first
 
 
-def test_a_fault_ends_the_launch_with_its_finding() -> None:
+def test_fault_ends_the_launch_with_its_finding() -> None:
     args = {"out": out(8, np.uint32), "in": out(8, np.uint32), "held": Lds(1 << 16)}
     with pytest.raises(InputError, match="bytes of LDS"):
         run("rotate", grid=1, block=64, args=args | {"held": Lds((1 << 16) + 4)})
@@ -166,14 +166,14 @@ SAXPY = {"y": out(4, np.float32), "x": out(4, np.float32), "a": np.float32(1), "
     ],
     ids=["kernel", "count", "size", "scalar for a buffer", "buffer for a scalar"],
 )
-def test_arguments_that_do_not_fit_are_named(kernel: str, args: dict[str, Any], words: list[str]) -> None:
+def test_mismatched_arguments_are_reported(kernel: str, args: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(InputError) as error:
         run(kernel, grid=1, block=64, args=args)
     for word in words:
         assert word in str(error.value)
 
 
-def test_code_of_another_chip_names_both() -> None:
+def test_code_for_another_chip_names_both() -> None:
     with pytest.raises(InputError, match=r"gfx1100.*no waves of it.*gfx1201") as error:
         run("shape", "gfx1100_32", grid=1, block=64, args={"out": out(10, np.uint32)})
     assert "-mcpu=gfx1201" in str(error.value.next)
@@ -189,7 +189,7 @@ def test_generic_code_runs_on_a_chip_of_its_family() -> None:
         zinc_rt.launch(bytes(code), "shape", grid=1, block=64, device="sim", args={"out": out(10, np.uint32)})
 
 
-def test_a_null_access_has_its_instruction_wave_and_lanes_in_text_and_json(
+def test_null_access_reports_instruction_wave_and_lanes_in_text_and_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, report = tmp_path / "k.co", tmp_path / "r.json"
@@ -204,7 +204,7 @@ def test_a_null_access_has_its_instruction_wave_and_lanes_in_text_and_json(
     assert "lane 8" in found["first"] and "address 0x0" in found["first"]
 
 
-def test_a_launch_whose_time_is_over_says_where_its_waves_are() -> None:
+def test_launch_timeout_reports_wave_positions() -> None:
     assert (
         run("spin", "calls_32", grid=2, block=64, args={"flag": np.ones(4, np.int32)}).findings == ()
     )  # compiled
@@ -217,7 +217,7 @@ def test_a_launch_whose_time_is_over_says_where_its_waves_are() -> None:
     assert found.workgroup == (0, 0, 0) and found.wave == 0
 
 
-def test_no_file_cut_short_or_damaged_ends_in_a_traceback() -> None:
+def test_truncated_or_damaged_file_never_prints_a_traceback() -> None:
     whole = code_object()
     for size in range(0, len(whole), 97):
         with pytest.raises(InputError):
@@ -233,7 +233,7 @@ def test_no_file_cut_short_or_damaged_ends_in_a_traceback() -> None:
             continue
 
 
-def test_messagepack_by_hand() -> None:
+def test_messagepack_examples_are_decoded() -> None:
     """The examples of spec.md's formats."""
     data = bytes.fromhex("85 a1 61 93 01 ff cd0100 a1 62 c3 a1 63 c0 a1 64 d2fffffffe a1 65 cb3ff8000000000000")
     assert unpack(data, "") == {"a": [1, -1, 256], "b": True, "c": None, "d": -2, "e": 1.5}
@@ -244,12 +244,12 @@ def test_messagepack_by_hand() -> None:
 @pytest.mark.parametrize(
     "text", ["x", "x=f32", "x=f33:1", "x=in:f32[4]:best", "x=in:f32[]", "n=i8:300", "x=lds:a"]
 )
-def test_an_argument_that_cannot_be_read_is_bad_usage(text: str) -> None:
+def test_unreadable_argument_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
         parse(text)
 
 
-def test_the_command_compares_and_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_compares_and_reports_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, wanted, report = tmp_path / "k.co", tmp_path / "want.npz", tmp_path / "r.json"
     code.write_bytes(code_object())
     expected = np.roll(np.arange(64, dtype=np.int32), -1)
@@ -268,12 +268,12 @@ def test_the_command_compares_and_tells(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.skipif(not available(), reason="the package ziglang is not installed")
 @pytest.mark.rest
-def test_the_code_objects_are_what_their_source_makes() -> None:
+def test_code_objects_match_their_source() -> None:
     for name, target in TARGETS.items():
         assert build(*target) == code_object(name)
 
 
-def test_the_kernarg_segment_is_the_descriptors_up_to_its_alignment() -> None:
+def test_kernarg_segment_matches_the_descriptor_up_to_alignment() -> None:
     image = read_code_object(code_object(), "kernels")
     saxpy = image.kernels["saxpy"]
     assert image.image[saxpy.descriptor_at + 8 : saxpy.descriptor_at + 12] == saxpy.kernarg_bytes.to_bytes(

@@ -21,7 +21,7 @@ from zinc_rt.lower.levels import REACH, Touch, levelled
 from zinc_rt.mem.plan import plan_memory
 
 
-def test_steps_alternate_with_barriers_and_temporaries_are_used_again_behind_one() -> None:
+def test_steps_alternate_with_barriers_and_reuse_temporaries() -> None:
     plan = planned((5, 1, 1))
     assert [step.launch.kernel if isinstance(step, Dispatch) else step.buffers for step in plan.steps] == [
         "first", (), "second", ("act.x[1]", "act.x[2]"), "first", (), "second",
@@ -30,13 +30,13 @@ def test_steps_alternate_with_barriers_and_temporaries_are_used_again_behind_one
     assert plan.temps_bytes == 1024 and plan.grids == ()
 
 
-def test_each_dispatch_knows_its_node() -> None:
+def test_each_dispatch_records_its_node() -> None:
     program = chain((5, "tokens", 1), {**ONE, "tokens": 16})
     first, second = (call.node for call in program.calls)
     assert [step.node for step in dispatch_plan(program).dispatches] == [None, first, first, second, second]
 
 
-def test_arguments_have_a_place_of_their_own_behind_temporaries_and_grids() -> None:
+def test_arguments_are_placed_after_temporaries_and_grids() -> None:
     plan = planned((5, "tokens", 1), {**ONE, "tokens": 16})
     ends = [plan.temps_bytes, plan.specs_offset + 12, plan.grids_offset + 12]
     for step in plan.dispatches:
@@ -45,11 +45,11 @@ def test_arguments_have_a_place_of_their_own_behind_temporaries_and_grids() -> N
     assert ends[-1] <= plan.size_bytes
 
 
-def test_a_count_that_can_be_only_one_needs_no_grid_in_memory() -> None:
+def test_count_fixed_at_one_needs_no_grid_in_memory() -> None:
     assert {step.grid for step in planned((5, "tokens", 1)).dispatches} == {(5, 1, 1)}
 
 
-def test_a_count_of_the_step_is_read_from_memory_that_a_first_dispatch_writes() -> None:
+def test_step_count_is_read_from_memory_written_by_the_first_dispatch() -> None:
     plan = planned((5, "tokens", 3), {**ONE, "tokens": 16})
     first, barrier, *others = plan.steps
     assert isinstance(first, Dispatch) and barrier == Barrier(()) and first.node is None
@@ -61,18 +61,18 @@ def test_a_count_of_the_step_is_read_from_memory_that_a_first_dispatch_writes() 
     assert struct.unpack("<3I", plan.grid_specs) == (5, 1 << 31, 3)
 
 
-def test_a_grid_of_a_count_that_the_first_dispatch_does_not_read_is_refused() -> None:
+def test_grid_count_unknown_to_the_first_dispatch_is_rejected() -> None:
     with pytest.raises(UnsupportedError, match="a grid of entries: step_grids reads tokens, sequences, rows"):
         planned(("entries", 1, 1), {**ONE, "entries": 2})
 
 
 @pytest.mark.parametrize("grid", [(0, 1, 1), (1, 65536, 1), (1, 1, 65536), (1 << 32, 1, 1)])
-def test_a_grid_that_no_dispatch_can_have_is_refused_with_its_kernel(grid: Grid) -> None:
+def test_impossible_grid_is_rejected_with_its_kernel(grid: Grid) -> None:
     with pytest.raises(UnsupportedError, match=r"x-0: first wants .* workgroups"):
         planned(grid)
 
 
-def test_what_lies_in_the_block_has_a_name() -> None:
+def test_every_part_of_the_block_has_a_name() -> None:
     program = chain((5, "tokens", 1), {**ONE, "tokens": 16}, adds=1)
     plan = dispatch_plan(program)
     block = [
@@ -122,14 +122,14 @@ def independent(count: int, key: Callable[[Launch], Hashable | None]) -> list[st
     return [step.launch.kernel for step in plan.dispatches]
 
 
-def test_launches_of_one_key_between_two_barriers_are_as_few_dispatches_as_can_be() -> None:
+def test_independent_launches_are_packed_into_fewest_dispatches() -> None:
     assert independent(2, lambda launch: 1) == ["both"]
     assert independent(5, lambda launch: 1) == ["both", "both", "one"]
     assert independent(3, lambda launch: launch.buffers[2]) == ["one"] * 3
     assert independent(2, lambda launch: None) == ["one"] * 2
 
 
-def test_launches_with_a_barrier_between_are_never_one() -> None:
+def test_launches_separated_by_a_barrier_are_not_merged() -> None:
     program = replace(chain((5, 1, 1), ONE), merging=merging(lambda launch: 1))
     assert [step.launch.kernel for step in dispatch_plan(program).dispatches] == ["first", "second"] * 2
 
@@ -158,18 +158,18 @@ def shared(*nodes: tuple[str, str]) -> list[str]:
     return ["-" if isinstance(step, Barrier) else step.launch.kernel for step in plan.steps]
 
 
-def test_what_is_made_of_a_buffer_is_made_once_for_all_that_read_it() -> None:
+def test_derived_data_is_computed_once_for_all_readers() -> None:
     assert shared(("x", "a"), ("x", "b"), ("x", "c")) == ["make", "-", "read", "read", "read"]
     assert shared(("x", "a"), ("y", "b")) == ["make", "make", "-", "read", "read"]
     behind_a_barrier = shared(("x", "a"), ("a", "b"), ("x", "c"))
     assert behind_a_barrier == ["make", "-", "read", "read", "-", "make", "-", "read"]
 
 
-def test_what_is_made_of_a_buffer_that_changes_is_made_anew() -> None:
+def test_derived_data_is_recomputed_after_its_buffer_changes() -> None:
     assert shared(("x", "x"), ("x", "b")) == ["make", "-", "read", "-", "make", "-", "read"]
 
 
-def test_a_level_has_all_that_nothing_before_it_hinders() -> None:
+def test_dependency_level_holds_every_unblocked_launch() -> None:
     """Two chains of a, b, c one behind the other, and what joins them."""
     chains = [[f"{step}{chain}"] for chain in "xy" for step in "abc"]
 
@@ -188,7 +188,7 @@ def test_a_level_has_all_that_nothing_before_it_hinders() -> None:
     ]
 
 
-def test_a_launch_moves_no_further_than_its_reach() -> None:
+def test_launch_moves_no_further_than_its_reach() -> None:
     intervals = [[number] for number in range(REACH + 2)]
     levels = levelled(intervals, lambda number: [("chain", 0, 1, True)] if number <= REACH else [])
     assert levels[2] == [2, REACH + 1]

@@ -37,18 +37,18 @@ FLOAT32 = Entry(Op.ADD, None, frozenset({"float32-dequant"}))
         ((FLOAT32, NEVER), "wide: not today"),
     ],
 )
-def test_a_node_is_refused_where_no_entry_takes_it(entries: tuple[Entry, ...], why: str | None) -> None:
+def test_node_is_rejected_when_no_entry_takes_it(entries: tuple[Entry, ...], why: str | None) -> None:
     graph = chain((1, 1, 1), ONE).graph
     assert refusal(graph.nodes[0], graph, entries, "canonical-1") == why
 
 
-def test_the_first_entry_that_takes_a_node_runs_it() -> None:
+def test_first_entry_that_takes_a_node_runs_it() -> None:
     graph = chain((1, 1, 1), ONE).graph
     assert (
         choose(graph.nodes[0], graph, (OTHER, NEVER, GOOD, Entry(Op.ADD, None, CANONICAL)), "canonical-1") is GOOD
     )
 
 
-def test_a_barrier_needs_no_kernel() -> None:
+def test_barrier_needs_no_kernel() -> None:
     graph = chain((1, 1, 1), ONE).graph
     assert refusal(Node(Op.BARRIER, (), ()), graph, (), "canonical-1") is None

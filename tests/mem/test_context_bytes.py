@@ -36,7 +36,7 @@ def test_plain_attention_is_one_group(tmp_path: Path) -> None:
     assert not has_recurrent_state(gguf)
 
 
-def test_layers_behind_a_window_are_a_group_and_layers_that_share_a_cache_own_none(tmp_path: Path) -> None:
+def test_windowed_layers_form_a_group_and_cache_sharing_layers_do_not(tmp_path: Path) -> None:
     gguf = tiny(tmp_path, "gemma4")
     owners = key(gguf, "block_count") - key(gguf, "attention.shared_kv_layers")
     sliding = [bool(flag) for flag in gguf.metadata["gemma4.attention.sliding_window_pattern"]][:owners]  # type: ignore[union-attr]
@@ -50,7 +50,7 @@ def test_layers_behind_a_window_are_a_group_and_layers_that_share_a_cache_own_no
     ("architecture", "layers", "values_per_layer"),
     [("deepseek2", 3, "latent and rope"), ("deepseek2lite", 3, "keys and values")],
 )
-def test_latents_are_a_group_of_their_own_and_far_smaller(
+def test_latents_are_a_separate_and_far_smaller_group(
     architecture: str, layers: int, values_per_layer: str, tmp_path: Path
 ) -> None:
     gguf = tiny(tmp_path, architecture)
@@ -63,7 +63,7 @@ def test_latents_are_a_group_of_their_own_and_far_smaller(
     assert page_groups(gguf) == (PageGroupSpec("full", 0, layers, layers * each * F32),)
 
 
-def test_a_state_row_is_every_recurrent_layers_state_of_one_sequence(tmp_path: Path) -> None:
+def test_state_row_holds_every_recurrent_layer_of_one_sequence(tmp_path: Path) -> None:
     gguf = tiny(tmp_path, "qwen35moe")
     d, heads = key(gguf, "ssm.state_size"), key(gguf, "ssm.time_step_rank")
     channels = 2 * key(gguf, "ssm.group_count") * d + heads * d
@@ -77,12 +77,12 @@ def test_a_state_row_is_every_recurrent_layers_state_of_one_sequence(tmp_path: P
     assert has_recurrent_state(gguf)
 
 
-def test_a_model_without_attention_has_no_group(tmp_path: Path) -> None:
+def test_model_without_attention_has_no_group(tmp_path: Path) -> None:
     gguf = tiny(tmp_path, "mamba")
     assert page_groups(gguf) == () and has_recurrent_state(gguf)
 
 
-def test_pools_are_as_large_as_they_are_said_to_be(tmp_path: Path) -> None:
+def test_pools_have_the_requested_size(tmp_path: Path) -> None:
     limits = SequenceLimits(ctx=64, slots=2, pages=(7, 3))
     graph = build_model(tiny(tmp_path, "gemma4"), limits, "decode").graph
     rows = {spec.shape[0] for spec in graph.by_role("state")}
@@ -95,7 +95,7 @@ def test_pools_are_as_large_as_they_are_said_to_be(tmp_path: Path) -> None:
     ]
 
 
-def test_a_window_holds_itself_and_a_step_whatever_the_context() -> None:
+def test_window_pages_cover_window_and_step_for_any_context() -> None:
     near = PageGroupSpec("window-512", 512, 20, 80 * 1024)  # Gemma 4 E4B's
     assert near.page_bytes(16) == 1280 * 1024
     limits = SequenceLimits(ctx=32768, step_tokens=128)

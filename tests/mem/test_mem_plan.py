@@ -82,7 +82,7 @@ def check(graph: OpGraph, plan: MemoryPlan) -> None:
     assert MemoryPlan.from_json(plan.to_json()) == plan
 
 
-def test_each_class_of_weights_is_one_allocation_with_an_offset_per_layer():
+def test_each_weight_class_is_one_allocation_with_an_offset_per_layer():
     plan = plan_memory(small_graph(), capacity=CAPACITY)
     row = 64 // 32 * 34
     ups = [plan.placements[f"model.ffn.up[{n}]"] for n in range(3)]
@@ -94,7 +94,7 @@ def test_each_class_of_weights_is_one_allocation_with_an_offset_per_layer():
     check(small_graph(), plan)
 
 
-def test_the_step_block_is_one_allocation_the_host_maps():
+def test_step_block_is_one_host_mapped_allocation():
     plan = plan_memory(small_graph(), capacity=CAPACITY)
     fields = [plan.placements[f"request[slot].{field}"] for field in ("token_id", "position", "slot")]
     assert [p.offset_bytes for p in fields] == [0, 64, 128]
@@ -105,14 +105,14 @@ def test_the_step_block_is_one_allocation_the_host_maps():
     assert plan.allocations["output/out.logits"].heap is BufferHeap.BAR
 
 
-def test_the_arena_does_not_grow_with_the_layers_and_stays_near_its_floor():
+def test_arena_does_not_grow_with_layers_and_stays_near_its_floor():
     plan = plan_memory(small_graph(20), capacity=CAPACITY)
     assert plan.arena_floor_bytes == 16 * 64 * 4 * 2 + 16 * 192 * 4
     assert plan.allocations["activation"].size_bytes <= 1.25 * plan.arena_floor_bytes
     check(small_graph(20), plan)
 
 
-def test_a_value_that_lingers_keeps_its_bytes_for_so_many_nodes():
+def test_lingering_value_keeps_its_bytes_for_the_given_node_count():
     graph = small_graph(20)
     plan = plan_memory(graph, capacity=CAPACITY, linger=2)
     check(graph, plan)
@@ -130,7 +130,7 @@ def test_a_value_that_lingers_keeps_its_bytes_for_so_many_nodes():
     assert plan.allocations["activation"].size_bytes < 3 * plan.arena_floor_bytes
 
 
-def test_tap_mode_uses_no_byte_twice():
+def test_tap_mode_reuses_no_memory():
     graph = small_graph()
     plan = plan_memory(graph, capacity=CAPACITY, tap=True)
     check(graph, plan)
@@ -138,7 +138,7 @@ def test_tap_mode_uses_no_byte_twice():
     assert plan.allocations["activation"].payload_bytes == demand
 
 
-def test_an_in_place_output_stays_where_its_input_is():
+def test_in_place_output_shares_the_placement_of_its_input():
     g = Builder("inplace")
     ring = g.buffer("host_ring.tokens", (8, 2), "i32", "output")
     cursor = g.buffer("host_ring.cursor", (1,), "i32", "state")
@@ -175,12 +175,12 @@ def one_buffer(shape, dtype="f32", role="activation") -> OpGraph:
         (one_buffer((4,), role="mystery"), "act.x: unknown role mystery"),
     ],
 )
-def test_what_cannot_be_placed_is_named(graph, message):
+def test_unplaceable_buffer_is_reported(graph, message):
     with pytest.raises(InputError, match=message):
         plan_memory(graph, capacity=CAPACITY)
 
 
-def test_a_plan_of_another_format_is_refused():
+def test_plan_of_another_format_is_rejected():
     data = plan_memory(small_graph(), capacity=CAPACITY).as_dict()
     with pytest.raises(InputError, match="format 2, this build reads 1"):
         MemoryPlan.from_dict({**data, "format": 2})

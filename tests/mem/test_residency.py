@@ -30,7 +30,7 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
     ("room_bytes", "layers", "vram_bytes"),
     [(None, (), 3400), (3400, (), 3400), (3399, (2,), 2600), (2599, (1, 2), 1800), (1000, (0, 1, 2), 1000)],
 )
-def test_as_few_layers_go_to_the_host_as_must_the_last_first(
+def test_fewest_layers_move_to_host_memory_last_first(
     room_bytes: int | None, layers: tuple[int, ...], vram_bytes: int
 ) -> None:
     placed = place_weights(LAYERS, SIZES, experts="auto", room_bytes=room_bytes)
@@ -39,7 +39,7 @@ def test_as_few_layers_go_to_the_host_as_must_the_last_first(
     assert placed.host == {name for layer in layers for name in LAYERS[layer].weights}
 
 
-def test_what_is_asked_for_is_done_or_refused_with_what_helps() -> None:
+def test_residency_option_is_honoured_or_rejected_with_advice() -> None:
     everywhere = place_weights(LAYERS, SIZES, experts="gtt", room_bytes=10_000)
     assert everywhere.layers == (0, 1, 2) and everywhere.text.endswith(
         "(0 to 2), of which a token reads 0.00 MB over PCIe"
@@ -54,7 +54,7 @@ def test_what_is_asked_for_is_done_or_refused_with_what_helps() -> None:
 
 
 @pytest.mark.parametrize("model", ["qwen35moe-q", "gemma4moe-q"])
-def test_the_experts_of_a_model_are_its_stacked_weights(model: str) -> None:
+def test_model_experts_are_its_stacked_weights(model: str) -> None:
     graph = build_model(read_gguf(FOLDER / f"{model}.gguf"), SequenceLimits(ctx=64), "prefill").graph
     found = experts_of(graph)
     stacked = {name for name, spec in graph.buffers.items() if spec.role == "weight" and len(spec.shape) == 3}
@@ -101,7 +101,7 @@ def test_experts_in_host_memory_give_the_same_bits(tier: str) -> None:
 
 
 @pytest.mark.rest
-def test_what_vram_has_no_room_for_lies_on_the_host_and_what_fits_nowhere_is_refused() -> None:
+def test_experts_beyond_vram_go_to_host_memory_or_are_rejected() -> None:
     plain, engine = logits_of("t1", "auto")
     whole = sum(map(KERNELS.packed_bytes, engine.model.weights.values()))
     most = next(bytes_ for bytes_ in range(whole, 4 * whole, whole // 40) if room(bytes_))
@@ -129,7 +129,7 @@ def room(memory_bytes: int) -> bool:
         return False
 
 
-def test_a_tier_in_host_memory_has_no_vram_to_spare() -> None:
+def test_host_memory_tier_rejects_the_experts_setting() -> None:
     gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
     backend = CpuBackend("canonical-1", threads=1)
     engine = Engine(gguf, backend, ctx=64, options=EngineOptions(settings=Settings(experts="gtt")))

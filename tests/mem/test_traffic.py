@@ -56,7 +56,7 @@ def test_dense_attention() -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_a_hybrid_reads_its_used_experts_and_its_whole_state(slots: int) -> None:
+def test_hybrid_reads_its_used_experts_and_its_whole_state(slots: int) -> None:
     gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
     rows = traffic(gguf, 9, slots=slots)
     assert moved(rows, "weight") == (weights_read(gguf, 2, 4), 0)
@@ -67,12 +67,12 @@ def test_a_hybrid_reads_its_used_experts_and_its_whole_state(slots: int) -> None
 
 
 @pytest.mark.parametrize("form", ["plain", "ids"])
-def test_the_form_of_the_recurrence_does_not_change_the_traffic(form: str) -> None:
+def test_recurrence_form_does_not_change_the_traffic(form: str) -> None:
     gguf = read_gguf(FOLDER / "qwen35moe-q.gguf")
     assert moved(traffic(gguf, 9, form=form), "state") == moved(traffic(gguf, 9), "state")
 
 
-def test_a_window_bounds_the_keys_and_shared_caches_are_read_again() -> None:
+def test_window_bounds_the_keys_and_shared_caches_are_read_again() -> None:
     gguf = read_gguf(FOLDER / "gemma4-q.gguf")
     # sliding, sliding, sliding, full, sliding, full; the last two read the caches of layers 2 and 3
     local, full = 2 * 2 * 64 * F32, 2 * 2 * 128 * F32
@@ -94,6 +94,6 @@ def test_latent_attention_reads_latents(tmp_path: Path) -> None:
     assert moved(traffic(gguf, 9), "kv") == (one * 10, one)
 
 
-def test_every_rule_names_an_operand_that_exists() -> None:
+def test_every_rule_names_an_existing_operand() -> None:
     for op, name in PARTLY_READ:
         assert name in [port.name for port in OPS[op].inputs]

@@ -19,7 +19,7 @@ MESSAGES = [
 ]
 
 
-def test_a_chatml_template_renders_to_the_letter() -> None:
+def test_chatml_template_renders_exactly() -> None:
     template = (
         "{{ bos_token }}{% for m in messages %}\n"
         "    {%- if loop.first %}{# nothing #}{% endif %}\n"
@@ -56,7 +56,7 @@ def test_a_chatml_template_renders_to_the_letter() -> None:
         ("{%- if 'x' in messages[1].content -%} yes {%- endif -%}", "yes"),
     ],
 )
-def test_what_templates_use_works(template: str, want: str) -> None:
+def test_common_template_features_work(template: str, want: str) -> None:
     got = render_chat(
         template,
         MESSAGES,
@@ -80,7 +80,7 @@ def test_what_templates_use_works(template: str, want: str) -> None:
         ("{% include 'secret' %}", 1, "no loader"),
     ],
 )
-def test_a_template_error_names_the_line_and_the_reason(template: str, line: int, reason: str) -> None:
+def test_template_error_names_the_line_and_the_reason(template: str, line: int, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         render_chat(template, MESSAGES)
     assert f"line {line}: " in str(caught.value) and reason in str(caught.value)
@@ -109,7 +109,7 @@ GREEDY = {
 
 
 @pytest.mark.parametrize("name", GREEDY)
-def test_a_greedy_template_is_stopped(name: str) -> None:
+def test_resource_exhausting_template_is_stopped(name: str) -> None:
     start = time.process_time()
     with pytest.raises(InputError):
         render_chat(GREEDY[name], MESSAGES)
@@ -117,7 +117,7 @@ def test_a_greedy_template_is_stopped(name: str) -> None:
 
 
 @pytest.mark.parametrize("template", [None, ""])
-def test_no_template_says_what_to_do(template: str | None) -> None:
+def test_missing_template_error_gives_advice(template: str | None) -> None:
     with pytest.raises(InputError, match="--prompt without --chat"):
         render_chat(template, MESSAGES)
     with pytest.raises(InputError, match="--prompt without --chat"):
@@ -134,7 +134,7 @@ def test_templates_are_found_by_name() -> None:
 
 
 @pytest.mark.parametrize("message", [{}, {"role": 1}, {"content": "x"}, "text", None])
-def test_a_message_without_a_role_is_named(message: Any) -> None:
+def test_message_without_a_role_is_reported(message: Any) -> None:
     with pytest.raises(InputError, match="message 1: "):
         render_chat("{{ messages }}", [MESSAGES[0], message])
 

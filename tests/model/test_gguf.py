@@ -65,7 +65,7 @@ def written_by_the_gguf_package(path: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-def test_what_the_gguf_package_writes_comes_back(tmp_path: Path) -> None:
+def test_file_from_the_gguf_package_round_trips(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     tensors = written_by_the_gguf_package(path)
     model = read_gguf(path)
@@ -95,13 +95,13 @@ def test_weights_are_read_only_views_and_survive_the_file_object(tmp_path: Path)
     assert weights.tobytes() == b"\1" * 32
 
 
-def test_bf16_comes_as_its_bits(tmp_path: Path) -> None:
+def test_bf16_is_returned_as_raw_bits(tmp_path: Path) -> None:
     content = gguf_bytes([], [RawTensor("w", (3,), BF16, 0)], struct.pack("<3H", 0x3F80, 0, 0xFF80))
     tensor = read_gguf(write(tmp_path, content)).tensors["w"]
     assert (tensor.dtype, tensor.data.dtype, tensor.data.tolist()) == ("bf16", np.uint16, [0x3F80, 0, 0xFF80])
 
 
-def test_a_wider_alignment_moves_the_data(tmp_path: Path) -> None:
+def test_wider_alignment_moves_the_data(tmp_path: Path) -> None:
     content = gguf_bytes([u32("general.alignment", 256)], [PLAIN], b"\2" * 32, alignment=256)
     assert read_gguf(write(tmp_path, content)).tensors["w"].data.tobytes() == b"\2" * 32
 
@@ -161,7 +161,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("content,reason", BROKEN.values(), ids=BROKEN.keys())
-def test_a_malformed_file_is_refused_with_its_place(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_malformed_file_is_rejected_with_its_offset(tmp_path: Path, content: bytes, reason: str) -> None:
     with pytest.raises(InputError, match=r"model\.gguf: at byte") as refused:
         read_gguf(write(tmp_path, content))
     assert reason in str(refused.value)
@@ -183,12 +183,12 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("content,reason", UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
-def test_what_this_build_lacks_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_unsupported_feature_is_reported(tmp_path: Path, content: bytes, reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason):
         read_gguf(write(tmp_path, content))
 
 
-def test_an_empty_file_a_folder_a_fifo_and_nothing_at_all_are_refused(tmp_path: Path) -> None:
+def test_empty_file_folder_fifo_and_missing_path_are_rejected(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     for path in (write(tmp_path, b""), tmp_path, fifo, tmp_path / "missing.gguf", "nul\0byte"):
@@ -196,13 +196,13 @@ def test_an_empty_file_a_folder_a_fifo_and_nothing_at_all_are_refused(tmp_path: 
             read_gguf(path)
 
 
-def test_a_model_without_an_architecture_says_so(tmp_path: Path) -> None:
+def test_missing_architecture_is_reported(tmp_path: Path) -> None:
     model = read_gguf(write(tmp_path, gguf_bytes()))
     with pytest.raises(InputError, match=r"general\.architecture is None"):
         _ = model.architecture
 
 
-def test_the_digest_sees_every_weight_and_key_but_not_the_padding(tmp_path: Path) -> None:
+def test_digest_covers_every_weight_and_key_but_not_the_padding(tmp_path: Path) -> None:
     def of(content: bytes) -> str:
         return digest(read_gguf(write(tmp_path, content)))
 
@@ -216,7 +216,7 @@ def test_the_digest_sees_every_weight_and_key_but_not_the_padding(tmp_path: Path
     assert usual != of(gguf_bytes(keys, [RawTensor("w", (2, 4), F32, 0)], b"\1" * 32))
 
 
-def test_a_digest_is_remembered_and_a_cache_that_cannot_be_written_is_not_missed(
+def test_digest_is_cached_and_an_unwritable_cache_is_ignored(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, gguf_bytes([], [PLAIN], b"\1" * 32))
@@ -232,12 +232,12 @@ def test_a_digest_is_remembered_and_a_cache_that_cannot_be_written_is_not_missed
     assert digest(model) == first
 
 
-def test_the_digest_of_a_file_just_written_is_not_remembered(tmp_path: Path, own_cache: Path) -> None:
+def test_digest_of_a_recently_written_file_is_not_cached(tmp_path: Path, own_cache: Path) -> None:
     digest(read_gguf(write(tmp_path, gguf_bytes())))
     assert not own_cache.exists()
 
 
-def test_a_vocabulary_of_150k_tokens_is_read_in_a_moment(tmp_path: Path) -> None:
+def test_vocabulary_of_150k_tokens_is_read_quickly(tmp_path: Path) -> None:
     tokens = b"".join(text(f"token{index}") for index in range(150_000))
     path = write(tmp_path, gguf_bytes([array("tokenizer.ggml.tokens", 8, 150_000, tokens)]))
     started = time.perf_counter()

@@ -52,7 +52,7 @@ def sample(path: Path, tokens: int) -> Path:
     return path
 
 
-def test_a_file_cut_at_any_byte_is_refused(samples: list[Path], tmp_path: Path) -> None:
+def test_file_truncated_at_any_byte_is_rejected(samples: list[Path], tmp_path: Path) -> None:
     whole = samples[0].read_bytes()
     cut = tmp_path / "cut.gguf"
     refused = 0
@@ -66,7 +66,7 @@ def test_a_file_cut_at_any_byte_is_refused(samples: list[Path], tmp_path: Path) 
     assert padding < 32, "only the padding behind the last tensor may be missing"
 
 
-def test_mutated_files_are_read_or_refused(samples: list[Path], slow_counts: Counts) -> None:
+def test_mutated_files_are_read_or_rejected(samples: list[Path], slow_counts: Counts) -> None:
     count = slow_counts(300, 12_000)
     run = subprocess.run(
         [sys.executable, str(FUZZ), str(count), "1", *map(str, samples)],

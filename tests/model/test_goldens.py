@@ -32,13 +32,13 @@ def farthest(got: np.ndarray, want: np.ndarray) -> float:
     return float(np.abs(got.astype(np.float64) - want).max())
 
 
-def test_the_folder_holds_the_goldens_listed_here_and_no_others(data_dir: Path) -> None:
+def test_folder_holds_exactly_the_listed_goldens(data_dir: Path) -> None:
     assert sorted(STEMS) == sorted(file.stem for file in (data_dir / "goldens").glob("*.gguf"))
 
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "float32-dequant"])
 @pytest.mark.rest(keep=17)
-def test_logits_and_residual_stream_are_llama_cpps(golden: Golden, ordering: str) -> None:
+def test_logits_and_residual_stream_match_llama_cpp(golden: Golden, ordering: str) -> None:
     seen: Values = {}
     with golden.engine(ordering) as engine:
         logits = engine.forward(golden.ids, tap=collector(seen))
@@ -55,7 +55,7 @@ def test_logits_and_residual_stream_are_llama_cpps(golden: Golden, ordering: str
 
 
 @pytest.mark.rest(keep=5)
-def test_greedy_continuation_is_llama_cpps(golden: Golden) -> None:
+def test_greedy_continuation_matches_llama_cpp(golden: Golden) -> None:
     wanted = golden.exact("greedy_tokens")
     assert len(wanted) == GREEDY
     with golden.engine() as engine:
@@ -70,7 +70,7 @@ def test_greedy_continuation_is_llama_cpps(golden: Golden) -> None:
 
 @pytest.mark.parametrize("stem", [stem for stem in STEMS if stem.endswith("-f32")])
 @pytest.mark.rest(keep=14)
-def test_router_choices_are_llama_cpps_in_order(stem: str, data_dir: Path) -> None:
+def test_router_choices_match_llama_cpp_in_order(stem: str, data_dir: Path) -> None:
     golden = read_golden(data_dir, stem)  # the -q files have them of llama.cpp's quantised path only
     routed = [name for name in golden.arrays if name.startswith("ffn_moe_topk-")]
     seen: Values = {}
@@ -84,7 +84,7 @@ def test_router_choices_are_llama_cpps_in_order(stem: str, data_dir: Path) -> No
 
 @pytest.mark.parametrize("stem", QUANTISED)
 @pytest.mark.rest(keep=10)
-def test_quantised_activations_come_as_near_as_llama_cpp_does_to_itself(stem: str, data_dir: Path) -> None:
+def test_quantised_activations_are_as_close_as_llama_cpp_is_to_itself(stem: str, data_dir: Path) -> None:
     golden = read_golden(data_dir, stem)
     with golden.engine("canonical-1-q8") as engine:
         logits = engine.forward(golden.ids)
@@ -99,7 +99,7 @@ def test_quantised_activations_come_as_near_as_llama_cpp_does_to_itself(stem: st
 
 
 @pytest.mark.parametrize("structure", TRACED)
-def test_every_value_both_sides_name_is_the_same_value(structure: str, data_dir: Path) -> None:
+def test_values_named_by_both_sides_match(structure: str, data_dir: Path) -> None:
     golden = read_golden(data_dir, f"{structure}-f32")
     seen: Values = {}
     with golden.engine() as engine:

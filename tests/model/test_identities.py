@@ -78,7 +78,9 @@ STATEFUL = pytest.mark.parametrize("architecture", RECURRENT)
 
 @EVERY
 @pytest.mark.rest(keep=2)
-def test_token_by_token_is_all_at_once(architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]) -> None:
+def test_token_by_token_matches_all_at_once(
+    architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
+) -> None:
     engine = run_on(tiny_model(architecture))
     ids = prompt(1, 35)  # over two page boundaries
     same(engine.forward(ids, prefill="stepwise"), engine.forward(ids))
@@ -86,7 +88,7 @@ def test_token_by_token_is_all_at_once(architecture: str, tiny_model: Tiny, run_
 
 @EVERY
 @pytest.mark.rest(keep=2)
-def test_appending_twice_is_appending_once(
+def test_appending_twice_matches_appending_once(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture))
@@ -103,7 +105,7 @@ def test_appending_twice_is_appending_once(
 
 @EVERY
 @pytest.mark.rest(keep=3)
-def test_two_sequences_in_one_batch_are_each_alone(
+def test_two_sequences_in_one_batch_match_their_solo_runs(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture), slots=2)
@@ -127,7 +129,7 @@ def test_two_sequences_in_one_batch_are_each_alone(
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma4", "qwen35moe", "mamba"])
-def test_rows_asked_for_are_rows_of_the_whole(
+def test_requested_rows_match_rows_of_the_full_result(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture))
@@ -145,7 +147,7 @@ def test_rows_asked_for_are_rows_of_the_whole(
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
 @pytest.mark.parametrize("architecture", ["llama", "qwen35moe", "gemma4"])
 @pytest.mark.rest(keep=2)
-def test_the_number_of_threads_does_not_show(
+def test_thread_count_does_not_affect_results(
     architecture: str, ordering: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     # Rows are shared out in blocks of 1024: a vocabulary of several of them gives every thread something to do.
@@ -158,7 +160,7 @@ def test_the_number_of_threads_does_not_show(
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen35"])
 @pytest.mark.rest(keep=1)
-def test_a_graph_replayed_over_and_over_gives_the_same_bits(
+def test_repeated_graph_replay_gives_the_same_bits(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine], slow_counts: Counts
 ) -> None:
     engine = run_on(tiny_model(architecture, hidden=32))
@@ -174,7 +176,7 @@ def test_a_graph_replayed_over_and_over_gives_the_same_bits(
 
 @STATEFUL
 @pytest.mark.rest(keep=2)
-def test_whoever_moves_the_state_the_bits_are_the_same(
+def test_every_delta_form_gives_the_same_bits(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     model, ids, other = tiny_model(architecture), prompt(8, 19), prompt(9, 6)
@@ -188,7 +190,7 @@ def test_whoever_moves_the_state_the_bits_are_the_same(
 
 @STATEFUL
 @pytest.mark.parametrize("form", ["plain", "ids"])
-def test_forms_that_name_slots_agree_when_two_sequences_alternate(
+def test_slot_forms_agree_when_two_sequences_alternate(
     architecture: str, form: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture), slots=3, delta_form=form)
@@ -208,7 +210,7 @@ def test_forms_that_name_slots_agree_when_two_sequences_alternate(
 
 @EVERY
 @pytest.mark.rest(keep=1)
-def test_a_released_slot_leaves_nothing_to_the_next_sequence(
+def test_released_slot_leaves_no_state_to_the_next_sequence(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     model, ids = tiny_model(architecture), prompt(11, 10)
@@ -221,7 +223,7 @@ def test_a_released_slot_leaves_nothing_to_the_next_sequence(
 
 
 @STATEFUL
-def test_opening_a_slot_leaves_the_others_state_alone(
+def test_opening_a_slot_does_not_change_other_states(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture), slots=3)
@@ -241,7 +243,7 @@ def test_opening_a_slot_leaves_the_others_state_alone(
 
 
 @STATEFUL
-def test_sequences_opened_before_anything_is_built_start_from_zero(
+def test_sequences_opened_before_the_first_build_start_from_zero(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     model, ids = tiny_model(architecture), prompt(15, 6)
@@ -260,7 +262,7 @@ def test_sequences_opened_before_anything_is_built_start_from_zero(
 
 @EVERY
 @pytest.mark.rest(keep=5)
-def test_a_tap_sees_every_result_once_and_changes_none(
+def test_tap_sees_every_result_once_and_changes_none(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture))
@@ -287,7 +289,7 @@ def test_a_tap_sees_every_result_once_and_changes_none(
 
 @EVERY
 @pytest.mark.rest(keep=2)
-def test_a_models_own_value_put_in_changes_nothing_and_another_does(
+def test_injecting_the_original_value_changes_nothing_but_another_does(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
     engine = run_on(tiny_model(architecture))

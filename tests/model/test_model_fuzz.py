@@ -12,7 +12,7 @@ from support import Counts
 FUZZ = Path(__file__).with_name("model_fuzz.py")
 
 
-def test_damaged_models_run_or_are_refused(slow_counts: Counts) -> None:
+def test_damaged_models_run_or_are_rejected(slow_counts: Counts) -> None:
     count = slow_counts(90, 4000)
     run = subprocess.run(
         [sys.executable, str(FUZZ), str(count), "1"],

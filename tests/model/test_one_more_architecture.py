@@ -28,7 +28,7 @@ print(json.dumps(said))
 """
 
 
-def test_a_plain_decoder_is_one_row(tmp_path: Path) -> None:
+def test_plain_decoder_architecture_is_one_row(tmp_path: Path) -> None:
     tree = extended("An architecture", tmp_path)
     assert tree.files == ("zinc_rt/model/registry.py",)
     done = tree.python("-c", PROGRAM)

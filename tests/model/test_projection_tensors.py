@@ -38,7 +38,7 @@ def logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., np.
     return run
 
 
-def test_a_merged_bias_is_the_three_biases(logits: Callable[..., np.ndarray]) -> None:
+def test_merged_bias_equals_the_three_biases(logits: Callable[..., np.ndarray]) -> None:
     def merged(tensors: Tensors) -> Tensors:
         for name in [name for name in tensors if ".attn_q." in name]:
             parts = [tensors.pop(name.replace("attn_q", f"attn_{which}")) for which in "qkv"]
@@ -56,7 +56,7 @@ def test_a_merged_bias_is_the_three_biases(logits: Callable[..., np.ndarray]) ->
         ("qwen35moe", ("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp", "attn_qkv", "ssm_out")),
     ],
 )
-def test_a_scale_is_the_weights_times_it(
+def test_scale_equals_scaled_weights(
     architecture: str, projections: tuple[str, ...], logits: Callable[..., np.ndarray]
 ) -> None:
     """With powers of two both round alike."""
@@ -73,7 +73,7 @@ def test_a_scale_is_the_weights_times_it(
 
 
 @pytest.mark.parametrize("architecture", ["llama", "mistral3"])
-def test_one_expert_is_the_dense_layer(architecture: str, logits: Callable[..., np.ndarray]) -> None:
+def test_one_expert_equals_the_dense_layer(architecture: str, logits: Callable[..., np.ndarray]) -> None:
     def as_experts(tensors: Tensors) -> Tensors:
         for name in [name for name in tensors if name.split(".")[-2] in ("ffn_gate", "ffn_up", "ffn_down")]:
             tensors[name.replace(".weight", "_exps.weight")] = tensors.pop(name)[None]
@@ -88,6 +88,8 @@ def test_one_expert_is_the_dense_layer(architecture: str, logits: Callable[..., 
 @pytest.mark.parametrize(
     "name", ["blk.2.attn_norm.bias", "blk.1.ffn_gate_up_exps.scale", "blk.0.ffn_gate_inp.bias"]
 )
-def test_a_bias_or_scale_that_nothing_applies_is_refused(name: str, logits: Callable[..., np.ndarray]) -> None:
+def test_bias_or_scale_the_architecture_does_not_apply_is_rejected(
+    name: str, logits: Callable[..., np.ndarray]
+) -> None:
     with pytest.raises(UnsupportedError, match=f"nothing in llama applies the tensor {name}"):
         logits("llama", lambda tensors: tensors | {name: np.ones(8, np.float32)})

@@ -29,7 +29,7 @@ GELU_TABLE_LIMIT = 4e-2  # llama.cpp's GELU is a float16 table, and 7 layers amp
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_model_of_random_size_gives_llama_cpps_logits(
+def test_random_size_model_matches_llama_cpp_logits(
     architecture: str, tmp_path: Path, slow_counts: Counts
 ) -> None:
     limit = GELU_TABLE_LIMIT if architecture.startswith("gemma") else LIMIT

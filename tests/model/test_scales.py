@@ -40,7 +40,7 @@ def spoilt(tmp_path: Path, tensor: str, block: int, pattern: int) -> Path:
 
 
 @pytest.mark.parametrize("dtype", SCALES)
-def test_a_scale_lies_where_gguf_reads_it(dtype: str) -> None:
+def test_scale_offset_matches_gguf(dtype: str) -> None:
     kind = gguf.GGMLQuantizationType[dtype.upper()]
     raw = blocks_of(dtype, 5)
     assert np.isfinite(gguf.quants.dequantize(raw, kind)).all() and in_weight("w", dtype, raw) is None
@@ -53,7 +53,7 @@ def test_a_scale_lies_where_gguf_reads_it(dtype: str) -> None:
         assert found is not None and (found.block, found.value, found.count) == (3, "inf", 1)
 
 
-def test_every_type_that_a_model_may_have_is_known_but_for_one() -> None:
+def test_every_weight_type_but_iq1_m_is_supported() -> None:
     assert {dtype for dtype in WEIGHT_DTYPES if not knows(dtype)} == {
         "iq1_m"
     }  # its scale is spread over four words
@@ -68,12 +68,12 @@ def test_every_type_that_a_model_may_have_is_known_but_for_one() -> None:
         ("mxfp4", np.repeat(np.array([[1], [2], [255], [255]], np.uint8), 17, axis=1)),
     ],
 )
-def test_elements_and_powers_of_two_are_looked_at_too(dtype: str, data: np.ndarray) -> None:
+def test_elements_and_powers_of_two_are_checked_too(dtype: str, data: np.ndarray) -> None:
     found = in_weight("w", dtype, data)
     assert found is not None and (found.block, found.value, found.count) == (2, "nan", 2)
 
 
-def test_the_first_of_many_is_named_and_the_rest_counted() -> None:
+def test_first_of_many_non_finite_values_is_reported_with_a_count() -> None:
     data = np.zeros((70000, 2), np.float32)
     data[40000, 1] = data[69999, 0] = np.inf
     found = in_weight("w", "f32", data)
@@ -90,6 +90,6 @@ def test_inspect_names_tensor_and_block_and_fails(
     assert f"the scale of block 12 is {value}" in said and "fail  blk.1.attn_v.weight (" in said
 
 
-def test_a_whole_file_passes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_intact_file_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--model", str(QWEN3), "--check"]) == 0
     assert "pass  every float and every scale is finite" in capsys.readouterr().out

@@ -108,7 +108,7 @@ def test_golden_rows_agree_with_llama_cpp(data_dir: Path, model: str) -> None:
         assert tokenizer.decode(row["plain"]) == row["detok_plain"], row["text"]
 
 
-def test_every_golden_model_is_in_the_list_above(data_dir: Path) -> None:
+def test_every_golden_model_is_in_the_test_list(data_dir: Path) -> None:
     assert set(json.loads((data_dir / "goldens" / "tokenizers.json").read_text())) == set(GOLDEN_MODELS)
 
 
@@ -132,7 +132,7 @@ RECORDED = json.loads((Path(__file__).parent / "pretokenizer_words.json").read_t
 
 
 @pytest.mark.parametrize("split", sorted(SPLITS))
-def test_words_are_cut_as_recorded(split: str) -> None:
+def test_words_are_split_as_recorded(split: str) -> None:
     for text, want in zip(RECORDED["texts"], RECORDED["words"][split], strict=True):
         words = [text]
         for stage in SPLITS[split]:
@@ -152,7 +152,7 @@ def test_words_are_cut_as_recorded(split: str) -> None:
 # Meaning, on vocabularies small enough to follow by hand
 
 
-def test_merges_go_by_rank_within_words() -> None:
+def test_merges_apply_by_rank_within_words() -> None:
     tokenizer = Tokenizer.from_metadata(bpe())
     assert [tokenizer.piece(id) for id in tokenizer.encode("hell hello", add_special=False)] == [
         "hell",
@@ -168,21 +168,21 @@ def test_scored_merges_take_the_best_score_first() -> None:
     assert tokenizer.encode("é") == [1, 259, 3 + 0xC3, 3 + 0xA9]
 
 
-def test_the_space_prefix_comes_after_every_special_token_and_only_there() -> None:
+def test_space_prefix_follows_only_special_tokens() -> None:
     tokenizer = Tokenizer.from_metadata(spm())
     assert [tokenizer.piece(id) for id in tokenizer.encode("ab</s>ab")] == ["<s>", " ab", "</s>", " ab"]
     bare = Tokenizer.from_metadata(spm(**{K + "add_space_prefix": False}))
     assert [bare.piece(id) for id in bare.encode("ab</s>ab")] == ["<s>", "ab", "</s>", "ab"]
 
 
-def test_the_best_sum_wins_and_neighbouring_unknowns_are_one() -> None:
+def test_best_sum_wins_and_adjacent_unknowns_are_merged() -> None:
     tokenizer = Tokenizer.from_metadata(unigram())
     assert tokenizer.encode("ab  ab") == [7, 7, 1]
     assert tokenizer.encode("éèa") == [3, 2, 4, 1]
     assert tokenizer.encode("<x>a", add_special=False) == [8, 3, 4]
 
 
-def test_gemma4_keeps_a_run_of_newlines_that_is_a_token_whole() -> None:
+def test_gemma4_keeps_a_newline_run_that_is_one_token() -> None:
     tokens = ["<pad>", "<eos>", "<bos>", "a", "▁", "▁a", "\n", "\n\n", "\n\n\n", "<0xC3>", "<0xA9>"]
     tokenizer = Tokenizer.from_metadata(
         {
@@ -200,7 +200,7 @@ def test_gemma4_keeps_a_run_of_newlines_that_is_a_token_whole() -> None:
     assert tokenizer.decode([3, 8, 5, 9, 10]) == "a\n\n\n aé"
 
 
-def test_control_tokens_are_text_unless_parsed_and_user_defined_ones_never_are() -> None:
+def test_control_tokens_are_text_unless_parsed() -> None:
     tokenizer = Tokenizer.from_metadata(bpe())
     assert tokenizer.encode("<|im_end|><user>", add_special=False) == [262, 263]
     unparsed = tokenizer.encode("<|im_end|><user>", add_special=False, parse_special=False)
@@ -208,20 +208,20 @@ def test_control_tokens_are_text_unless_parsed_and_user_defined_ones_never_are()
     assert tokenizer.decode(unparsed) == "<|im_end|><user>"
 
 
-def test_the_longest_special_token_wins_wherever_it_starts() -> None:
+def test_longest_special_token_wins_wherever_it_starts() -> None:
     tokens = [*BYTES, "ab", "bcd"]
     metadata = bpe(**{K + "tokens": tokens, K + "token_type": [1] * 256 + [4, 4], K + "merges": []})
     tokenizer = Tokenizer.from_metadata({k: v for k, v in metadata.items() if not k.endswith("_id")})
     assert tokenizer.encode("abcd") == [ord("a"), 257]
 
 
-def test_phi3_special_tokens_swallow_the_space_after_them() -> None:
+def test_phi3_special_tokens_consume_following_whitespace() -> None:
     plain, phi3 = (Tokenizer.from_metadata(bpe(**{"general.name": name})) for name in ("x", "Phi-3-mini"))
     assert phi3.encode("<|im_end|> \n a") == [262, ord("a")]
     assert plain.encode("<|im_end|> \n a") != [262, ord("a")]
 
 
-def test_what_the_file_asks_for_is_added_and_nothing_else() -> None:
+def test_special_tokens_are_added_only_as_the_file_requests() -> None:
     assert Tokenizer.from_metadata(bpe()).encode("h") == [ord("h")]
     assert Tokenizer.from_metadata(bpe("llama-bpe")).encode("h") == [260, ord("h")]
     asked = bpe(**{K + "add_bos_token": True, K + "add_eos_token": True})
@@ -229,7 +229,7 @@ def test_what_the_file_asks_for_is_added_and_nothing_else() -> None:
     assert Tokenizer.from_metadata(asked).encode("", add_special=False) == []
 
 
-def test_end_of_generation_is_known_by_role_and_by_text() -> None:
+def test_end_of_generation_is_detected_by_role_and_by_text() -> None:
     assert Tokenizer.from_metadata(bpe()).eog_ids == {261, 262}
     harmony = [*BYTES, "<|return|>", "<|call|>", "<|end|>", "<|start|>"]
     tokenizer = Tokenizer.from_metadata(
@@ -246,7 +246,7 @@ def test_end_of_generation_is_known_by_role_and_by_text() -> None:
     assert tokenizer.eog_ids == {256, 257}  # <|end|> ends a message only
 
 
-def test_a_missing_pre_is_cut_as_default_and_says_so() -> None:
+def test_missing_pre_uses_default_split_with_a_warning() -> None:
     tokenizer = Tokenizer.from_metadata(bpe(**{K + "pre": None}))
     assert tokenizer.pre is not None and tokenizer.pre.split == "default"
     assert "default" in tokenizer.warnings[0]
@@ -255,7 +255,7 @@ def test_a_missing_pre_is_cut_as_default_and_says_so() -> None:
 # Decoding
 
 
-def test_an_id_outside_the_vocabulary_is_an_input_error() -> None:
+def test_id_outside_the_vocabulary_is_an_input_error() -> None:
     tokenizer = Tokenizer.from_metadata(bpe())
     for bad in (264, -1, 1 << 40, True, 1.5, "1", None):
         with pytest.raises(InputError, match="not in the vocabulary of 264 tokens"):
@@ -263,14 +263,14 @@ def test_an_id_outside_the_vocabulary_is_an_input_error() -> None:
     assert tokenizer.decode([np.int64(104)]) == "h"  # type: ignore[list-item]
 
 
-def test_special_tokens_can_be_left_out() -> None:
+def test_special_tokens_can_be_omitted() -> None:
     tokenizer = Tokenizer.from_metadata(spm())
     ids = tokenizer.encode("ab c")
     assert tokenizer.decode(ids) == "<s> ab c"
     assert tokenizer.decode(ids, skip_special=True) == "ab c"
 
 
-def test_text_is_tidied_only_on_request_and_only_where_llama_cpp_does() -> None:
+def test_text_is_cleaned_up_only_on_request_and_only_like_llama_cpp() -> None:
     text = "a . b ! it 's ' x ' we 're don 't"
     for pre, want in (("gpt-2", "a. b! it's'x'we're don 't"), ("qwen2", text)):
         tokenizer = byte_tokenizer(pre)
@@ -278,13 +278,13 @@ def test_text_is_tidied_only_on_request_and_only_where_llama_cpp_does() -> None:
         assert (tokenizer.decode(ids), tokenizer.decode(ids, tidy=True)) == (text, want)
 
 
-def test_bytes_that_are_no_character_become_replacements() -> None:
+def test_invalid_utf8_bytes_become_replacement_characters() -> None:
     tokenizer = Tokenizer.from_metadata(bpe())
     assert tokenizer.decode_bytes([0xE6, 0x97]) == b"\xe6\x97"
     assert tokenizer.decode([0xE6, 0x97, ord("x")]) == "\ufffdx"
 
 
-def test_a_stream_never_shows_half_a_character() -> None:
+def test_stream_never_emits_half_a_character() -> None:
     tokenizer = Tokenizer.from_metadata(bpe())
     stream = tokenizer.stream_decoder()
     assert isinstance(stream, StreamDecoder)
@@ -295,7 +295,7 @@ def test_a_stream_never_shows_half_a_character() -> None:
 
 
 @given(st.binary(max_size=40))
-def test_a_stream_shows_what_decode_shows(data: bytes) -> None:
+def test_stream_matches_decode(data: bytes) -> None:
     stream = byte_tokenizer("gpt-2").stream_decoder()
     assert "".join([stream.feed(byte) for byte in data] + [stream.flush()]) == data.decode(errors="replace")
 
@@ -318,7 +318,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.text(
 @given(text=TEXT)
 @settings(max_examples=40, deadline=None)
 @pytest.mark.rest(keep=20)
-def test_byte_level_text_comes_back(pre: str, text: str) -> None:
+def test_byte_level_text_round_trips(pre: str, text: str) -> None:
     tokenizer = byte_tokenizer(pre)
     ids = tokenizer.encode(text, add_special=False)
     assert tokenizer.decode(ids) == text
@@ -327,7 +327,7 @@ def test_byte_level_text_comes_back(pre: str, text: str) -> None:
 
 @given(text=TEXT)
 @settings(max_examples=150, deadline=None)
-def test_scored_text_comes_back(text: str) -> None:
+def test_scored_text_round_trips(text: str) -> None:
     tokenizer = Tokenizer.from_metadata(spm())
     ids = tokenizer.encode(text, add_special=False, parse_special=False)
     assert tokenizer.decode(ids) == text.replace("\u2581", " ")
@@ -335,7 +335,7 @@ def test_scored_text_comes_back(text: str) -> None:
 
 @given(text=TEXT)
 @settings(max_examples=150, deadline=None)
-def test_unigram_takes_any_text(text: str) -> None:
+def test_unigram_accepts_any_text(text: str) -> None:
     tokenizer = Tokenizer.from_metadata(unigram())
     ids = tokenizer.encode(text)
     assert ids[-1] == 1 and ids == tokenizer.encode(text)
@@ -362,7 +362,7 @@ UNKIND = {
 
 @pytest.mark.parametrize("pre", ["gpt-2", "deepseek-llm", "tekken", "superbpe", "tiny_aya", "exaone-moe", "afmoe"])
 @pytest.mark.rest(keep=1)
-def test_unkind_long_texts_take_seconds_at_most(pre: str) -> None:
+def test_pathological_long_texts_encode_within_seconds(pre: str) -> None:
     tokenizer = byte_tokenizer(pre)
     for name, text in UNKIND.items():
         start = time.process_time()
@@ -372,7 +372,7 @@ def test_unkind_long_texts_take_seconds_at_most(pre: str) -> None:
 
 @pytest.mark.parametrize("metadata", [spm(), unigram()], ids=["llama", "t5"])
 @pytest.mark.rest(keep=1)
-def test_unkind_long_texts_take_seconds_at_most_without_merges(metadata: dict[str, Any]) -> None:
+def test_pathological_long_texts_encode_within_seconds_without_merges(metadata: dict[str, Any]) -> None:
     tokenizer = Tokenizer.from_metadata(metadata)
     for name, text in (UNKIND | {"mergeable": "abc" * 33_000}).items():
         start = time.process_time()
@@ -432,7 +432,7 @@ def test_malformed_metadata_is_an_input_error(name: str) -> None:
     assert "tokenizer.ggml." in str(caught.value) and "next:" in str(caught.value)
 
 
-def test_a_charsmap_that_points_outside_itself_is_an_input_error() -> None:
+def test_charsmap_pointing_outside_its_trie_is_an_input_error() -> None:
     units = np.full(256, 1 << 20 << 10, np.uint32).tobytes()
     tokenizer = Tokenizer.from_metadata(
         unigram(**{K + "precompiled_charsmap": charsmap(trie=len(units), rest=units + b"x\0")})
@@ -442,22 +442,22 @@ def test_a_charsmap_that_points_outside_itself_is_an_input_error() -> None:
 
 
 @pytest.mark.parametrize("model", ["bert", "rwkv", "plamo2", "no_vocab", "whitespace", "hybriddna", "new"])
-def test_models_that_are_not_built_in_are_named(model: str) -> None:
+def test_unsupported_models_are_reported(model: str) -> None:
     with pytest.raises(UnsupportedError, match=f"'{model}'"):
         Tokenizer.from_metadata(bpe(**{K + "model": model}))
 
 
-def test_an_unknown_pre_is_named_beside_the_known_ones() -> None:
+def test_unknown_pre_error_lists_the_known_ones() -> None:
     with pytest.raises(UnsupportedError, match=r"'fancy-9'.*llama-bpe.*qwen35"):
         Tokenizer.from_metadata(bpe("fancy-9"))
 
 
-def test_a_special_id_outside_the_vocabulary_is_ignored_with_a_warning() -> None:
+def test_special_id_outside_the_vocabulary_is_ignored_with_a_warning() -> None:
     tokenizer = Tokenizer.from_metadata(bpe(**{K + "padding_token_id": 4294967295}))
     assert tokenizer.pad_id is None and "padding_token_id is 4294967295" in tokenizer.warnings[0]
 
 
-def test_no_name_is_listed_twice() -> None:
+def test_pre_tokenizer_names_are_unique() -> None:
     names = [name for pre in PRES for name in pre.names]
     assert len(names) == len(set(names)) and all(pre.split in SPLITS for pre in PRES)
 
@@ -486,7 +486,7 @@ ODD = st.sampled_from(
 
 @given(st.sampled_from([bpe, spm, unigram]), st.data())
 @settings(max_examples=300, deadline=None)
-def test_odd_metadata_never_gives_a_traceback(make: Callable[..., dict[str, Any]], data: st.DataObject) -> None:
+def test_odd_metadata_never_prints_a_traceback(make: Callable[..., dict[str, Any]], data: st.DataObject) -> None:
     metadata = make()
     for key in data.draw(st.lists(st.sampled_from(sorted(metadata)), min_size=1, max_size=3)):
         metadata[key] = data.draw(ODD)
@@ -497,9 +497,7 @@ def test_odd_metadata_never_gives_a_traceback(make: Callable[..., dict[str, Any]
         assert str(error)
 
 
-def test_a_long_text_is_the_same_tokens_by_the_call_that_lets_others_run(
-    monkeypatch: pytest.MonkeyPatch, qwen3: str
-) -> None:
+def test_long_text_path_gives_the_same_tokens(monkeypatch: pytest.MonkeyPatch, qwen3: str) -> None:
     tokenizer = tokenizer_of(Path(qwen3))
     text = "It's 1234 words,\n\n  naïve 你好 <|im_start|>user\r\n" * 200
     long = tokenizer.encode(text)

@@ -39,7 +39,7 @@ def packet(tmp_path: Path) -> Iterator[type[Packet]]:
         BY_OPCODE.pop(0xF3, None)
 
 
-def test_it_is_encoded_and_decoded(packet: type[Packet]) -> None:
+def test_new_packet_is_encoded_and_decoded(packet: type[Packet]) -> None:
     made = packet(0x7F0000001000, 3, saturate=1)  # type: ignore[call-arg]
     words = made.words(G12)
     assert words == [0xC0020000 | 0xF3 << 8, 0x1000, 0x7F00, 1 << 31 | 3]
@@ -51,7 +51,7 @@ def test_it_is_encoded_and_decoded(packet: type[Packet]) -> None:
     assert isinstance(bad, BadPacket) and bad.why == "generation"
 
 
-def test_any_dwords_make_the_round_trip(packet: type[Packet]) -> None:
+def test_arbitrary_dwords_round_trip(packet: type[Packet]) -> None:
     draw = random.Random(7)
     for _ in range(200):
         words = [0xC0020000 | 0xF3 << 8 | draw.getrandbits(8), *(draw.getrandbits(32) for _ in range(3))]
@@ -59,7 +59,7 @@ def test_any_dwords_make_the_round_trip(packet: type[Packet]) -> None:
         assert length == 4 and isinstance(read, packet) and read.words(G12) == words
 
 
-def test_it_is_shown_and_checked(packet: type[Packet]) -> None:
+def test_new_packet_is_disassembled_and_linted(packet: type[Packet]) -> None:
     made = packet(0x7F0000001004, 0)  # type: ignore[call-arg]
     assert list(made.accesses()) == [Access(0x7F0000001004, 8, "write", 8, 1)]
     text = disassemble(made.words(G12), G12)

@@ -22,7 +22,7 @@ def binary(path: Path, words: list[int]) -> str:
     return str(path)
 
 
-def test_a_binary_file_is_shown_packet_by_packet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_binary_file_is_shown_packet_by_packet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", binary(tmp_path / "ring.bin", FLUSH)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert "EVENT_WRITE" in out[0] and "CS_PARTIAL_FLUSH(7)" in out[1]
@@ -33,7 +33,7 @@ def test_a_binary_file_is_shown_packet_by_packet(tmp_path: Path, capsys: pytest.
     "text",
     ["c0004600 407", "0xC0004600, 0x00000407", "# a flush\nc0004600 // header\n\n\t407,", "c0004600,407"],
 )
-def test_text_takes_prefixes_commas_comments_and_any_space(
+def test_text_accepts_prefixes_commas_comments_and_whitespace(
     text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
@@ -41,7 +41,7 @@ def test_text_takes_prefixes_commas_comments_and_any_space(
     assert "1 packets in 2 dwords" in capsys.readouterr().out
 
 
-def test_lint_errors_are_exit_1_and_findings_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_errors_exit_with_1_and_warnings_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ib = binary(tmp_path / "ib.bin", IndirectBuffer(0x7F0000000000, 8).words(Generation.GFX12))
     assert main(["decode", ib, "--lint", "--queue", "kfd"]) == 0
     assert main(["decode", ib, "--lint", "--queue", "kfd", "--ib"]) == 0
@@ -51,7 +51,7 @@ def test_lint_errors_are_exit_1_and_findings_are_not(tmp_path: Path, capsys: pyt
     assert "ib-inherit-vmid" in out and out.splitlines()[-1].startswith("FAIL")
 
 
-def test_the_report_holds_what_the_text_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_matches_text_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = binary(tmp_path / "ring.bin", [0xC0004602, 0x407, 0xC000F200, 0])
     assert main(["decode", file, "--lint", "--json", str(tmp_path / "report.json")]) == 1
     report = json.loads((tmp_path / "report.json").read_text())
@@ -75,7 +75,7 @@ def test_the_report_holds_what_the_text_shows(tmp_path: Path, capsys: pytest.Cap
         (b"\x00" * 4, ["--arch", "gfx900"], "no PM4 encoders for 'gfx900'"),
     ],
 )
-def test_unreadable_input_is_exit_2_and_says_why(
+def test_unreadable_input_exits_with_2_and_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, flags: list[str], says: str
 ) -> None:
     (tmp_path / "bad").write_bytes(content)
@@ -83,11 +83,11 @@ def test_unreadable_input_is_exit_2_and_says_why(
     assert says in capsys.readouterr().err
 
 
-def test_a_missing_file_is_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_file_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", str(tmp_path / "none")]) == 2
     assert "cannot read" in capsys.readouterr().err
 
 
-def test_a_stream_the_cp_would_stop_at_is_still_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stream_that_would_hang_the_cp_is_still_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", binary(tmp_path / "bad.bin", [0, 0x80000000, *FLUSH])]) == 0
     assert "BAD" in capsys.readouterr().out

@@ -36,7 +36,7 @@ def some_words(seed: int, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("generation", list(Generation))
-def test_a_million_random_and_mutated_dwords(slow_counts, generation: Generation) -> None:
+def test_a_million_random_and_mutated_dwords_decode(slow_counts, generation: Generation) -> None:
     whole, seen, bads = slow_counts(20_000, 500_000), 0, 0
     piece = 1000
     for seed in range(whole // piece):
@@ -56,7 +56,7 @@ def test_a_million_random_and_mutated_dwords(slow_counts, generation: Generation
 
 
 @pytest.mark.parametrize("generation", list(Generation))
-def test_every_header_decodes_to_something(generation: Generation) -> None:
+def test_every_header_decodes_to_a_packet_or_an_error(generation: Generation) -> None:
     body = [0xFFFFFFFF] * 16
     for opcode in range(256):
         for count in (0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 12, 0x3FFE, 0x3FFF):
@@ -70,11 +70,11 @@ def test_every_header_decodes_to_something(generation: Generation) -> None:
                     assert packet.words == tuple(words[:length]) and packet.text
 
 
-def test_an_empty_stream_is_empty() -> None:
+def test_empty_stream_decodes_to_nothing() -> None:
     assert decode_stream([], G12) == [] and lint([], G12) == [] and disassemble([], G12) == ""
 
 
-def test_the_stream_stops_at_the_first_bad_packet_unless_told_to_go_on() -> None:
+def test_decoding_stops_at_first_bad_packet_by_default() -> None:
     words = [0xFFFF1000, 0xC001F200, 1, 2, 0xC0004600, 0x407]
     assert [item.offset for item in decode_stream(words, G12)] == [0, 1]
     items = decode_stream(words, G12, keep_going=True)
@@ -86,7 +86,7 @@ def test_the_stream_stops_at_the_first_bad_packet_unless_told_to_go_on() -> None
     assert items[2].packet == EventWrite(7, 4)
 
 
-def test_a_packet_cut_off_says_how_much_is_missing() -> None:
+def test_truncated_packet_reports_missing_dwords() -> None:
     packet, length = decode([0xFFFF1000, 0xC0031500, 1], 1, G12)
     assert (
         packet == BadPacket("truncated", "DISPATCH_DIRECT of 5 dwords with 2 left", (0xC0031500, 1))
@@ -94,7 +94,7 @@ def test_a_packet_cut_off_says_how_much_is_missing() -> None:
     )
 
 
-def test_a_stream_can_be_a_view_of_memory() -> None:
+def test_stream_may_be_a_memoryview() -> None:
     import array
 
     words = memoryview(array.array("I", SetShReg(0x240, (1, 2)).words(G12)))
@@ -102,7 +102,7 @@ def test_a_stream_can_be_a_view_of_memory() -> None:
     assert decode(memoryview(array.array("I", [0xC0001000, 7])), 0, G12) == (Nop((7,)), 2)
 
 
-def test_a_stream_can_be_a_numpy_array_and_its_vas_do_not_wrap() -> None:
+def test_stream_may_be_a_numpy_array_and_vas_do_not_wrap() -> None:
     import numpy as np
 
     release = ReleaseMem(0x7F1234567800, 1 << 40)

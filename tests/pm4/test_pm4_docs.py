@@ -10,7 +10,7 @@ from zinc_rt.pm4.packets import PACKETS
 TEXT = (Path(__file__).parents[2] / "docs" / "pm4.md").read_text(encoding="utf-8")
 
 
-def test_every_packet_has_its_row() -> None:
+def test_every_packet_has_a_documentation_row() -> None:
     for cls in PACKETS:
         chips = "both" if len(cls.ON) == 2 else cls.ON[0].name.lower()
         file = cls.__module__.rsplit(".", 1)[1]
@@ -18,6 +18,6 @@ def test_every_packet_has_its_row() -> None:
         assert row in TEXT, row
 
 
-def test_every_rule_has_its_row() -> None:
+def test_every_rule_has_a_documentation_row() -> None:
     for name, rule in RULES.items():
         assert f"| {name} | {rule.severity} | {rule.means} |" in TEXT, name

@@ -26,7 +26,7 @@ def rules(words: list[int], generation: Generation = G12, **where: object) -> li
     return [finding.rule for finding in lint(words, generation, **where)]  # type: ignore[arg-type]
 
 
-def test_1_and_3_dispatch_direct_has_four_body_dwords() -> None:
+def test_errata_1_and_3_dispatch_direct_has_four_body_dwords() -> None:
     assert DispatchDirect(1, 2, 3, 0x8005).words(G12) == [0xC0031500, 1, 2, 3, 0x8005]
     # as the original wrote it: three dims, and the next packet's header taken for the initiator
     packet, length = decode([0xC0031500, 1, 2, 3, 0xC0004600, 0x407], 0, G12)
@@ -34,11 +34,11 @@ def test_1_and_3_dispatch_direct_has_four_body_dwords() -> None:
     assert "type" in rules([0xC0031500, 1, 2, 3, 0xC0004600, 0x407])
 
 
-def test_3_without_bit_0_of_the_initiator_nothing_launches() -> None:
+def test_errata_3_dispatch_needs_bit_0_of_the_initiator() -> None:
     assert "dispatch-disabled" in rules(DispatchDirect(1, 1, 1, 0x8004).words(G12))
 
 
-def test_2_one_register_has_count_1() -> None:
+def test_errata_2_one_register_has_count_1() -> None:
     assert SetShReg(Sh.USER_DATA_0, (7,)).words(G12)[0] == 0xC0017600
     # count 2 eats the following header: the stream then starts its next packet inside a body
     eaten = [0xC0027600, 0x240, 7, *DispatchDirect(1, 1, 1, 0x8005).words(G12)]
@@ -46,18 +46,18 @@ def test_2_one_register_has_count_1() -> None:
     assert "type" in rules(eaten)
 
 
-def test_4_the_register_field_is_an_offset_from_the_base() -> None:
+def test_errata_4_register_field_is_an_offset_from_the_base() -> None:
     assert SetShReg(Sh.USER_DATA_0, (7,)).words(G12)[1] == 0x240
     assert rules([0xC0017600, 0x2E40, 7]) == ["register-range"]
 
 
-def test_5_and_6_release_mem_has_seven_body_dwords() -> None:
+def test_errata_5_and_6_release_mem_has_seven_body_dwords() -> None:
     assert len(ReleaseMem(0x7F0000000000, 1).words(G12)) == 8
     assert rules([0xC0064900, 0x0, 0x7F00, 1, 0]) == ["truncated"]
     assert rules([0xC0054900, 0x514, 0x20000000, 0x1000, 0x7F00, 1, 0]) == ["count"]
 
 
-def test_7_acquire_mem_ends_in_gcr_cntl_and_starts_with_zero() -> None:
+def test_errata_7_acquire_mem_starts_with_zero_and_ends_in_gcr_cntl() -> None:
     words = AcquireMem(0x7FFFF).words(G12)
     assert len(words) == 8 and words[1] == 0 and words[7] == 0x7FFFF
     gfx9 = [0xC0055800, 0, 0xFFFFFFFF, 0xFF, 0, 0, 4]
@@ -65,39 +65,39 @@ def test_7_acquire_mem_ends_in_gcr_cntl_and_starts_with_zero() -> None:
     assert AcquireMem(0, base_256b=0x1000 >> 8, size_256b=0x2000 >> 8).words(G12)[2:6] == [0x20, 0, 0x10, 0]
 
 
-def test_8_set_context_reg_is_for_graphics_only() -> None:
+def test_errata_8_set_context_reg_is_graphics_only() -> None:
     bad, _ = decode([0xC0016900, 0, 0], 0, G12)
     assert isinstance(bad, BadPacket) and bad.why == "other-engine" and "SET_CONTEXT_REG" in bad.text
 
 
-def test_9_scratch_is_in_sh_registers() -> None:
+def test_errata_9_scratch_is_in_sh_registers() -> None:
     assert register_name(0x2C00 + Sh.TMPRING_SIZE, G12) == "COMPUTE_TMPRING_SIZE"
     assert register_name(0x2C00 + Sh.DISPATCH_SCRATCH_BASE_LO, G12) == "COMPUTE_DISPATCH_SCRATCH_BASE_LO"
     assert UCONFIG.end == 0x10000
 
 
 @pytest.mark.parametrize("packet", [WaitRegMem(0x7F0000000000, 1), WriteData(0x7F0000000000, (1,))])
-def test_10_there_is_no_engine_select_on_compute(packet: WaitRegMem | WriteData) -> None:
+def test_errata_10_compute_has_no_engine_select(packet: WaitRegMem | WriteData) -> None:
     words = packet.words(G12)
     words[1] |= 1 << (8 if isinstance(packet, WaitRegMem) else 30)
     assert rules(words) == ["reserved-bits"]
     assert not any("engine" in field.name for field in packet.FIELDS)
 
 
-def test_11_a_nop_of_count_0_is_two_dwords_and_one_of_count_3fff_is_one() -> None:
+def test_errata_11_nop_with_count_0_is_two_dwords_and_count_3fff_is_one() -> None:
     assert Nop().words(G12) == [0xFFFF1000]
     assert decode([0xFFFF1000, 0xFFFF1000], 0, G12) == (Nop(), 1)
     assert decode([0xC0001000, 0xFFFF1000], 0, G12) == (Nop((0xFFFF1000,)), 2)
     assert rules([0xC0001000]) == ["truncated"]
 
 
-def test_12_a_body_is_count_plus_1_dwords() -> None:
+def test_errata_12_body_has_count_plus_1_dwords() -> None:
     for packet in (Nop((1, 2, 3)), DispatchDirect(1, 1, 1, 1), SetShReg(0, (1, 2)), EventWrite(7, 4)):
         words = packet.words(G12)
         assert (words[0] >> 16 & 0x3FFF) + 1 == len(words) - 1
 
 
-def test_15_fields_move_between_generations() -> None:
+def test_errata_15_fields_move_between_generations() -> None:
     glk_wb = ReleaseMem(0x7F0000000000, 1, gcr_cntl=1 << 12)
     assert glk_wb.words(G12)[1] >> 24 & 1  # 13 bits, not gfx10's 12
     assert {field.name for field in ACQUIRE[G11]} - {field.name for field in ACQUIRE[G12]} == {
@@ -116,16 +116,16 @@ def test_15_fields_move_between_generations() -> None:
     assert rules(SetShReg(Sh.PGM_RSRC2, (1 << 6,)).words(G11), G11) == []
 
 
-def test_16_an_unknown_opcode_stops_the_stream() -> None:
+def test_errata_16_unknown_opcode_stops_the_stream() -> None:
     items = decode_stream([0xC0000000 | BAD_OPCODE << 8, 0, 0xFFFF1000], G12)
     assert len(items) == 1 and isinstance(items[0].packet, BadPacket) and items[0].packet.why == "opcode"
 
 
-def test_21_dependent_dispatches_have_0x407_between_them() -> None:
+def test_errata_21_dependent_dispatches_need_event_0x407() -> None:
     assert EventWrite.cs_partial_flush().words(G12) == [0xC0004600, 0x407]
 
 
-def test_49_there_are_sixteen_user_data_registers() -> None:
+def test_errata_49_compute_has_sixteen_user_data_registers() -> None:
     assert USER_DATA_COUNT == 16
     assert rules(SetShReg(Sh.USER_DATA_0, (0,) * 16).words(G12)) == []
     assert rules(SetShReg(Sh.USER_DATA_0, (0,) * 17).words(G12)) == ["user-data"]

@@ -242,7 +242,9 @@ GOLDEN: list[tuple[tuple[Generation, ...], Packet, list[int]]] = [
 @pytest.mark.parametrize(
     ("generations", "packet", "want"), GOLDEN, ids=[f"{row[1].NAME}-{index}" for index, row in enumerate(GOLDEN)]
 )
-def test_a_packet_is_these_dwords(generations: tuple[Generation, ...], packet: Packet, want: list[int]) -> None:
+def test_packet_encodes_to_golden_dwords(
+    generations: tuple[Generation, ...], packet: Packet, want: list[int]
+) -> None:
     for generation in generations:
         assert [hex(word) for word in packet.words(generation)] == [hex(word) for word in want]
         assert decode(want, 0, generation) == (packet, len(want))
@@ -256,7 +258,7 @@ def test_reserved_dword_of_cleaner_shader_is_zero() -> None:
     assert CleanerShader().words(G12) == [0xC000D200, 0]
 
 
-def test_the_headers_of_section_2() -> None:
+def test_packet_headers_match_section_2() -> None:
     """pm4.md's table: packet, opcode, total dwords, header."""
     table = {
         DispatchDirect(1, 1, 1, 1): (5, 0xC0031500),

@@ -140,7 +140,7 @@ ILLEGAL: list[tuple[str, list[int], dict[str, Any], int]] = [
 @pytest.mark.parametrize(
     ("rule", "words", "where", "offset"), ILLEGAL, ids=[f"{row[0]}-{index}" for index, row in enumerate(ILLEGAL)]
 )
-def test_a_rule_finds_its_stream(rule: str, words: list[int], where: dict[str, Any], offset: int) -> None:
+def test_rule_fires_on_its_stream(rule: str, words: list[int], where: dict[str, Any], offset: int) -> None:
     where = dict(where)
     found = [finding for finding in lint(words, where.pop("generation", G12), **where) if finding.rule == rule]
     assert found, rule
@@ -174,19 +174,19 @@ def dispatch_stream(generation: Generation) -> list[int]:
 
 @pytest.mark.parametrize("queue", ["kfd", "userq"])
 @pytest.mark.parametrize("generation", [G11, G12])
-def test_the_minimal_dispatch_stream_is_clean(generation: Generation, queue: Any) -> None:
+def test_minimal_dispatch_stream_is_clean(generation: Generation, queue: Any) -> None:
     assert lint(dispatch_stream(generation), generation, queue=queue) == []
     assert lint(dispatch_stream(generation), generation, queue=queue, is_ib=True) == []
 
 
-def test_a_user_queue_submission_is_clean_and_the_kfd_form_is_not() -> None:
+def test_user_queue_submission_is_clean_and_kfd_form_is_reported() -> None:
     words = stream(HdpFlush(), IndirectBuffer(VA, 64, inherit_vmid=1), ReleaseMem(VA, 1, data_sel=2))
     words += stream(ProtectedFenceSignal(), Nop(), Nop((0,)))
     assert lint(words, G12, queue="userq") == []
     assert [finding.rule for finding in errors(lint(words, G12, queue="kfd"))] == ["fence-queue"]
 
 
-def test_the_resolver_hears_what_is_done_where() -> None:
+def test_resolver_receives_every_access() -> None:
     asked = []
 
     def mapped(va: int, size_bytes: int, kind: str) -> str | None:
@@ -204,12 +204,12 @@ def test_the_resolver_hears_what_is_done_where() -> None:
     ]
 
 
-def test_the_linter_stops_where_the_cp_would() -> None:
+def test_linter_stops_where_the_cp_would() -> None:
     words = [0xC000F200, 0, *stream(DispatchDirect(1, 1, 1, 0))]
     assert [finding.rule for finding in lint(words, G12)] == ["opcode"]
 
 
-def test_tinygrads_gfx12_fence_has_findings_but_no_errors() -> None:
+def test_tinygrad_gfx12_fence_has_findings_but_no_errors() -> None:
     """It sets GLM and GL1 bits on gfx12 too, and works."""
     gcr = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 8 | 1 << 9 | 1 << 10
     findings = lint(stream(ReleaseMem(VA, 1, gcr)), G12)

@@ -59,20 +59,20 @@ SECTION_4 = {  # offset -> name, on both generations
 
 
 @pytest.mark.parametrize("generation", list(Generation))
-def test_registers_are_where_section_4_has_them(generation: Generation) -> None:
+def test_register_offsets_match_section_4(generation: Generation) -> None:
     for offset, name in SECTION_4.items():
         assert register_name(0x2C00 + offset, generation) == f"COMPUTE_{name}"
     for member in Sh:
         assert register_name(0x2C00 + member, generation) == f"COMPUTE_{member.name}"
 
 
-def test_se8_is_on_gfx12_only_and_user_data_16_nowhere() -> None:
+def test_se8_exists_on_gfx12_only_and_user_data_16_never() -> None:
     assert register_at(0x2C00 + 0x223, G11) is None and register_at(0x2C00 + 0x223, G12) is not None
     assert register_name(0x2C00 + 0x250, G12) == "SH+0x250"
     assert register_name(0xC400, G12) == "UCONFIG+0x400" and register_name(0x1234, G12) == "register 0x1234"
 
 
-def test_no_two_registers_share_an_address_and_no_two_fields_a_bit() -> None:
+def test_registers_do_not_share_addresses_and_fields_do_not_overlap() -> None:
     for generation in Generation:
         here = [register for register in REGISTERS if generation in register.on]
         assert len({register.address for register in here}) == len(here)
@@ -80,7 +80,7 @@ def test_no_two_registers_share_an_address_and_no_two_fields_a_bit() -> None:
             assert sum(field.mask.bit_count() for field in register.fields) == mask_of(register.fields).bit_count()
 
 
-def test_values_in_use() -> None:
+def test_packed_values_match_known_users() -> None:
     # tinygrad's initiators; kfdtest's 0x8021
     assert (
         pack(DISPATCH_INITIATOR[G12], COMPUTE_SHADER_EN=1, FORCE_START_AT_000=1, CS_W32_EN=1) == WAVE32 == 0x8005
@@ -95,7 +95,7 @@ def test_values_in_use() -> None:
     assert pack(PGM_RSRC3[G12], INST_PREF_SIZE=0xFF) == 0xFF0
 
 
-def test_a_field_that_is_missing_or_too_small_is_refused() -> None:
+def test_missing_or_overflowing_field_is_rejected() -> None:
     with pytest.raises(UsageError, match="no field DX10_CLAMP"):
         pack(PGM_RSRC1[G12], DX10_CLAMP=1)
     with pytest.raises(UsageError, match="does not fit in bits 26:12"):
@@ -104,7 +104,7 @@ def test_a_field_that_is_missing_or_too_small_is_refused() -> None:
         pack(bit_table("A 3:0"), A=-1)
 
 
-def test_an_architecture_without_encoders_is_refused_by_name() -> None:
+def test_architecture_without_encoders_is_rejected_by_name() -> None:
     assert generation_of("gfx1201") == G12 and generation_of("gfx1100") == G11
     with pytest.raises(UsageError, match="gfx1030"):
         generation_of("gfx1030")

@@ -47,7 +47,7 @@ def packets(draw: st.DrawFn, cls: type[Packet], generation: Generation) -> Packe
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 @pytest.mark.rest(keep=10)
-def test_decoding_an_encoded_packet_gives_it_back(cls: type[Packet], generation: Generation, data: Any) -> None:
+def test_encoded_packet_decodes_to_itself(cls: type[Packet], generation: Generation, data: Any) -> None:
     packet = data.draw(packets(cls, generation))
     words = packet.words(generation)
     assert all(0 <= word < 2**32 for word in words)
@@ -58,7 +58,7 @@ def test_decoding_an_encoded_packet_gives_it_back(cls: type[Packet], generation:
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 @pytest.mark.rest(keep=14)
-def test_encoding_a_decoded_packet_gives_the_same_dwords_reserved_bits_and_all(
+def test_decoded_packet_reencodes_to_same_dwords_including_reserved_bits(
     cls: type[Packet], generation: Generation, data: Any
 ) -> None:
     length = data.draw(st.sampled_from([*cls.DWORDS, *([cls.DWORDS[-1] + 2 * cls.GROUP] if cls.GROUP else [])]))
@@ -71,7 +71,7 @@ def test_encoding_a_decoded_packet_gives_the_same_dwords_reserved_bits_and_all(
 
 
 @pytest.mark.parametrize("cls", PACKETS, ids=lambda cls: cls.__name__)
-def test_a_packet_of_another_generation_neither_encodes_nor_decodes(cls: type[Packet]) -> None:
+def test_packet_of_another_generation_cannot_be_encoded_or_decoded(cls: type[Packet]) -> None:
     for generation in set(Generation) - set(cls.ON):
         packet = cls(**{field.name: _smallest(field) for field in cls.FIELDS})
         with pytest.raises(EncodeError, match="not a compute packet"):
@@ -87,7 +87,7 @@ def _smallest(field: Any) -> Any:
 
 
 @pytest.mark.parametrize(("cls", "generation"), CASES, ids=IDS)
-def test_a_field_one_too_large_or_negative_is_refused_by_name(cls: type[Packet], generation: Generation) -> None:
+def test_out_of_range_field_is_rejected_by_name(cls: type[Packet], generation: Generation) -> None:
     whole = {field.name: _smallest(field) for field in cls.FIELDS}
     for field in cls.FIELDS:
         if field.place.payload:
@@ -99,7 +99,7 @@ def test_a_field_one_too_large_or_negative_is_refused_by_name(cls: type[Packet],
 
 
 @pytest.mark.parametrize(("cls", "generation"), CASES, ids=IDS)
-def test_a_payload_too_wide_or_too_long_or_missing_is_refused(cls: type[Packet], generation: Generation) -> None:
+def test_invalid_payload_size_is_rejected(cls: type[Packet], generation: Generation) -> None:
     whole = {field.name: _smallest(field) for field in cls.FIELDS}
     for field in cls.FIELDS:
         if not field.place.payload:
@@ -115,7 +115,7 @@ def test_a_payload_too_wide_or_too_long_or_missing_is_refused(cls: type[Packet],
                 cls(**{**whole, field.name: values}).words(generation)
 
 
-def test_the_largest_packet_has_a_count_of_all_ones() -> None:
+def test_largest_packet_has_count_of_all_ones() -> None:
     from zinc_rt.pm4.packets import WriteData
 
     words = WriteData(0x10000, (0,) * (0x4001 - 4)).words(Generation.GFX12)
@@ -132,7 +132,7 @@ def test_packets_are_frozen_and_compare_by_value() -> None:
     assert one == EventWrite(7, 4) and hash(one) == hash(EventWrite(7, 4)) and one != EventWrite(7, 0)
 
 
-def test_reserved_bits_that_belong_to_a_field_are_refused() -> None:
+def test_reserved_bits_overlapping_a_field_are_rejected() -> None:
     from zinc_rt.pm4.packets import EventWrite
 
     for wrong in (((1, 1),), ((5, 1),), ((1, 1 << 32),)):

@@ -22,7 +22,7 @@ COHERENT = kfd.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT
 UNCACHED = kfd.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED
 
 
-def test_what_the_gpu_has_read_is_stale_until_it_is_invalidated() -> None:
+def test_lines_read_by_gpu_are_stale_until_invalidated() -> None:
     with client() as c:
         buffer = c.alloc(PAGE, GTT_CACHED)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
@@ -38,7 +38,7 @@ def test_what_the_gpu_has_read_is_stale_until_it_is_invalidated() -> None:
         c.driver.munmap(host)
 
 
-def test_a_read_across_pages_renews_the_lines_of_both() -> None:
+def test_read_across_pages_refills_lines_of_both() -> None:
     with client() as c:
         buffer = c.alloc(2 * PAGE, GTT_CACHED)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
@@ -49,7 +49,7 @@ def test_a_read_across_pages_renews_the_lines_of_both() -> None:
         c.driver.munmap(host)
 
 
-def test_what_the_gpu_stores_reaches_the_host_at_a_write_back() -> None:
+def test_gpu_stores_reach_the_host_at_a_write_back() -> None:
     with client() as c:
         buffer = c.alloc(PAGE, GTT_CACHED)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
@@ -76,7 +76,7 @@ def test_what_the_gpu_stores_reaches_the_host_at_a_write_back() -> None:
         ("gfx1100", UNCACHED, False),
     ],
 )
-def test_which_flags_make_host_memory_uncached(chip: str, flags: int, cached: bool) -> None:
+def test_allocation_flags_select_uncached_host_memory(chip: str, flags: int, cached: bool) -> None:
     with client(chip=chip) as c:
         buffer = c.alloc(PAGE, GTT_CACHED | flags)
         host = c.host(buffer)
@@ -86,7 +86,7 @@ def test_which_flags_make_host_memory_uncached(chip: str, flags: int, cached: bo
         c.driver.munmap(host)
 
 
-def test_pinned_pages_of_the_client_are_cached_like_others() -> None:
+def test_pinned_client_pages_are_cached() -> None:
     with client() as c:
         mine = c.driver.mmap(-1, PAGE, 0, 3)
         record = c.call(
@@ -131,7 +131,7 @@ def test_packets_invalidate_and_write_back() -> None:
         assert fence.becomes(6) and cell.value == 9
 
 
-def test_a_wait_on_cached_memory_never_ends_without_an_invalidation() -> None:
+def test_wait_on_cached_memory_needs_an_invalidation() -> None:
     with machine() as owner, kfd_gpu(owner) as gpu:
         fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
         flag = gpu.alloc(PAGE, Placement.GTT_CACHED, "flag")
@@ -143,7 +143,7 @@ def test_a_wait_on_cached_memory_never_ends_without_an_invalidation() -> None:
 
 
 @pytest.mark.parametrize("placement", [Placement.GTT])
-def test_a_runtime_that_forgets_uncached_is_found_out(
+def test_runtime_that_omits_uncached_flag_is_detected(
     placement: Placement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(kfd_memory.FLAGS, placement, kfd_memory.FLAGS[placement] & ~UNCACHED)

@@ -19,7 +19,7 @@ needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler 
 
 
 @needs_cc
-def test_a_program_on_raw_kfd_ioctls_runs_unchanged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_program_using_raw_kfd_ioctls_runs_unchanged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Memory, PM4, a fence, USERPTR, threads, fork, dup: it prints the line that failed."""
     made = tmp_path / "raw_kfd"
     subprocess.run(["cc", "-O1", str(CLIENTS / "raw_kfd.c"), "-o", str(made), "-pthread"], check=True)
@@ -28,7 +28,7 @@ def test_a_program_on_raw_kfd_ioctls_runs_unchanged(tmp_path: Path, capfd: pytes
 
 
 @needs_cc
-def test_names_polls_ranges_children_and_looked_up_functions(
+def test_system_calls_are_intercepted_or_reported_as_unsupported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It prints the line that failed; what is not covered is named on stderr."""
@@ -42,7 +42,7 @@ def test_names_polls_ranges_children_and_looked_up_functions(
 
 
 @needs_cc
-def test_the_report_has_the_exit_code_findings_by_rule_and_the_kernels_log(tmp_path: Path) -> None:
+def test_report_has_exit_code_findings_by_rule_and_kernel_log(tmp_path: Path) -> None:
     made, report = tmp_path / "raw_kfd", tmp_path / "report.json"
     subprocess.run(["cc", "-O1", str(CLIENTS / "raw_kfd.c"), "-o", str(made), "-pthread"], check=True)
     assert main(["--json", str(report), "--linux", "6.16", "--", "sh", "-c", f"{made}; exit 5"]) == 5
@@ -54,7 +54,7 @@ def test_the_report_has_the_exit_code_findings_by_rule_and_the_kernels_log(tmp_p
 
 
 @needs_cc
-def test_files_are_read_when_they_are_opened(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_file_contents_are_generated_at_open(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     used = "/sys/class/drm/renderD128/device/mem_info_gtt_used"
     assert main(["--inject", "hidden-gpu", "--", "sh", "-c", f"cat {used} {NODE}/gpu_id"]) == 1
     said = capfd.readouterr()
@@ -62,13 +62,13 @@ def test_files_are_read_when_they_are_opened(tmp_path: Path, capfd: pytest.Captu
 
 
 @needs_cc
-def test_exit_codes_are_the_programs(tmp_path: Path) -> None:
+def test_exit_code_of_the_program_is_returned(tmp_path: Path) -> None:
     script = "cat /sys/class/kfd/kfd/topology/nodes/1/gpu_id && exit 7"
     assert main(["--", "sh", "-c", script]) == 7
     assert main(["--", str(tmp_path / "missing")]) == 2
 
 
-def test_without_a_compiler_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(program.shutil, "which", lambda name: None)
     monkeypatch.setattr(program, "find_spec", lambda name: None)

@@ -79,7 +79,7 @@ def test_scenarios_pass(run: Callable[..., Ran], program: Path, request: pytest.
 @pytest.mark.parametrize(
     "options", [["--sanitizer", "off"], ["--sanitizer", "full"], ["--reorder", "3"]], ids=lambda each: each[-1]
 )
-def test_scenarios_pass_with_the_rounds_of_the_corpus(run: Callable[..., Ran], options: list[str]) -> None:
+def test_scenarios_pass_with_corpus_rounds(run: Callable[..., Ran], options: list[str]) -> None:
     ran = run(options, "--long")
     assert (ran.failed, ran.skipped, ran.findings) == (set(), set(), {})
     assert len(ran.passed) == SCENARIOS
@@ -97,7 +97,7 @@ WITHOUT = {  # what a program leaves out that orders its accesses, and what is s
 @pytest.mark.parametrize(
     "name", [each if each == "CP_SYNC" else pytest.param(each, marks=pytest.mark.slow) for each in WITHOUT]
 )
-def test_a_program_that_orders_nothing_is_found(run: Callable[..., Ran], name: str, tmp_path: Path) -> None:
+def test_program_without_synchronisation_is_reported(run: Callable[..., Ran], name: str, tmp_path: Path) -> None:
     rule, scenarios = WITHOUT[name]
     ran = run(["--sanitizer", "full"], *scenarios, program=compiled(tmp_path / "without", f"-D{name}=0"))
     assert set(ran.findings) == {rule}
@@ -123,12 +123,12 @@ QUICK = ("no-write-back", "counter-stuck")
 @pytest.mark.parametrize(
     "fault", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS]
 )
-def test_a_faulty_device_fails_the_scenarios_that_use_it(run: Callable[..., Ran], fault: str) -> None:
+def test_faulty_device_fails_exactly_the_affected_scenarios(run: Callable[..., Ran], fault: str) -> None:
     noticing, unharmed = FAULTS[fault]
     ran = run(["--inject", fault], "--patience", "250", *noticing, *unharmed)
     assert (ran.failed, ran.passed) == (set(noticing), set(unharmed))
 
 
 @pytest.mark.skipif(not assemble.available(), reason="no assembler (extra `asm`)")
-def test_the_waves_are_those_of_the_source() -> None:
+def test_wave_header_matches_its_source() -> None:
     assert HEADER.read_text() == header()

@@ -21,7 +21,7 @@ def set_event(c: Client, event_id: int) -> None:
     c.call(kfd.IOC_SET_EVENT, event_id=event_id)
 
 
-def test_a_poll_times_out_then_completes_and_consumes() -> None:
+def test_poll_times_out_then_completes_and_consumes_the_event() -> None:
     with client() as c:
         event_id = c.event()["event_id"]
         assert c.wait(event_id)[0] == TIMEOUT
@@ -30,7 +30,7 @@ def test_a_poll_times_out_then_completes_and_consumes() -> None:
         assert c.wait(event_id)[0] == TIMEOUT
 
 
-def test_without_auto_reset_an_event_stays_set_until_reset() -> None:
+def test_event_without_auto_reset_stays_set_until_reset() -> None:
     with client() as c:
         event_id = c.event(auto_reset=False)["event_id"]
         set_event(c, event_id)
@@ -39,7 +39,7 @@ def test_without_auto_reset_an_event_stays_set_until_reset() -> None:
         assert c.wait(event_id)[0] == TIMEOUT
 
 
-def test_any_and_all() -> None:
+def test_wait_for_any_and_all_events() -> None:
     with client() as c:
         first, second = (c.event()["event_id"] for _ in range(2))
         set_event(c, second)
@@ -48,7 +48,7 @@ def test_any_and_all() -> None:
         assert c.wait(first, second, wait_all=True, timeout_ms=5)[0] == TIMEOUT
 
 
-def test_a_sleeper_is_woken_and_an_auto_reset_event_stays_clear_after() -> None:
+def test_wakeup_of_a_waiter_clears_an_auto_reset_event() -> None:
     with client() as c:
         event_id = c.event()["event_id"]
         results: list[int] = []
@@ -79,7 +79,7 @@ def test_destroying_an_event_ends_its_wait_with_eio() -> None:
         assert errors == [errno.EIO]
 
 
-def test_an_interrupt_signals_the_slot_that_was_written_and_resets_it() -> None:
+def test_interrupt_signals_the_written_slot_and_resets_it() -> None:
     with client() as c:
         page = c.alloc(0x8000)
         event_id = c.event(page=page["handle"])["event_id"]
@@ -97,7 +97,7 @@ def test_an_interrupt_signals_the_slot_that_was_written_and_resets_it() -> None:
         assert c.wait(event_id)[0] == COMPLETE and c.wait(other)[0] == TIMEOUT
 
 
-def test_4095_events_and_no_more() -> None:
+def test_process_is_limited_to_4095_events() -> None:
     with client() as c:
         c.event(page=c.alloc(0x8000)["handle"])
         state = c.driver.process.kfd
@@ -107,7 +107,7 @@ def test_4095_events_and_no_more() -> None:
         assert c.errno(kfd.IOC_CREATE_EVENT) == errno.ENOSPC
 
 
-def test_ages_satisfy_a_wait_and_come_back() -> None:
+def test_event_age_satisfies_a_wait_and_is_returned() -> None:
     with client() as c:
         event_id = c.event(auto_reset=False)["event_id"]
         set_event(c, event_id)
@@ -121,7 +121,7 @@ def test_ages_satisfy_a_wait_and_come_back() -> None:
 @pytest.mark.parametrize(
     ("why", "field"), [("not present", "not_present"), ("read only", "read_only"), ("no execute", "no_execute")]
 )
-def test_a_fault_signals_memory_events_with_its_page_and_evicts_the_other_queues(why: str, field: str) -> None:
+def test_fault_signals_memory_event_with_page_and_evicts_other_queues(why: str, field: str) -> None:
     with client() as c:
         memory = c.event(kfd.KFD_IOC_EVENT_MEMORY)["event_id"]
         c.queue()
@@ -135,7 +135,7 @@ def test_a_fault_signals_memory_events_with_its_page_and_evicts_the_other_queues
         assert record[field] == 1 and second.state is QueueState.EVICTED
 
 
-def test_a_reset_tells_every_process_and_leaves_nothing_but_closing() -> None:
+def test_gpu_reset_notifies_every_process_and_only_close_works_after() -> None:
     with client(linux="6.12") as c:
         victim = Client(c.machine)
         told = [each.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for each in (c, victim)]
@@ -155,7 +155,7 @@ def test_a_reset_tells_every_process_and_leaves_nothing_but_closing() -> None:
         fresh.driver.exit()
 
 
-def test_a_queue_reset_tells_only_its_owner() -> None:
+def test_queue_reset_notifies_only_its_owner() -> None:
     with client(linux="7.0") as c:
         bystander = Client(c.machine)
         mine, others = (each.event(kfd.KFD_IOC_EVENT_HW_EXCEPTION)["event_id"] for each in (c, bystander))

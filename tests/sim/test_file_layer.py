@@ -43,7 +43,7 @@ def layer(request: pytest.FixtureRequest) -> Iterator[FileLayer]:
     device.close_all()
 
 
-def test_a_buffer_is_made_and_mapped_over_a_range_set_aside(layer: FileLayer) -> None:
+def test_buffer_is_allocated_and_mapped_over_a_reserved_range(layer: FileLayer) -> None:
     gpu_id = int(layer.open(f"{NODE}/gpu_id").read())
     with layer.open("/dev/kfd", os.O_RDWR) as kfd, layer.open("/dev/dri/renderD128", os.O_RDWR) as drm:
         version = Version()
@@ -62,13 +62,13 @@ def test_a_buffer_is_made_and_mapped_over_a_range_set_aside(layer: FileLayer) ->
         layer.munmap(at, BYTES)
 
 
-def test_files_and_folders_are_the_devices(layer: FileLayer) -> None:
+def test_layer_shows_files_and_directories_of_the_device(layer: FileLayer) -> None:
     assert "properties" in layer.open(NODE).names()
     assert b"gfx_target_version 120001" in layer.open(f"{NODE}/properties").read()
     assert layer.exists("/dev/kfd") and not layer.exists("/dev/no-such")
 
 
-def test_errors_are_linuxs_and_structs_are_never_read_beyond_their_end(layer: FileLayer) -> None:
+def test_errors_match_linux_and_structs_are_not_read_past_their_end(layer: FileLayer) -> None:
     with pytest.raises(OSError) as missing:
         layer.open("/dev/dri/renderD999")
     assert missing.value.errno in (errno.ENOENT, errno.ENODEV)

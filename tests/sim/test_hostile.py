@@ -10,20 +10,20 @@ from sim import hostile
 from support import Counts
 
 
-def test_nobody_hostile_ends_leaks_or_holds_up_the_device(tmp_path: Path, slow_counts: Counts) -> None:
+def test_hostile_clients_cannot_crash_leak_or_stall_the_device(tmp_path: Path, slow_counts: Counts) -> None:
     verdict = hostile.run(slow_counts(4, 120) / 60, slow_counts(2, 8), 5, tmp_path)
     assert not verdict.wrong, verdict
     assert verdict.lives and verdict.checks > 5 and verdict.findings, "nothing hostile happened"
 
 
-def test_a_changed_result_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_corrupted_result_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The healthy client's check can fail."""
     monkeypatch.setattr(hostile.outsider, "sdma_copy", lambda to, source, size_bytes: [0, 0, 0])
     verdict = hostile.run(1 / 60, 0, 1, tmp_path)
     assert verdict.wrong and all("was copied" in each for each in verdict.wrong), verdict
 
 
-def test_lives_differ_by_seed_and_only_by_it() -> None:
+def test_client_behaviour_is_determined_by_its_seed() -> None:
     known = [1, 2, 3]
     first, again, other = (hostile.any_packets(random.Random(seed), known) for seed in (1, 1, 2))
     assert first == again != other

@@ -197,7 +197,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_the_switch_is_seen(name: str) -> None:
+def test_runtime_injection_takes_effect(name: str) -> None:
     look, sane, injected = SEEN[name]
     with client() as c:
         assert look(c) == sane
@@ -208,7 +208,7 @@ def test_the_switch_is_seen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AT_START)
-def test_the_standing_switch_is_seen(name: str) -> None:
+def test_startup_injection_takes_effect(name: str) -> None:
     look, sane, injected = AT_START[name]
     with client() as c:
         assert look(c) == sane
@@ -216,7 +216,7 @@ def test_the_standing_switch_is_seen(name: str) -> None:
         assert look(c) == injected
 
 
-def test_every_injection_is_looked_at_somewhere() -> None:
+def test_every_injection_is_tested_somewhere() -> None:
     assert {*SEEN, *AT_START, *ELSEWHERE} == set(BY_NAME)
     assert all(row.probe.startswith("P") and row.does for row in INJECTIONS)
 
@@ -224,18 +224,18 @@ def test_every_injection_is_looked_at_somewhere() -> None:
 @pytest.mark.parametrize(
     ("text", "struck"), [("vm-busy", [1, 1, 1, 1]), ("vm-busy:2", [1, 1, 0, 0]), ("vm-busy@3", [0, 0, 1, 0])]
 )
-def test_always_the_first_times_or_the_nth_time(text: str, struck: list[int]) -> None:
+def test_injection_count_selects_always_first_n_or_nth(text: str, struck: list[int]) -> None:
     injector = Injector([text])
     assert [int(injector.strikes("vm-busy")) for _ in range(4)] == struck
 
 
 @pytest.mark.parametrize("text", ["nonsense", "vm-busy:0", "vm-busy@x", "vm-busy:"])
-def test_a_misspelt_injection_is_refused(text: str) -> None:
+def test_misspelt_injection_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         parse(text)
 
 
-def test_the_nth_allocation_fails() -> None:
+def test_nth_allocation_fails() -> None:
     with machine("out-of-memory@3") as owner:
         c = Client(owner)
         assert [public_vram(c) for _ in range(4)] == [0, 0, errno.ENOMEM, 0]

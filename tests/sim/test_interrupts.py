@@ -37,7 +37,7 @@ def interrupting(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     monkeypatch.setattr(wire, "receive", receive)
 
 
-def test_the_answer_comes_first_and_the_interrupt_as_the_next_request_begins(
+def test_reply_is_read_before_interrupt_is_raised_at_next_request(
     client: SimClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want = client.read_file(FILE)
@@ -48,7 +48,7 @@ def test_the_answer_comes_first_and_the_interrupt_as_the_next_request_begins(
     assert client.read_file(FILE) == want
 
 
-def test_a_second_one_does_not_wait_and_its_answer_is_nobody_elses(
+def test_second_interrupt_is_immediate_and_discards_only_its_reply(
     client: SimClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want = client.read_file(FILE)
@@ -60,7 +60,7 @@ def test_a_second_one_does_not_wait_and_its_answer_is_nobody_elses(
     client.close(fd)  # it is still the same client to the device
 
 
-def test_an_ignored_interrupt_stays_ignored(client: SimClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ignored_interrupt_stays_ignored(client: SimClient, monkeypatch: pytest.MonkeyPatch) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     interrupting(monkeypatch, times=3)
     want = client.read_file(FILE)

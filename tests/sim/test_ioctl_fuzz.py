@@ -26,7 +26,7 @@ def some(random_: random.Random, bits: int, known: list[int]) -> int:
 
 
 @pytest.mark.parametrize("command", [row.ioctl for row in HANDLERS], ids=lambda each: each.name)
-def test_any_argument_is_an_errno_or_a_success(command: IoctlRow, slow_counts: Counts) -> None:
+def test_any_ioctl_argument_gives_success_or_errno(command: IoctlRow, slow_counts: Counts) -> None:
     random_ = random.Random(command.name)
     with client() as c:
         buffer, array = c.alloc(PAGE), u32_array([c.gpu_id, 1, 2, 3] * 64)
@@ -54,7 +54,7 @@ def test_any_argument_is_an_errno_or_a_success(command: IoctlRow, slow_counts: C
         assert c.driver.read_file("/proc/version")
 
 
-def test_unknown_numbers_and_types(slow_counts: Counts) -> None:
+def test_unknown_ioctl_numbers_and_types_are_rejected(slow_counts: Counts) -> None:
     with client() as c:
         for request in range(0, 1 << 16, 7):
             known = chr(request >> 8) in "Kd"

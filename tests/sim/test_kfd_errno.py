@@ -300,7 +300,7 @@ def _name(row: Row) -> str:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=_name)
-def test_the_kernels_errno(row: Row) -> None:
+def test_ioctl_errno_matches_the_kernel(row: Row) -> None:
     early = [each for each in row.inject if each != "gpu-gone"]
     with client(*early, acquire=row.acquire, linux=row.linux) as c:
         if "gpu-gone" in row.inject:
@@ -318,13 +318,13 @@ def test_the_kernels_errno(row: Row) -> None:
         (0x28, "7.2", errno.EPERM),
     ],
 )
-def test_numbers_outside_the_table(number: int, linux: str, expected: int) -> None:
+def test_ioctl_numbers_outside_the_table_are_rejected(number: int, linux: str, expected: int) -> None:
     with client(linux=linux) as c, pytest.raises(OSError) as caught:
         c.driver.ioctl(c.kfd, ioc("rw", "K", number, 16), bytearray(16))
     assert caught.value.errno == expected
 
 
-def test_a_struct_of_88_bytes_creates_a_queue_as_one_of_96_does() -> None:
+def test_88_and_96_byte_create_queue_structs_are_accepted() -> None:
     with client() as c:
         record = kfd.CREATE_QUEUE.new(**c.queue_arguments())
         raw = bytearray(record.raw[:88])

@@ -12,7 +12,7 @@ from zinc_rt.kmd.uapi import kfd
 from zinc_rt.sim.interfaces import AccessKind, Fault
 
 
-def test_uncached_gtt_is_coherent_both_ways() -> None:
+def test_uncached_gtt_is_coherent_in_both_directions() -> None:
     with client() as c:
         buffer = c.alloc(PAGE, GTT)
         host, vm = c.host(buffer), c.gpu_vm
@@ -45,7 +45,7 @@ def test_gpu_stores_reach_the_host_only_with_a_write_back() -> None:
         c.driver.munmap(host)
 
 
-def test_stores_of_both_sides_to_one_page_are_kept_byte_for_byte() -> None:
+def test_host_and_gpu_stores_to_one_page_are_merged_per_byte() -> None:
     with client() as c:
         buffer = c.alloc(PAGE, VRAM_PUBLIC)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]
@@ -69,7 +69,7 @@ def test_direct_coherence_has_one_copy() -> None:
         c.driver.munmap(host)
 
 
-def test_the_remap_page_flushes_before_a_doorbell_that_follows() -> None:
+def test_remap_page_flushes_before_a_later_doorbell() -> None:
     with client() as c:
         data = c.alloc(PAGE, VRAM_PUBLIC)
         page = c.alloc(PAGE, kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP, mapped=False)
@@ -83,7 +83,7 @@ def test_the_remap_page_flushes_before_a_doorbell_that_follows() -> None:
         c.driver.munmap(remap)
 
 
-def test_stale_hdp_and_missing_write_back_are_switches() -> None:
+def test_stale_hdp_and_missing_write_back_can_be_injected() -> None:
     with client("stale-hdp", "no-write-back") as c:
         buffer = c.alloc(PAGE, VRAM_PUBLIC)
         host, vm = c.host(buffer), c.gpu_vm
@@ -116,7 +116,7 @@ def test_instructions_stay_as_first_fetched_until_invalidated(inject: tuple[str,
         (kfd.KFD_IOC_ALLOC_MEM_FLAGS_GTT, AccessKind.EXECUTE, "no execute"),
     ],
 )
-def test_permissions_fault(flags: int, access: AccessKind, why: str) -> None:
+def test_permission_violations_fault(flags: int, access: AccessKind, why: str) -> None:
     with client() as c:
         buffer = c.alloc(PAGE, flags)
         with pytest.raises(Fault) as caught:
@@ -124,7 +124,7 @@ def test_permissions_fault(flags: int, access: AccessKind, why: str) -> None:
         assert (caught.value.va, caught.value.why) == (buffer["va_addr"] + 8, why)
 
 
-def test_a_write_that_runs_off_its_buffer_faults_at_the_first_missing_byte_and_writes_nothing() -> None:
+def test_write_past_end_of_buffer_faults_and_writes_nothing() -> None:
     with client() as c:
         buffer = c.alloc(PAGE)
         end = buffer["va_addr"] + PAGE
@@ -134,7 +134,7 @@ def test_a_write_that_runs_off_its_buffer_faults_at_the_first_missing_byte_and_w
         assert c.gpu_vm.read(end - 4, 4) == bytes(4)
 
 
-def test_an_address_is_described_by_buffer_or_by_announced_name() -> None:
+def test_address_is_described_by_buffer_or_announced_name() -> None:
     with client() as c:
         buffer = c.alloc(PAGE)
         va = buffer["va_addr"]
@@ -145,7 +145,7 @@ def test_an_address_is_described_by_buffer_or_by_announced_name() -> None:
 
 
 @pytest.mark.parametrize("inject", [(), ("small-bar",)])
-def test_vram_without_public_is_mapped_too(inject: tuple[str, ...]) -> None:
+def test_vram_without_public_flag_can_be_mapped(inject: tuple[str, ...]) -> None:
     """Linux 5.13 took NO_CPU_ACCESS away from KFD's buffers; shipped runtimes map every buffer they make."""
     with client(*inject) as c:
         buffer = c.alloc(PAGE, VRAM)
@@ -156,7 +156,7 @@ def test_vram_without_public_is_mapped_too(inject: tuple[str, ...]) -> None:
         c.driver.close(exported)
 
 
-def test_nobody_maps_anothers_buffer_nor_beyond_its_end() -> None:
+def test_foreign_and_oversized_mappings_are_rejected() -> None:
     with client() as c:
         open_ = c.alloc(PAGE, VRAM_PUBLIC)
         with pytest.raises(OSError) as caught:
@@ -179,7 +179,7 @@ def test_bytes_of_each_heap_are_counted_and_limited() -> None:
 
 
 @pytest.mark.parametrize("size", [2 * PAGE, PAGE + 1, 2 * PAGE - 17])
-def test_user_pages_are_the_gpus_too(size: int) -> None:
+def test_user_pages_are_shared_with_the_gpu(size: int) -> None:
     """Of any size: the kernel takes whole pages of it."""
     with client() as c:
         mine = c.driver.mmap(-1, 2 * PAGE, 0, 3)
@@ -200,7 +200,7 @@ def test_user_pages_are_the_gpus_too(size: int) -> None:
         assert bytes(mine.view[PAGE : PAGE + 4]) == b"gpu!"
 
 
-def test_scattered_host_stores_all_arrive_and_nothing_else() -> None:
+def test_scattered_host_stores_all_arrive_without_side_effects() -> None:
     with client() as c:
         buffer = c.alloc(3 << 20, VRAM_PUBLIC)
         host, vm, va = c.host(buffer), c.gpu_vm, buffer["va_addr"]

@@ -73,7 +73,7 @@ def serve(tmp_path: Path) -> Iterator[Any]:
     ("chip", "linux", "sdma"),
     [("r9700", "7.0", "7"), ("rx9060xt", "6.12", "7"), ("rx7900xtx", "6.8", "6"), ("strix-halo", "7.0", "6")],
 )
-def test_copies_fences_and_events_of_both_engines(serve: Any, chip: str, linux: str, sdma: str) -> None:
+def test_copies_fences_and_events_on_compute_and_sdma(serve: Any, chip: str, linux: str, sdma: str) -> None:
     client = Outsider(serve(chip, linux))
     wire = client.wire
     assert wire.text(f"{DRM}/ip_discovery/die/0/42/0/major") == f"{sdma}\n"
@@ -148,7 +148,7 @@ def test_copies_fences_and_events_of_both_engines(serve: Any, chip: str, linux: 
     wire.need(op="close", fd=client.drm)
 
 
-def test_a_ring_runs_round_its_end_many_times(serve: Any) -> None:
+def test_ring_wraps_many_times(serve: Any) -> None:
     client = Outsider(serve())
     client.event(SIGNAL_EVENT, client.event_page.handle)
     data = client.alloc(PAGE, SYSTEM)
@@ -165,7 +165,7 @@ def test_a_ring_runs_round_its_end_many_times(serve: Any) -> None:
     assert sdma_queue.consumed == sdma_queue.end, "does not"
 
 
-def test_a_fault_is_a_memory_event_and_the_queue_can_go(serve: Any) -> None:
+def test_fault_is_a_memory_event_and_queue_can_be_destroyed(serve: Any) -> None:
     client = Outsider(serve())
     signal = client.event(SIGNAL_EVENT, client.event_page.handle)
     fault = client.event(MEMORY_EVENT)
@@ -187,7 +187,7 @@ def test_a_fault_is_a_memory_event_and_the_queue_can_go(serve: Any) -> None:
     assert data.u64(8) == 2
 
 
-def test_a_packet_that_is_none_stops_the_queue_and_the_log_says_which(serve: Any) -> None:
+def test_invalid_packet_stops_the_queue_and_is_named_in_the_log(serve: Any) -> None:
     client = Outsider(serve())
     signal = client.event(SIGNAL_EVENT, client.event_page.handle)
     queue = client.queue(COMPUTE_QUEUE)
@@ -203,7 +203,7 @@ def test_a_packet_that_is_none_stops_the_queue_and_the_log_says_which(serve: Any
 
 
 @pytest.mark.parametrize("version", [0, 2, None, "1"])
-def test_another_version_of_the_protocol_is_refused_in_words(serve: Any, version: object) -> None:
+def test_other_protocol_version_is_rejected_with_a_message(serve: Any, version: object) -> None:
     path = serve()
     with pytest.raises(OSError, match="this device speaks 1") as caught:
         Wire(path, version)
@@ -211,7 +211,7 @@ def test_another_version_of_the_protocol_is_refused_in_words(serve: Any, version
     assert "simulated" in Wire(path).text("/proc/version")
 
 
-def test_a_fault_can_be_planted_at_the_seam(serve: Any) -> None:
+def test_fault_can_be_injected_over_the_protocol(serve: Any) -> None:
     path = serve("r9700", "7.0", "vm-busy:1")
     with pytest.raises(OSError) as caught:
         Outsider(path)
@@ -254,7 +254,7 @@ print("done")
 """
 
 
-def test_the_manuals_file_layer_carries_a_program() -> None:
+def test_file_layer_from_the_manual_runs_a_program() -> None:
     manual = Path(__file__).parents[2] / "docs/simulated-device.md"
     code = manual.read_text().split("```python\n")[2].split("```")[0]
     assert code.count("\n") <= 40

@@ -23,7 +23,7 @@ def named(stream: Stream) -> str:
 
 
 @pytest.mark.parametrize("stream", PM4, ids=named)
-def test_the_runtime_reads_what_the_program_meant(stream: Stream) -> None:
+def test_runtime_decodes_streams_as_intended(stream: Stream) -> None:
     items = decode_stream(stream.words, Generation.GFX12)
     assert [getattr(item.packet, "NAME", item.packet) for item in items] == [name for name, _ in stream.says]
     for item, (_, fields) in zip(items, stream.says, strict=True):
@@ -34,7 +34,7 @@ def test_the_runtime_reads_what_the_program_meant(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("stream", PM4, ids=named)
-def test_the_device_reads_what_the_program_meant(stream: Stream) -> None:
+def test_device_decodes_streams_as_intended(stream: Stream) -> None:
     forms, index = PacketForms(EXECUTE, Generation.GFX12), 0
     for name, fields in stream.says:
         form = forms.of(stream.words[index])
@@ -46,7 +46,7 @@ def test_the_device_reads_what_the_program_meant(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=named)
-def test_the_device_does_what_the_program_wanted(stream: Stream) -> None:
+def test_device_executes_streams_as_intended(stream: Stream) -> None:
     bench = Bench()
     for va, dwords in stream.before.items():
         bench.space.put(va, *dwords)
@@ -65,7 +65,7 @@ def test_the_device_does_what_the_program_wanted(stream: Stream) -> None:
     assert queue.hardware.rptr in (len(stream.words) * queue.unit, 4 * queue.unit), "not all of it was read"
 
 
-def test_a_dispatch_of_kfdtest_asks_for_its_code() -> None:
+def test_kfdtest_dispatch_fetches_its_code() -> None:
     """The registers went where the program meant them: code that may not run is what faults."""
     (stream,) = (each for each in STREAMS if each.name == "kfdtest-dispatch")
     bench = Bench()
@@ -75,7 +75,7 @@ def test_a_dispatch_of_kfdtest_asks_for_its_code() -> None:
     assert queue.state is QueueState.HUNG and f"{CODE:#x}" in queue.report
 
 
-def test_the_streams_cover_what_they_are_for() -> None:
+def test_streams_cover_all_required_packets() -> None:
     assert len(STREAMS) >= 24 and len({each.name for each in STREAMS}) == len(STREAMS)
     packets = {name for each in STREAMS for name, _ in each.says}
     assert packets >= {

@@ -9,7 +9,7 @@ from zinc_rt.sim.cp.work import Pending, Work
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_endless_waves_with_a_fence_behind_them_have_one_turn_at_a_time(seed: int | None) -> None:
+def test_endless_waves_before_a_fence_get_one_turn_at_a_time(seed: int | None) -> None:
     turns = []
 
     def endless() -> bool:

@@ -57,12 +57,12 @@ STRUCTS = [
 ]
 
 
-def test_a_healthy_life_is_silent() -> None:
+def test_unmodified_tables_have_no_findings() -> None:
     assert kfd_life() == "" and user_queue_life() == ""
 
 
 @pytest.mark.parametrize(("module", "name"), STRUCTS, ids=[name for _, name in STRUCTS])
-def test_two_swapped_members_never_pass(module: ModuleType, name: str) -> None:
+def test_two_swapped_members_are_always_detected(module: ModuleType, name: str) -> None:
     life = kfd_life if module is kfd else user_queue_life
     assert passed_unseen(life, module, name, ALIKE.get(name, frozenset())) == []
 
@@ -78,7 +78,7 @@ def test_two_swapped_members_never_pass(module: ModuleType, name: str) -> None:
     ],
     ids=lambda each: "-".join(each) if isinstance(each, tuple) else "",
 )
-def test_what_the_device_says_of_a_swap_in_create_queue(
+def test_device_reports_swapped_create_queue_members(
     swap: Swap, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant_struct(monkeypatch, kfd, "CREATE_QUEUE", swapped(kfd.CREATE_QUEUE, swap))
@@ -87,7 +87,7 @@ def test_what_the_device_says_of_a_swap_in_create_queue(
 
 @pytest.mark.parametrize("name", ["CREATE_QUEUE", "ALLOC_MEMORY_OF_GPU", "MAP_MEMORY_TO_GPU", "CREATE_EVENT"])
 @pytest.mark.parametrize("shift", [1, 8, 0x40])
-def test_a_wrong_ioctl_number_never_passes(name: str, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_ioctl_number_is_always_detected(name: str, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
     right: Ioctl = getattr(kfd, f"IOC_{name}")
     wrong = Ioctl(right.name, right.direction, right.type_, right.number + shift, right.struct)
     monkeypatch.setattr(kfd, f"IOC_{name}", wrong)
@@ -121,7 +121,9 @@ def with_default(packet: type[Packet], field: str, value: int, monkeypatch: pyte
         ("dst_sel", 2, "the queue's own registers"),
     ],
 )
-def test_a_wrong_default_of_a_fence(field: str, value: int, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_fence_default_is_detected(
+    field: str, value: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_default(ReleaseMem, field, value, monkeypatch)
     bench = Bench()
     queue = bench.queue()
@@ -130,7 +132,7 @@ def test_a_wrong_default_of_a_fence(field: str, value: int, says: str, monkeypat
     assert says in found or (says == "no fence" and bench.space.u32(FENCE) == 0)
 
 
-def test_a_wrong_event_index_is_an_error_and_not_a_remark() -> None:
+def test_wrong_event_index_is_an_error() -> None:
     bench = Bench()
     bench.queue().submit(fence(7, event_index=6))
     (found,) = bench.kmd.findings
@@ -138,7 +140,7 @@ def test_a_wrong_event_index_is_an_error_and_not_a_remark() -> None:
     assert "event type 0x14, which goes with 5" in found.sentence
 
 
-def test_a_discard_is_an_error_in_a_fence_and_in_an_acquire() -> None:
+def test_cache_discard_is_an_error_in_fence_and_acquire() -> None:
     for packet in (
         fence(7, gcr_cntl=release(Generation.GFX12, GL2_DISCARD=1)),
         AcquireMem(acquire(Generation.GFX12, GL2_DISCARD=1)),
@@ -149,7 +151,7 @@ def test_a_discard_is_an_error_in_a_fence_and_in_an_acquire() -> None:
         assert (found.rule, found.severity) == ("cache-discard", Severity.ERROR)
 
 
-def test_shader_done_goes_with_its_own_index() -> None:
+def test_shader_done_requires_its_own_event_index() -> None:
     bench = Bench()
     bench.queue().submit(fence(7, event_type=0x2F, event_index=6))
     assert bench.kmd.rules() == [] and bench.space.u32(FENCE) == 7
@@ -172,7 +174,7 @@ PROGRAM = 0x10F000
     ],
     ids=lambda packet: packet.NAME,
 )
-def test_no_wrong_opcode_passes(packet: Packet) -> None:
+def test_wrong_opcode_is_always_detected(packet: Packet) -> None:
     """An opcode one bit away is no other packet of that size: it stops the queue, or a finding names it."""
     for bit in range(8):
         bench = Bench()
@@ -183,7 +185,7 @@ def test_no_wrong_opcode_passes(packet: Packet) -> None:
 
 
 @pytest.mark.parametrize("register", [Sh.PGM_LO + 1, Sh.PGM_LO - 2, Sh.PGM_LO + 0x40, 0x0C])
-def test_a_wrong_address_of_the_program_register_faults(register: int) -> None:
+def test_wrong_program_register_address_faults(register: int) -> None:
     bench = Bench()
     queue = bench.queue()
     queue.submit(
@@ -195,7 +197,7 @@ def test_a_wrong_address_of_the_program_register_faults(register: int) -> None:
     assert any(kind == "vm_fault" for kind, _ in bench.kmd.heard)
 
 
-def test_a_wrong_address_of_the_workgroup_size_is_named() -> None:
+def test_wrong_workgroup_size_register_is_reported() -> None:
     bench = Bench()
     bench.queue().submit(
         SetShReg(Sh.PGM_LO, (PROGRAM >> 8, 0)),
@@ -206,7 +208,7 @@ def test_a_wrong_address_of_the_workgroup_size_is_named() -> None:
 
 
 @pytest.mark.parametrize("register", [0x214, 0x230, 0x3FF0, 0x1F0])
-def test_registers_that_are_privileged_or_nobodys_are_refused_or_named(register: int) -> None:
+def test_privileged_and_undefined_registers_are_rejected_or_reported(register: int) -> None:
     bench = Bench()
     queue = bench.queue()
     queue.submit(SetShReg(register, (0,)))

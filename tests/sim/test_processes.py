@@ -14,7 +14,7 @@ from zinc_rt.sim.driver.kfd_state import MAX_QUEUES_PER_GPU
 from zinc_rt.sim.in_process import SimDriver
 
 
-def test_127_queues_a_process_and_gpu_then_enospc_and_another_process_still_may() -> None:
+def test_process_is_limited_to_127_queues_per_gpu() -> None:
     with client() as c:
         arguments = c.queue_arguments()
         ids = [c.call(kfd.IOC_CREATE_QUEUE, **arguments)["queue_id"] for _ in range(MAX_QUEUES_PER_GPU)]
@@ -27,7 +27,7 @@ def test_127_queues_a_process_and_gpu_then_enospc_and_another_process_still_may(
         assert c.call(kfd.IOC_CREATE_QUEUE, **arguments)["queue_id"] == 5
 
 
-def test_sdma_queues_run_out() -> None:
+def test_exhausted_sdma_queues_give_enomem() -> None:
     with client() as c:
         arguments = c.queue_arguments(queue_type=unsent_ioctls.KFD_IOC_QUEUE_TYPE_SDMA)
         limit = c.gpu.chip.sdma_engines * c.gpu.chip.sdma_queues_per_engine
@@ -36,7 +36,7 @@ def test_sdma_queues_run_out() -> None:
         assert c.errno(kfd.IOC_CREATE_QUEUE, **arguments) == errno.ENOMEM
 
 
-def test_512_kfd_processes_then_enomem() -> None:
+def test_process_513_gets_enomem_from_kfd() -> None:
     with machine() as owner:
         drivers = [SimDriver(owner) for _ in range(513)]
         for driver in drivers[:512]:
@@ -48,7 +48,7 @@ def test_512_kfd_processes_then_enomem() -> None:
         drivers[512].open("/dev/kfd", os.O_RDWR)
 
 
-def test_a_process_that_ends_leaves_no_buffer_queue_or_doorbell() -> None:
+def test_exiting_process_leaves_no_buffer_queue_or_doorbell() -> None:
     with machine() as owner:
         c = Client(owner)
         c.event(page=c.alloc(0x8000)["handle"])
@@ -64,7 +64,7 @@ def test_a_process_that_ends_leaves_no_buffer_queue_or_doorbell() -> None:
         assert caught.value.errno == errno.ENODEV
 
 
-def test_an_fd_of_another_process_is_ebadf() -> None:
+def test_fd_of_another_process_is_ebadf() -> None:
     with client() as c:
         other = SimDriver(c.machine)
         with pytest.raises(OSError) as caught:
@@ -73,7 +73,7 @@ def test_an_fd_of_another_process_is_ebadf() -> None:
         other.exit()
 
 
-def test_opening_kfd_twice_shows_one_process() -> None:
+def test_opening_kfd_twice_gives_one_process() -> None:
     with client() as c:
         event_id = c.event()["event_id"]
         second = c.driver.open("/dev/kfd", os.O_RDWR)
@@ -84,7 +84,7 @@ def test_opening_kfd_twice_shows_one_process() -> None:
         assert c.errno(kfd.IOC_SET_EVENT, event_id=event_id) == 0
 
 
-def test_handles_belong_to_one_process_and_vram_is_shared_by_all() -> None:
+def test_handles_are_per_process_and_vram_is_shared() -> None:
     with client() as c:
         other = Client(c.machine)
         buffer = c.alloc(1 << 20, VRAM_PUBLIC)
@@ -101,7 +101,7 @@ def test_handles_belong_to_one_process_and_vram_is_shared_by_all() -> None:
         c.alloc(1 << 30, VRAM_PUBLIC)
 
 
-def test_doorbells_are_one_slice_of_8192_bytes_a_process_and_reach_the_queue() -> None:
+def test_process_has_one_8192_byte_doorbell_slice_that_reaches_its_queue() -> None:
     with client() as c:
         c.queue()
         offset = c.queue()["doorbell_offset"]
@@ -120,7 +120,7 @@ def test_doorbells_are_one_slice_of_8192_bytes_a_process_and_reach_the_queue() -
         c.driver.munmap(doorbells)
 
 
-def test_two_gpus_have_nodes_ids_and_memory_of_their_own() -> None:
+def test_two_gpus_have_separate_nodes_ids_and_memory() -> None:
     with machine(chip="r9700,gfx1100") as owner:
         first, second = owner.gpus
         assert first.gpu_id != second.gpu_id and owner.tree.names("/dev/dri") == ["renderD128", "renderD129"]
@@ -130,7 +130,7 @@ def test_two_gpus_have_nodes_ids_and_memory_of_their_own() -> None:
         assert first.memory.bos and not second.memory.bos
 
 
-def test_no_gpu_memory_is_left_by_a_queue_that_could_not_be_made() -> None:
+def test_failed_queue_creation_leaks_no_gpu_memory() -> None:
     with client("mes-add-failure") as c:
         arguments = c.queue_arguments()
         before = {bo: bo.references for bo in c.gpu.memory.bos}
@@ -138,7 +138,7 @@ def test_no_gpu_memory_is_left_by_a_queue_that_could_not_be_made() -> None:
         assert before == {bo: bo.references for bo in c.gpu.memory.bos}
 
 
-def test_kfds_state_stays_until_the_process_ends_whatever_is_closed() -> None:
+def test_kfd_state_persists_until_the_process_ends() -> None:
     with client() as c:
         c.queue()
         c.driver.close(c.kfd)

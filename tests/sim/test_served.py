@@ -80,7 +80,7 @@ def gone(path: Path, seconds: float = 15) -> bool:
 
 @pytest.mark.usefixtures("device")
 class TestServed:
-    def test_packets_run_and_the_device_goes_with_its_last_client(self) -> None:
+    def test_packets_run_and_device_exits_with_its_last_client(self) -> None:
         first, second = SimClient(), SimClient()
         assert first.path == second.path and first.device["chip"] == "r9700"
         assert nops(first) and nops(second)
@@ -95,7 +95,7 @@ class TestServed:
             second.read_file("/proc/version")
         assert caught.value.errno == errno.ENODEV
 
-    def test_a_killed_client_leaves_nothing_and_the_others_go_on(self) -> None:
+    def test_killed_client_leaves_nothing_and_others_continue(self) -> None:
         watcher = SimClient()
         script = (
             "import sys, os\n"
@@ -125,7 +125,7 @@ class TestServed:
         assert nops(watcher)
         watcher.close_all()
 
-    def test_a_crashed_device_is_enodev_for_everybody_and_never_a_hang(self) -> None:
+    def test_crashed_device_gives_enodev_to_every_client_and_never_hangs(self) -> None:
         first, sleeper = SimClient(), SimClient()
         fd = sleeper.open("/dev/kfd", os.O_RDWR)
         event = kfd.CREATE_EVENT.new()
@@ -168,7 +168,7 @@ class TestServed:
             assert bytes(buffer.host.view[:4]) == b"mine"
         driver.close_all()
 
-    def test_no_client_can_shorten_memory_the_device_has_mapped(self) -> None:
+    def test_client_cannot_shrink_memory_mapped_by_the_device(self) -> None:
         driver = SimClient()
         node = find_gpus(driver).gpus[0].node
         assert node is not None
@@ -183,7 +183,7 @@ class TestServed:
                 os.ftruncate(memory.fileno(), 0)
         driver.close_all()
 
-    def test_a_bad_pointer_is_efault_on_this_side_of_the_socket_too(self) -> None:
+    def test_bad_pointer_is_efault_in_the_client(self) -> None:
         driver = SimClient()
         fd = driver.open("/dev/kfd", os.O_RDWR)
         for address in (4096, 0xFFFF_8000_0000_0000):
@@ -197,7 +197,7 @@ class TestServed:
     @pytest.mark.parametrize(
         "noise", [b"\xff" * 64, bytes(13), b"GET / HTTP/1.1\r\n\r\n" * 9], ids=["ones", "zeros", "http"]
     )
-    def test_a_client_that_talks_nonsense_loses_only_its_connection(self, noise: bytes) -> None:
+    def test_malformed_input_closes_only_its_connection(self, noise: bytes) -> None:
         driver = SimClient()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
             stranger.connect(str(driver.path))
@@ -209,7 +209,7 @@ class TestServed:
         assert driver.read_file("/proc/version")
         driver.close_all()
 
-    def test_an_idle_device_with_a_queue_sleeps(self) -> None:
+    def test_idle_device_with_a_queue_sleeps(self) -> None:
         driver = SimClient()
         node = find_gpus(driver).gpus[0].node
         assert node is not None
@@ -223,7 +223,7 @@ class TestServed:
         assert share < IDLE_CPU_LIMIT, f"{share:.1%} of a core"
         driver.close_all()
 
-    def test_options_reach_the_device_and_bad_ones_are_one_clear_error(self) -> None:
+    def test_options_reach_the_device_and_bad_ones_give_a_clear_error(self) -> None:
         driver = SimClient(name="other", chip="gfx1100", linux="6.12")
         assert driver.device["chip"] == "gfx1100"
         assert b"6.12" in driver.read_file("/proc/version")
@@ -231,7 +231,7 @@ class TestServed:
         with pytest.raises(served.DeviceLost, match="no chip 'nonsense'"):
             SimClient(name="bad", chip="nonsense")
 
-    def test_a_stale_socket_is_replaced(self) -> None:
+    def test_stale_socket_is_replaced(self) -> None:
         first = SimClient()
         os.kill(_device_pid(first.path), signal.SIGKILL)
         second = SimClient()
@@ -239,7 +239,7 @@ class TestServed:
         second.close_all()
 
 
-def test_the_socket_lies_in_a_folder_of_this_user_alone(tmp_path: Path, monkeypatch: Any) -> None:
+def test_socket_directory_is_private_to_the_user(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     folder = served.runtime_dir()
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -260,7 +260,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 @pytest.mark.usefixtures("device")
-def test_the_outside_client_of_the_manual_runs(tmp_path: Path) -> None:
+def test_external_client_from_the_manual_runs(tmp_path: Path) -> None:
     text = Path(__file__).parents[2].joinpath("docs/simulated-device.md").read_text()
     code = text.split("```python\n")[1].split("```")[0]
     path = served.start("manual", chip="gfx1100")
@@ -269,12 +269,12 @@ def test_the_outside_client_of_the_manual_runs(tmp_path: Path) -> None:
     assert said.stdout.startswith("KFD 1.20\n") and "gfx_target_version 110000\n" in said.stdout
 
 
-def test_the_listing_names_every_row() -> None:
+def test_listing_names_every_row() -> None:
     shown = listing()
     assert all(name in shown for name in (*CHIPS, *LINUX_VERSIONS, *BY_NAME))
 
 
-def test_more_findings_than_a_message_holds_come_in_parts() -> None:
+def test_findings_exceeding_one_message_are_split() -> None:
     made = [DeviceFinding(Severity.FINDING, "alignment", 0, number, "x" * 300) for number in range(60_000)]
     session = SimpleNamespace(driver=SimpleNamespace(findings=lambda: made), machine=SimpleNamespace(dmesg=[]))
 

@@ -28,14 +28,14 @@ def properties(text: bytes) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("chip", CWSR)
-def test_context_save_area_as_the_kernel_sizes_it(chip: str) -> None:
+def test_context_save_area_size_matches_the_kernel(chip: str) -> None:
     sizes = CHIPS[chip].cwsr()
     save = sizes.save_restore_bytes
     shown = (sizes.control_stack_bytes, save, sizes.debugger_bytes, sizes.buffer_bytes(save))
     assert shown == CWSR[chip]
 
 
-def test_gfx1151_differs_between_kernels() -> None:
+def test_gfx1151_save_area_differs_between_kernels() -> None:
     for linux, save in (("6.17", 0xD4C000), ("7.0", 0x124C000)):
         with machine(chip="gfx1151", linux=linux) as owner:
             from zinc_rt.sim.driver.kfd_queues import node_cwsr
@@ -45,7 +45,7 @@ def test_gfx1151_differs_between_kernels() -> None:
 
 @pytest.mark.parametrize("linux", LINUX_VERSIONS)
 @pytest.mark.parametrize("chip", CHIPS)
-def test_properties(chip: str, linux: str) -> None:
+def test_node_properties(chip: str, linux: str) -> None:
     with machine(chip=chip, linux=linux) as owner:
         row, gpu = CHIPS[chip], owner.gpus[0]
         seen = properties(owner.tree.read(f"{NODE}/properties"))
@@ -60,7 +60,7 @@ def test_properties(chip: str, linux: str) -> None:
         assert owner.tree.read("/proc/sys/kernel/osrelease").decode().strip() == gpu.linux.release
 
 
-def test_the_class_link_shows_the_same_and_the_cpu_node_has_no_gpu() -> None:
+def test_class_link_matches_node_and_cpu_node_has_no_gpu() -> None:
     with machine() as owner:
         link = NODE.replace("/sys/devices/virtual", "/sys/class")
         assert owner.tree.read(f"{NODE}/properties") == owner.tree.read(f"{link}/properties")
@@ -85,13 +85,13 @@ def test_discovery_table() -> None:
         ("", errno.EISDIR),
     ],
 )
-def test_files_that_are_not_there(path: str, number: int) -> None:
+def test_missing_files_give_the_expected_errno(path: str, number: int) -> None:
     with machine() as owner, pytest.raises(OSError) as caught:
         owner.tree.read(path)
     assert caught.value.errno == number
 
 
-def test_folders_and_files_are_opened_as_the_kernel_opens_them() -> None:
+def test_directories_and_files_open_as_in_the_kernel() -> None:
     """Runtimes open a folder, list it by its fd's path, and ask for more only then."""
     nodes = NODE.rpartition("/")[0]
     with machine() as owner:
@@ -117,7 +117,7 @@ def test_folders_and_files_are_opened_as_the_kernel_opens_them() -> None:
             assert caught.value.errno == number, path
 
 
-def test_a_hidden_gpu_is_refused_when_its_file_is_read_not_when_it_is_opened() -> None:
+def test_hidden_gpu_is_denied_at_read_and_not_at_open() -> None:
     with machine("hidden-gpu") as owner:
         driver = SimDriver(owner)
         driver.close(driver.open(f"{NODE}/gpu_id", os.O_RDONLY))
@@ -126,7 +126,7 @@ def test_a_hidden_gpu_is_refused_when_its_file_is_read_not_when_it_is_opened() -
         assert caught.value.errno == errno.EPERM
 
 
-def test_listing_a_file_or_nothing() -> None:
+def test_listing_a_file_or_missing_path_is_an_error() -> None:
     with machine() as owner:
         for path, number in ((f"{NODE}/gpu_id", errno.ENOTDIR), ("/sys/nothing", errno.ENOENT)):
             with pytest.raises(OSError) as caught:
@@ -134,7 +134,7 @@ def test_listing_a_file_or_nothing() -> None:
             assert caught.value.errno == number
 
 
-def test_an_r9700_tells_what_a_card_told() -> None:
+def test_r9700_properties_match_a_real_card() -> None:
     """rocjitsu's configs/gfx1201_r9700.json, written from a card, and its GET_TILE_CONFIG."""
     told = {"capability": 0x6803A280, "num_cp_queues": 4, "max_engine_clk_fcompute": 2350, "simd_count": 128,
             "max_slots_scratch_cu": 32, "debug_prop": 1495, "num_sdma_engines": 2}  # fmt: skip
@@ -144,7 +144,7 @@ def test_an_r9700_tells_what_a_card_told() -> None:
         assert owner.gpus[0].chip.gb_addr_config == 0x8200545
 
 
-def test_memory_with_ecc_is_a_row_s_other_value() -> None:
+def test_ecc_memory_is_the_alternative_value_of_a_row() -> None:
     """2 GiB, 1/16 of 32, keep the check bits."""
     sizes = []
     for flip in ((), ("chip/r9700/vram_bytes",)):

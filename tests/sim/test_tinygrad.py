@@ -34,7 +34,7 @@ print("tinygrad on", Device["AMD"].arch)
     not any(map(ctypes.util.find_library, ("LLVM", "LLVM-21", "LLVM-20", "LLVM-19"))), reason="no libLLVM"
 )
 @pytest.mark.skipif(program.compiler() is None, reason="no C compiler")
-def test_tensors_are_those_of_numpy(
+def test_tensors_match_numpy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DEV", "KFD+AMD:LLVM")

@@ -26,28 +26,28 @@ from zinc_rt.sim.tables.structs import StructLayout
 
 
 @pytest.mark.parametrize(("runtime", "device", "header"), HEADERS, ids=["kfd", "drm", "amdgpu"])
-def test_structs_ioctls_and_constants(runtime: ModuleType, device: ModuleType, header: str) -> None:
+def test_structs_ioctls_and_constants_agree(runtime: ModuleType, device: ModuleType, header: str) -> None:
     assert list(interface_differences(runtime, device, header)) == []
 
 
-def test_the_device_knows_every_struct_and_member_that_the_runtime_sends() -> None:
+def test_device_declares_every_struct_and_member_the_runtime_sends() -> None:
     lacking = [each for runtime, device, _ in HEADERS for each in undeclared(runtime, device)]
     assert lacking == []
 
 
-def test_packets() -> None:
+def test_packets_agree() -> None:
     assert list(all_packet_differences()) == []
 
 
-def test_registers() -> None:
+def test_registers_agree() -> None:
     assert list(register_differences()) == []
 
 
-def test_cache_operations() -> None:
+def test_cache_operations_agree() -> None:
     assert list(cache_differences()) == []
 
 
-def test_the_comparison_is_not_empty() -> None:
+def test_comparison_is_not_empty() -> None:
     layouts = [
         each for _, device, _ in HEADERS for each in vars(device).values() if isinstance(each, StructLayout)
     ]
@@ -56,7 +56,7 @@ def test_the_comparison_is_not_empty() -> None:
     assert len(REGISTERS) > 90
 
 
-def test_swapped_members_are_named_with_both_sources() -> None:
+def test_swapped_members_are_reported_with_both_sources() -> None:
     fields = list(kfd.CREATE_QUEUE.fields.values())
     fields[0], fields[2] = fields[2], fields[0]
     swapped = Struct(kfd.CREATE_QUEUE.c_name, *fields)
@@ -67,7 +67,7 @@ def test_swapped_members_are_named_with_both_sources() -> None:
     ]
 
 
-def test_a_moved_field_and_a_wrong_opcode_are_named() -> None:
+def test_moved_field_and_wrong_opcode_are_reported() -> None:
     (row,) = (row for row in ROWS if row.name == "COPY_DATA")
     sentences = list(packet_differences(WriteData, row))
     assert "COPY_DATA opcode: runtime says 0x37, simulator's table 0x40 from PAL's packet headers" in sentences

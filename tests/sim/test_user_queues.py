@@ -128,12 +128,12 @@ CREATE: tuple[tuple[int, dict[str, int], str], ...] = (
 
 
 @pytest.mark.parametrize(("number", "changes", "linux"), CREATE)
-def test_creates_errno(number: int, changes: dict[str, int], linux: str) -> None:
+def test_userq_create_errno(number: int, changes: dict[str, int], linux: str) -> None:
     with render(linux=linux) as c:
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create(**changes)) == number
 
 
-def test_wptr_must_be_a_buffer_of_one_page_and_eop_mapped() -> None:
+def test_wptr_must_be_a_single_page_buffer_and_eop_must_be_mapped() -> None:
     with render() as c:
         wide = c.va[c.buffer(2 * PAGE)]
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create(wptr_va=wide)) == errno.EINVAL
@@ -154,7 +154,7 @@ def test_wptr_must_be_a_buffer_of_one_page_and_eop_mapped() -> None:
         ("7.0", "gfx1100", (), 2, 8, 0),
     ],
 )
-def test_availability_rows(
+def test_availability_depends_on_kernel_and_chip(
     linux: str, chip: str, inject: tuple[str, ...], mask: int, slots: int, number: int
 ) -> None:
     with render(*inject, linux=linux, chip=chip) as c:
@@ -168,14 +168,14 @@ def test_availability_rows(
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create()) == number
 
 
-def test_kernel_6_12_knows_neither_the_doorbell_domain_nor_the_ioctls() -> None:
+def test_kernel_6_12_lacks_doorbell_domain_and_userq_ioctls() -> None:
     with render(linux="6.12") as c:
         domain = amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL
         assert c.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=PAGE, domains=domain) == errno.EINVAL
         assert c.errno(amdgpu.IOCTL_USERQ, op=1) == errno.EINVAL
 
 
-def test_free_wants_all_other_fields_zero_and_a_known_queue() -> None:
+def test_free_requires_zero_fields_and_an_existing_queue() -> None:
     with render() as c:
         queue_id = c.call(amdgpu.IOCTL_USERQ, **c.create())["new_queue_id"]
         assert queue_id == 1
@@ -191,7 +191,7 @@ def signalled(c: RenderClient, syncobj: int, seconds: float = 0.0) -> int:
     return c.errno(drm.IOCTL_SYNCOBJ_WAIT, handles=address, count_handles=1, timeout_nsec=deadline)
 
 
-def test_signal_samples_the_write_pointer_and_the_fence_follows_the_position() -> None:
+def test_signal_samples_write_pointer_and_fence_follows_its_position() -> None:
     with render() as c:
         arguments = c.create()
         c.call(amdgpu.IOCTL_USERQ, **arguments)
@@ -223,7 +223,7 @@ def test_signal_samples_the_write_pointer_and_the_fence_follows_the_position() -
         ({"bo_read_handles": "bad", "num_bo_read_handles": 1}, errno.ENOENT),
     ],
 )
-def test_signals_errno(changes: dict[str, Any], number: int) -> None:
+def test_userq_signal_errno(changes: dict[str, Any], number: int) -> None:
     with render() as c:
         c.call(amdgpu.IOCTL_USERQ, **c.create())
         syncobj = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
@@ -233,7 +233,7 @@ def test_signals_errno(changes: dict[str, Any], number: int) -> None:
         assert c.errno(amdgpu.IOCTL_USERQ_SIGNAL, **values) == number
 
 
-def test_a_hung_queues_fences_are_cancelled_when_it_is_freed() -> None:
+def test_freeing_a_hung_queue_cancels_its_fences() -> None:
     with render() as c:
         arguments = c.create()
         c.call(amdgpu.IOCTL_USERQ, **arguments)
@@ -271,13 +271,13 @@ VA: tuple[tuple[int, dict[str, int]], ...] = (
 
 
 @pytest.mark.parametrize(("number", "changes"), VA)
-def test_gem_vas_errno(number: int, changes: dict[str, int]) -> None:
+def test_gem_va_errno(number: int, changes: dict[str, int]) -> None:
     with render() as c:
         handle = c.buffer(2 * PAGE, mapped=False)
         assert c.errno(amdgpu.IOCTL_GEM_VA, **c.mapping(handle, 0x5000_0000, 2 * PAGE) | changes) == number
 
 
-def test_clear_keeps_what_sticks_out_and_overlap_is_refused() -> None:
+def test_clear_keeps_the_rest_of_a_mapping_and_overlap_is_rejected() -> None:
     with render() as c:
         handle = c.buffer(3 * PAGE, mapped=False)
         whole = c.mapping(handle, 0x5000_0000, 3 * PAGE)
@@ -289,7 +289,7 @@ def test_clear_keeps_what_sticks_out_and_overlap_is_refused() -> None:
         assert spans == [(0x5000_0000, PAGE, 0), (0x5000_2000, PAGE, 2 * PAGE)]
 
 
-def test_late_page_tables_arrive_with_their_timeline_point() -> None:
+def test_late_page_tables_take_effect_at_their_timeline_point() -> None:
     with render("page-tables-late") as c:
         timeline = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
         handle = c.buffer(PAGE, mapped=False)
@@ -333,12 +333,12 @@ OTHER: tuple[tuple[Ioctl, dict[str, int], int], ...] = (
 
 
 @pytest.mark.parametrize(("command", "values", "number"), OTHER)
-def test_the_render_nodes_errno(command: Ioctl, values: dict[str, int], number: int) -> None:
+def test_render_node_errno(command: Ioctl, values: dict[str, int], number: int) -> None:
     with render() as c:
         assert c.errno(command, **values) == number
 
 
-def test_a_buffer_travels_as_dma_buf_between_files() -> None:
+def test_dma_buf_transfers_a_buffer_between_files() -> None:
     with render() as c:
         handle = c.buffer()
         fd = c.call(unsent_ioctls.IOCTL_PRIME_HANDLE_TO_FD, handle=handle)["fd"]

@@ -103,13 +103,13 @@ def alive(owner: SimMachine) -> bool:
 
 @pytest.mark.parametrize("chip", ["r9700", "gfx1200", "gfx1100", "gfx1151"])
 @pytest.mark.parametrize("linux", ["6.12", "6.18.y", "7.0"])
-def test_a_fence_on_every_chip_and_kernel(chip: str, linux: str) -> None:
+def test_fence_completes_on_every_chip_and_kernel(chip: str, linux: str) -> None:
     with machine(chip=chip, linux=linux) as owner:
         assert alive(owner)
         assert not owner.findings and not owner.gpus[0].memory.bos
 
 
-def test_a_write_to_nowhere_is_a_fault_with_its_page_and_the_next_process_is_well() -> None:
+def test_write_to_unmapped_page_faults_and_next_process_works() -> None:
     with machine() as owner:
         with kfd_gpu(owner) as gpu:
             fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
@@ -121,7 +121,7 @@ def test_a_write_to_nowhere_is_a_fault_with_its_page_and_the_next_process_is_wel
         assert alive(owner)
 
 
-def test_a_bad_packet_hangs_its_queue_and_destroying_it_resets_only_that() -> None:
+def test_destroying_a_hung_queue_resets_only_that_queue() -> None:
     with machine() as owner, kfd_gpu(owner) as bystander:
         fence, living = Word(bystander), bystander.create_queue(ring_bytes=1 << 16)
         with kfd_gpu(owner) as gpu:
@@ -135,7 +135,7 @@ def test_a_bad_packet_hangs_its_queue_and_destroying_it_resets_only_that() -> No
         assert fence.becomes(9)
 
 
-def test_on_an_old_kernel_the_whole_gpu_is_reset_and_every_process_must_start_again() -> None:
+def test_old_kernel_resets_the_whole_gpu_for_every_process() -> None:
     with machine(linux="6.12") as owner:
         with contextlib.ExitStack() as clients:
             gpu, bystander = (clients.enter_context(kfd_gpu(owner)) for _ in range(2))
@@ -151,7 +151,7 @@ def test_on_an_old_kernel_the_whole_gpu_is_reset_and_every_process_must_start_ag
         assert alive(owner)
 
 
-def test_a_queue_that_dies_with_its_process_takes_nobody_along() -> None:
+def test_queue_of_a_dying_process_does_not_affect_others() -> None:
     with machine() as owner:
         victim = SimDriver(owner)
         node = find_gpus(victim).gpus[0].node
@@ -165,7 +165,7 @@ def test_a_queue_that_dies_with_its_process_takes_nobody_along() -> None:
 @pytest.mark.parametrize(
     ("inject", "written"), [((), True), (("lost-doorbell",), False), (("fence-never-written",), False)]
 )
-def test_fences_that_never_come(inject: tuple[str, ...], written: bool) -> None:
+def test_lost_fence_or_doorbell_is_simulated(inject: tuple[str, ...], written: bool) -> None:
     with machine(*inject) as owner, kfd_gpu(owner) as gpu:
         fence, queue = Word(gpu), gpu.create_queue(ring_bytes=1 << 16)
         end = submit(queue, ReleaseMem(address=fence.va, data=7))
@@ -179,7 +179,7 @@ def render_path(driver: Driver) -> str:
 
 
 @pytest.mark.parametrize("inject", [(), ("fence-interrupt-lost",)])
-def test_a_user_queues_kernel_fence(inject: tuple[str, ...]) -> None:
+def test_user_queue_kernel_fence(inject: tuple[str, ...]) -> None:
     with machine(*inject) as owner:
         driver = SimDriver(owner)
         with UserqGpu(driver, render_path(driver)) as gpu:
@@ -191,7 +191,7 @@ def test_a_user_queues_kernel_fence(inject: tuple[str, ...]) -> None:
             assert syncobj.wait(0.2) == (not inject)
 
 
-def test_without_inherited_vmid_an_ib_faults() -> None:
+def test_ib_without_inherited_vmid_faults() -> None:
     for inject, good in (((), True), (("vmid-not-inherited",), False)):
         with machine(*inject) as owner:
             driver = SimDriver(owner)
@@ -205,7 +205,7 @@ def test_without_inherited_vmid_an_ib_faults() -> None:
                 assert (gpu.fault() is None) == good
 
 
-def test_the_wait_for_page_tables_is_needed_and_done() -> None:
+def test_waiting_for_page_tables_is_required() -> None:
     with machine("page-tables-late") as owner:
         driver = SimDriver(owner)
         with UserqGpu(driver, render_path(driver)) as gpu:
@@ -216,9 +216,7 @@ def test_the_wait_for_page_tables_is_needed_and_done() -> None:
 
 
 @pytest.mark.parametrize(("inject", "satisfied"), [((), False), (("signal-before-wptr",), True)])
-def test_a_signal_before_the_write_pointer_is_satisfied_too_early(
-    inject: tuple[str, ...], satisfied: bool
-) -> None:
+def test_signal_before_the_write_pointer_completes_too_early(inject: tuple[str, ...], satisfied: bool) -> None:
     with machine(*inject, "lost-doorbell") as owner:
         driver = SimDriver(owner)
         with UserqGpu(driver, render_path(driver)) as gpu:
@@ -228,7 +226,7 @@ def test_a_signal_before_the_write_pointer_is_satisfied_too_early(
             assert syncobj.wait(0.02) == satisfied
 
 
-def test_a_refused_wptr_is_einval() -> None:
+def test_rejected_wptr_is_einval() -> None:
     with machine("wptr-rejected") as owner:
         driver = SimDriver(owner)
         with UserqGpu(driver, render_path(driver)) as gpu, pytest.raises(DriverError) as caught:

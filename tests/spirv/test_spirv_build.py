@@ -27,7 +27,7 @@ def test_finishing_a_finished_module_changes_nothing() -> None:
     assert finished(NORM) == NORM
 
 
-def test_who_compiled_it_is_forgotten_and_of_what_is_said() -> None:
+def test_generator_is_cleared_and_the_source_is_recorded() -> None:
     words = list(read(NORM).words)
     words[GENERATOR] = 0x8000B
     module = read(finished(bytes_of(words), "of here"))
@@ -35,7 +35,7 @@ def test_who_compiled_it_is_forgotten_and_of_what_is_said() -> None:
     assert "of here" in module.processed
 
 
-def test_the_load_of_an_address_is_aligned_to_it() -> None:
+def test_address_loads_are_8_byte_aligned() -> None:
     def as_glslang(each):  # type: ignore[no-untyped-def]
         loads = each.opcode == Opcode.Load and each.operands[3:4] == (ALIGNED,)
         return instruction(Opcode.Load, *each.operands[:4], 4) if loads else None
@@ -47,14 +47,14 @@ def test_the_load_of_an_address_is_aligned_to_it() -> None:
     assert {each.operands[4] for each in loads if each not in of_addresses} == {4}
 
 
-def test_nothing_is_no_kernel() -> None:
+def test_empty_module_is_rejected() -> None:
     with pytest.raises(InputError, match="not a kernel"):
         finished(NORM[:20])
     with pytest.raises(InputError, match="not a kernel"):
         with_modes(NORM[:20], ("DenormPreserve",))
 
 
-def test_modes_are_capabilities_and_execution_modes_of_32_bits() -> None:
+def test_float_modes_add_capabilities_and_32_bit_execution_modes() -> None:
     module = read(with_modes(NORM, tuple(MODES)))
     capabilities = [each.operands[0] for each in module.of(Opcode.Capability)]
     said = [each.operands for each in module.of(Opcode.ExecutionMode)]
@@ -70,6 +70,6 @@ def test_modes_are_capabilities_and_execution_modes_of_32_bits() -> None:
     assert at == list(range(at[0], at[0] + len(at))) and order[at[0] - 1] == Opcode.EntryPoint
 
 
-def test_a_mode_that_is_none_is_named() -> None:
+def test_unknown_mode_is_reported() -> None:
     with pytest.raises(InputError, match="no float mode RTZ: wanted some of DenormPreserve"):
         with_modes(NORM, ("RTZ",))

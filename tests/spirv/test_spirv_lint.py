@@ -24,11 +24,11 @@ def said(data: bytes) -> list[str]:
     return [remark.rule for remark in lint(read(data))]
 
 
-def test_the_modules_that_are_changed_here_have_no_remark() -> None:
+def test_unmodified_modules_have_no_remarks() -> None:
     assert said(ADD) == said(NORM) == []
 
 
-def test_a_sum_that_may_be_contracted() -> None:
+def test_sum_without_no_contraction_is_reported() -> None:
     stripped = edited(ADD, without(Opcode.Decorate, NO_CONTRACTION))
     (remark,) = lint(read(stripped))
     assert remark.rule == "no-contraction"
@@ -37,13 +37,13 @@ def test_a_sum_that_may_be_contracted() -> None:
 
 
 @pytest.mark.parametrize("bits", [0x00000000, 0x80000000])
-def test_zero_as_a_summand(bits: int) -> None:
+def test_zero_as_an_addend_is_reported(bits: int) -> None:
     zero, data = float_constant(ADD, bits)
     folds = edited(data, first(Opcode.FAdd, lambda each: instruction(each.opcode, *each.operands[:3], zero)))
     assert said(folds) == ["folded-operand"]
 
 
-def test_one_as_a_factor_but_not_as_a_summand() -> None:
+def test_one_is_reported_as_a_factor_but_not_as_an_addend() -> None:
     one, data = float_constant(ADD, 0x3F800000)
     adds = edited(data, first(Opcode.FAdd, lambda each: instruction(each.opcode, *each.operands[:3], one)))
     assert said(adds) == []
@@ -51,7 +51,7 @@ def test_one_as_a_factor_but_not_as_a_summand() -> None:
     assert said(scales) == ["folded-operand"]
 
 
-def test_a_value_less_itself_and_compared_with_itself() -> None:
+def test_subtracting_or_comparing_a_value_with_itself_is_reported() -> None:
     def twice(opcode: int) -> bytes:
         def change(each):  # type: ignore[no-untyped-def]
             return instruction(opcode, *each.operands[:3], each.operands[2])
@@ -62,7 +62,7 @@ def test_a_value_less_itself_and_compared_with_itself() -> None:
     assert said(twice(Opcode.FUnordNotEqual)) == ["nan-compare"]
 
 
-def test_division_has_one_place() -> None:
+def test_division_is_allowed_in_one_place() -> None:
     assert "OpFDiv" in str([str(each) for each in read(NORM).of(Opcode.FDiv)])
     divides = first(Opcode.FAdd, lambda each: instruction(Opcode.FDiv, *each.operands))
     assert said(edited(ADD, divides)) == ["division"]
@@ -71,13 +71,13 @@ def test_division_has_one_place() -> None:
 @pytest.mark.parametrize(
     ("number", "advice"), [(40, "fmax_"), (50, "a product and a sum"), (27, "fexp_"), (4, "")]
 )
-def test_extended_instructions_that_leave_bits_open(number: int, advice: str) -> None:
+def test_imprecise_extended_instructions_are_reported(number: int, advice: str) -> None:
     change = first(Opcode.ExtInst, lambda e: instruction(e.opcode, *e.operands[:3], number, *e.operands[4:]))
     (remark,) = lint(read(edited(NORM, change)))
     assert remark.rule == "ext-inst" and advice in remark.advice
 
 
-def test_the_square_root_has_one_place() -> None:
+def test_square_root_is_allowed_in_one_place() -> None:
     def names(each):  # type: ignore[no-untyped-def]
         moved = each.opcode == Opcode.Name and b"fsqrt_" in b"".join(
             w.to_bytes(4, "little") for w in each.operands
@@ -91,24 +91,24 @@ def test_the_square_root_has_one_place() -> None:
     ("opcode", "what"),
     [(229, "an atomic"), (349, "a group operation"), (148, "OpDot"), (156, "OpIsNan"), (95, "")],
 )
-def test_opcodes_that_no_kernel_has(opcode: int, what: str) -> None:
+def test_opcodes_used_by_no_kernel_are_reported(opcode: int, what: str) -> None:
     change = first(Opcode.FAdd, lambda each: instruction(opcode, *each.operands))
     remarks = lint(read(edited(ADD, change)))
     assert [remark.rule for remark in remarks] == ["opcode"] and what in remarks[0].message
 
 
-def test_capabilities_and_modes_are_the_loaders() -> None:
+def test_capabilities_and_modes_are_set_only_by_the_loader() -> None:
     half = before(Opcode.Capability, *instruction(Opcode.Capability, 9))
     assert said(edited(ADD, half)) == ["capability"]
     assert set(said(with_modes(ADD, ("RoundingModeRTE",)))) == {"capability", "workgroup"}
 
 
-def test_bindings() -> None:
+def test_descriptor_bindings_are_reported() -> None:
     bound = before(Opcode.Decorate, *instruction(Opcode.Decorate, 1, 33, 0))
     assert said(edited(ADD, bound)) == ["descriptor"]
 
 
-def test_built_ins_that_devices_differ_in() -> None:
+def test_device_dependent_built_ins_are_reported() -> None:
     def groups(each):  # type: ignore[no-untyped-def]
         named = each.opcode == Opcode.Decorate and each.operands[1:] == (11, 26)
         return instruction(Opcode.Decorate, each.operands[0], 11, 36) if named else None
@@ -116,7 +116,7 @@ def test_built_ins_that_devices_differ_in() -> None:
     assert said(edited(ADD, groups)) == ["built-in"]
 
 
-def test_sizes_that_a_device_may_lack() -> None:
+def test_device_dependent_sizes_are_reported() -> None:
     wide = first(Opcode.ExecutionMode, lambda e: instruction(e.opcode, *e.operands[:2], 256, 1, 1))
     assert said(edited(ADD, wide)) == ["workgroup"]
     module = read(NORM)
@@ -221,6 +221,6 @@ def test_barriers(name: str, tmp_path: Path) -> None:
     assert [remark.rule for remark in found] == ([] if fine else ["barrier"])
 
 
-def test_the_rules_are_those_of_the_page() -> None:
+def test_every_rule_is_documented() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "spirv.md").read_text()
     assert {f"`{rule}`" for rule in RULES} <= set(page.split())

@@ -14,7 +14,7 @@ from zinc_rt.spirv.opcodes import Opcode
 ADD = committed("add")
 
 
-def test_a_module_is_read_as_its_instructions() -> None:
+def test_module_is_parsed_into_its_instructions() -> None:
     module = read(ADD)
     assert module.instructions[0].opcode == Opcode.Capability
     assert sum(1 + len(each.operands) for each in module.instructions) + 5 == len(module.words)
@@ -23,7 +23,7 @@ def test_a_module_is_read_as_its_instructions() -> None:
     assert len(list(module.of(Opcode.FAdd))) == 1
 
 
-def test_an_instruction_knows_its_type_its_result_and_its_inputs() -> None:
+def test_instruction_has_type_result_and_inputs() -> None:
     module = read(ADD)
     (add,) = module.of(Opcode.FAdd)
     assert module.definitions[add.type or 0].opcode == Opcode.TypeFloat
@@ -33,7 +33,7 @@ def test_an_instruction_knows_its_type_its_result_and_its_inputs() -> None:
     assert str(add).startswith("OpFAdd ")
 
 
-def test_a_string_survives_its_words() -> None:
+def test_string_round_trips_through_words() -> None:
     for text in ("", "a", "abc", "abcd", "süß"):
         assert text_of(words_of_text(text)) == text
 
@@ -50,12 +50,12 @@ def test_a_string_survives_its_words() -> None:
         (ADD[:20] + b"\x2b\0\x01\0" + ADD[24:], "OpConstant has 0 operands: too few"),
     ],
 )
-def test_damage_is_told_by_its_place(data: bytes, says: str) -> None:
+def test_damage_is_reported_with_its_offset(data: bytes, says: str) -> None:
     with pytest.raises(InputError, match=says):
         read(data, "add.spv")
 
 
-def test_any_damage_is_read_or_refused() -> None:
+def test_damaged_module_is_read_or_rejected() -> None:
     chance = random.Random(1)
     for _ in range(300):
         data = bytearray(ADD)

@@ -37,7 +37,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-def test_devices_come_gpus_first_and_keep_their_drivers_order(machine: Machine) -> None:
+def test_gpus_are_listed_first_in_driver_order(machine: Machine) -> None:
     machine(SOFTWARE, CHIP, CARD, FakeDevice("Fake 100"))
     found = list_devices()
     assert [(each.index, each.name, each.position) for each in found] == [
@@ -51,7 +51,7 @@ def test_devices_come_gpus_first_and_keep_their_drivers_order(machine: Machine) 
     [("", "Fake 9000"), ("hw", "Fake 9000"), ("cpu", "fakepipe"), ("1", "Fake Graphics"), ("PIPE", "fakepipe"),
      ("9000", "Fake 9000")],
 )  # fmt: skip
-def test_a_device_is_taken_by_number_by_name_or_as_the_best(machine: Machine, which: str, name: str) -> None:
+def test_device_is_selected_by_number_name_or_rank(machine: Machine, which: str, name: str) -> None:
     machine(SOFTWARE, CHIP, CARD)
     found, why = choose(list_devices(), which)
     assert found.name == name and why.startswith(name) and ("software" in why) is found.is_cpu
@@ -62,9 +62,7 @@ def test_a_device_is_taken_by_number_by_name_or_as_the_best(machine: Machine, wh
     [("7", "vulkan:7: there are 3 devices"), ("voodoo", "the name fits no device"),
      ("fake", "the name fits vulkan:0 and vulkan:1 and vulkan:2")],
 )  # fmt: skip
-def test_a_number_or_name_that_fits_none_or_several_is_wrong_usage(
-    machine: Machine, which: str, says: str
-) -> None:
+def test_number_or_name_matching_none_or_several_is_a_usage_error(machine: Machine, which: str, says: str) -> None:
     machine(SOFTWARE, CHIP, CARD)
     with pytest.raises(UsageError) as error:
         choose_tier("vulkan", f"vulkan:{which}")
@@ -73,7 +71,7 @@ def test_a_number_or_name_that_fits_none_or_several_is_wrong_usage(
     assert error.value.exit_code == 2
 
 
-def test_of_two_equal_gpus_the_first_is_taken_and_it_is_said(machine: Machine) -> None:
+def test_first_of_two_equal_gpus_is_selected_and_reported(machine: Machine) -> None:
     machine(SOFTWARE, CARD, CARD)
     choice = choose_tier("vulkan")
     assert "Fake 9000, fakedrv 7.1; the first of 2 equal ones, --device vulkan:1 takes the next" in choice.why
@@ -94,9 +92,7 @@ def test_of_two_equal_gpus_the_first_is_taken_and_it_is_said(machine: Machine) -
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
-def test_a_device_that_lacks_something_is_passed_over_by_name(
-    machine: Machine, device: FakeDevice, lacks: str
-) -> None:
+def test_device_lacking_a_feature_is_skipped_by_name(machine: Machine, device: FakeDevice, lacks: str) -> None:
     machine(device, SOFTWARE)
     assert choose_tier("vulkan").why.startswith("vulkan: asked for; fakepipe")
     with pytest.raises(UnsupportedError, match="Fake 9000: its driver ") as error:
@@ -108,7 +104,7 @@ def test_a_device_that_lacks_something_is_passed_over_by_name(
     assert "no Vulkan device can run models: Fake 9000: " in error.value.message and lacks in error.value.message
 
 
-def test_hw_is_never_a_driver_in_software(machine: Machine) -> None:
+def test_hw_never_selects_a_software_driver(machine: Machine) -> None:
     machine(SOFTWARE)
     with pytest.raises(UnsupportedError, match="--device hw: Vulkan has no GPU here") as error:
         choose_tier("vulkan", "hw")
@@ -116,7 +112,7 @@ def test_hw_is_never_a_driver_in_software(machine: Machine) -> None:
     assert choose_tier("vulkan").why.endswith("(in software: no GPU's speed)")
 
 
-def test_a_device_of_vulkan_is_for_vulkan_alone(machine: Machine) -> None:
+def test_vulkan_device_is_rejected_for_other_tiers(machine: Machine) -> None:
     machine(CARD)
     with pytest.raises(UsageError, match="--device vulkan:0 is a device of vulkan, not of t_cpu"):
         choose_tier("t_cpu", "vulkan:0")
@@ -124,7 +120,7 @@ def test_a_device_of_vulkan_is_for_vulkan_alone(machine: Machine) -> None:
     assert choose_tier("vulkan", "vulkan:Fake", simulate=True).device == "Fake"
 
 
-def test_auto_never_takes_it_and_says_that_it_would_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_never_selects_vulkan_but_mentions_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(SOFTWARE, CARD)
     monkeypatch.setattr(devices, "amd_gpus", tuple)
     monkeypatch.setattr(devices, "has_gpu", lambda: True)
@@ -135,7 +131,7 @@ def test_auto_never_takes_it_and_says_that_it_would_run(machine: Machine, monkey
     assert "Vulkan" not in choose_tier("auto").why, "a driver in software is no GPU of the machine"
 
 
-def test_a_driver_that_refuses_names_device_and_driver(machine: Machine) -> None:
+def test_driver_error_names_device_and_driver(machine: Machine) -> None:
     vulkan = machine(FakeDevice(opens=-3))
     with pytest.raises(VulkanError) as error:
         open_device(list_devices()[0])
@@ -143,7 +139,7 @@ def test_a_driver_that_refuses_names_device_and_driver(machine: Machine) -> None
     assert vulkan.calls[-1] == "vkDestroyInstance", "what was made before is destroyed"
 
 
-def test_a_device_that_is_no_longer_there_is_not_opened(machine: Machine) -> None:
+def test_removed_device_is_not_opened(machine: Machine) -> None:
     machine(CARD, CHIP)
     second = list_devices()[1]
     machine(CARD)
@@ -151,7 +147,7 @@ def test_a_device_that_is_no_longer_there_is_not_opened(machine: Machine) -> Non
         open_device(second)
 
 
-def test_a_queue_that_only_computes_is_preferred(machine: Machine) -> None:
+def test_compute_only_queue_family_is_preferred(machine: Machine) -> None:
     vulkan = machine(FakeDevice(queue_flags=(7, 4, 6)))
     with open_device(list_devices()[0]) as device:
         assert [queue.family for queue in device.queues] == [2]
@@ -176,7 +172,7 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def test_without_loader_and_driver_the_apt_line_is_said(
+def test_missing_loader_and_driver_error_prints_the_apt_command(
     no_loader: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drivers(monkeypatch, tmp_path / "none.json")
@@ -196,12 +192,12 @@ def test_without_loader_and_driver_the_apt_line_is_said(
         ('{"ICD": {"library_path": "./libgone.so"}}', "its library does not open: "),
     ],
 )
-def test_a_manifest_that_is_broken_says_how(tmp_path: Path, text: str, trouble: str) -> None:
+def test_broken_manifest_is_explained(tmp_path: Path, text: str, trouble: str) -> None:
     found = icd.read(written(tmp_path / "icd.json", text))
     assert found.trouble.startswith(trouble) and "Traceback" not in found.trouble
 
 
-def test_drivers_without_a_device_are_named_with_their_troubles(
+def test_drivers_without_devices_are_listed_with_their_errors(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine()
@@ -214,14 +210,14 @@ def test_drivers_without_a_device_are_named_with_their_troubles(
     assert "apt install" in error.value.next
 
 
-def test_a_loader_without_drivers_is_no_traceback(machine: Machine) -> None:
+def test_loader_without_drivers_does_not_print_a_traceback(machine: Machine) -> None:
     machine(FakeDevice(), instance=-9)  # what Vulkan-Loader answers where it finds none
     found = vulkan_tier.probe(devices.Host(1))
     assert not found.usable and "no Vulkan driver has a device here" in found.why
     assert "apt install" in found.next
 
 
-def test_a_driver_alone_stands_in_for_the_loader(
+def test_driver_alone_works_without_the_loader(
     vulkan_driver: object, no_loader: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = [each for each in icd.installed() if not each.trouble]
@@ -240,7 +236,7 @@ def test_a_driver_alone_stands_in_for_the_loader(
     loader.load.cache_clear()
 
 
-def test_the_folders_of_manifests_are_the_loaders(tmp_path: Path) -> None:
+def test_manifest_search_paths_match_the_loader(tmp_path: Path) -> None:
     folder = tmp_path / "vulkan" / "icd.d"
     folder.mkdir(parents=True)
     mine = written(folder / "mine.json", "{}")
@@ -260,7 +256,7 @@ def test_the_folders_of_manifests_are_the_loaders(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_broken_manifest_is_named_whatever_the_loader_makes_of_it(
+def test_broken_manifest_is_reported_regardless_of_the_loader(
     vulkan_driver: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
 ) -> None:
     broken = written(tmp_path / "broken.json", text)
@@ -278,7 +274,7 @@ def layer(path: Path, name: str, **more: object) -> None:
     )
 
 
-def test_layers_between_are_named_and_those_that_are_not_there_told(tmp_path: Path) -> None:
+def test_active_layers_are_listed_and_missing_ones_reported(tmp_path: Path) -> None:
     folder = tmp_path / "vulkan"
     layer(folder / "explicit_layer.d" / "a.json", "VK_LAYER_A")
     layer(folder / "implicit_layer.d" / "b.json", "VK_LAYER_B", disable_environment={"NO_B": "1"})
@@ -299,7 +295,7 @@ def test_layers_between_are_named_and_those_that_are_not_there_told(tmp_path: Pa
 # --- what is listed ---
 
 
-def test_devices_lists_each_with_why_and_marks_software(
+def test_devices_lists_each_with_its_reason_and_marks_software(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine(SOFTWARE, CARD, FakeDevice("Old 1", version=(1, 0, 3)))

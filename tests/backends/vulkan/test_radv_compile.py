@@ -34,19 +34,19 @@ def compiled() -> RadvCompiled:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_a_committed_container_is_what_radv_gives(compiled: RadvCompiled, name: str) -> None:
+def test_committed_container_matches_radv_output(compiled: RadvCompiled, name: str) -> None:
     made = container(name, KERNELS.module(name), compiled.caches[name], compiled.mesa)
     if load(name).compiler != f"{COMPILER}{compiled.mesa}":
         pytest.skip(f"the committed ones are of {load(name).compiler}, this is Mesa {compiled.mesa}")
     assert write_zrt(made) == (BUILT / f"{name}.zrt").read_bytes(), "zinc-rt vulkan compile --radv gfx1201"
 
 
-def test_a_module_that_is_none_is_named(compiled: RadvCompiled) -> None:
+def test_invalid_module_is_reported(compiled: RadvCompiled) -> None:
     with pytest.raises(InputError, match=r"kernel odd: RADV .* compiled nothing"):
         compile_modules({"odd": KERNELS.module("add")[:40]})
 
 
-def test_the_command_writes_where_it_is_told(
+def test_command_writes_to_the_requested_path(
     compiled: RadvCompiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compile", "add", "--radv", "gfx1201", "-o", str(tmp_path)]) == 0
@@ -58,14 +58,14 @@ def test_the_command_writes_where_it_is_told(
 # --- without a driver ---
 
 
-def test_no_driver_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_driver_error_gives_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("VK_DRIVER_FILES", str(tmp_path / "nowhere.json"))
     with pytest.raises(NothingRan, match=r"no RADV here(.|\n)*--driver FILE names"):
         find_driver()
     assert main(["compile", "add", "--radv", "gfx1201", "-o", str(tmp_path)]) == 77
 
 
-def test_a_driver_that_is_named_must_be_one(tmp_path: Path) -> None:
+def test_explicit_driver_must_be_valid(tmp_path: Path) -> None:
     manifest = tmp_path / "odd.json"
     manifest.write_text(json.dumps({"ICD": {"library_path": str(tmp_path / "none.so")}}))
     with pytest.raises(InputError, match="its library does not open"):
@@ -78,7 +78,7 @@ def test_a_driver_that_is_named_must_be_one(tmp_path: Path) -> None:
         compile_modules({"add": KERNELS.module("add")}, driver=str(odd))
 
 
-def test_words_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="--radv gfx1100: containers are made for gfx1201"):
         compile_modules({}, "gfx1100")
     for words, says in {

@@ -27,7 +27,7 @@ def generator() -> ModuleType:
     return module
 
 
-def test_every_struct_is_as_large_as_a_c_compiler_makes_it() -> None:
+def test_struct_sizes_match_a_c_compiler() -> None:
     """struct_sizes.json holds sizeof() of vulkan.h on a 64-bit machine."""
     made = {name: ctypes.sizeof(api.struct_type(name)) for name in api.STRUCTS if name in SIZES}
     assert made == SIZES
@@ -40,7 +40,7 @@ def test_every_command_has_a_function_type() -> None:
     assert all(api.function_type(name) for name in api.COMMANDS)
 
 
-def test_a_struct_has_its_type_and_keeps_what_it_points_to() -> None:
+def test_struct_sets_its_type_and_keeps_referenced_objects_alive() -> None:
     made = api.struct("VkInstanceCreateInfo", pApplicationInfo=api.struct("VkApplicationInfo", apiVersion=5))
     inner = api.struct_type("VkApplicationInfo").from_address(made.pApplicationInfo)
     assert (made.sType, inner.sType, inner.apiVersion) == (1, 0, 5)
@@ -49,12 +49,12 @@ def test_a_struct_has_its_type_and_keeps_what_it_points_to() -> None:
     assert (first.pNext, second.pNext) == (ctypes.addressof(second), ctypes.addressof(third))
 
 
-def test_a_member_that_vulkan_lacks_is_refused() -> None:
+def test_member_unknown_to_vulkan_is_rejected() -> None:
     with pytest.raises(AttributeError, match="no attribute 'colour'"):
         api.struct("VkInstanceCreateInfo", colour=1)
 
 
-def test_the_data_is_what_this_vk_xml_says() -> None:
+def test_generated_data_matches_vk_xml() -> None:
     made = generator()
     if not made.REGISTRY.is_file():
         pytest.skip(f"no {made.REGISTRY}: apt install libvulkan-dev")

@@ -85,7 +85,7 @@ def run_model(backend: FakeBackend, name: str, *steps: list[int]) -> None:
     [*((model, "mapped") for model in MODELS), (MODELS[0], "discrete")],
 )
 @pytest.mark.rest(keep=2)
-def test_a_models_replays_are_ordered_and_leave_nothing(model: str, heap: str) -> None:
+def test_model_replays_are_ordered_and_leak_nothing(model: str, heap: str) -> None:
     """Of any two dispatches that touch the same bytes, one of which stores to them, a barrier stands between; at
     the end nothing is left."""
     fake = FakeVulkan(HEAPS[heap], kind="cpu" if heap == "mapped" else "discrete")
@@ -107,9 +107,7 @@ def dropping(number: int) -> Callable[..., Iterator[VulkanCommand]]:
     return replayed
 
 
-def test_a_barrier_that_is_dropped_is_found_whichever_it_is(
-    monkeypatch: pytest.MonkeyPatch, slow_counts: Counts
-) -> None:
+def test_every_dropped_barrier_is_detected(monkeypatch: pytest.MonkeyPatch, slow_counts: Counts) -> None:
     """All but the one in front, which orders submissions."""
     with FakeBackend(FakeVulkan()) as whole:
         run_model(whole, MODELS[0], [5])
@@ -121,9 +119,7 @@ def test_a_barrier_that_is_dropped_is_found_whichever_it_is(
             run_model(FakeBackend(FakeVulkan()), MODELS[0], [5])
 
 
-def test_submissions_are_ordered_by_the_barrier_in_front(
-    fake: FakeVulkan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_submissions_are_ordered_by_the_leading_barrier(fake: FakeVulkan, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = FakeBackend(fake)
     lowered, size_bytes = one_add()
     arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
@@ -139,7 +135,7 @@ def test_submissions_are_ordered_by_the_barrier_in_front(
 # --- kernels
 
 
-def test_a_float_mode_that_is_left_out_is_found(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_float_mode_is_detected(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipelines, "with_modes", lambda data, modes: with_modes(data, modes[1:]))
     with pytest.raises(FakeVulkanError, match="a kernel without RoundingModeRTE, which the device answers for"):
         ready(backend)
@@ -148,7 +144,7 @@ def test_a_float_mode_that_is_left_out_is_found(backend: FakeBackend, monkeypatc
 # --- lifetimes
 
 
-def test_what_is_freed_in_flight_is_found(fake: FakeVulkan, backend: FakeBackend) -> None:
+def test_free_in_flight_is_detected(fake: FakeVulkan, backend: FakeBackend) -> None:
     made = ready(backend)
     fake.stalled = True
     backend.submit(made, Stream("one"))
@@ -156,7 +152,7 @@ def test_what_is_freed_in_flight_is_found(fake: FakeVulkan, backend: FakeBackend
         backend.unload(made)
 
 
-def test_operands_freed_in_flight_are_found_though_only_kernels_name_them(
+def test_operands_freed_in_flight_are_detected_through_kernel_arguments(
     fake: FakeVulkan, backend: FakeBackend
 ) -> None:
     lowered, size_bytes = one_add()
@@ -168,7 +164,7 @@ def test_operands_freed_in_flight_are_found_though_only_kernels_name_them(
         backend.free(arena)
 
 
-def test_operands_freed_before_are_found(backend: FakeBackend) -> None:
+def test_submitting_freed_operands_is_detected(backend: FakeBackend) -> None:
     lowered, size_bytes = one_add()
     arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
     made = backend.build(lowered, {TOGETHER: arena})
@@ -177,14 +173,14 @@ def test_operands_freed_before_are_found(backend: FakeBackend) -> None:
         backend.submit(made, Stream("one"))
 
 
-def test_a_buffer_is_freed_once(backend: FakeBackend) -> None:
+def test_buffer_is_freed_once(backend: FakeBackend) -> None:
     buffer = backend.alloc(100, BufferHeap.HOST_VISIBLE, "once")
     backend.free(buffer)
     with pytest.raises(ValueError, match="once is not allocated on this device, or was freed"):
         backend.free(buffer)
 
 
-def test_what_is_left_at_the_end_is_found(fake: FakeVulkan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaks_at_exit_are_detected(fake: FakeVulkan, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = FakeBackend(fake)
     ready(backend)
     monkeypatch.setattr(backend.memory, "close", lambda: None)
@@ -192,7 +188,7 @@ def test_what_is_left_at_the_end_is_found(fake: FakeVulkan, monkeypatch: pytest.
         backend.close()
 
 
-def test_a_timelines_value_is_signalled_once(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeline_value_is_signalled_once(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     made, stream = ready(backend), Stream("one")
     fence = backend.submit(made, stream)
     fence.timeline.next_value.value = 1
@@ -203,7 +199,7 @@ def test_a_timelines_value_is_signalled_once(backend: FakeBackend, monkeypatch: 
 # --- streams
 
 
-def test_streams_take_turns_on_queues_and_wait_for_each_other_on_the_device() -> None:
+def test_streams_share_queues_and_synchronise_on_the_device() -> None:
     fake = FakeVulkan(queues=2)
     with FakeBackend(fake) as backend:
         made = ready(backend)
@@ -226,7 +222,7 @@ def test_streams_take_turns_on_queues_and_wait_for_each_other_on_the_device() ->
         assert backend.submissions.fast == 1
 
 
-def test_copies_and_fills_are_in_the_streams_order(fake: FakeVulkan) -> None:
+def test_copies_and_fills_follow_stream_order(fake: FakeVulkan) -> None:
     with FakeBackend(fake) as backend:
         stream = Stream("one")
         source = backend.alloc(4096, BufferHeap.DEVICE_LOCAL, "source")
@@ -248,7 +244,7 @@ def test_copies_and_fills_are_in_the_streams_order(fake: FakeVulkan) -> None:
 
 
 @pytest.mark.parametrize("heap", HEAPS)
-def test_bytes_reach_memory_the_host_does_not_map(heap: str) -> None:
+def test_bytes_reach_memory_that_is_not_host_mapped(heap: str) -> None:
     fake = FakeVulkan(HEAPS[heap], kind="discrete", heap_bytes=1 << 28)
     with FakeBackend(fake) as backend:
         content = np.random.default_rng(1).integers(0, 256, 100_000, np.uint8)
@@ -262,7 +258,7 @@ def test_bytes_reach_memory_the_host_does_not_map(heap: str) -> None:
                 backend.read(buffers["constant"], 0, 4)
 
 
-def test_too_much_memory_is_refused_with_what_there_is() -> None:
+def test_oversized_allocation_is_rejected_with_the_available_size() -> None:
     with FakeBackend(FakeVulkan(heap_bytes=10 << 20)) as backend:
         backend.alloc(7 << 20, BufferHeap.DEVICE_LOCAL, "cache", zeroed=False)
         with pytest.raises(
@@ -273,7 +269,7 @@ def test_too_much_memory_is_refused_with_what_there_is() -> None:
             backend.alloc(20 << 20, BufferHeap.DEVICE_LOCAL, "all")
 
 
-def test_guards_say_who_was_written_beside(fake: FakeVulkan) -> None:
+def test_guards_name_the_overrun_buffer(fake: FakeVulkan) -> None:
     with FakeBackend(fake, VulkanOptions(guarded=True)) as backend:
         buffer = backend.alloc(100, BufferHeap.HOST_VISIBLE, "scores")
         assert not backend.memory.spoilt()
@@ -286,7 +282,7 @@ def test_guards_say_who_was_written_beside(fake: FakeVulkan) -> None:
 # --- what does not end
 
 
-def test_a_deadline_says_which_replay_stands_and_where(fake: FakeVulkan, backend: FakeBackend) -> None:
+def test_timeout_names_the_stalled_replay_and_node(fake: FakeVulkan, backend: FakeBackend) -> None:
     made, stream = ready(backend), Stream("decode")
     backend.wait(backend.submit(made, stream), 1.0)
     fake.stops_behind = 1  # step_grids has ended, the addition has not
@@ -305,7 +301,7 @@ def test_a_deadline_says_which_replay_stands_and_where(fake: FakeVulkan, backend
     assert fake.live("VkPipeline")
 
 
-def test_a_lost_device_ends_every_fence_and_closes(fake: FakeVulkan, backend: FakeBackend) -> None:
+def test_lost_device_fails_every_fence_and_closes(fake: FakeVulkan, backend: FakeBackend) -> None:
     made, stream = ready(backend), Stream("decode")
     before = backend.submit(made, stream)
     backend.wait(before, 1.0)
@@ -323,7 +319,7 @@ def test_a_lost_device_ends_every_fence_and_closes(fake: FakeVulkan, backend: Fa
     assert not fake.live()
 
 
-def test_a_lost_device_is_asked_why(fake: FakeVulkan) -> None:
+def test_lost_device_is_queried_for_the_reason(fake: FakeVulkan) -> None:
     fake.extensions = frozenset({"VK_EXT_device_fault"})
     backend = FakeBackend(fake)
     fence = backend.submit(ready(backend), Stream("decode"))
@@ -336,7 +332,7 @@ def test_a_lost_device_is_asked_why(fake: FakeVulkan) -> None:
 # --- pipelines, processes
 
 
-def test_the_drivers_code_is_kept_and_a_damaged_file_is_not_read(tmp_path: Path) -> None:
+def test_driver_code_is_cached_and_a_damaged_file_is_ignored(tmp_path: Path) -> None:
     def opened() -> tuple[FakeVulkan, FakeBackend]:
         fake = FakeVulkan()
         return fake, FakeBackend(fake, VulkanOptions(cache=ObjectCache(tmp_path)))
@@ -358,7 +354,7 @@ def test_the_drivers_code_is_kept_and_a_damaged_file_is_not_read(tmp_path: Path)
     backend.close()
 
 
-def test_a_fork_is_refused(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_is_rejected(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     made = ready(backend)
     monkeypatch.setattr("os.getpid", lambda: -1)
     calls: list[Callable[[], object]] = [
@@ -372,7 +368,7 @@ def test_a_fork_is_refused(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
     assert made.block in backend.memory.blocks
 
 
-def test_a_grid_beyond_the_devices_is_refused(fake: FakeVulkan) -> None:
+def test_grid_beyond_the_device_limit_is_rejected(fake: FakeVulkan) -> None:
     with FakeBackend(fake) as backend:
         lowered, size_bytes = one_add(tokens=1)
         arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
@@ -381,7 +377,7 @@ def test_a_grid_beyond_the_devices_is_refused(fake: FakeVulkan) -> None:
             backend.build(lowered, {TOGETHER: arena})
 
 
-def test_a_timed_graph_needs_timestamps(fake: FakeVulkan) -> None:
+def test_timed_graph_needs_timestamps(fake: FakeVulkan) -> None:
     with FakeBackend(fake) as backend:
         lowered, size_bytes = one_add()
         arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
@@ -397,7 +393,7 @@ def test_a_timed_graph_needs_timestamps(fake: FakeVulkan) -> None:
             backend.build(timed, {TOGETHER: arena})
 
 
-def test_its_executables_give_nodes_and_spirv(backend: FakeBackend) -> None:
+def test_executables_list_nodes_and_spirv(backend: FakeBackend) -> None:
     made = ready(backend)
     assert [node.op for node in made.nodes] == [Op.ADD]
     assert made.kernels() == {name: KERNELS.module(name) for name in ("add", "step_grids")}

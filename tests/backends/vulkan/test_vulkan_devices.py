@@ -10,7 +10,7 @@ from zinc_rt.backends.vulkan.physical_device import API_VERSION, FEATURES, dotte
 from zinc_rt.backends.vulkan.tier import described
 
 
-def test_a_device_opens_with_what_models_need_and_closes(vulkan_driver: PhysicalDevice) -> None:
+def test_device_opens_with_required_features_and_closes(vulkan_driver: PhysicalDevice) -> None:
     assert vulkan_driver.api_version >= API_VERSION and vulkan_driver.memory > 0
     with open_device(vulkan_driver) as device:
         assert set(FEATURES) <= device.features
@@ -19,7 +19,7 @@ def test_a_device_opens_with_what_models_need_and_closes(vulkan_driver: Physical
     assert not device.handle and not device.instance
 
 
-def test_a_report_says_what_computed_and_what_stood_between(
+def test_report_describes_device_driver_and_layers(
     vulkan_driver: PhysicalDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VK_DRIVER_FILES", "/mine.json")
@@ -30,6 +30,6 @@ def test_a_report_says_what_computed_and_what_stood_between(
     assert said.driver_files == "VK_DRIVER_FILES=/mine.json" and said.layers == layers.active()
 
 
-def test_two_devices_are_open_at_a_time(vulkan_driver: PhysicalDevice) -> None:
+def test_two_devices_can_be_open_at_once(vulkan_driver: PhysicalDevice) -> None:
     with open_device(vulkan_driver) as first, open_device(vulkan_driver) as second:
         assert first.instance != second.instance

@@ -89,7 +89,7 @@ class Sums:
 # --- replays and streams
 
 
-def test_replays_in_a_row_run_in_order(backend: VulkanBackend, slow_counts: Counts) -> None:
+def test_consecutive_replays_run_in_order(backend: VulkanBackend, slow_counts: Counts) -> None:
     sums, stream, count = Sums(backend), Stream("one"), slow_counts(200, 10_000)
     for _ in range(count):
         fence = sums.replay(stream)
@@ -99,7 +99,7 @@ def test_replays_in_a_row_run_in_order(backend: VulkanBackend, slow_counts: Coun
     sums.close()
 
 
-def test_three_streams_run_beside_each_other_and_wait_for_events(backend: VulkanBackend) -> None:
+def test_three_streams_run_concurrently_and_wait_for_events(backend: VulkanBackend) -> None:
     streams = [Stream(name) for name in ("first", "second", "third")]
     own = [Sums(backend) for _ in streams]
     shared = Sums(backend)
@@ -117,7 +117,7 @@ def test_three_streams_run_beside_each_other_and_wait_for_events(backend: Vulkan
     assert [sums.count() for sums in own] == [20, 20, 20] and shared.count() == 60
 
 
-def test_executables_come_and_go_while_others_run(backend: VulkanBackend) -> None:
+def test_executables_are_created_and_freed_while_others_run(backend: VulkanBackend) -> None:
     sums, stream = Sums(backend), Stream("one")
     for _ in range(10):
         other = sums.build()
@@ -130,7 +130,7 @@ def test_executables_come_and_go_while_others_run(backend: VulkanBackend) -> Non
     assert sums.count() == 30
 
 
-def test_a_timed_graph_has_readings_of_each_dispatch(backend: VulkanBackend) -> None:
+def test_timed_graph_has_timestamps_for_each_dispatch(backend: VulkanBackend) -> None:
     sums = Sums(backend, timed=True)
     assert sums.executable.times().dispatches == ()
     for _ in range(2):
@@ -144,7 +144,7 @@ def test_a_timed_graph_has_readings_of_each_dispatch(backend: VulkanBackend) -> 
 # --- what does not end in time
 
 
-def test_a_deadline_missed_is_no_end(backend: VulkanBackend) -> None:
+def test_wait_can_be_repeated_after_a_missed_deadline(backend: VulkanBackend) -> None:
     sums, stream = Sums(backend, size=200_000), Stream("slow")
     for _ in range(50):
         fence = sums.replay(stream)
@@ -154,7 +154,7 @@ def test_a_deadline_missed_is_no_end(backend: VulkanBackend) -> None:
     assert sums.count() == 50
 
 
-def test_a_fork_keeps_to_itself(backend: VulkanBackend) -> None:
+def test_forked_child_does_not_use_the_device(backend: VulkanBackend) -> None:
     sums = Sums(backend)
     backend.wait(sums.replay(Stream("one")), SECONDS)
     child = os.fork()
@@ -170,7 +170,7 @@ def test_a_fork_keeps_to_itself(backend: VulkanBackend) -> None:
     assert sums.count() == 2
 
 
-def test_two_backends_in_one_process(vulkan_driver: PhysicalDevice) -> None:
+def test_two_backends_work_in_one_process(vulkan_driver: PhysicalDevice) -> None:
     with opened(vulkan_driver) as first, opened(vulkan_driver) as second:
         pairs = [(Sums(each), Stream("one")) for each in (first, second)]
         for _ in range(5):
@@ -191,13 +191,13 @@ def test_two_backends_in_one_process(vulkan_driver: PhysicalDevice) -> None:
 @pytest.mark.parametrize(
     "options", [VulkanOptions(staged=True), VulkanOptions(debug=True)], ids=["staged", "debug"]
 )
-def test_other_ways_to_run_give_the_same_bits(options: VulkanOptions, vulkan_driver: PhysicalDevice) -> None:
+def test_other_backend_options_give_the_same_bits(options: VulkanOptions, vulkan_driver: PhysicalDevice) -> None:
     with SpirvBench(vulkan_driver, options) as bench:
         for line in CASES:
             bench.check(parse(line))
 
 
-def test_a_files_pages_are_used_in_place_where_the_device_reads_the_hosts(
+def test_file_pages_are_used_in_place_where_host_memory_is_importable(
     backend: VulkanBackend, tmp_path: Path
 ) -> None:
     if not (backend.vulkan.external_memory_host and backend.vulkan.physical.kind in ("cpu", "integrated")):
@@ -219,7 +219,7 @@ def test_a_files_pages_are_used_in_place_where_the_device_reads_the_hosts(
         backend.free(buffer)
 
 
-def test_weights_are_copied_where_the_device_imports_none(
+def test_weights_are_copied_where_host_memory_cannot_be_imported(
     vulkan_driver: PhysicalDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = np.arange(IMPORT_BYTES // 4, dtype=np.float32).reshape(1, -1)
@@ -230,7 +230,7 @@ def test_weights_are_copied_where_the_device_imports_none(
         assert bytes(backend.read(buffer, 0, buffer.size_bytes)) == array.tobytes()
 
 
-def test_a_heap_that_is_too_small_is_said_with_sizes(backend: VulkanBackend) -> None:
+def test_heap_that_is_too_small_is_reported_with_sizes(backend: VulkanBackend) -> None:
     with pytest.raises(UnsupportedError, match=r"cache takes .* MiB") as caught:
         backend.alloc(1 << 45, BufferHeap.DEVICE_LOCAL, "cache")
     assert "smaller context" in caught.value.next

@@ -46,9 +46,9 @@ def said(layer: str, *arguments: str) -> str:
 
 
 @pytest.mark.rest
-def test_they_have_nothing_to_say(layer: str) -> None:
+def test_layers_report_nothing_for_valid_calls(layer: str) -> None:
     assert said(layer) == ""
 
 
-def test_they_tell_a_wrong_call(layer: str) -> None:
+def test_layers_report_an_invalid_call(layer: str) -> None:
     assert "VUID-vkCmdFillBuffer-dstOffset-00025" in said(layer, "wrong")

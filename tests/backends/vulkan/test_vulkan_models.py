@@ -36,20 +36,20 @@ def assert_t_cpus_bits(model: Path, steps: int, ordering: str = "canonical-1") -
 
 @pytest.mark.parametrize("stem", ["qwen3-q", "qwen35moe-q"])
 @pytest.mark.rest
-def test_an_embedded_model(stem: str, vulkan_driver: PhysicalDevice, slow_counts: Counts) -> None:
+def test_embedded_model(stem: str, vulkan_driver: PhysicalDevice, slow_counts: Counts) -> None:
     assert_t_cpus_bits(FOLDER / f"{stem}.gguf", slow_counts(2, 16))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", ["gemma4-q", "gemma4moe-q"])
-def test_the_other_embedded_models(stem: str, vulkan_driver: PhysicalDevice) -> None:
+def test_other_embedded_models(stem: str, vulkan_driver: PhysicalDevice) -> None:
     assert_t_cpus_bits(FOLDER / f"{stem}.gguf", 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["f32", "q"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_tiny_models(architecture: str, kind: str, vulkan_driver: PhysicalDevice, data_dir: Path) -> None:
+def test_tiny_models(architecture: str, kind: str, vulkan_driver: PhysicalDevice, data_dir: Path) -> None:
     if kind == "q" and architecture in WITHOUT_QUANTISED:
         pytest.skip(f"there is no {architecture}-q.gguf among the test data")
     assert_t_cpus_bits(data_dir / "goldens" / f"{architecture}-{kind}.gguf", 4)
@@ -57,7 +57,7 @@ def test_the_tiny_models(architecture: str, kind: str, vulkan_driver: PhysicalDe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", ["qwen3-q", "qwen35moe-q", "gemma4-q"])
-def test_over_quantised_activations(stem: str, vulkan_driver: PhysicalDevice) -> None:
+def test_quantised_activations(stem: str, vulkan_driver: PhysicalDevice) -> None:
     if not registry.spec("vulkan").computes("canonical-1-q8"):
         pytest.skip("the tier's row names no canonical-1-q8")
     assert_t_cpus_bits(FOLDER / f"{stem}.gguf", 2, "canonical-1-q8")

@@ -45,12 +45,12 @@ def wanted(number: int, given: Operands) -> np.ndarray:
         return OPERATIONS[number].want(*given.floats).view(np.uint32)
 
 
-def test_the_kernel_has_a_case_for_every_operation() -> None:
+def test_kernel_has_a_case_for_every_operation() -> None:
     source = (FOLDER / "self_test.comp").read_text()
     assert [int(number) for number in re.findall(r"case (\d+)u:", source)] == list(range(len(OPERATIONS) - 1))
 
 
-def test_operands_are_the_same_at_every_call_and_hold_every_pair_of_special_values() -> None:
+def test_operands_are_deterministic_and_hold_all_pairs_of_special_values() -> None:
     given, again = operands(), operands()
     assert (given.a == again.a).all() and (given.b == again.b).all() and (given.c == again.c).all()
     assert len(given.a) == len(given.b) == len(given.c) == CASES
@@ -59,7 +59,7 @@ def test_operands_are_the_same_at_every_call_and_hold_every_pair_of_special_valu
 
 
 @pytest.mark.parametrize("name", NUMBER)
-def test_right_bits_are_right_and_a_wrong_one_is_named(name: str) -> None:
+def test_correct_bits_pass_and_a_wrong_one_is_reported(name: str) -> None:
     given, number = operands(), NUMBER[name]
     got = wanted(number, given).copy()
     assert len(set(got.tolist())) > 3
@@ -73,7 +73,7 @@ def test_right_bits_are_right_and_a_wrong_one_is_named(name: str) -> None:
     assert str(found).endswith(f"wanted {found.want:#010x}, got {found.want ^ 1:#010x}")
 
 
-def test_any_nan_is_right_where_one_is_wanted() -> None:
+def test_any_nan_is_accepted_where_nan_is_expected() -> None:
     given, number = operands(), NUMBER["a + b"]
     got = wanted(number, given).copy()
     nan = np.isnan(got.view(np.float32))
@@ -81,11 +81,11 @@ def test_any_nan_is_right_where_one_is_wanted() -> None:
     assert nan.any() and wrong_bits(number, given, got) is None
 
 
-def test_a_driver_has_all_bits(backend: VulkanBackend, slow_counts: Counts) -> None:
+def test_driver_computes_all_bits_correctly(backend: VulkanBackend, slow_counts: Counts) -> None:
     assert self_test.differences(backend, operands(slow_counts(CASES, 1 << 20))) == ()
 
 
-def test_that_it_passed_is_remembered(
+def test_success_is_remembered(
     backend: VulkanBackend, cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert self_test.refusal(backend, cache) == ""
@@ -102,7 +102,7 @@ def flushing(
     return np.where(denormal, got & 0x80000000, got)
 
 
-def test_a_refusal_names_the_operation_and_is_found_again_each_time(
+def test_failure_names_the_operation_and_is_not_cached(
     backend: VulkanBackend, cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as planted:
@@ -114,7 +114,7 @@ def test_a_refusal_names_the_operation_and_is_found_again_each_time(
     assert self_test.refusal(backend, cache) == ""
 
 
-def test_a_device_that_is_refused_does_not_open(
+def test_rejected_device_does_not_open(
     vulkan_driver: PhysicalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -123,13 +123,15 @@ def test_a_device_that_is_refused_does_not_open(
         open_backend(choose_tier("vulkan", ordering="canonical-1"), "canonical-1", threads=1)
 
 
-def test_another_set_of_modes_is_another_result(backend: VulkanBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_depends_on_the_float_modes(backend: VulkanBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     before = self_test.digest(backend)
     monkeypatch.setattr(type(backend.vulkan), "float_modes", ("RoundingModeRTE",))
     assert self_test.digest(backend) != before
 
 
 @pytest.mark.parametrize("function", SWEPT)
-def test_arguments_of_a_function_from_all_over(function: str, backend: VulkanBackend, slow_counts: Counts) -> None:
+def test_function_is_exact_over_sampled_argument_range(
+    function: str, backend: VulkanBackend, slow_counts: Counts
+) -> None:
     """`python tests/backends/vulkan/arithmetic_sweep.py` takes all of them."""
     assert sweep(backend, function, blocks=slow_counts(1, 64)) is None

@@ -25,7 +25,7 @@ def answers(tier: str) -> list[Completion]:
 
 
 @pytest.mark.rest
-def test_answers_are_those_of_the_oracle(vulkan_driver: PhysicalDevice) -> None:
+def test_responses_match_the_oracle(vulkan_driver: PhysicalDevice) -> None:
     got, wanted = answers("vulkan"), answers("t_cpu")
     assert got == wanted
     assert len(got) == 5 and all(len(answer.token_ids) >= 4 for answer in got)

@@ -49,7 +49,7 @@ def residual(more: Callable[[Builder], None] = lambda builder: None, *, size: in
     return builder.build()
 
 
-def test_a_sum_and_its_norm_are_one_node_and_the_sum_stays_for_others() -> None:
+def test_add_and_norm_are_fused_and_the_sum_stays_visible() -> None:
     def doubled(builder: Builder) -> None:
         builder.buffer("act.twice", ("tokens", WIDTH), "f32", "output")
         builder.node(Op.SCALE, ("act.h", ABSENT), ("act.twice",), factor=2.0)
@@ -62,12 +62,12 @@ def test_a_sum_and_its_norm_are_one_node_and_the_sum_stays_for_others() -> None:
         assert node.attrs == {"eps": 1e-6} and not ops(fused)[Op.ADD] and not ops(fused)[Op.RMS_NORM]
 
 
-def test_a_norm_of_parts_of_the_sum_stays_apart() -> None:
+def test_norm_of_part_of_the_sum_is_not_fused() -> None:
     graph = residual(size=WIDTH // 2)
     assert fuse(graph, always) is graph
 
 
-def test_what_no_kernel_runs_stays_as_it_is() -> None:
+def test_nodes_without_a_fused_kernel_stay_unchanged() -> None:
     graph = model_graph("qwen3-q")
     assert fuse(graph, lambda node, of: False) is graph
     only_norms = fuse(graph, lambda node, of: node.op is Op.RESIDUAL_RMS_NORM)
@@ -75,7 +75,7 @@ def test_what_no_kernel_runs_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_lose_nodes_and_no_operand(name: str) -> None:
+def test_fusing_models_removes_nodes_but_no_operands(name: str) -> None:
     graph = model_graph(name)
     fused = fuse(graph, always)
     verify(fused)
@@ -110,7 +110,7 @@ def projected(*ops: Op, more: Callable[[Builder], None] = lambda builder: None, 
     return builder.build()
 
 
-def test_a_projection_takes_the_norm_before_it_and_the_sum_behind_it() -> None:
+def test_projection_fuses_the_norm_before_and_the_sum_after_it() -> None:
     graph = projected(Op.ADD)
     fused = fuse(graph, always)
     verify(fused)
@@ -121,7 +121,7 @@ def test_a_projection_takes_the_norm_before_it_and_the_sum_behind_it() -> None:
     assert ops(of_heads)[Op.RMS_NORM] == 1 and not ops(of_heads)[Op.ADD]
 
 
-def test_a_norm_that_something_else_reads_stays() -> None:
+def test_norm_with_other_readers_is_kept() -> None:
     def read(builder: Builder) -> None:
         builder.buffer("act.twice", ("tokens", WIDTH), "f32", "output")
         builder.node(Op.SCALE, ("act.n", ABSENT), ("act.twice",), factor=2.0)
@@ -130,7 +130,7 @@ def test_a_norm_that_something_else_reads_stays() -> None:
     assert ops(fused)[Op.RMS_NORM] == 1 and not ops(fused)[Op.ADD]
 
 
-def test_three_projections_of_a_norm_are_one_node_and_four_have_it_each() -> None:
+def test_norm_fuses_with_three_projections_but_is_repeated_for_four() -> None:
     graph = projected(Op.SWIGLU, Op.SWIGLU, Op.SWIGLU)
     fused = fuse(graph, always)
     verify(fused)
@@ -143,7 +143,7 @@ def test_three_projections_of_a_norm_are_one_node_and_four_have_it_each() -> Non
     assert not ops(four)[Op.RMS_NORM]
 
 
-def test_many_tokens_keep_norms_and_projections_apart() -> None:
+def test_many_tokens_keep_norms_and_projections_separate() -> None:
     graph = replace(projected(Op.ADD), stage="prefill")
     assert fuse(graph, always) is graph
 
@@ -167,14 +167,14 @@ def steps(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.nda
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen35moe", "gemma3", "phi3", "deepseek2", "mamba"])
-def test_the_oracle_gives_the_fused_graph_the_bits_of_the_plain_one(architecture: str, tmp_path: Path) -> None:
+def test_oracle_gives_fused_and_plain_graphs_the_same_bits(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
     fused = steps(path, lambda graph: fuse(graph, always))
     assert fused.tobytes() == steps(path, None).tobytes()
 
 
-def test_experts_are_a_router_two_projections_and_a_sum() -> None:
+def test_experts_fuse_into_router_two_projections_and_sum() -> None:
     graph = model_graph("qwen35moe-q")
     fused = fuse(graph, always)
     verify(fused)
@@ -190,7 +190,7 @@ def test_experts_are_a_router_two_projections_and_a_sum() -> None:
     assert len(norms) == len(routers) + 1
 
 
-def test_what_an_expert_is_scaled_by_is_no_residual() -> None:
+def test_scaled_expert_sum_is_not_fused_as_residual() -> None:
     """The third summand has no port: it stays an ADD."""
     builder = Builder("experts")
     for name, shape in (
@@ -210,7 +210,7 @@ def test_what_an_expert_is_scaled_by_is_no_residual() -> None:
     assert fused.nodes[0].inputs[5:] == ("act.r[1]", "act.r[1]")
 
 
-def test_a_norm_of_what_is_added_is_added_by_it() -> None:
+def test_norm_is_fused_with_the_following_add() -> None:
     graph = model_graph("gemma4-q")
     fused = fuse(graph, always)
     verify(fused)
@@ -220,7 +220,7 @@ def test_a_norm_of_what_is_added_is_added_by_it() -> None:
     assert all(node.inputs[2] == ABSENT for node in none.nodes if node.op is Op.RMS_NORM)
 
 
-def test_heads_are_one_node_though_keys_were_written_before_queries_were_projected() -> None:
+def test_head_fusion_works_when_keys_are_written_before_queries() -> None:
     graph = model_graph("gemma4-q")
     assert ops(fuse(graph, always))[Op.RMS_NORM_FUSED_ROPE_KV_WRITE] == ops(graph)[Op.KV_WRITE_BATCHED] > 0
     apart = fuse(graph, lambda node, of: node.op is not Op.RMS_NORM_FUSED_QKV)

@@ -128,12 +128,12 @@ ALONE = [(which, every_result(by, function)) for which in ROOTS for by in (1, -1
 
 @pytest.mark.parametrize("perturb", [0, 1, UP, DOWN])
 @pytest.mark.parametrize("which", [*EVERYTHING, *RESTRICTED])
-def test_a_macro_gives_the_defined_bits(which: int, perturb: int, slow_counts: Counts) -> None:
+def test_macro_gives_the_defined_bits(which: int, perturb: int, slow_counts: Counts) -> None:
     compare(which, perturb, slow_counts(2_000, 1_000_000))
 
 
 @pytest.mark.parametrize(("which", "perturb"), ALONE)
-def test_one_inexact_instruction_alone_does_not_show(which: int, perturb: int, slow_counts: Counts) -> None:
+def test_one_inexact_instruction_does_not_change_results(which: int, perturb: int, slow_counts: Counts) -> None:
     compare(which, perturb, slow_counts(2_000, 1_000_000))
 
 
@@ -151,7 +151,7 @@ def compare(which: int, perturb: int, count: int) -> None:
     same_bits(got, want, f"function {which}")
 
 
-def test_every_mantissa_near_two_divides_into_one() -> None:
+def test_one_divided_by_every_mantissa_near_two_is_exact() -> None:
     """1 / (2 - ulp) and its neighbours: where one Newton step from a rounded seed is wrong."""
     a = np.ascontiguousarray((0x40000000 - np.arange(1 << 12, dtype=np.uint32)).view(np.float32))
     for perturb in (1, UP, DOWN):
@@ -161,7 +161,7 @@ def test_every_mantissa_near_two_divides_into_one() -> None:
 
 
 @pytest.mark.parametrize("perturb", [UP, DOWN])
-def test_mantissas_in_a_row(perturb: int, slow_counts: Counts) -> None:
+def test_consecutive_mantissas(perturb: int, slow_counts: Counts) -> None:
     """1 / a and sqrt(a), of every 1024th mantissa of two exponents, with --slow of each."""
     step = slow_counts(1 << 10, 1)
     device = EngineDevice(level="off", perturb=perturb)
@@ -172,7 +172,7 @@ def test_mantissas_in_a_row(perturb: int, slow_counts: Counts) -> None:
         same_bits(run(7, a, a, device), np.sqrt(a), "root")
 
 
-def test_inexact_instructions_are_only_where_their_result_is_mended() -> None:
+def test_inexact_instructions_appear_only_where_corrected() -> None:
     """exp, log, rcp, rsq and sqrt are good to 1 ULP on silicon, not correctly rounded. They occur in macros of
     arith.inc alone; the tests above move each of their results by -1, 0 or +1 ULP."""
     found = Counter(name for names in inexact_instructions().values() for name in names)
@@ -183,7 +183,7 @@ def test_inexact_instructions_are_only_where_their_result_is_mended() -> None:
     assert [path.name for path in sources if inexact.search(path.read_text())] == ["arith.inc"]
 
 
-def test_the_committed_code_is_that_of_the_source() -> None:
+def test_committed_code_matches_the_source() -> None:
     kernel = read_zrt(SOURCE.with_suffix(".zrt").read_bytes(), "arith_functions.zrt")
     assert kernel.source_hash == source_hash(Source(SOURCE)), "assemble it: zinc-rt-asm " + SOURCE.name
     if available():

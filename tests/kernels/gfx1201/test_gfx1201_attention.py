@@ -120,7 +120,7 @@ def test_rope(mode: str, head_dim: int, pairs: int, offset: int) -> None:
 
 @pytest.mark.parametrize(("k", "v"), [(1, 3), (40, 600), (512, 511), (1030, 64)])
 @pytest.mark.parametrize("page_tokens", [1, 2, 16, 64])
-def test_keys_and_values_go_to_their_page(k: int, v: int, page_tokens: int) -> None:
+def test_keys_and_values_are_written_to_their_page(k: int, v: int, page_tokens: int) -> None:
     paged = cache([(0, 0), (2, 15), (2, 16), (1, 70)], page_tokens)
     keys, values = floats(1, 4, k), floats(2, 4, v)
     keys[0] = np.resize(EDGES, k)
@@ -185,7 +185,7 @@ def test_heads_up_to_512(head_dim: int, value_dim: int) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 2, 31, 32, 33, 256, 257, 300, 5000])
-def test_a_window_hides_earlier_keys(window: int) -> None:
+def test_window_hides_earlier_keys(window: int) -> None:
     attend(cache([(0, 600), (0, 299), (0, 3)]), window=window)
 
 
@@ -199,7 +199,7 @@ def test_pages_of_other_sizes(page_tokens: int) -> None:
     attend(cache([(1, 290), (0, 7)], page_tokens), head_dim=20)
 
 
-def test_a_batch_gives_the_bits_of_its_tokens_alone() -> None:
+def test_batch_gives_the_bits_of_single_tokens() -> None:
     paged = cache([(0, 0), (0, 1), (1, 257), (0, 2), (2, 16), (1, 256)])
     keys, values, q = paged.filled(32, 1), paged.filled(32, 2), floats(3, 6, 64)
     keys_of = {"heads": 2, "kv_heads": 1, "head_dim": 32, "keys": keys, "values": values}
@@ -211,7 +211,7 @@ def test_a_batch_gives_the_bits_of_its_tokens_alone() -> None:
         assert got.tobytes() == together[one].tobytes()
 
 
-def test_scores_that_are_equal_large_infinite_and_nan() -> None:
+def test_equal_large_infinite_and_nan_scores() -> None:
     paged = cache([(0, 300)])
     for change in (0.0, 1e18, 3e38, np.inf, np.nan):
         q, keys = floats(1, 1, 64), paged.filled(32, 2)
@@ -221,7 +221,7 @@ def test_scores_that_are_equal_large_infinite_and_nan() -> None:
     attend(paged, q=np.ones((1, 64), np.float32), keys=equal, head_dim=32)
 
 
-def test_a_value_that_is_infinite_or_nan_shows() -> None:
+def test_infinite_or_nan_value_propagates() -> None:
     paged = cache([(0, 20)])
     values = paged.filled(32, 2)
     row = paged.table[0, 0] * 16
@@ -248,7 +248,7 @@ PAGES = 80  # enough for five chunks
 PARTS = ["flash_attn_parts_128", "flash_attn_merge"]
 
 
-def test_a_context_is_split_where_it_is_long_and_the_queries_few() -> None:
+def test_long_context_with_few_queries_is_split() -> None:
     short, long = cache([(0, 4 * CHUNK - 17)]), cache([(0, 9)], pages=PAGES)
     assert launched(short, 1) == ["flash_attn_128"]
     assert launched(long, 1) == launched(long, 256) == PARTS
@@ -258,7 +258,7 @@ def test_a_context_is_split_where_it_is_long_and_the_queries_few() -> None:
 
 
 @pytest.mark.parametrize("head_dim", [4, 64, 128, 256])
-def test_a_split_context_ends_beside_a_chunk(head_dim: int) -> None:
+def test_split_context_may_end_next_to_a_chunk_boundary(head_dim: int) -> None:
     """Each of a batch with chunks of its own, one behind the cache's first 32."""
     ends = [0, CHUNK - 2, CHUNK - 1, CHUNK, 3 * CHUNK + 4, *([33 * CHUNK + 5] if head_dim == 4 else [])]
     paged = cache([(slot, end) for slot, end in enumerate(ends)], pages=PAGES)
@@ -266,14 +266,14 @@ def test_a_split_context_ends_beside_a_chunk(head_dim: int) -> None:
     attend(paged, head_dim=head_dim, capacity=len(ends) + 2)
 
 
-def test_a_windows_parts_begin_where_it_does() -> None:
+def test_window_splits_begin_at_the_window_start() -> None:
     paged = cache([(0, 7 * CHUNK + 3), (1, 2 * CHUNK), (0, 9), (1, 5 * CHUNK - 1)])
     for window in (3 * CHUNK + 2, 4 * CHUNK, 4 * CHUNK + 1, 5 * CHUNK + 5):
         assert launched(paged, 4, window=window) == PARTS
         attend(paged, window=window, head_dim=20)
 
 
-def test_parts_that_are_nan_or_infinite_are_merged_as_one() -> None:
+def test_nan_or_infinite_partial_results_merge_correctly() -> None:
     paged = cache([(0, 3 * CHUNK + 5)], pages=PAGES)
     for at, change in ((0, np.inf), (CHUNK, np.nan), (3 * CHUNK, -np.inf), (2 * CHUNK, 3e38)):
         keys = paged.filled(32, 2)
@@ -281,7 +281,7 @@ def test_parts_that_are_nan_or_infinite_are_merged_as_one() -> None:
         attend(paged, keys=keys, head_dim=32)
 
 
-def test_a_prompts_tokens_have_the_bits_of_decoding_them() -> None:
+def test_prefill_gives_the_bits_of_decode() -> None:
     """512 queries fill the device, so each takes its whole context; one alone shares it out."""
     tokens = [(0, 3 * CHUNK - 3 + token) for token in range(6)]
     paged = cache(tokens, pages=PAGES)
@@ -335,11 +335,11 @@ def test_small_pages(page_tokens: int) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 33, 257, 300])
-def test_a_window_of_odd_heads(window: int) -> None:
+def test_window_with_odd_heads(window: int) -> None:
     attend(cache([(0, 600), (0, 299), (0, 3)]), window=window, head_dim=9)
 
 
-def test_odd_heads_take_what_is_infinite_or_nan() -> None:
+def test_odd_heads_accept_infinite_and_nan_values() -> None:
     paged = cache([(0, 300)])
     for change in (3e38, np.inf, -np.inf, np.nan):
         keys, values = paged.filled(9, 2), paged.filled(9, 3)
@@ -371,7 +371,7 @@ def test_latents_of_any_width(latent: int, pe: int, page_tokens: int) -> None:
     )
 
 
-def test_pages_are_powers_of_two() -> None:
+def test_page_sizes_are_powers_of_two() -> None:
     attrs = {"heads": 1, "kv_heads": 1, "head_dim": 64, "value_dim": 64, "scale": 1.0, "page_tokens": 24}
     builder = Builder("refused")
     names = [builder.buffer(name, ("tokens", 64), "f32", "activation") for name in "abcdefg"]

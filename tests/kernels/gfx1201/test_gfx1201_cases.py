@@ -20,7 +20,7 @@ ALL = 1 << 30
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_has_the_oracles_bits(family: str, slow_counts: Callable[[int, int], int]) -> None:
+def test_family_matches_the_oracle_bits(family: str, slow_counts: Callable[[int, int], int]) -> None:
     taken = [plan for plan in plans(cases(family), KERNELS, ORDERING) if plan.kernels]
     assert taken
     for plan in thinned(taken, slow_counts(12, ALL)):
@@ -32,7 +32,7 @@ def test_a_family_has_the_oracles_bits(family: str, slow_counts: Callable[[int, 
 
 
 @pytest.mark.parametrize("by", [1, -1])
-def test_the_last_bit_of_reciprocals_and_roots_does_not_show(by: int, slow_counts: Counts) -> None:
+def test_last_bit_of_reciprocals_and_roots_does_not_matter(by: int, slow_counts: Counts) -> None:
     """Every result of v_rcp_f32 and v_sqrt_f32 moved by one unit: kernels that use them keep the oracle's bits."""
     users = inexact_instructions().keys()
     wanted = (slow_counts(0, 1) and users) or {"rms_norm", "swiglu", "softcap"}
@@ -47,7 +47,7 @@ def test_the_last_bit_of_reciprocals_and_roots_does_not_show(by: int, slow_count
     assert wanted <= seen
 
 
-def test_no_case_is_refused() -> None:
+def test_no_case_is_rejected() -> None:
     """Every width there is a case of, whatever the common ones are."""
     refused = {each.op: each.refused for each in support(KERNELS, ORDERING) if each.taken < each.cases}
     assert refused == {}

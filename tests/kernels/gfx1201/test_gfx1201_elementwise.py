@@ -36,7 +36,7 @@ def test_one_operand(columns: int) -> None:
     check(Op.SCALE, x, weight(np.array([np.inf], np.float32)), factor=0.0)
 
 
-def test_the_logits_have_their_own_rows() -> None:
+def test_logits_launch_uses_the_row_count_of_its_buffer() -> None:
     """SOFTCAP over [rows, vocabulary]: the launch is as high as that buffer's own symbol says."""
     builder = Builder("logits")
     x, y = (builder.buffer(name, ("rows", 40), "f32", "activation") for name in "xy")
@@ -48,7 +48,7 @@ def test_the_logits_have_their_own_rows() -> None:
 
 
 @pytest.mark.parametrize("op", [*GATED, Op.SOFTCAP, Op.SCALE])
-def test_a_fault_in_one_bit_is_found(op: Op) -> None:
+def test_one_bit_fault_is_detected(op: Op) -> None:
     """The comparison these tests rest on: another input bit is another output."""
     x = [floats(seed, 1, 40) for seed in range(2 if op in GATED else 1)]
     attrs = {Op.SOFTCAP: {"cap": 30.0}}.get(op, {})

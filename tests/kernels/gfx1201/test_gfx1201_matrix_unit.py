@@ -34,7 +34,7 @@ def launched(line: str) -> list[str]:
         ("q8_0", "T=5 N=17 K=1024 values=mixed tokens=64"),  # a step that its capacity is too large for
     ],
 )
-def test_sixteen_tokens_go_through_the_matrix_unit(dtype: str, line: str) -> None:
+def test_sixteen_tokens_use_the_matrix_unit(dtype: str, line: str) -> None:
     """To the oracle's bits, and so to those of one token at a time."""
     case = parse(f"MATMUL {line} dtype={dtype} {PLAIN}")
     assert launched(case.text()) == ["quantise_32", f"matmul_q8_32_{dtype}"]
@@ -49,5 +49,5 @@ def test_sixteen_tokens_go_through_the_matrix_unit(dtype: str, line: str) -> Non
         "MATMUL T=17 N=17 K=1024 dtype=q8_0 one=1 -scale -norm_w -residual",  # a bias
     ],
 )
-def test_what_does_not_fit_goes_token_by_token(line: str) -> None:
+def test_unsupported_shapes_use_matvec(line: str) -> None:
     assert launched(line) == ["quantise_32", "matvec_q8_32_q8_0"]

@@ -27,14 +27,14 @@ def any_bytes(dtype: str, *shape: int) -> Weight:
 
 @pytest.mark.parametrize("dtype", PLAIN)
 @pytest.mark.parametrize("scaled", [True, False])
-def test_scale_then_bias_each_rounded(dtype: str, scaled: bool) -> None:
+def test_scale_and_bias_are_rounded_separately(dtype: str, scaled: bool) -> None:
     x, w = floats(1, 3, 64, scale=7), weight(floats(2, 19, 64), "q8_0")
     scale = weight(np.array([0.37], np.float32), dtype) if scaled else None
     check(Op.MATMUL, x, w, weight(floats(3, 19), dtype), scale, capacity={"tokens": 5})
 
 
 @pytest.mark.parametrize("dtype", ["f32", "q6_k"])
-def test_logits_of_the_rows_asked_for(dtype: str) -> None:
+def test_logits_of_requested_rows(dtype: str) -> None:
     x, w, bias = floats(1, 6, 256), weight(floats(2, 50, 256), dtype), weight(floats(3, 50))
     for rows in ([5], [4, 0, 4]):
         check(Op.LM_HEAD, x, w, np.array(rows, np.int32), bias, capacity={"tokens": 8, "rows": 4})
@@ -52,7 +52,7 @@ def test_norm_and_projections_as_one_node(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "k"), [("f32", 5), ("f16", 2691), ("q8_0", 96), ("q4_0", 4736), ("q5_k", 2816)])
-def test_a_projection_of_a_norm_onto_a_residual(dtype: str, k: int) -> None:
+def test_projection_of_a_norm_onto_a_residual(dtype: str, k: int) -> None:
     """k: of less than a step, of whole loops of the norm's dot, and of each of its tails."""
     x, norm, residual = floats(1, 3, k, scale=3), weight(floats(2, k)), floats(4, 3, 33, scale=20)
     w, scale = weight(floats(3, 33, k), dtype), weight(np.array([0.37], np.float32), "f16")
@@ -83,13 +83,13 @@ def test_experts_summed_onto_two_others() -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q6_k"])
 @pytest.mark.parametrize("scaled", [True, False])
-def test_gate_and_up_of_the_chosen_experts(dtype: str, scaled: bool) -> None:
+def test_gate_and_up_of_the_selected_experts(dtype: str, scaled: bool) -> None:
     gate, up = (weight(floats(seed, 5, 9, 256), dtype) for seed in (2, 3))
     scales = [weight(floats(seed, 5)) for seed in (4, 5)] if scaled else []
     check(Op.MOE_GATE_UP, floats(1, 3, 256), gate, up, EXPERTS, *scales, capacity={"tokens": 4})
 
 
-def test_halves_of_a_merged_tensor_are_weights_like_any() -> None:
+def test_halves_of_a_merged_tensor_work_as_weights() -> None:
     merged = weight(floats(2, 5, 8, 96), "q8_0")
     halves = [Weight("q8_0", (5, 4, 96), merged.raw[:, part]) for part in (slice(0, 4), slice(4, 8))]
     check(Op.MOE_GATE_UP, floats(1, 3, 96), *halves, EXPERTS)
@@ -98,14 +98,14 @@ def test_halves_of_a_merged_tensor_are_weights_like_any() -> None:
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("residual", [True, False])
-def test_experts_summed_in_selection_order(dtype: str, scaled: bool, residual: bool) -> None:
+def test_experts_are_summed_in_selection_order(dtype: str, scaled: bool, residual: bool) -> None:
     x, w, down = floats(1, 3, 2, 256), floats(2, 3, 2), weight(floats(3, 5, 131, 256), dtype)
     scale = weight(floats(4, 5)) if scaled else None
     hidden = floats(5, 3, 131, scale=10) if residual else None
     check(Op.MOE_DOWN_ACC, x, down, EXPERTS, w, scale, hidden, capacity={"tokens": 4})
 
 
-def test_the_expert_sum_starts_at_zero_and_keeps_its_order() -> None:
+def test_expert_sum_starts_at_zero_and_keeps_its_order() -> None:
     down = weight(np.array([[[1e8]], [[-1e8]], [[1]]], np.float32))
     x, w = np.ones((2, 3, 1), np.float32), np.ones((2, 3), np.float32)
     ids = np.array([[0, 1, 2], [0, 2, 1]], np.int32)
@@ -131,7 +131,7 @@ def refusal(op: Op, *operands: np.ndarray | Weight | None) -> str:
     return entry.rejects(made.node, made.graph) or ""
 
 
-def test_what_no_kernel_reads_is_refused_by_name() -> None:
+def test_unsupported_operand_type_is_rejected_by_name() -> None:
     x = np.zeros((1, 256), np.float32)
     assert refusal(Op.MATMUL, x, Weight("i32", (4, 256), np.zeros((4, 256), np.int32))).startswith("w is i32")
     assert refusal(Op.MATMUL, x, any_bytes("q3_k", 4, 256)) == ""  # expanded

@@ -15,24 +15,24 @@ from zinc_rt.lower.lower import choose
 @pytest.mark.parametrize(
     "how", [{"renormalise": False}, {"scale": 2.5}, {"scale": 0.0}, {"renormalise": False, "scale": 0.3}]
 )
-def test_weights_are_scaled_as_asked(how: dict[str, float]) -> None:
+def test_weights_are_scaled_as_requested(how: dict[str, float]) -> None:
     check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 20, 64), "f32"), None, k=4, **how)
 
 
-def test_a_bias_moves_the_choice_and_not_the_weights() -> None:
+def test_bias_changes_the_selection_but_not_the_weights() -> None:
     bias = weight(floats(5, 33), "f32")
     check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 33, 64), "f32"), bias, k=6)
     norm = weight(floats(4, 64), "f32")
     check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 33, 64), "f32"), bias, norm, k=6, eps=1e-5)
 
 
-def test_ties_go_to_the_lower_expert_and_all_can_be_chosen() -> None:
+def test_ties_select_the_lower_expert_and_all_can_be_selected() -> None:
     same = weight(np.zeros((12, 32), np.float32), "f32")
     _, ids, _ = check(Op.MOE_GATE_TOPK, floats(1, 2, 32), same, None, k=12)
     assert ids.tolist() == [list(range(12))] * 2
 
 
-def test_far_apart_infinite_and_undefined_logits() -> None:
+def test_distant_infinite_and_nan_logits() -> None:
     x = np.zeros((4, 32), np.float32)
     x[0, 0], x[1, 0], x[2, 0], x[3, 0] = 1e30, np.inf, np.nan, 1.0
     gate = np.zeros((9, 32), np.float32)
@@ -58,7 +58,7 @@ def test_sigmoid_gates_and_groups_of_experts(values: int) -> None:
         )
 
 
-def test_a_group_with_an_undefined_expert_comes_last() -> None:
+def test_group_with_a_nan_expert_is_not_selected() -> None:
     gate = np.zeros((8, 32), np.float32)
     gate[:, 0] = [9, np.nan, 1, 2, -np.inf, 3, 0, 0]
     x = np.ones((1, 32), np.float32)
@@ -69,7 +69,7 @@ def test_a_group_with_an_undefined_expert_comes_last() -> None:
 
 
 @pytest.mark.parametrize(("experts", "how", "why"), [(1025, {"k": 2}, "2 of 1025 experts")])
-def test_what_the_kernel_cannot_do_is_refused_with_the_reason(
+def test_unsupported_configuration_is_rejected_with_the_reason(
     experts: int, how: dict[str, object], why: str
 ) -> None:
     outputs = (floats(0, 1, experts), np.zeros((1, 2), np.int32), floats(0, 1, 2))

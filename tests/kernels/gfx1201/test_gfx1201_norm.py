@@ -29,24 +29,24 @@ def test_whole_rows(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_residual_goes_in_first(size: int) -> None:
+def test_residual_is_added_first(size: int) -> None:
     x, residual = unkind(7, size), floats(2, 7, size)
     check(Op.RESIDUAL_RMS_NORM, x, residual, weight(floats(3, size)), eps=EPS, capacity={"tokens": 8})
 
 
-def test_no_epsilon_divides_by_zero() -> None:
+def test_zero_epsilon_gives_nan_for_a_zero_row() -> None:
     """A row of zeros: 1 / 0 is infinite and 0 times that NaN, as in the definition."""
     (y,) = check(Op.RMS_NORM, np.zeros((2, 64), np.float32), weight(np.ones(64, np.float32)), eps=0.0, size=64)
     assert np.isnan(y).all()
 
 
-def test_the_epsilon_may_be_large_or_denormal() -> None:
+def test_epsilon_may_be_large_or_denormal() -> None:
     for eps in (1e-45, 1e-30, 3e38):
         check(Op.RMS_NORM, floats(1, 2, 96) * np.float32(1e-22), eps=eps, size=96)
 
 
 @pytest.mark.parametrize(("columns", "size"), [(5, 5), (128, 128), (300, 100), (1029, 1029)])
-def test_a_norm_added_to_a_residual(columns: int, size: int) -> None:
+def test_norm_added_to_a_residual(columns: int, size: int) -> None:
     x, residual, w = floats(1, 3, columns, scale=3), floats(2, 3, columns, scale=20), weight(floats(3, size))
     check(Op.RMS_NORM, x, w, residual, eps=1e-6, size=size, capacity={"tokens": 4})
     check(Op.RMS_NORM, x, None, residual, eps=1e-6, size=size)

@@ -27,7 +27,7 @@ GROUP = 1024
 
 
 @pytest.mark.parametrize("family", ("projections", "experts", "attention"))
-def test_a_family_has_the_oracles_bits(family: str, slow_counts: Counts) -> None:
+def test_family_matches_the_oracle_bits(family: str, slow_counts: Counts) -> None:
     """Those cases alone that canonical-1 computes by other kernels."""
     taken = plans(cases(family), KERNELS, Q8)
     own = [plan for plan in taken if any(name.startswith("quantise_") for name in plan.kernels)]
@@ -51,13 +51,13 @@ def test_a_family_has_the_oracles_bits(family: str, slow_counts: Counts) -> None
         "LM_HEAD T=6 L=3 V=50 D=512 dtype=q5_k values=mixed rows=4",
     ],
 )
-def test_a_projection_has_the_oracles_bits(line: str) -> None:
+def test_projection_matches_the_oracle_bits(line: str) -> None:
     case = parse(line)
     check(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
 
 
 @pytest.mark.parametrize("dtype", Q8_BLOCKS)
-def test_the_largest_integers_of_a_block_are_exact(dtype: str) -> None:
+def test_largest_integers_of_a_block_are_exact(dtype: str) -> None:
     """All quants at the end of their range, of both signs: sums that a float or 16 bits would not hold."""
     x = np.repeat(np.array([[1.0], [-1.0]], np.float32), 512, axis=1)
     w = weight(floats(2, 4, 512), dtype)
@@ -70,7 +70,7 @@ def test_the_largest_integers_of_a_block_are_exact(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("block", [32, 256])
-def test_records_are_the_oracles_blocks(block: int) -> None:
+def test_records_match_the_oracle_blocks(block: int) -> None:
     """Quants and scales of every kind of block: zero, below 2^-100, overflowing float16, ties, infinity, NaN."""
     k = 5 * 256
     x = floats(3, 2, k)
@@ -99,7 +99,7 @@ def test_records_are_the_oracles_blocks(block: int) -> None:
     assert not d[:, k // block :].any()
 
 
-def test_an_input_is_quantised_once_for_all_that_read_it() -> None:
+def test_input_is_quantised_once_for_all_its_readers() -> None:
     case = parse("RMS_NORM_FUSED_QKV T=2 D=256 Q=32 K=16 V=16 eps=1e-06 dtype=q5_k")
     made = skeleton(case)
     entry = choose(made.node, made.graph, KERNELS.entries, Q8)

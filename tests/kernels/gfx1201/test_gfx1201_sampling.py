@@ -15,7 +15,7 @@ from zinc_rt.ir.op import Op
 
 
 @pytest.mark.parametrize("vocab", [1, 2, 31, 1023, 1024, 1025, 5000])
-def test_the_greedy_token(vocab: int) -> None:
+def test_greedy_token(vocab: int) -> None:
     logits = floats(vocab, 3, vocab)
     logits[1] = -np.inf
     logits[2, vocab // 2 :] = 9.0  # a tie
@@ -23,13 +23,13 @@ def test_the_greedy_token(vocab: int) -> None:
     assert token[1] == 0 and nonfinite.tolist() == [-1, 0, -1]
 
 
-def test_the_greedy_token_of_zeros_denormals_and_nan() -> None:
+def test_greedy_token_of_zeros_denormals_and_nan() -> None:
     check(Op.ARGMAX, np.array([[-0.0, 0.0, -1e-45], [-1.0, -1e-45, -0.0], [1.0, np.nan, np.nan]], np.float32))
     check(Op.ARGMAX, np.array([[-np.inf, np.inf, np.inf], [np.nan, np.inf, 0.0], [-3.0, -2.0, -2.0]], np.float32))
 
 
 @pytest.mark.parametrize("at", [0, 1, 31, 32, 1023, 1024, 1500, 2999])
-def test_the_first_logit_that_is_no_number(at: int) -> None:
+def test_first_non_finite_logit_is_reported(at: int) -> None:
     logits = floats(at, 4, 3000)
     logits[0, at] = np.nan
     logits[1, at:] = np.inf
@@ -39,7 +39,7 @@ def test_the_first_logit_that_is_no_number(at: int) -> None:
     assert nonfinite.tolist() == [at, at, at, -1]
 
 
-def test_the_greedy_token_alone_is_what_older_graphs_ask_for() -> None:
+def test_greedy_token_works_without_the_nonfinite_output() -> None:
     logits = floats(3, 2, 40)
     made = bench(Op.ARGMAX, logits, outputs=(np.zeros(2, np.int32), np.zeros(2, np.int32)))
     untouched = made.arrays["nonfinite"].copy()
@@ -50,7 +50,7 @@ def test_the_greedy_token_alone_is_what_older_graphs_ask_for() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 100])
-def test_the_page_table_gets_its_new_entries(count: int) -> None:
+def test_page_table_receives_its_new_entries(count: int) -> None:
     table = np.arange(240, dtype=np.int32).reshape(6, 40)
     entries = np.random.default_rng(count).permutation(240)[:count].astype(np.int32)
     (stored,) = check(Op.TABLE_STORE, entries, entries - 1000, table, capacity={"entries": 120})
@@ -58,13 +58,13 @@ def test_the_page_table_gets_its_new_entries(count: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "room", "cursor"), [(1, 4, 0), (3, 4, 3), (5, 3, 7), (2, 1000, 2_000_000_011)])
-def test_tokens_go_into_the_ring_in_order(rows: int, room: int, cursor: int) -> None:
+def test_tokens_enter_the_ring_in_order(rows: int, room: int, cursor: int) -> None:
     token, slot = np.arange(100, 100 + rows, dtype=np.int32), np.arange(rows, dtype=np.int32)
     ring = np.full((room, 2), -1, np.int32)
     check(Op.STREAM_OUT, token, slot, ring, np.array([cursor], np.int32), capacity={"rows": 8})
 
 
-def test_a_draft_is_accepted_up_to_the_first_difference() -> None:
+def test_draft_is_accepted_up_to_the_first_difference() -> None:
     target = np.array([[5, 6, 7, 8], [5, 6, 7, 8], [5, 6, 7, 8], [9, 9, 9, 9]], np.int32)
     draft = np.array([[5, 6, 7], [5, 0, 7], [0, 6, 7], [9, 9, 9]], np.int32)
     accepted, following = check(Op.VERIFY_K, draft, target, capacity={"sequences": 6})
@@ -87,7 +87,7 @@ def settings(*columns: tuple[float, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("vocab", [1, 2, 33, 1024, 1025, 5000])
-def test_a_token_is_drawn(vocab: int) -> None:
+def test_token_is_sampled(vocab: int) -> None:
     sampling = settings((0.7, 3.0), (0, 40), (1.0, 0.9), (0.0, 0.05))
     logits = floats(vocab, len(sampling), vocab)
     logits[::2] = np.round(logits[::2] * 4)  # many ties
@@ -95,7 +95,7 @@ def test_a_token_is_drawn(vocab: int) -> None:
     assert vocab < 1000 or len(set(token.tolist())) > 8
 
 
-def test_settings_at_their_ends() -> None:
+def test_settings_at_their_limits() -> None:
     sampling = settings((0.0, -1.0, 1e-45, 1e-30, np.inf), (1, 3, 1e9), (0.0, -1.0, 0.5, 2.0), (0.0, 1.0, 7.0))
     logits = floats(5, len(sampling), 37)
     token = check_sample(logits, sampling)
@@ -121,18 +121,18 @@ def test_settings_at_their_ends() -> None:
     ],
     ids=["equal", "-inf", "NaN", "inf", "some NaN", "NaN and inf", "zeros", "denormals", "large"],
 )
-def test_logits_at_their_ends(row: list[float]) -> None:
+def test_logits_at_their_limits(row: list[float]) -> None:
     sampling = settings((0.0, 0.8, 1e-40, np.nan), (0, 5), (1.0, 0.6, np.nan), (0.0, 0.3))
     check_sample(np.tile(np.asarray(row, np.float32), (len(sampling), 1)), sampling, len(row))
 
 
-def test_the_vocabulary_of_a_large_model(slow_counts: Callable[[int, int], int]) -> None:
+def test_vocabulary_of_a_large_model(slow_counts: Callable[[int, int], int]) -> None:
     vocab = slow_counts(20_000, 151_936)
     sampling = np.array([[0.8, 0, 0.95, 0], [1.0, 50, 1, 0.01]])
     check_sample(floats(9, 2, vocab), sampling)
 
 
-def test_a_vocabulary_the_sort_cannot_hold_is_refused() -> None:
+def test_vocabulary_too_large_for_the_sort_is_rejected() -> None:
     logits, two = np.zeros((1, (1 << 18) + 1), np.float32), np.zeros((1, 2), np.int32)
     with pytest.raises(AssertionError, match="262145 logits; the sort takes up to 262144"):
         check(Op.SAMPLE, logits, two, np.zeros((1, 4), np.float32), two[0, :1], two[0, :1])

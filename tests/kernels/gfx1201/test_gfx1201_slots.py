@@ -36,7 +36,7 @@ def test_every_bias_finds_its_token(count: int) -> None:
     assert np.count_nonzero(adjusted) == count
 
 
-def test_eight_stop_tokens_and_five_end_tokens_wait() -> None:
+def test_eight_stop_tokens_and_five_end_tokens_are_delayed() -> None:
     record = records({"min_tokens": 3, "prompt_len": 5, "stop_ids": [0, 39, 5, 6, 7, 8, 9, 11]})
     operands = (record, counts([(0, 0)] * 40), indices(-1, 1, 2, 3, 38), None, None)
     mask = masks(np.ones((1, 40), bool))
@@ -49,13 +49,13 @@ def test_eight_stop_tokens_and_five_end_tokens_wait() -> None:
 
 @pytest.mark.parametrize("values", ["plain", "ties", "edges"])
 @pytest.mark.parametrize("vocab", [1, 33, 1025])
-def test_tokens_are_drawn_and_counted(vocab: int, values: str) -> None:
+def test_tokens_are_sampled_and_counted(vocab: int, values: str) -> None:
     case = Case(Op.SAMPLE_SLOTS, {"L": 9, "V": vocab, **SLOTS}, values=values, seed=vocab)
     check(Op.SAMPLE_SLOTS, *case.operands(), capacity={"rows": 12})
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_row_without_a_candidate(value: float) -> None:
+def test_row_without_a_candidate(value: float) -> None:
     record = records(*[{"temperature": t, "penalty_row": p} for p, t in enumerate((0.0, 0.8, 0.8))])
     logits = floats(3, 3, 70)
     logits[:2] = -np.inf
@@ -89,11 +89,11 @@ def test_log_probabilities(vocab: int) -> None:
     ],
     ids=["equal", "-inf", "NaN", "inf", "some NaN", "zeros", "one", "denormals", "large"],
 )
-def test_log_probabilities_of_logits_at_their_ends(row: list[float]) -> None:
+def test_log_probabilities_of_logits_at_their_limits(row: list[float]) -> None:
     check(Op.LOGPROBS, np.asarray([row], np.float32), indices(0), top=5)
 
 
-def test_the_vocabulary_of_a_large_model(slow_counts: Callable[[int, int], int]) -> None:
+def test_vocabulary_of_a_large_model(slow_counts: Callable[[int, int], int]) -> None:
     vocab = slow_counts(20_000, 151_936)
     check(Op.LOGPROBS, floats(9, 1, vocab, scale=4), indices(7), top=2)
 

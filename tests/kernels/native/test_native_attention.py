@@ -67,7 +67,7 @@ def attend(
 
 
 @pytest.mark.parametrize("position", [0, 1, 15, 31, 32, 255, 256, 511, 600])
-def test_one_token_at_the_edges_of_groups_and_chunks(position: int) -> None:
+def test_one_token_at_group_and_chunk_boundaries(position: int) -> None:
     attend([601], [(0, position)], heads=4, kv_heads=2, head_dim=32, value_dim=32)
 
 
@@ -96,7 +96,7 @@ def test_heads_of_any_size_and_number(heads: int, kv_heads: int, head_dim: int, 
 
 
 @pytest.mark.parametrize("head_dim", [129, 192, 256, 300])
-def test_heads_wider_than_a_dots_accumulators(head_dim: int) -> None:
+def test_heads_wider_than_dot_accumulators(head_dim: int) -> None:
     attend([40], [(0, 38), (0, 39)], heads=3, kv_heads=1, head_dim=head_dim, value_dim=192)
 
 
@@ -113,26 +113,26 @@ def test_windows(window: int) -> None:
     )
 
 
-def test_a_window_that_has_passed_over_pages() -> None:
+def test_window_that_has_passed_over_pages() -> None:
     tokens = [(0, 10), (0, 200), (0, 201), (0, 201), (0, 590), (0, 300)]
     attend([600], tokens, heads=4, kv_heads=2, head_dim=8, value_dim=8, window=5)
 
 
-def test_a_prompt_of_many_tokens_and_sequences() -> None:
+def test_prompt_of_many_tokens_and_sequences() -> None:
     tokens = [(0, position) for position in range(33)] + [(1, position) for position in range(260, 290)] + [(2, 0)]
     attend(
         [40, 290, 1], tokens, heads=6, kv_heads=3, head_dim=16, value_dim=16, page_tokens=5, pages=60, ways=WAYS
     )
 
 
-def test_a_step_of_more_capacity_than_partial_results_are_kept_for() -> None:
+def test_step_capacity_beyond_stored_partial_results() -> None:
     tokens = [(0, position) for position in range(250, 300)]
     for capacity in (0, 300_000):
         attend([400], tokens, heads=2, kv_heads=1, head_dim=4, value_dim=3, capacity=capacity)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e-41, -0.0, 3e38])
-def test_values_that_no_model_should_have(value: float) -> None:
+def test_pathological_values(value: float) -> None:
     attend(
         [300],
         [(0, position) for position in range(250, 264)],
@@ -145,7 +145,7 @@ def test_values_that_no_model_should_have(value: float) -> None:
 
 
 @pytest.mark.parametrize("position", [255, 256, 300])
-def test_an_endless_key_hides_nothing_from_those_who_do_not_see_it(position: int) -> None:
+def test_infinite_key_does_not_affect_queries_that_cannot_see_it(position: int) -> None:
     """In one step, tokens before `position` do not see what those from there on see."""
     attend(
         [400],
@@ -172,7 +172,7 @@ def test_an_endless_key_hides_nothing_from_those_who_do_not_see_it(position: int
     ],
 )
 @pytest.mark.parametrize("pages", [4, 40])
-def test_ids_outside_what_they_index(wrong: dict[str, int], sentence: str, pages: int) -> None:
+def test_out_of_range_ids(wrong: dict[str, int], sentence: str, pages: int) -> None:
     page_table = np.zeros((2, pages), np.int32)
     page_table[1, 2] = wrong.get("page", 0)
     position = wrong.get("position", 40)
@@ -193,7 +193,7 @@ def test_ids_outside_what_they_index(wrong: dict[str, int], sentence: str, pages
     )
 
 
-def test_heads_that_are_too_wide_are_refused() -> None:
+def test_oversized_heads_are_rejected() -> None:
     q = floats(1, 1, 2049)
     with pytest.raises(UnsupportedError, match="head_dim is 2049, wanted 1 to 2048"):
         run_node(

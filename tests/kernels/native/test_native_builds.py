@@ -29,7 +29,7 @@ def cross(target: str, level: str) -> bytes:
 @pytest.mark.parametrize(
     ("target", "level"), [(target, level) for target, levels in TARGETS.items() for level in levels]
 )
-def test_the_kernels_compile_for_every_target(target: str, level: str) -> None:
+def test_kernels_compile_for_every_target(target: str, level: str) -> None:
     magic = b"\xcf\xfa\xed\xfe" if "macos" in target else b"\x7fELF"
     assert cross(target, level)[:4] == magic
 
@@ -37,7 +37,7 @@ def test_the_kernels_compile_for_every_target(target: str, level: str) -> None:
 @pytest.mark.parametrize(
     "level", [pytest.param(level, marks=pytest.mark.slow) for level in ("x86_64_v3", "x86_64_v2")]
 )
-def test_every_level_gives_the_oracles_bits(tmp_path: Path, level: str) -> None:
+def test_every_level_matches_the_oracle_bits(tmp_path: Path, level: str) -> None:
     if level not in build.levels():
         pytest.skip("the levels of x86-64")
     status, line = run_guarded(library_bytes(level), tmp_path, "none")

@@ -15,7 +15,7 @@ ALL = 1 << 30
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_has_the_oracles_bits(family: str, slow_counts: Callable[[int, int], int]) -> None:
+def test_family_matches_the_oracle_bits(family: str, slow_counts: Callable[[int, int], int]) -> None:
     taken = [plan for plan in plans(cases(family), KERNELS, "canonical-1-q8") if plan.kernels]
     assert taken
     for plan in thinned(taken, slow_counts(6, ALL)):

@@ -57,7 +57,7 @@ def of_bytes(dtype: str, raw: np.ndarray) -> Weight:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_any_bytes_give_the_oracles_bits(dtype: str) -> None:
+def test_any_bytes_match_the_oracle_bits(dtype: str) -> None:
     raw = blocks(dtype, 64, 1024)
     raw[0], raw[1] = 0, 255
     w = of_bytes(dtype, raw)
@@ -65,7 +65,7 @@ def test_any_bytes_give_the_oracles_bits(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in TYPES if SCALES.get(dtype, (0,))])
-def test_odd_scales_give_the_oracles_bits(dtype: str) -> None:
+def test_odd_scales_match_the_oracle_bits(dtype: str) -> None:
     elements, size_bytes = block_of(dtype)
     raw = blocks(dtype, len(ODD_SCALES), 2 * max(elements, 16))
     for row, bits in enumerate(ODD_SCALES):
@@ -75,7 +75,7 @@ def test_odd_scales_give_the_oracles_bits(dtype: str) -> None:
     same_bits(dequantised(w), dequantise(w), dtype)
 
 
-def test_iq1_m_scales_made_of_four_pieces_may_be_odd() -> None:
+def test_iq1_m_scales_assembled_from_four_pieces_may_be_odd() -> None:
     raw = blocks("iq1_m", len(ODD_SCALES), 256)
     for row, bits in enumerate(ODD_SCALES):
         for piece in range(4):
@@ -99,14 +99,14 @@ def test_every_16_bit_value_is_exact(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q6_k"])
-def test_rows_may_lie_apart(dtype: str) -> None:
+def test_rows_may_be_strided(dtype: str) -> None:
     wide = of_bytes(dtype, blocks(dtype, 4, 512))
     half = wide.raw[:, : wide.raw.shape[1] // 2]
     w = Weight(dtype, (4, 256), half)
     same_bits(dequantised(w), dequantise(Weight(dtype, (4, 256), np.ascontiguousarray(half))), dtype)
 
 
-def test_the_kernels_table_of_types_is_ggmls() -> None:
+def test_kernel_type_table_matches_ggml() -> None:
     text = (build.HEADERS / "types.h").read_text(encoding="ascii")
     rows = re.findall(r"X\((\w+), (\d+), (\d+), (\d+)\)", text)
     assert {name for name, *_ in rows} == dtypes()
@@ -115,7 +115,7 @@ def test_the_kernels_table_of_types_is_ggmls() -> None:
         assert (int(number), (int(elements), int(size_bytes))) == (ggml, GGML_QUANT_SIZES[ggml]), name
 
 
-def test_every_type_the_oracle_reads_is_read() -> None:
+def test_every_type_the_oracle_reads_is_supported() -> None:
     for ggml in GGMLQuantizationType:
         dtype = ggml.name.lower()
         elements, size_bytes = GGML_QUANT_SIZES[ggml]
@@ -133,14 +133,14 @@ def test_embedding_rows_of_every_type(dtype: str) -> None:
     check(Op.EMBED, np.array([6, 0, 3, 3, 1], np.int32), table, capacity={"tokens": 8})
 
 
-def test_an_embedding_table_may_have_rows_apart() -> None:
+def test_embedding_table_may_have_strided_rows() -> None:
     wide = weight((7, 512), "q4_0", np.random.default_rng(1))
     table = Weight("q4_0", (7, 256), wide.raw[:, : wide.raw.shape[1] // 2])
     check(Op.EMBED, np.array([6, 2], np.int32), table)
 
 
 @pytest.mark.parametrize("token", [7, -1, 1 << 30, -(1 << 31)])
-def test_a_token_outside_the_vocabulary_is_refused_and_the_next_step_runs(token: int) -> None:
+def test_token_outside_the_vocabulary_is_rejected_and_the_next_step_runs(token: int) -> None:
     table = weight((7, 64), "f16", np.random.default_rng(1))
     fresh = (np.zeros((3, 64), np.float32),)
     tier = backend("canonical-1", 2, Splitting(least=1))
@@ -159,7 +159,7 @@ def _norm_graph(dtype: str, shape: tuple[int, ...]) -> Builder:
     return builder
 
 
-def test_a_vector_that_is_not_f32_is_dequantised_first() -> None:
+def test_non_f32_vector_is_dequantised_first() -> None:
     graph = _norm_graph("q8_0", (64,)).build()
     proper = Launch("norm", (Ref("x"), Ref("w"), Ref("y")), (64,), ("tokens", 1, 1))
     first, sync, second = as_f32(graph.nodes[0], graph, [proper])
@@ -169,7 +169,7 @@ def test_a_vector_that_is_not_f32_is_dequantised_first() -> None:
     assert second == Launch("norm", (Ref("x"), temp, Ref("y")), (64,), ("tokens", 1, 1))
 
 
-def test_a_vector_of_f32_and_a_matrix_with_strides_stay_where_they_are() -> None:
+def test_f32_vector_and_strided_matrix_are_not_copied() -> None:
     graph = _norm_graph("f32", (64,)).build()
     proper = Launch("norm", (Ref("x"), Ref("w"), Ref("y")), (64,), ("tokens", 1, 1))
     assert list(as_f32(graph.nodes[0], graph, [proper])) == [proper]
@@ -178,7 +178,7 @@ def test_a_vector_of_f32_and_a_matrix_with_strides_stay_where_they_are() -> None
     assert list(as_f32(graph.nodes[0], graph, [strided])) == [strided]
 
 
-def test_why_a_vector_cannot_be_read_is_said() -> None:
+def test_unreadable_vector_error_gives_the_reason() -> None:
     graph = _norm_graph("q8_1", (64,)).build()
     assert vector_refusal(graph.nodes[0], graph) == "no native kernel reads q8_1 weights"
     graph = _norm_graph("q8_0", (2, 2, 64)).build()

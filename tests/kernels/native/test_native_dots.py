@@ -43,7 +43,7 @@ def dots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_as_the_portable_one(dots: ctypes.CDLL, name: str, slow_counts: Counts) -> None:
+def test_dot_matches_the_portable_version(dots: ctypes.CDLL, name: str, slow_counts: Counts) -> None:
     count = slow_counts(20_000, 2_000_000)
     random = np.random.default_rng(7)
     w = random.integers(-128, 128, (count, 32)).astype(np.int8)
@@ -56,7 +56,7 @@ def test_as_the_portable_one(dots: ctypes.CDLL, name: str, slow_counts: Counts) 
     assert wrong == 0
 
 
-def test_scales_round_through_float16(dots: ctypes.CDLL) -> None:
+def test_scales_are_rounded_through_float16(dots: ctypes.CDLL) -> None:
     """Every float16 and its neighbours' middles, with the floats beside them."""
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     middles = (halves[:-1].astype(np.float64) + halves[1:]) / 2

@@ -39,7 +39,7 @@ def test_bias_renormalising_and_scale(renormalise: bool, scale: float, dtype: st
     route(floats(1, 5, 20), bias, dtype or "f32", k=4, gating="sigmoid", renormalise=renormalise, scale=scale)
 
 
-def test_weights_that_are_nearly_nothing() -> None:
+def test_nearly_zero_weights() -> None:
     route(floats(1, 5, 20) - 20, k=4, gating="sigmoid")
 
 
@@ -60,7 +60,7 @@ def test_groups(groups: int, used: int) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_bias_that_is_no_number(value: float) -> None:
+def test_nan_bias(value: float) -> None:
     bias = floats(2, 24)
     bias[[3, 7, 20]] = value
     route(floats(1, 6, 24), bias, k=6, gating="sigmoid")
@@ -68,7 +68,7 @@ def test_bias_that_is_no_number(value: float) -> None:
     route(floats(1, 6, 24), np.full(24, value, np.float32), k=6, gating="sigmoid")
 
 
-def test_logits_that_are_no_numbers() -> None:
+def test_nan_logits() -> None:
     route(unkind(1, 60, 24, share=0.02), k=6)
     route(unkind(1, 60, 24, share=0.02), k=6, gating="sigmoid", groups=4, groups_used=2)
 

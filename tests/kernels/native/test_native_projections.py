@@ -76,7 +76,7 @@ def test_matmul_in_every_shape(dtype: str, rows: int) -> None:
         test_matmul(dtype, rows, k, tokens)
 
 
-def test_the_default_cases_have_every_pair() -> None:
+def test_default_cases_cover_every_pair() -> None:
     for i, j in combinations(range(4), 2):
         axes = (TYPES, ROWS, COLUMNS, TOKENS)
         assert {(case[i], case[j]) for case in SOME} == set(product(axes[i], axes[j]))
@@ -141,7 +141,7 @@ def finite(dtype: str, rows: int, k: int) -> Weight:
 
 @pytest.mark.parametrize("dtype", Q8)
 @pytest.mark.parametrize("byte", [0x80, 0x7F, 0x00, 0xFF])
-def test_the_largest_sums(dtype: str, byte: int) -> None:
+def test_largest_sums(dtype: str, byte: int) -> None:
     """All weights alike, all quants 127 or -127: the most that the integers must hold."""
     made = finite(dtype, 17, 1024)
     blocks = made.raw.reshape(-1, block_of(dtype)[1])
@@ -160,7 +160,7 @@ def test_bias_and_scale_of_any_type(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "q8_0", "q4_k"])
-def test_lm_head_takes_the_rows_asked_for(dtype: str) -> None:
+def test_lm_head_computes_the_requested_rows(dtype: str) -> None:
     random = np.random.default_rng(2)
     table = weight((35, 512), dtype, random)
     capacity = {"tokens": 9, "rows": 5}
@@ -169,7 +169,7 @@ def test_lm_head_takes_the_rows_asked_for(dtype: str) -> None:
 
 @pytest.mark.parametrize("row", [-1, 7, 2**31 - 1])
 @pytest.mark.parametrize("dtype", ["f16", "q8_0"])
-def test_a_row_outside_the_step(dtype: str, row: int) -> None:
+def test_row_outside_the_step(dtype: str, row: int) -> None:
     table, fresh = weight((16, 32), dtype, np.random.default_rng(2)), np.empty((1, 16), np.float32)
     refused("a row is outside its tensor", Op.LM_HEAD, floats(1, 7, 32), table, indices(row), None, fresh=(fresh,))
 
@@ -185,7 +185,7 @@ def test_fused_norms(dtype: str, tokens: int) -> None:
     check(Op.RMS_NORM_FUSED_MLP_GATE_UP, x, norm, q, q, eps=1e-6, ways=QUICK)
 
 
-def test_projections_of_one_input_may_be_of_different_types() -> None:
+def test_projections_of_one_input_may_have_different_types() -> None:
     random = np.random.default_rng(4)
     q, k, v = (weight((32, 256), dtype, random) for dtype in ("q4_k", "q8_0", "f16"))
     norm = weight((256,), "f32", random)
@@ -218,13 +218,13 @@ def test_experts(dtype: str, tokens: int) -> None:
     check(Op.MOE_DOWN_ACC, x, down, ids, weights, scale, hidden, capacity=capacity, ways=QUICK)
 
 
-def test_all_tokens_may_choose_the_same_expert() -> None:
+def test_all_tokens_may_select_the_same_expert() -> None:
     gate, up = experts("q8_0", 300, 16, 64)
     check(Op.MOE_GATE_UP, floats(1, 150, 64), gate, up, np.full((150, 2), 299, np.int32), ways=QUICK)
 
 
 @pytest.mark.parametrize("expert", [-1, 6, 2**31 - 1])
-def test_an_expert_that_is_not_there(expert: int) -> None:
+def test_nonexistent_expert(expert: int) -> None:
     gate, up = experts("q8_0", 6, 16, 64)
     ids, fresh = np.array([[0, expert]], np.int32), np.empty((1, 2, 16), np.float32)
     refused(
@@ -262,7 +262,7 @@ def test_matrix_core_products(op: Op) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["q8_0", "f16"])
-def test_rows_that_are_wider_than_panels_are(dtype: str) -> None:
+def test_rows_wider_than_a_panel(dtype: str) -> None:
     """More blocks to an accumulator than a panel has room for."""
     k = 33 * 1024
     check(Op.MATMUL, floats(1, 9, k), weight((17, k), dtype, np.random.default_rng(9)), ways=QUICK[:1])

@@ -79,15 +79,15 @@ def test_convolution_of_any_width(form: str, channels: int, taps: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "q8_0"])
-def test_convolution_by_weights_of_other_types(dtype: str) -> None:
+def test_convolution_with_weights_of_other_types(dtype: str) -> None:
     convolve("ids", STEPS["mixed"], 64, weight(floats(2, 64, 32), dtype), bias=weight(floats(3, 64), dtype))
 
 
-def test_convolution_by_a_part_of_a_larger_weight() -> None:
+def test_convolution_with_part_of_a_larger_weight() -> None:
     convolve("plain", STEPS["mixed"], 37, Weight("f32", (37, 4), floats(2, 37, 3, 4)[:, 1]))
 
 
-def test_one_sequence_writes_its_row_at_once() -> None:
+def test_single_sequence_writes_its_row_directly() -> None:
     convolve("ids", STEPS["a prompt"], 20, weight(floats(2, 20, 4)), capacity={"tokens": 9, "sequences": 1})
 
 
@@ -137,12 +137,12 @@ def test_delta_net_of_any_width(grouping: str, k_heads: int, v_heads: int, head_
         delta(form, STEPS["mixed"], k_heads=k_heads, v_heads=v_heads, head_dim=head_dim, grouping=grouping)
 
 
-def test_delta_net_of_unkind_values() -> None:
+def test_delta_net_of_pathological_values() -> None:
     delta("plain", STEPS["mixed"], share=0.02)
     delta("in place", STEPS["mixed"], head_dim=128, share=0.002)
 
 
-def test_delta_net_by_vectors_of_other_types() -> None:
+def test_delta_net_with_vectors_of_other_types() -> None:
     delta("ids", STEPS["mixed"], vectors="f16")
 
 
@@ -172,7 +172,7 @@ def test_scan(step: str, channels: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("op", [Op.SSM_DELTA_NET, Op.SSM_SCAN])
-def test_infinity_meets_nothing_behind_a_narrow_row(op: Op) -> None:
+def test_infinity_does_not_spread_past_a_narrow_row(op: Op) -> None:
     for case in cases("recurrent"):
         if case.op is op and case.values == "infinite":
             check(op, *case.operands(), **case.attrs, orderings=ONE)

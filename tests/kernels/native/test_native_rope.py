@@ -85,7 +85,7 @@ def fused(
 
 @pytest.mark.parametrize("page_tokens", [1, 3, 4, 16])
 @pytest.mark.parametrize("norms", ["", "f32", "f16"])
-def test_norm_rotation_and_cache_write_in_one(norms: str, page_tokens: int) -> None:
+def test_fused_norm_rotation_and_cache_write(norms: str, page_tokens: int) -> None:
     operands, attrs = fused(norms=norms, page_tokens=page_tokens)
     check(Op.RMS_NORM_FUSED_ROPE_KV_WRITE, *operands, capacity={"tokens": 5}, orderings=ONE, **attrs)
 
@@ -115,7 +115,7 @@ def test_cache_write(page_tokens: int) -> None:
         ({"page": 8}, "a page outside the cache"),
     ],
 )
-def test_ids_outside_what_they_index(wrong: dict[str, int], sentence: str) -> None:
+def test_out_of_range_ids(wrong: dict[str, int], sentence: str) -> None:
     operands, attrs = fused(**wrong)  # type: ignore[arg-type]
     q = operands[0]
     assert isinstance(q, np.ndarray)

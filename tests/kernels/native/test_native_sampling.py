@@ -76,7 +76,7 @@ def test_every_filter(vocab: int) -> None:
         (1.0, 0, 1.0, -0.5),
     ],
 )
-def test_settings_at_their_edges(settings: tuple[float, ...]) -> None:
+def test_settings_at_their_limits(settings: tuple[float, ...]) -> None:
     draw(np.random.default_rng(3).normal(size=(9, 301)).astype(np.float32) * 2, *[settings] * 9)
 
 
@@ -91,7 +91,7 @@ def test_ties_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e-42])
-def test_logits_that_are_no_numbers(value: float) -> None:
+def test_nan_logits(value: float) -> None:
     """Some of them, then all."""
     logits = np.random.default_rng(3).normal(size=(24, 301)).astype(np.float32) * 30
     logits[:, 5::60] = value
@@ -106,6 +106,6 @@ def test_logits_that_are_no_numbers(value: float) -> None:
     draw(np.full((1, 37), value, np.float32), *settings)
 
 
-def test_a_vocabulary_of_a_real_model() -> None:
+def test_real_model_vocabulary() -> None:
     logits = np.random.default_rng(3).normal(size=(2, 152_064)).astype(np.float32) * 4
     draw(logits, OFF, (0.7, 20, 0.8, 0.0), (1.0, 0, 0.9, 0.05), (0.0, 0, 1.0, 0.0))

@@ -34,7 +34,7 @@ def adjust(**given: Any) -> tuple[Any, ...]:
     return tuple({**wanted, **given}.values())
 
 
-def test_a_row_that_wants_everything() -> None:
+def test_row_with_every_adjustment() -> None:
     check(Op.LOGITS_ADJUST, *adjust(), capacity={"rows": 3}, orderings=ONE)
 
 
@@ -52,7 +52,7 @@ def test_a_row_that_wants_everything() -> None:
         ({"end_id": indices(5)}, "token"),
     ],
 )
-def test_ids_outside_their_tables_are_refused(given: dict[str, Any], why: str) -> None:
+def test_ids_outside_their_tables_are_rejected(given: dict[str, Any], why: str) -> None:
     refused(f"a {why}", Op.LOGITS_ADJUST, *adjust(**given), fresh=(np.zeros((1, 5), np.float32),))
 
 
@@ -76,12 +76,12 @@ def test_log_probabilities(vocab: int, value: float) -> None:
         check(Op.LOGPROBS, logits, token, top=top, capacity={"rows": 9}, orderings=ONE)
 
 
-def test_a_token_outside_the_vocabulary() -> None:
+def test_token_outside_the_vocabulary() -> None:
     fresh = (np.zeros(1, np.float32), np.zeros((1, 1), np.int32), np.zeros((1, 1), np.float32))
     refused("a token", Op.LOGPROBS, floats(1, 1, 5), indices(5), fresh=fresh, top=1)
 
 
-def test_a_vocabulary_of_a_real_model() -> None:
+def test_real_model_vocabulary() -> None:
     slots = {"slots": 3, "words": 64, "P": 2}
     case = Case(Op.SAMPLE_SLOTS, {"L": 2, "V": 152_064, **slots}, values="plain", seed=1)
     check(case.op, *case.operands(), orderings=ONE)

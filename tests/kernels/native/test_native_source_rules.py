@@ -61,23 +61,23 @@ def check_fused(text: str) -> None:
     assert [found for found in fused(text) if found.partition(":")[0] not in allowed] == []
 
 
-def test_no_multiply_and_add_are_fused_where_it_changes_a_result() -> None:
+def test_no_multiply_add_is_fused_where_it_changes_a_result() -> None:
     check_fused(disassembly(library_bytes("native")) or assembly("native"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["x86_64_v3", "x86_64_v4"])
-def test_none_are_fused_on_other_x86(level: str) -> None:
+def test_no_multiply_add_is_fused_on_other_x86(level: str) -> None:
     check_fused(assembly(level, ("-target", "x86_64-linux")))
 
 
-def test_none_are_fused_on_arm() -> None:
+def test_no_multiply_add_is_fused_on_arm() -> None:
     if "zig" not in compiler().version:
         pytest.skip("only zig compiles for other systems")
     check_fused(assembly("generic", ("-target", "aarch64-linux")))
 
 
-def test_a_fused_multiply_and_add_is_found(tmp_path: Path) -> None:
+def test_fused_multiply_add_is_detected(tmp_path: Path) -> None:
     if "zig" not in compiler().version:
         pytest.skip("only zig compiles for other systems")
     has_fma = ("-mfma",) if build.levels()[-1].startswith("x86_64") else ()
@@ -89,7 +89,7 @@ def test_a_fused_multiply_and_add_is_found(tmp_path: Path) -> None:
         assert found.startswith("zrt_add: ")
 
 
-def test_the_kernels_call_no_library() -> None:
+def test_kernels_call_no_library() -> None:
     assert undefined_symbols(library_bytes("native")) <= CALLABLE
 
 
@@ -101,12 +101,12 @@ def test_no_level_calls_a_library(level: str) -> None:
     assert undefined_symbols(library_bytes(level)) <= CALLABLE
 
 
-def test_a_call_of_another_library_is_found() -> None:
+def test_call_to_another_library_is_detected() -> None:
     assert undefined_symbols(faulty("another library")) - CALLABLE == {"expf"}
 
 
 @pytest.mark.slow
-def test_functions_that_may_fuse_exist() -> None:
+def test_functions_allowed_to_fuse_exist() -> None:
     targets = {"x86_64-linux": ("x86_64_v3", "x86_64_v4"), "aarch64-linux": ("generic",)}
     text = assembly("native") + "".join(
         assembly(level, ("-target", target)) for target, levels in targets.items() for level in levels

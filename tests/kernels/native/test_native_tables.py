@@ -17,7 +17,7 @@ ONE = ("canonical-1",)
 
 
 @pytest.mark.parametrize("shape", [(1,), (37,), (2, 3, 5)])
-def test_rows_of_a_table_come_and_go(shape: tuple[int, ...]) -> None:
+def test_table_rows_are_loaded_and_stored(shape: tuple[int, ...]) -> None:
     table = unkind(1, 4, *shape)
     check(Op.LOAD_REQUEST_STATE, table, indices(3, 0, 3), capacity={"sequences": 5}, orderings=ONE)
     check(
@@ -43,7 +43,7 @@ def test_page_table_entries() -> None:
 
 
 @pytest.mark.parametrize("entries", [(3, -1), (3, 12), (5, 5), (1, 2, 3, 1)])
-def test_a_bad_entry_leaves_the_page_table_as_it_was(entries: tuple[int, ...]) -> None:
+def test_bad_entry_leaves_the_page_table_unchanged(entries: tuple[int, ...]) -> None:
     table = np.arange(12, dtype=np.int32).reshape(3, 4)
     placed: list[np.ndarray] = []
 
@@ -63,7 +63,7 @@ def test_a_bad_entry_leaves_the_page_table_as_it_was(entries: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("cursor", [0, 3, 2**31 - 3])
-def test_the_ring_goes_round(cursor: int) -> None:
+def test_ring_wraps_around(cursor: int) -> None:
     check(
         Op.STREAM_OUT,
         indices(5, 6, 7, 8, 9)[:2],
@@ -75,7 +75,7 @@ def test_the_ring_goes_round(cursor: int) -> None:
     )
 
 
-def test_drafts() -> None:
+def test_drafts_are_verified() -> None:
     random = np.random.default_rng(1)
     for drafted in (1, 3, 8):
         draft = random.integers(0, 3, (40, drafted)).astype(np.int32)

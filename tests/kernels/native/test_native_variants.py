@@ -54,7 +54,7 @@ def run_tests(files: list[Path], library: Path, side: str) -> subprocess.Complet
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_test_of_a_kernel_passes_in_other_builds(tmp_path: Path, variant: str) -> None:
+def test_kernel_tests_pass_in_other_builds(tmp_path: Path, variant: str) -> None:
     level, flags, side = VARIANTS[variant]
     if level not in build.levels():
         pytest.skip("the levels of x86-64")
@@ -86,7 +86,7 @@ def test_add():
         ("read behind", "behind", -signal.SIGSEGV),
     ],
 )
-def test_a_fault_in_another_build_is_found(tmp_path: Path, fault: str, side: str, status: int) -> None:
+def test_fault_in_another_build_is_detected(tmp_path: Path, fault: str, side: str, status: int) -> None:
     test, library = tmp_path / "test_planted.py", tmp_path / "faulty.so"
     test.write_text(PLANTED, encoding="ascii")
     library.write_bytes(faulty(fault))

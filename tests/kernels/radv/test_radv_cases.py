@@ -50,7 +50,7 @@ def is_chosen(kernel: str) -> bool:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_a_family_has_the_oracles_bits(
+def test_family_matches_the_oracle_bits(
     ordering: str, family: str, part: int, slow_counts: Callable[[int, int], int]
 ) -> None:
     most = slow_counts(1, ALL)
@@ -70,7 +70,7 @@ def test_every_kernel_has_a_case() -> None:
     assert {name for names in CHOSEN.values() for name in names} <= met
 
 
-def test_the_self_test_of_arithmetic_finds_no_wrong_bit() -> None:
+def test_arithmetic_self_test_finds_no_wrong_bit() -> None:
     """What a Vulkan driver is asked at its first open, asked of RADV's code."""
     given, kernel, device = operands(), KERNELS.load(SELF_TEST), EngineDevice(level="full")
     got = np.zeros((len(OPERATIONS), len(given.a)), np.uint32)

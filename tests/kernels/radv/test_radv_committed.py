@@ -17,17 +17,17 @@ from zinc_rt.spirv.module import read
 AGAIN = "zinc-rt vulkan compile --radv gfx1201"
 
 
-def test_every_module_has_its_container_and_every_container_its_module() -> None:
+def test_modules_and_containers_correspond() -> None:
     assert set(names()) == set(spirv.KERNELS.names()), AGAIN
 
 
-def test_one_mesa_made_all_of_them() -> None:
+def test_all_containers_were_built_by_one_mesa() -> None:
     made = Counter(load(name).compiler for name in names())
     assert list(made) == [f"{COMPILER}25.0.7"], made
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_container_is_of_the_committed_module(name: str) -> None:
+def test_container_matches_the_committed_module(name: str) -> None:
     zrt, data = load(name), spirv.KERNELS.module(name)
     assert zrt.source_hash == module_hash(data), f"stale: {AGAIN}"
     module = read(data, name)
@@ -38,13 +38,13 @@ def test_a_container_is_of_the_committed_module(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_the_static_sanitizer_finds_nothing_but_what_a_card_is_asked(name: str) -> None:
+def test_static_sanitizer_reports_only_remarks(name: str) -> None:
     zrt = load(name)
     limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
     found = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
     assert [each.sentence() for each in found if not is_remark(each.rule, zrt.compiler)] == []
 
 
-def test_containers_are_small() -> None:
+def test_containers_total_less_than_4_mib() -> None:
     """They are package data."""
     assert sum(path.stat().st_size for path in BUILT.glob("*.zrt")) < 4 << 20

@@ -27,7 +27,7 @@ def report_of(path: Path) -> dict[str, Any]:
     return made
 
 
-def test_a_node_runs_on_radvs_kernel_and_its_missing_waits_are_no_failure(tmp_path: Path) -> None:
+def test_node_runs_radv_kernel_and_missing_waits_are_not_failures(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     case = "ADD T=2 N=300 values=mixed"
     assert kernel_test(["--tier", "t1:radv", "--device", "sim", "--case", case, "--json", str(report)]) == 0
@@ -36,7 +36,7 @@ def test_a_node_runs_on_radvs_kernel_and_its_missing_waits_are_no_failure(tmp_pa
     assert all(result["id"].startswith("t1:radv") for result in results)
 
 
-def test_another_chip_does_not_run_them() -> None:
+def test_radv_kernels_do_not_run_on_another_chip() -> None:
     opening = Opening(registry.spec("t1"), "canonical-1", "radv", SimDriver(chip="gfx1100"))
     with pytest.raises(UnsupportedError, match="t1: the kernels of radv do not run on this gfx1100"):
         open_amd(opening, None)  # type: ignore[arg-type]  # nothing is opened
@@ -50,11 +50,11 @@ def passes(model: Path, report: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", EMBEDDED)
-def test_an_embedded_model_has_t_cpus_bits(stem: str, tmp_path: Path) -> None:
+def test_embedded_model_matches_t_cpu_bits(stem: str, tmp_path: Path) -> None:
     passes(FOLDER / f"{stem}.gguf", tmp_path / "report.json")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", SHARED)
-def test_a_tiny_model_has_t_cpus_bits(stem: str, tmp_path: Path, data_dir: Path) -> None:
+def test_tiny_model_matches_t_cpu_bits(stem: str, tmp_path: Path, data_dir: Path) -> None:
     passes(data_dir / "goldens" / f"{stem}.gguf", tmp_path / "report.json")

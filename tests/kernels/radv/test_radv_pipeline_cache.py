@@ -40,13 +40,13 @@ def cache(*objects: bytes, vendor: int = 0x1002) -> bytes:
     return data
 
 
-def test_the_code_and_its_registers_are_found() -> None:
+def test_code_and_registers_are_read() -> None:
     found = read_shader(cache(bytes(40), shader()))
     assert found.code == CODE[:4] and found.vgprs == 24 and found.lds_bytes == 3 * 512
     assert (found.scratch_bytes, found.float_mode) == (0, 0xF0)
 
 
-def test_constants_behind_the_code_stay_with_it() -> None:
+def test_constants_after_the_code_are_kept() -> None:
     code = CODE + struct.pack("<2I", 7, 9)
     assert read_shader(cache(shader(code))).code == code
 
@@ -63,12 +63,12 @@ def test_constants_behind_the_code_stay_with_it() -> None:
         (cache(shader())[:-40], "0 shaders found"),
     ],
 )
-def test_another_layout_is_refused(data: bytes, says: str) -> None:
+def test_unknown_layout_is_rejected(data: bytes, says: str) -> None:
     with pytest.raises(InputError, match=says):
         read_shader(data)
 
 
-def test_one_instruction_in_front_makes_it_a_kernel_of_t1() -> None:
+def test_prepended_instruction_makes_it_a_t1_kernel() -> None:
     made = container("add", module("add"), cache(shader()), "25.0.7")
     assert made.code == MOVE_ARGUMENTS + CODE[:4] and made.compiler == "RADV/Mesa-25.0.7"
     assert (made.buffers, made.constant_bytes, made.workgroup, made.lds_bytes) == (3, 4, (32, 1, 1), 1536)
@@ -83,6 +83,6 @@ def test_one_instruction_in_front_makes_it_a_kernel_of_t1() -> None:
         ({"user_sgprs": 7}, "RADV wants 7 user SGPRs"),
     ],
 )
-def test_what_t1_does_not_set_up_is_refused(changed: dict[str, Any], says: str) -> None:
+def test_features_t1_does_not_set_up_are_rejected(changed: dict[str, Any], says: str) -> None:
     with pytest.raises((InputError, UnsupportedError), match=f"kernel add: .*{says}"):
         container("add", module("add"), cache(shader(**changed)), "25.0.7")

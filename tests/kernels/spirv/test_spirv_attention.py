@@ -41,7 +41,7 @@ def asked(of: OneNode) -> str | None:
     return refusal(of.node, of.graph, ENTRIES, "canonical-1")
 
 
-def test_a_batch_gives_the_bits_of_its_tokens_alone(bench: CaseBench) -> None:
+def test_batch_gives_the_bits_of_single_tokens(bench: CaseBench) -> None:
     """Chunks are absolute and queries independent: prefill is stepwise decode."""
     tokens = [(0, 0), (0, 1), (1, 257), (0, 519), (1, 16), (1, 256)]
     together = bench.results(node(tokens))["out"]
@@ -51,7 +51,7 @@ def test_a_batch_gives_the_bits_of_its_tokens_alone(bench: CaseBench) -> None:
         assert alone[0].tobytes() == together[number].tobytes()
 
 
-def test_a_value_that_nobody_sees_changes_nothing(bench: CaseBench) -> None:
+def test_masked_value_changes_nothing(bench: CaseBench) -> None:
     """Not even one that is NaN, just outside the window or behind the last key."""
     seen = node([(0, 300)], window=45)
     table = seen.operands["page_table"]
@@ -73,7 +73,7 @@ def test_a_value_that_nobody_sees_changes_nothing(bench: CaseBench) -> None:
         ({"page_tokens": 1}, None),
     ],
 )
-def test_what_attention_takes(change: dict[str, int], said: str | None) -> None:
+def test_attention_support(change: dict[str, int], said: str | None) -> None:
     assert asked(node([(0, 3)], **change)) == said
 
 
@@ -85,5 +85,5 @@ def test_what_attention_takes(change: dict[str, int], said: str | None) -> None:
         ({"page_tokens": 12}, "page_tokens is 12, wanted a power of two"),
     ],
 )
-def test_what_latent_attention_takes(change: dict[str, int], said: str | None) -> None:
+def test_latent_attention_support(change: dict[str, int], said: str | None) -> None:
     assert asked(latent_node(**change)) == said

@@ -25,7 +25,7 @@ def guarded() -> Iterator[SpirvBench]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_has_the_oracles_bits(guarded: SpirvBench, family: str, slow_counts: Counts) -> None:
+def test_family_matches_the_oracle_bits(guarded: SpirvBench, family: str, slow_counts: Counts) -> None:
     taken = [plan for plan in plans(cases(family), KERNELS, ORDERING) if plan.kernels]
     assert taken
     for plan in thinned(taken, slow_counts(2, ALL)):

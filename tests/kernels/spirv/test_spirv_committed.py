@@ -45,13 +45,13 @@ def kernel(name: str) -> SpirvModule:
 
 
 @pytest.mark.parametrize("source", [*sources(), *sources(PROBES)], ids=lambda source: source.name)
-def test_a_committed_kernel_has_the_hash_of_its_source(source: GlslSource) -> None:
+def test_committed_kernel_has_the_hash_of_its_source(source: GlslSource) -> None:
     built = read(source.built.read_bytes(), source.name)
     assert hash_in(built) == source_hash(source), "stale: zinc-rt vulkan compile"
 
 
 @committed
-def test_lint_has_nothing_to_say(source: GlslSource) -> None:
+def test_lint_reports_nothing(source: GlslSource) -> None:
     assert lint(kernel(source.name)) == ()
 
 
@@ -60,7 +60,7 @@ def test_every_committed_kernel_has_a_source() -> None:
 
 
 @pytest.mark.skipif(not available(), reason='no compiler: extra "glsl" is not installed')
-def test_the_committed_kernels_are_what_their_sources_give(slow_counts: Counts) -> None:
+def test_committed_kernels_match_their_sources(slow_counts: Counts) -> None:
     """The hash above says so of each source; that the compiler gives the same bytes, some of them."""
     every = [*sources(), *sources(PROBES)]
     every = every[:: -(-len(every) // slow_counts(12, len(every)))]
@@ -102,7 +102,7 @@ def constant_types(name: str) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rows_give_the_arguments_that_kernels_take(family: str) -> None:
+def test_rows_pass_the_arguments_kernels_take(family: str) -> None:
     seen = set()
     for launch in launches(family):
         takes = kernarg(kernel(launch.kernel), launch.kernel)
@@ -119,12 +119,12 @@ def test_rows_give_the_arguments_that_kernels_take(family: str) -> None:
     assert seen
 
 
-def test_every_kernel_is_given_by_some_row() -> None:
+def test_every_kernel_is_selected_by_some_row() -> None:
     given = {launch.kernel for family in FAMILIES for launch in launches(family)}
     assert set(names()) - given <= OF_NO_CASE
 
 
-def test_a_workgroup_is_as_the_kernels_say() -> None:
+def test_workgroup_is_one_dimensional_with_32_to_128_invocations() -> None:
     for name in names():
         (mode,) = kernel(name).of(Opcode.ExecutionMode)
         assert 32 <= mode.operands[2] <= 128 and mode.operands[3:] == (1, 1), name

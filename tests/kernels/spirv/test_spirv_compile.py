@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @needs_glslang
-def test_what_is_not_up_to_date_is_compiled(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stale_kernels_are_compiled(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", "--check"]) == 1
     assert "stale   square.spv: not what square.comp gives" in capsys.readouterr().out
     assert main(["compile"]) == 0
@@ -50,7 +50,7 @@ def test_what_is_not_up_to_date_is_compiled(folder: Path, capsys: pytest.Capture
 
 
 @needs_glslang
-def test_a_changed_include_is_another_source(folder: Path) -> None:
+def test_changed_include_makes_the_kernel_stale(folder: Path) -> None:
     (folder / "more.glsl").write_text("float twice(float x) { return x + x; }\n")
     (folder / "square.comp").write_text(KERNEL.replace('kernel.glsl"\n', 'kernel.glsl"\n#include "more.glsl"\n'))
     assert main(["compile"]) == 0
@@ -60,13 +60,13 @@ def test_a_changed_include_is_another_source(folder: Path) -> None:
     assert compiler.stale(source)
 
 
-def test_a_kernel_without_a_source_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernel_without_a_source_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "built" / "gone.spv").write_bytes(b"")
     assert main(["compile", "--check"]) == 1
     assert "orphan  gone.spv: no source" in capsys.readouterr().out
 
 
-def test_an_unknown_kernel_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_kernel_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", "cube"]) == 2
     assert "no kernel cube\n  next: one of square" in capsys.readouterr().err
 
@@ -80,7 +80,7 @@ def test_an_unknown_kernel_is_told(folder: Path, capsys: pytest.CaptureFixture[s
         ("no_such(args.x.v[lane]);", "no_such"),
     ],
 )
-def test_what_is_refused_is_told_and_not_written(
+def test_rejected_kernel_is_reported_and_not_written(
     folder: Path, written: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "square.comp").write_text(KERNEL.replace("args.x.v[lane] * args.x.v[lane];", written))
@@ -90,14 +90,14 @@ def test_what_is_refused_is_told_and_not_written(
     assert not list((folder / "built").iterdir())
 
 
-def test_a_missing_include_is_told(folder: Path) -> None:
+def test_missing_include_is_reported(folder: Path) -> None:
     (folder / "square.comp").write_text(KERNEL.replace("kernel.glsl", "colonel.glsl"))
     (source,) = compiler.sources()
     with pytest.raises(InputError, match=r"includes colonel\.glsl, which is neither beside it nor in"):
         compiler.source_hash(source)
 
 
-def test_without_the_compiler_hashes_are_compared_and_nothing_is_compiled(
+def test_without_a_compiler_hashes_are_checked_and_nothing_is_compiled(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compiler, "_program", lambda name: None)
@@ -108,7 +108,7 @@ def test_without_the_compiler_hashes_are_compared_and_nothing_is_compiled(
 
 
 @needs_glslang
-def test_the_members_of_a_family_have_macros_of_their_own(folder: Path) -> None:
+def test_family_members_have_distinct_macros(folder: Path) -> None:
     (folder / "flash_attn.comp").write_text(KERNEL.replace("args.n)", "min(args.n, uint(WIDEST)))"))
     made = {source.name: compiler.compile_source(source) for source in compiler.sources() if source.member}
     assert {"flash_attn_128", "flash_attn_512"} <= set(made)

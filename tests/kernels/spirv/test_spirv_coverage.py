@@ -21,18 +21,18 @@ def answers() -> dict[Op, list[Support]]:
     return found
 
 
-def test_every_opcode_of_the_oracle_runs() -> None:
+def test_every_oracle_opcode_runs() -> None:
     ran = {op for op, rows in answers().items() if any(each.taken for each in rows)}
     assert set(FUNCTIONS) - ran - set(LEFT_OUT) == MATRIX_INSTRUCTIONS
 
 
-def test_matrix_instructions_are_refused_by_name() -> None:
+def test_matrix_instructions_are_rejected_by_name() -> None:
     for op in MATRIX_INSTRUCTIONS:
         said = f"{op.name} sums as a chip's matrix instruction does, not as canonical-1: use MATMUL"
         assert {each.refused for each in answers()[op]} == {said}
 
 
-def test_every_case_of_all_others_runs() -> None:
+def test_every_case_of_other_opcodes_runs() -> None:
     partly = {op for op, rows in answers().items() if any(each.taken < each.cases for each in rows)}
     assert partly == MATRIX_INSTRUCTIONS
 

@@ -68,14 +68,14 @@ def opened(kernels: SpirvKernelSet, ordering: str = "canonical-1") -> VulkanBack
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_can_be_read_is_named_by_lint(name: str, tmp_path: Path) -> None:
+def test_statically_visible_fault_is_reported_by_lint(name: str, tmp_path: Path) -> None:
     rule, edit = READ[name]
     rules = {remark.rule for remark in lint(read(compiled(edit, tmp_path)))}
     assert rules == {rule}
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_what_runs_wrong_is_found_by_a_case(name: str, tmp_path: Path) -> None:
+def test_runtime_fault_is_detected_by_a_case(name: str, tmp_path: Path) -> None:
     line, edit = RUN[name]
     required()
     data = compiled(edit, tmp_path)
@@ -86,7 +86,7 @@ def test_what_runs_wrong_is_found_by_a_case(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ARITHMETIC)
-def test_wrong_arithmetic_is_named_by_the_self_test(name: str, tmp_path: Path) -> None:
+def test_wrong_arithmetic_is_reported_by_the_self_test(name: str, tmp_path: Path) -> None:
     operation, edit = ARITHMETIC[name]
     required()
     with opened(with_modules({"self_test": compiled(edit, tmp_path)})) as backend:

@@ -70,19 +70,19 @@ def bits_in_reverse(family: str, ordering: str, count: int, folder: Path) -> Non
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_lanes_in_reverse_have_the_same_bits(family: str, tmp_path: Path, slow_counts: Counts) -> None:
+def test_reversed_lanes_give_the_same_bits(family: str, tmp_path: Path, slow_counts: Counts) -> None:
     bits_in_reverse(family, "canonical-1", slow_counts(1, 12), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ordering", sorted(TUNING.orderings))
 @pytest.mark.parametrize("family", SLOW_FAMILIES)
-def test_lanes_of_large_cases_in_reverse(family: str, ordering: str, tmp_path: Path) -> None:
+def test_reversed_lanes_of_large_cases_give_the_same_bits(family: str, ordering: str, tmp_path: Path) -> None:
     bits_in_reverse(family, ordering, 6, tmp_path)
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_a_dropped_barrier_shows_in_one_of_the_orders(name: str, tmp_path: Path) -> None:
+def test_dropped_barrier_is_detected_in_one_of_the_orders(name: str, tmp_path: Path) -> None:
     required()
     family, edit = DROPPED[name]
     data = reversed_lanes({name}, tmp_path, edit)

@@ -30,7 +30,7 @@ def kernels_of(line: str, ordering: str = "canonical-1") -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("dtype", EVERY_OTHER_TYPE)
-def test_the_kernel_is_that_of_the_type_it_is_stored_as(dtype: str) -> None:
+def test_kernel_is_selected_by_the_stored_type(dtype: str) -> None:
     stored = EVERY_OTHER_TYPE[dtype]
     for ordering in sorted(TUNING.orderings):  # what is no block format of canonical-1-q8 is canonical-1 there
         assert kernels_of(f"MATMUL T=1 N=3 K=256 one=1 dtype={dtype} -norm_w -residual", ordering) == (
@@ -39,13 +39,13 @@ def test_the_kernel_is_that_of_the_type_it_is_stored_as(dtype: str) -> None:
         assert kernels_of(f"EMBED T=1 V=3 D=256 dtype={dtype}", ordering) == (f"embed_{stored}",)
 
 
-def test_room_for_many_tokens_goes_by_tiles() -> None:
+def test_large_token_capacity_uses_tiled_matmul() -> None:
     few, many = TUNING.matmul_capacity - 1, TUNING.matmul_capacity
     assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={few} -norm_w -residual") == ("matvec_q4_k",)
     assert kernels_of(f"MATMUL T=2 N=3 K=256 one=1 dtype=q4_k tokens={many} -norm_w -residual") == ("matmul_q4_k",)
 
 
-def test_an_input_is_quantised_once_for_all_that_read_it() -> None:
+def test_input_is_quantised_once_for_all_its_readers() -> None:
     case = parse("RMS_NORM_FUSED_QKV T=2 D=256 Q=32 K=16 V=16 eps=1e-06 dtype=q5_k")
     made = skeleton(case)
     entry = choose(made.node, made.graph, KERNELS.entries, Q8)
@@ -55,7 +55,7 @@ def test_an_input_is_quantised_once_for_all_that_read_it() -> None:
     assert launched == ["rms_norm", "quantise_256", *["matvec_q8_256_q5_k"] * 3]
 
 
-def test_the_gate_of_a_shared_expert_is_a_float_dot_in_every_ordering() -> None:
+def test_shared_expert_gate_is_a_float_dot_in_every_ordering() -> None:
     line = "SHARED_EXPERT T=2 D=256 F=256 one=1 dtype=q8_0 -gate_scale -up_scale -down_scale"
     assert {"matvec_q8_32_q8_0", "matvec_q8_0", "quantise_32"} <= set(kernels_of(line, Q8))
 
@@ -74,7 +74,7 @@ def q8_bench() -> Iterator[CaseBench]:
 
 
 @pytest.mark.parametrize("family", ("projections", "experts", "attention"))
-def test_a_family_has_the_oracles_bits_in_canonical_1_q8(
+def test_family_matches_the_oracle_bits_in_canonical_1_q8(
     family: str, q8_bench: CaseBench, slow_counts: Counts
 ) -> None:
     """Those cases alone that canonical-1 computes by other kernels."""
@@ -95,6 +95,6 @@ def test_a_family_has_the_oracles_bits_in_canonical_1_q8(
         "LM_HEAD T=6 L=3 V=50 D=512 dtype=q5_k values=mixed rows=4",
     ],
 )
-def test_a_projection_has_the_oracles_bits_in_canonical_1_q8(q8_bench: CaseBench, line: str) -> None:
+def test_projection_matches_the_oracle_bits_in_canonical_1_q8(q8_bench: CaseBench, line: str) -> None:
     found = q8_bench.run(parse(line))
     assert found.status == "pass", found.said or found.difference

@@ -63,7 +63,7 @@ def asked(node: OneNode) -> str | None:
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_the_table_takes_every_form(mixer: str) -> None:
+def test_every_form_is_accepted(mixer: str) -> None:
     make, shape = MIXERS[mixer]
     cache = np.zeros(shape, np.float32)
     assert asked(make(PLAIN, cache[:SEQUENCES])) is None
@@ -74,7 +74,7 @@ def test_the_table_takes_every_form(mixer: str) -> None:
 
 @pytest.mark.parametrize("width", [18, 132])
 @pytest.mark.parametrize("form", DELTA)
-def test_a_head_that_registers_cannot_hold_is_taken_by_a_kernel_of_its_own(form: str, width: int) -> None:
+def test_head_too_large_for_registers_uses_the_generic_kernel(form: str, width: int) -> None:
     cache = np.zeros((SLOTS if form != PLAIN else SEQUENCES, HEADS, width, width), np.float32)
     node = delta_net(form, cache, *((SOURCE, TARGET) if form == IDS else ()), width=width)
     for entries in (ENTRIES, gfx1201.ENTRIES):
@@ -84,7 +84,7 @@ def test_a_head_that_registers_cannot_hold_is_taken_by_a_kernel_of_its_own(form:
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_fused_forms_have_the_plain_forms_bits(bench: CaseBench, mixer: str) -> None:
+def test_fused_forms_match_the_plain_form_bits(bench: CaseBench, mixer: str) -> None:
     """In place and by ids: the same results, the same states, and every other row as it was."""
     make, shape = MIXERS[mixer]
     cache = floats(6, *shape)

@@ -84,7 +84,7 @@ def barrier(kind: int, *signals: int, done: int = 0, header: int = 0) -> bytes:
     return struct.pack("<HHI5QQQ", kind | header, 0, 0, *signals, *[0] * (5 - len(signals)), 0, done)
 
 
-def test_a_dispatch_launches_what_packet_and_descriptor_say_and_completes_its_signal() -> None:
+def test_dispatch_packet_launches_kernel_and_completes_signal() -> None:
     bench = AqlBench()
     bench.kernel(rsrc2=4 << 1, properties=SGPR_DISPATCH_PTR | SGPR_KERNARG | WAVE32)
     signal = bench.signal(0, 1)
@@ -105,14 +105,14 @@ def test_a_dispatch_launches_what_packet_and_descriptor_say_and_completes_its_si
     assert "write_back" in bench.space.calls, "a release at system scope"
 
 
-def test_the_first_packet_of_wave64_code_has_64_lanes() -> None:
+def test_first_wave64_packet_has_64_lanes() -> None:
     bench = AqlBench()
     bench.kernel(properties=SGPR_KERNARG)
     bench.send(dispatch())
     assert not bench.engine.dispatches[0].wave32
 
 
-def test_a_reserved_packet_is_not_run_before_its_header_is_written() -> None:
+def test_packet_is_not_run_until_its_header_is_written() -> None:
     bench = AqlBench()
     first, second = bench.signal(0, 1), bench.signal(1, 1)
     late = dispatch(signal=first)
@@ -127,7 +127,7 @@ def test_a_reserved_packet_is_not_run_before_its_header_is_written() -> None:
     assert (bench.value(first), bench.value(second)) == (0, 0)
 
 
-def test_indices_go_on_beyond_the_ring_and_never_wrap() -> None:
+def test_packet_indices_do_not_wrap_at_ring_size() -> None:
     bench = AqlBench()
     signal = bench.signal(0, 3 * PACKETS)
     for _ in range(3 * PACKETS):
@@ -136,7 +136,7 @@ def test_indices_go_on_beyond_the_ring_and_never_wrap() -> None:
     assert bench.read_index() == 3 * PACKETS
 
 
-def test_producers_may_ring_out_of_order_and_the_last_ring_is_all_that_is_seen() -> None:
+def test_out_of_order_doorbells_run_all_valid_packets() -> None:
     bench = AqlBench()
     signal = bench.signal(0, 3)
     for _ in range(3):
@@ -146,7 +146,7 @@ def test_producers_may_ring_out_of_order_and_the_last_ring_is_all_that_is_seen()
     assert bench.value(signal) == 0
 
 
-def test_what_was_rung_while_the_queue_was_stopped_runs_once_it_is_back() -> None:
+def test_doorbell_rung_while_detached_is_served_after_attach() -> None:
     bench = AqlBench()
     signal = bench.signal(0, 1)
     assert bench.cp.detach(bench.made.hardware, 1)
@@ -158,7 +158,7 @@ def test_what_was_rung_while_the_queue_was_stopped_runs_once_it_is_back() -> Non
     assert bench.value(signal) == 0
 
 
-def test_a_doorbell_beyond_the_ring_stops_the_queue() -> None:
+def test_doorbell_beyond_the_ring_stops_the_queue() -> None:
     bench = AqlBench()
     for _ in range(PACKETS + 1):
         bench.put_packet(dispatch())
@@ -168,7 +168,7 @@ def test_a_doorbell_beyond_the_ring_stops_the_queue() -> None:
 
 
 @pytest.mark.parametrize(("kind", "before", "needed"), [(AND, (1, 1), 2), (OR, (1, 1), 1)])
-def test_a_barrier_holds_the_packets_after_it(kind: int, before: tuple[int, int], needed: int) -> None:
+def test_barrier_bit_blocks_later_packets(kind: int, before: tuple[int, int], needed: int) -> None:
     bench = AqlBench()
     waits = [bench.signal(number, value) for number, value in enumerate(before)]
     done = bench.signal(2, 1)
@@ -183,7 +183,7 @@ def test_a_barrier_holds_the_packets_after_it(kind: int, before: tuple[int, int]
 
 
 @pytest.mark.parametrize("kind", [AND, OR])
-def test_a_barrier_on_no_signal_completes(kind: int) -> None:
+def test_barrier_without_signals_completes(kind: int) -> None:
     bench = AqlBench()
     done = bench.signal(0, 1)
     bench.send(barrier(kind, done=done))
@@ -195,7 +195,7 @@ def test_a_barrier_on_no_signal_completes(kind: int) -> None:
     [(0, 5, 5), (1, 5, 6), (2, 5, -1), (3, 5, 5)],
     ids=["eq", "ne", "lt", "gte"],
 )
-def test_a_barrier_value_packet_waits_for_its_condition(condition: int, reference: int, value: int) -> None:
+def test_barrier_value_packet_waits_for_its_condition(condition: int, reference: int, value: int) -> None:
     bench = AqlBench()
     wrong = {0: 4, 1: 5, 2: 5, 3: 4}[condition]
     watched, done = bench.signal(0, wrong), bench.signal(1, 1)
@@ -207,7 +207,7 @@ def test_a_barrier_value_packet_waits_for_its_condition(condition: int, referenc
     assert bench.value(done) == 0
 
 
-def test_a_vendor_packet_runs_pm4_and_completes_after_it() -> None:
+def test_vendor_packet_runs_pm4_before_completing() -> None:
     bench = AqlBench()
     body = dwords([WriteData(DATA + 0x3000, (7, 8))])
     body += [0xFFFF1000] * (-len(body) % 8)
@@ -220,7 +220,7 @@ def test_a_vendor_packet_runs_pm4_and_completes_after_it() -> None:
     assert len(bench.engine.dispatches) == 1
 
 
-def test_a_signal_with_a_mailbox_interrupts_with_its_event() -> None:
+def test_signal_with_mailbox_interrupts_with_its_event() -> None:
     bench = AqlBench()
     mailbox = DATA + 0x3000
     bench.send(dispatch(signal=bench.signal(0, 1, mailbox=mailbox, event_id=37)))
@@ -228,7 +228,7 @@ def test_a_signal_with_a_mailbox_interrupts_with_its_event() -> None:
     assert bench.kmd.heard == [("interrupt", 37)]
 
 
-def test_only_the_barrier_bit_orders_dispatches() -> None:
+def test_only_barrier_bit_orders_dispatches() -> None:
     """With a seed, work that nothing orders is held back."""
     bench = AqlBench(reorder_seed=3)
     signal = bench.signal(0, 1)
@@ -240,7 +240,7 @@ def test_only_the_barrier_bit_orders_dispatches() -> None:
     assert "position 16" in second.label
 
 
-def test_scratch_comes_from_the_queue_and_is_asked_for_where_it_is_too_small() -> None:
+def test_insufficient_scratch_is_requested_through_inactive_signal() -> None:
     bench = AqlBench()
     bench.kernel(rsrc2=1 | 2 << 1, properties=SGPR_KERNARG | WAVE32)
     inactive = bench.signal(5, 0)
@@ -273,7 +273,7 @@ FAULTY = [
 
 
 @pytest.mark.parametrize(("packet", "code", "text"), FAULTY, ids=[f"{row[1]}-{row[2]}" for row in FAULTY])
-def test_a_bad_packet_ends_the_queue_with_its_exception(packet: bytes, code: int, text: str) -> None:
+def test_bad_packet_stops_queue_with_its_exception(packet: bytes, code: int, text: str) -> None:
     bench = AqlBench()
     bench.send(packet, dispatch())
     assert bench.made.state is QueueState.HUNG
@@ -283,7 +283,7 @@ def test_a_bad_packet_ends_the_queue_with_its_exception(packet: bytes, code: int
     assert bench.read_index() == 0
 
 
-def test_a_kernel_object_where_nothing_is_faults() -> None:
+def test_unmapped_kernel_object_faults() -> None:
     bench = AqlBench()
     bench.send(dispatch(kernel=0x7000_0000_0000))
     assert bench.made.state is QueueState.HUNG

@@ -30,7 +30,7 @@ def call(bench: Bench, *packets: object, at: int = IB, size: int | None = None, 
     return IndirectBuffer(at, len(words) if size is None else size, **fields)
 
 
-def test_an_indirect_buffer_runs_and_returns_to_the_ring():
+def test_indirect_buffer_runs_and_returns_to_the_ring():
     bench = Bench()
     queue = bench.queue()
     queue.submit(
@@ -43,7 +43,7 @@ def test_an_indirect_buffer_runs_and_returns_to_the_ring():
     assert finished(bench) and bench.kmd.findings == []
 
 
-def test_a_chained_buffer_replaces_the_one_it_is_in():
+def test_chained_buffer_replaces_current_buffer():
     bench = Bench()
     second = call(bench, WriteData(DATA, (2,)), at=IB + 0x400, chain=1)
     queue = bench.queue()
@@ -51,7 +51,7 @@ def test_a_chained_buffer_replaces_the_one_it_is_in():
     assert (bench.space.u32(DATA), bench.space.u32(FENCE)) == (2, 1)
 
 
-def test_nesting_works_two_deep_as_a_finding_and_no_deeper():
+def test_second_level_nesting_is_reported_and_third_fails():
     bench = Bench()
     inner = call(bench, WriteData(DATA, (2,)), at=IB + 0x400)
     queue = bench.queue()
@@ -63,14 +63,14 @@ def test_nesting_works_two_deep_as_a_finding_and_no_deeper():
     assert queue.state is QueueState.HUNG and "nested 3 deep" in queue.report
 
 
-def test_an_indirect_buffer_without_its_valid_bit_stops_the_queue():
+def test_indirect_buffer_without_valid_bit_stops_the_queue():
     bench = Bench()
     queue = bench.queue()
     queue.submit(Nop(), call(bench, Nop(), valid=0))
     assert queue.state is QueueState.HUNG and "bit 23" in queue.report and queue.rptr == 1
 
 
-def test_a_user_queue_needs_bit_30_on_its_indirect_buffers():
+def test_user_queue_needs_bit_30_on_indirect_buffers():
     bench = Bench()
     queue = bench.queue(USERQ)
     queue.submit(call(bench, WriteData(DATA, (2,)), inherit_vmid=1))
@@ -81,13 +81,13 @@ def test_a_user_queue_needs_bit_30_on_its_indirect_buffers():
     assert bench.kmd.rules() == ["ib-inherit-vmid", "page-fault"]
 
 
-def test_bit_30_on_a_kfd_queue_is_a_finding():
+def test_bit_30_on_kfd_queue_is_reported():
     bench = Bench()
     bench.queue().submit(call(bench, WriteData(DATA, (2,)), inherit_vmid=1))
     assert bench.space.u32(DATA) == 2 and bench.kmd.rules() == ["ib-inherit-vmid"]
 
 
-def test_an_injected_fault_takes_bit_30_away():
+def test_injected_fault_clears_bit_30():
     bench = Bench()
     bench.kmd.injections.add("vmid-not-inherited")
     queue = bench.queue(USERQ)
@@ -95,7 +95,7 @@ def test_an_injected_fault_takes_bit_30_away():
     assert queue.state is QueueState.HUNG and bench.kmd.heard[0][0] == "vm_fault"
 
 
-def test_a_conditional_call_takes_the_branch_memory_says():
+def test_conditional_call_selects_branch_by_memory():
     bench = Bench()
     one = call(bench, WriteData(DATA + 8, (1,)))
     two = call(bench, WriteData(DATA + 8, (2,)), at=IB + 0x400)
@@ -111,7 +111,7 @@ def test_a_conditional_call_takes_the_branch_memory_says():
 
 @pytest.mark.parametrize(("flag", "expected"), [(0, [0, 0, 3]), (1, [1, 2, 3]), (POISON, [1, 2, 3])])
 @pytest.mark.parametrize("in_ib", [False, True])
-def test_cond_exec_skips_exactly_the_dwords_it_names(flag, expected, in_ib):
+def test_cond_exec_skips_exactly_its_dword_count(flag, expected, in_ib):
     bench = Bench()
     bench.space.put(DATA, flag)
     writes = [WriteData(DATA + 4 * index, (index,)) for index in (1, 2, 3)]
@@ -120,7 +120,7 @@ def test_cond_exec_skips_exactly_the_dwords_it_names(flag, expected, in_ib):
     assert [bench.space.u32(DATA + 4 * index) for index in (1, 2, 3)] == expected
 
 
-def test_cond_exec_may_skip_what_is_rung_later_only():
+def test_cond_exec_can_skip_dwords_submitted_later():
     bench = Bench()
     queue = bench.queue()
     queue.submit(CondExec(DATA, 5))
@@ -128,7 +128,7 @@ def test_cond_exec_may_skip_what_is_rung_later_only():
     assert (bench.space.u32(DATA), bench.space.u32(FENCE)) == (0, 2)
 
 
-def test_cond_exec_past_the_end_of_its_buffer_is_a_finding():
+def test_cond_exec_past_end_of_buffer_is_reported():
     bench = Bench()
     queue = bench.queue()
     queue.submit(call(bench, CondExec(DATA, 100)), fence(1))
@@ -143,7 +143,7 @@ def test_pred_exec_runs_on_die_0_only():
     assert (bench.space.u32(DATA), bench.space.u32(DATA + 4)) == (1, 0)
 
 
-def test_rewind_waits_for_its_bit_and_fetches_the_rest_anew():
+def test_rewind_waits_for_valid_bit_and_refetches_the_rest():
     bench = Bench()
     queue = bench.queue()
     queue.submit(call(bench, Rewind(), WriteData(DATA, (1,))), fence(1))

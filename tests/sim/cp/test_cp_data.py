@@ -23,7 +23,7 @@ M64 = (1 << 64) - 1
 SH_BASE = 0x2C00
 
 
-def test_write_data_of_eight_dwords_and_of_one_address():
+def test_write_data_supports_eight_dwords_and_same_address():
     bench = Bench()
     bench.space.put(DATA + 0x100, POISON, POISON)
     bench.queue().submit(
@@ -78,7 +78,7 @@ ATOMICS = [  # (op, 32-bit old, source, compare, expected), written from the ope
 @pytest.mark.parametrize("returning", [0, 64])
 @pytest.mark.parametrize("wide", [0, 32])
 @pytest.mark.parametrize(("op", "old", "source", "compare", "expected"), ATOMICS)
-def test_atomics_do_what_their_names_say(op, old, source, compare, expected, wide, returning):
+def test_atomics_match_their_names(op, old, source, compare, expected, wide, returning):
     def widened(value: int) -> int:
         return M64 if wide and value == M32 else value
 
@@ -93,7 +93,7 @@ def test_atomics_do_what_their_names_say(op, old, source, compare, expected, wid
     assert bench.space.u64(DATA + 16) == widened(old) & (M64 if wide else M32)
 
 
-def test_a_looping_atomic_takes_a_lock_once_it_is_free():
+def test_looping_atomic_takes_lock_once_free():
     bench = Bench()
     bench.space.put(DATA, 1)
     queue = bench.queue()
@@ -118,14 +118,14 @@ def test_dma_copies_fills_and_crosses_allocations():
     assert bench.space.read(DATA + 0x4000, 4100) == struct.pack("<I", 0xCAFEF00D) * 1024 + b"\x0d\xf0" + bytes(2)
 
 
-def test_dma_fill_multi_steps_by_its_stride():
+def test_dma_fill_multi_steps_by_stride():
     bench = Bench()
     bench.space.write(DATA, b"\xff" * 64)
     bench.queue().submit(DmaDataFillMulti(DATA, 4, 16, 3), fence(1))
     assert bench.space.read(DATA, 64) == (bytes(4) + b"\xff" * 12) * 3 + b"\xff" * 16
 
 
-def test_cond_write_writes_only_where_the_comparison_holds():
+def test_cond_write_writes_only_if_comparison_holds():
     bench = Bench()
     bench.space.put(DATA, 0xF5)
     bench.queue().submit(
@@ -135,7 +135,7 @@ def test_cond_write_writes_only_where_the_comparison_holds():
     assert (bench.space.u32(DATA + 8), bench.space.u32(DATA + 12)) == (1, 0)
 
 
-def test_timestamps_at_the_top_and_at_the_bottom():
+def test_timestamps_at_top_and_bottom_of_pipe():
     bench = Bench()
     bench.queue().submit(Timestamp(DATA, DATA + 8, enable_bottom=1, enable_top=1))
     assert 0 < bench.space.u64(DATA + 8) < bench.space.u64(DATA)

@@ -27,7 +27,7 @@ from zinc_rt.sim.interfaces import AccessKind, QueueState
 from zinc_rt.sim.shader_engine import NOTHING, Accesses, ShaderDispatch
 
 
-def test_a_dispatch_carries_its_registers_grid_and_wave_size():
+def test_dispatch_carries_registers_grid_and_wave_size():
     engine = Collector()
     bench = Bench(engine=engine)
     bench.queue().submit(
@@ -44,14 +44,14 @@ def test_a_dispatch_carries_its_registers_grid_and_wave_size():
     assert second.user_data[0] == 99 and not second.wave32 and second.start == (7, 8, 9)
 
 
-def test_thread_dimensions_round_up_and_say_how_large_the_last_group_is():
+def test_thread_dimensions_round_up_with_partial_last_group():
     engine = Collector()
     bench = Bench(engine=engine)
     bench.queue().submit(*launch_state((64, 1, 1)), DispatchDirect(130, 1, 1, 0x8021))
     assert engine.dispatches[0].groups == (3, 1, 1) and engine.dispatches[0].last_threads == (2, 1, 1)
 
 
-def test_an_indirect_dispatch_reads_its_grid_when_the_cp_comes_to_it():
+def test_indirect_dispatch_reads_grid_when_executed():
     engine = Collector()
     bench = Bench(engine=engine)
     bench.queue().submit(
@@ -68,7 +68,7 @@ def test_an_indirect_dispatch_reads_its_grid_when_the_cp_comes_to_it():
         (DispatchDirect(1, 1, 1, 0x8005 | 1 << 25), ["reserved-bits"]),
     ],
 )
-def test_what_launches_nothing(packet, rules):
+def test_dispatches_that_launch_nothing_are_reported(packet, rules):
     engine = Collector()
     bench = Bench(engine=engine)
     bench.queue().submit(*launch_state(), packet, fence(1))
@@ -76,7 +76,7 @@ def test_what_launches_nothing(packet, rules):
     assert len(engine.dispatches) == (rules == ["reserved-bits"])
 
 
-def test_code_that_may_not_be_executed_faults_at_its_address():
+def test_non_executable_code_faults_at_its_address():
     bench = Bench(engine=Collector())
     bench.space.allowed[(CODE - MEMORY_VA) // 4096].discard(AccessKind.EXECUTE)
     queue = bench.queue()
@@ -85,13 +85,13 @@ def test_code_that_may_not_be_executed_faults_at_its_address():
     assert bench.kmd.heard[0][1][:2] == (CODE, AccessKind.EXECUTE)  # type: ignore[index]
 
 
-def test_without_a_shader_engine_a_dispatch_is_a_finding_and_ends():
+def test_dispatch_without_shader_engine_is_reported_and_completes():
     bench = Bench()
     bench.queue().submit(*launch_state(), DispatchDirect(1, 1, 1, 0x8005), EventWrite.cs_partial_flush(), fence(1))
     assert bench.kmd.rules() == ["no-shader-engine"] and bench.space.u32(FENCE) == 1
 
 
-def test_a_long_dispatch_lets_the_stream_go_on_but_not_past_a_flush_or_fence():
+def test_long_dispatch_blocks_flush_and_fence_only():
     bench = Bench(engine=Collector(turns=5))
     queue = bench.queue()
     queue.submit(
@@ -109,7 +109,7 @@ def test_a_long_dispatch_lets_the_stream_go_on_but_not_past_a_flush_or_fence():
     assert (bench.space.u32(FENCE), bench.space.u32(DATA + 4)) == (2, 3) and finished(bench)
 
 
-def test_a_fault_of_a_shader_is_the_queues_end_and_names_the_dispatch():
+def test_shader_fault_stops_queue_and_names_the_dispatch():
     class Faulting(Collector):
         def run(self, dispatch: ShaderDispatch) -> Accesses | None:
             dispatch.space.read(0x40, 4)

@@ -46,7 +46,7 @@ def type3(opcode: int, *body: int) -> list[int]:
         (type3(0x1D, *[0] * 10), "gfx12"),  # ATOMIC_GDS is gfx11's
     ],
 )
-def test_illegal_dwords_freeze_the_read_pointer_at_their_dword(words, why):
+def test_illegal_dwords_freeze_read_pointer_at_the_packet(words, why):
     bench = Bench()
     queue = bench.queue()
     queue.send(dwords([Nop((1, 2)), WriteData(DATA, (1,))]) + words + dwords([fence(1)] * 2))
@@ -59,7 +59,7 @@ def test_illegal_dwords_freeze_the_read_pointer_at_their_dword(words, why):
     assert bench.space.u32(DATA) == 1 and bench.space.u32(FENCE) == 0
 
 
-def test_errata_1_a_short_dispatch_eats_the_next_header():
+def test_errata_1_short_dispatch_consumes_next_header():
     """Count 3 with three dims, as the design's helper writes it: the fence's header becomes the initiator."""
     bench = Bench()
     queue = bench.queue()
@@ -68,21 +68,21 @@ def test_errata_1_a_short_dispatch_eats_the_next_header():
     assert "ring dword 0x5 " in queue.report  # the fence's second dword is taken for a header
 
 
-def test_errata_2_count_2_for_one_register_eats_the_next_header():
+def test_errata_2_count_2_for_one_register_consumes_next_header():
     bench = Bench()
     queue = bench.queue()
     queue.send([0xC0027600, Sh.USER_DATA_0, 7, *dwords([fence(1)])])
     assert queue.state is QueueState.HUNG and "ring dword 0x4 " in queue.report
 
 
-def test_errata_5_a_release_mem_of_four_body_dwords_does_not_write_its_fence():
+def test_errata_5_release_mem_with_four_body_dwords_writes_no_fence():
     bench = Bench()
     queue = bench.queue()
     queue.send([0xC0064900, FENCE & 0xFFFFFFFF, FENCE >> 32, 1, 0, *[0xFFFF1000] * 8])
     assert bench.space.u32(FENCE) == 0
 
 
-def test_errata_11_a_nop_of_count_0_is_two_dwords():
+def test_errata_11_nop_with_count_0_is_two_dwords():
     bench = Bench()
     queue = bench.queue()
     queue.send([0xC0001000, 0xC000F200, *dwords([fence(1)])])
@@ -98,14 +98,14 @@ def test_graphics_packets_stop_a_compute_queue(opcode):
 
 
 @pytest.mark.parametrize("packet", [SetConfigReg(1, (1,)), InvalidateTlbs()])
-def test_the_kernels_packets_stop_a_users_queue(packet):
+def test_kernel_only_packets_stop_a_user_queue(packet):
     bench = Bench()
     queue = bench.queue()
     queue.submit(packet)
     assert queue.state is QueueState.HUNG and "privileged" in queue.report
 
 
-def test_inside_an_indirect_buffer_the_report_names_its_dword_and_its_caller():
+def test_report_in_indirect_buffer_names_dword_and_caller():
     bench = Bench()
     bench.space.put(IB, *dwords([Nop((1,))]), *type3(0xF2, 0), *[0xFFFF1000] * 4)
     queue = bench.queue()
@@ -114,7 +114,7 @@ def test_inside_an_indirect_buffer_the_report_names_its_dword_and_its_caller():
     assert queue.rptr == 2
 
 
-def test_a_packet_cut_off_by_its_buffers_end_stops_the_queue():
+def test_packet_truncated_by_end_of_buffer_stops_the_queue():
     bench = Bench()
     bench.space.put(IB, *[0xFFFF1000] * 7, 0xC0064900)
     queue = bench.queue()
@@ -136,7 +136,7 @@ def test_a_packet_cut_off_by_its_buffers_end_stops_the_queue():
     ],
     ids=lambda packet: packet.NAME,
 )
-def test_an_unmapped_address_is_a_fault_and_the_end(packet):
+def test_unmapped_address_faults_and_stops_the_queue(packet):
     bench = Bench()
     queue = bench.queue()
     queue.submit(Nop(), packet, fence(1))
@@ -145,7 +145,7 @@ def test_an_unmapped_address_is_a_fault_and_the_end(packet):
     assert queue.state is QueueState.HUNG and bench.space.u32(FENCE) == 0 and packet.NAME in queue.report
 
 
-def test_a_write_to_a_read_only_page_changes_nothing():
+def test_write_to_read_only_page_changes_nothing():
     bench = Bench()
     bench.space.allowed[(DATA - MEMORY_VA) // 4096].discard(AccessKind.WRITE)
     queue = bench.queue()
@@ -154,7 +154,7 @@ def test_a_write_to_a_read_only_page_changes_nothing():
     assert bench.space.u32(DATA - 4) == 0
 
 
-def test_a_hung_queue_leaves_the_others_alone():
+def test_hung_queue_does_not_affect_others():
     bench = Bench()
     one, two = bench.queue(), bench.queue()
     one.send(type3(0xF2, 0))
@@ -163,7 +163,7 @@ def test_a_hung_queue_leaves_the_others_alone():
     assert bench.space.u32(FENCE) == 1 and one.rptr == 0 and two.rptr == 8
 
 
-def test_a_ring_that_is_gone_is_a_fault():
+def test_unmapped_ring_faults():
     bench = Bench()
     queue = bench.queue()
     queue.write(dwords([fence(1)]))
@@ -173,7 +173,7 @@ def test_a_ring_that_is_gone_is_a_fault():
     assert bench.kmd.heard[0][0] == "vm_fault" and queue.state is QueueState.HUNG
 
 
-def test_a_read_pointer_page_that_is_gone_is_a_fault():
+def test_unmapped_read_pointer_page_faults():
     bench = Bench()
     queue = bench.queue()
     queue.write([0xFFFF1000])
@@ -186,7 +186,7 @@ def test_a_read_pointer_page_that_is_gone_is_a_fault():
 # --- doorbells ------------------------------------------------------------------------------------------------
 
 
-def test_a_doorbell_before_its_write_pointer_is_a_finding():
+def test_doorbell_before_write_pointer_is_reported():
     bench = Bench()
     queue = bench.queue()
     queue.write([0xFFFF1000])
@@ -195,7 +195,7 @@ def test_a_doorbell_before_its_write_pointer_is_a_finding():
     assert bench.kmd.rules() == ["wptr-not-published"] and queue.rptr == 1
 
 
-def test_errata_18_a_write_pointer_wrapped_by_software_runs_nothing():
+def test_errata_18_software_wrapped_write_pointer_runs_nothing():
     bench = Bench()
     queue = bench.queue(ring_bytes=1024)
     queue.send([0xFFFF1000] * 200)
@@ -206,7 +206,7 @@ def test_errata_18_a_write_pointer_wrapped_by_software_runs_nothing():
 
 
 @pytest.mark.parametrize("ahead", [256, 257, 1 << 40])
-def test_a_write_pointer_a_whole_ring_ahead_is_an_overrun(ahead):
+def test_write_pointer_a_full_ring_ahead_is_an_overrun(ahead):
     bench = Bench()
     queue = bench.queue(ring_bytes=1024)
     queue.send([0xFFFF1000] * 5)
@@ -216,7 +216,7 @@ def test_a_write_pointer_a_whole_ring_ahead_is_an_overrun(ahead):
     assert queue.rptr == 5 and bench.kmd.heard == [("hung", 1)]
 
 
-def test_an_indirect_buffer_that_calls_itself_for_ever_leaves_others_their_turn():
+def test_self_calling_indirect_buffer_does_not_starve_other_queues():
     bench = Bench()
     chain = IndirectBuffer(IB, 8, chain=1)
     bench.space.put(IB, *dwords([chain]), *[0xFFFF1000] * 4)
@@ -230,7 +230,7 @@ def test_an_indirect_buffer_that_calls_itself_for_ever_leaves_others_their_turn(
     assert bench.cp.detach(one.hardware, 0.1)
 
 
-def test_nops_for_ever_through_the_gpu_do_not_hold_a_step():
+def test_endless_nops_do_not_block_a_step():
     bench = Bench()
     bench.space.put(IB, *dwords([IndirectBuffer(IB, 8, chain=1)]), *[0xFFFF1000] * 4)
     queue = bench.queue()
@@ -239,7 +239,7 @@ def test_nops_for_ever_through_the_gpu_do_not_hold_a_step():
 
 
 @pytest.mark.parametrize("generation", list(Generation))
-def test_reserved_header_bits_and_values_without_meaning_are_findings(generation):
+def test_reserved_header_bits_and_undefined_values_are_reported(generation):
     bench = Bench(generation=generation)
     queue = bench.queue()
     queue.send([0xC0001001, 0, *dwords([WriteData(DATA, (1,), cache_policy=0)], generation)])
@@ -249,7 +249,7 @@ def test_reserved_header_bits_and_values_without_meaning_are_findings(generation
 # --- taking queues off ------------------------------------------------------------------------------------------
 
 
-def test_a_kfd_queue_is_preempted_while_it_waits_and_goes_on_where_it_stood():
+def test_waiting_kfd_queue_is_preempted_and_resumes():
     bench = Bench()
     bench.space.put(IB, *dwords([SetShReg(Sh.USER_DATA_0, (5,)), WaitRegMem(DATA, 1)]))
     bench.space.put(IB + 40, *dwords([CopyData(0x2C00 + Sh.USER_DATA_0, DATA + 4, src_sel=0)]))
@@ -265,7 +265,7 @@ def test_a_kfd_queue_is_preempted_while_it_waits_and_goes_on_where_it_stood():
     assert (bench.space.u32(FENCE), bench.space.u32(DATA + 4)) == (1, 5)
 
 
-def test_a_user_queue_in_a_plain_wait_cannot_be_taken_off():
+def test_user_queue_in_plain_wait_cannot_be_preempted():
     for operation, clean in ((0, False), (3, True)):
         bench = Bench()
         queue = bench.queue(QueueKind.USERQ_COMPUTE)
@@ -273,7 +273,7 @@ def test_a_user_queue_in_a_plain_wait_cannot_be_taken_off():
         assert bench.cp.detach(queue.hardware, 0.01) is clean
 
 
-def test_a_hung_queue_is_taken_off_uncleanly_and_runs_no_more():
+def test_hung_queue_is_detached_uncleanly_and_never_runs_again():
     bench = Bench()
     queue = bench.queue()
     queue.send(type3(0xF2, 0))
@@ -282,7 +282,7 @@ def test_a_hung_queue_is_taken_off_uncleanly_and_runs_no_more():
     bench.run()
 
 
-def test_an_endless_dispatch_is_saved_on_a_kfd_queue_and_stuck_on_a_user_queue():
+def test_endless_dispatch_is_saved_on_kfd_queue_and_stuck_on_user_queue():
     class Endless:
         abandoned = 0
 
@@ -304,7 +304,7 @@ def test_an_endless_dispatch_is_saved_on_a_kfd_queue_and_stuck_on_a_user_queue()
         assert engine.abandoned == 1 and bench.space.u32(FENCE) == 0
 
 
-def test_a_write_into_the_buffer_that_is_running_is_a_finding_and_may_come_too_late():
+def test_write_into_running_buffer_is_reported_and_may_be_too_late():
     bench = Bench()
     bench.space.put(IB, *dwords([WriteData(IB + 4 * 9, (5,)), WriteData(DATA, (1,))]), *[0xFFFF1000] * 6)
     bench.queue().submit(IndirectBuffer(IB, 16))
@@ -312,13 +312,13 @@ def test_a_write_into_the_buffer_that_is_running_is_a_finding_and_may_come_too_l
     assert bench.space.u32(DATA) == 1  # as it was fetched
 
 
-def test_bits_of_a_register_that_no_field_has_are_a_finding():
+def test_undefined_register_bits_are_reported():
     bench = Bench()
     bench.queue().submit(SetShReg(Sh.PGM_HI, (0x100,)), fence(1))
     assert bench.kmd.rules() == ["register-bits"] and bench.space.u32(FENCE) == 1
 
 
-def test_a_bug_of_the_simulator_ends_its_queue_and_not_the_device(monkeypatch):
+def test_simulator_bug_stops_the_queue_but_not_the_device(monkeypatch):
     bench = Bench()
     one, two = bench.queue(), bench.queue()
 
@@ -337,7 +337,7 @@ def test_a_bug_of_the_simulator_ends_its_queue_and_not_the_device(monkeypatch):
     assert "ZeroDivisionError: planted" in one.report
 
 
-def test_a_doorbell_that_lags_behind_the_write_pointer_in_memory_is_no_error():
+def test_doorbell_lagging_write_pointer_is_not_an_error():
     bench = Bench(hardware_queues=1)
     queue = bench.queue()
     queue.write([0xFFFF1000] * 4)

@@ -14,7 +14,7 @@ from zinc_rt.pm4.packets import (
 from zinc_rt.sim.interfaces import AccessKind, QueueState
 
 
-def test_sixteen_one_dword_nops_move_the_read_pointer_by_sixteen():
+def test_sixteen_one_dword_nops_advance_read_pointer_by_sixteen():
     bench = Bench()
     queue = bench.queue()
     queue.send([0xFFFF1000] * 16)
@@ -22,14 +22,14 @@ def test_sixteen_one_dword_nops_move_the_read_pointer_by_sixteen():
 
 
 @pytest.mark.parametrize("size", [2, 3, 17])
-def test_the_body_of_a_nop_is_never_looked_at(size):
+def test_nop_body_is_not_decoded(size):
     bench = Bench()
     queue = bench.queue()
     queue.submit(Nop((0xC000F200,) * (size - 1)), Nop(), fence(5))
     assert bench.space.u32(FENCE) == 5 and queue.rptr == size + 1 + 8
 
 
-def test_a_packet_that_is_not_all_there_waits_for_its_rest():
+def test_incomplete_packet_waits_for_its_remaining_dwords():
     bench = Bench()
     queue = bench.queue()
     words = dwords([fence(7)])
@@ -39,14 +39,14 @@ def test_a_packet_that_is_not_all_there_waits_for_its_rest():
     assert bench.space.u32(FENCE) == 7 and queue.rptr == 8
 
 
-def test_a_32_bit_fence_leaves_its_neighbours_alone():
+def test_32_bit_fence_does_not_touch_adjacent_dwords():
     bench = Bench()
     bench.space.put(FENCE - 4, POISON, POISON, POISON)
     bench.queue().submit(fence(0x1_2345_6789, data_sel=1))
     assert [bench.space.u32(FENCE + at) for at in (-4, 0, 4)] == [POISON, 0x23456789, POISON]
 
 
-def test_a_64_bit_fence_and_two_clocks_that_rise():
+def test_64_bit_fence_and_two_increasing_clocks():
     bench = Bench()
     bench.queue().submit(
         fence(0x1234_5678_9ABC_DEF0, FENCE, data_sel=2),
@@ -61,7 +61,7 @@ def test_a_64_bit_fence_and_two_clocks_that_rise():
 @pytest.mark.parametrize(
     ("int_sel", "interrupts"), [(0, []), (1, [9]), (2, [9]), (3, []), (4, [9]), (5, [9]), (6, [9])]
 )
-def test_interrupts_come_with_their_context_after_the_data(int_sel, interrupts):
+def test_interrupts_arrive_with_context_after_the_data(int_sel, interrupts):
     bench = Bench()
     bench.queue().submit(fence(44, data_sel=2, int_sel=int_sel, int_ctxid=9))
     assert [value for name, value in bench.kmd.heard if name == "interrupt"] == interrupts
@@ -75,13 +75,13 @@ def test_data_sel_0_writes_nothing_and_still_interrupts():
     assert bench.space.u32(FENCE) == POISON and bench.kmd.heard == [("interrupt", 3)]
 
 
-def test_an_unaligned_fence_lands_at_the_rounded_down_address_and_is_a_finding():
+def test_unaligned_fence_is_rounded_down_and_reported():
     bench = Bench()
     bench.queue().submit(fence(0x55, FENCE + 7, data_sel=2))
     assert bench.space.u64(FENCE) == 0x55 and bench.kmd.rules() == ["alignment"]
 
 
-def test_a_fence_without_an_end_of_pipe_buffer_faults():
+def test_fence_without_eop_buffer_faults():
     bench = Bench()
     queue = bench.queue(eop=False)
     queue.submit(Nop(), fence(1))
@@ -89,13 +89,13 @@ def test_a_fence_without_an_end_of_pipe_buffer_faults():
     assert bench.kmd.heard == [("vm_fault", (0, AccessKind.WRITE, "not present"))]
 
 
-def test_gl2_write_back_makes_data_visible_before_the_fence_is():
+def test_gl2_write_back_makes_data_visible_before_fence():
     bench = Bench()
     bench.queue().submit(fence(1, gcr_cntl=release(Generation.GFX12, GL2_WB=1, SEQ=1)))
     assert bench.space.calls[0] == "write_back" and bench.space.u32(FENCE) == 1
 
 
-def test_an_injected_fault_leaves_the_fence_unwritten():
+def test_injected_fault_suppresses_the_fence():
     bench = Bench()
     bench.kmd.injections.add("fence-never-written")
     queue = bench.queue()
@@ -104,12 +104,12 @@ def test_an_injected_fault_leaves_the_fence_unwritten():
 
 
 @pytest.mark.parametrize(("data_sel", "generation"), [(5, 12), (7, 12), (6, 11)])
-def test_a_data_select_that_does_not_exist_stops_the_queue(data_sel, generation):
+def test_undefined_data_select_stops_the_queue(data_sel, generation):
     bench = Bench(generation=Generation(generation))
     queue = bench.queue()
     queue.submit(fence(1, data_sel=data_sel))
     assert queue.state is QueueState.HUNG and f"data_sel {data_sel}" in queue.report
 
 
-def test_release_mem_words_are_as_the_packet_class_says():
+def test_release_mem_words_match_packet_class():
     assert ReleaseMem(FENCE, 1).words(Generation.GFX12)[0] == 0xC0064900

@@ -132,7 +132,7 @@ def likely(random_: random.Random) -> list[int]:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.rest(keep=1)
-def test_no_stream_gets_out_of_the_device(kind, seed, slow_counts):
+def test_random_streams_cannot_escape_the_device(kind, seed, slow_counts):
     total = slow_counts(100_000, 1_000_000)
     random_ = random.Random(total * 7 + KINDS.index(kind) + (seed or 0))
     done = 0
@@ -167,7 +167,7 @@ def test_no_stream_gets_out_of_the_device(kind, seed, slow_counts):
         assert bench.space.u32(FENCE) == 0x600D
 
 
-def test_the_unmutated_stream_runs_to_its_end():
+def test_unmutated_stream_runs_to_completion():
     bench = Bench()
     bench.space.put(IB, *[0xFFFF1000] * 16)
     queue = bench.queue(QueueKind.USERQ_COMPUTE)

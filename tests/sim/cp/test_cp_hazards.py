@@ -155,7 +155,7 @@ def bench_with(seed: int | None = None, generation: Generation = G12) -> Bench:
 
 
 @pytest.mark.parametrize(("packets", "rules"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS])
-def test_missing_barriers_and_cache_operations_are_found_and_only_those(packets, rules):
+def test_exactly_the_missing_barriers_and_cache_operations_are_reported(packets, rules):
     bench = bench_with()
     bench.queue().submit(*SETUP, *packets)
     assert bench.kmd.rules() == rules
@@ -163,7 +163,7 @@ def test_missing_barriers_and_cache_operations_are_found_and_only_those(packets,
 
 @pytest.mark.parametrize(("packets", "rules"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS])
 @pytest.mark.rest(keep=34)
-def test_a_seed_changes_results_only_where_something_is_missing(packets, rules):
+def test_seed_changes_results_only_if_synchronisation_is_missing(packets, rules):
     def outcome(seed: int | None) -> tuple[bytes, set[str]]:
         bench = bench_with(seed)
         bench.queue().submit(*SETUP, *packets)
@@ -181,7 +181,7 @@ BITING = ["dependent, nothing between", "write after write", "write after read",
 
 
 @pytest.mark.parametrize("name", BITING)
-def test_a_missing_barrier_bites_under_some_seed(name):
+def test_missing_barrier_changes_result_under_some_seed(name):
     packets = next(row[1] for row in STREAMS if row[0] == name)
     results = set()
     for seed in [None, *range(8)]:
@@ -194,7 +194,7 @@ def test_a_missing_barrier_bites_under_some_seed(name):
 @pytest.mark.parametrize("generation", [G11, G12])
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("how", ["acquire", "range", "release"])
-def test_a_missing_invalidation_is_found_once_the_line_was_read_before(generation, kind, how):
+def test_missing_invalidation_is_reported_if_line_was_already_cached(generation, kind, how):
     caches = {"GLK_INV" if kind else "GLV_INV": 1} | ({"GL1_INV": 1} if generation == G11 else {})
 
     def found(operation: Sequence[Packet]) -> bool:
@@ -214,7 +214,7 @@ def test_a_missing_invalidation_is_found_once_the_line_was_read_before(generatio
     assert found([]) and not found(operations[how])
 
 
-def test_the_finding_names_both_packets_and_where():
+def test_finding_names_both_packets_and_the_address():
     bench = bench_with()
     bench.queue().submit(*SETUP, *shader(A, B), *shader(B, C))
     [finding] = bench.kmd.findings
@@ -224,14 +224,14 @@ def test_the_finding_names_both_packets_and_where():
     assert "no CS_PARTIAL_FLUSH and no wait on a fence" in finding.sentence and finding.position == 0x18
 
 
-def test_gfx11_has_one_cache_more():
+def test_gfx11_has_an_additional_cache():
     for caches, rules in ((V, [CACHE]), (V | {"GL1_INV": 1}, [])):
         bench = bench_with(generation=G11)
         bench.queue().submit(*SETUP, *shader(A, B), *FLUSH, *inv(G11, **caches), *shader(B, C))
         assert bench.kmd.rules() == rules
 
 
-def test_two_queues_need_a_fence_a_semaphore_or_the_host_between_them():
+def test_queues_need_a_fence_semaphore_or_host_wait_between_them():
     wait = WaitRegMem(FENCE, 1, function=5)
     for first, second, rules in (
         ([*shader(A, B)], [*inv(**V), *shader(B, C)], [BARRIER]),
@@ -249,7 +249,7 @@ def test_two_queues_need_a_fence_a_semaphore_or_the_host_between_them():
         assert bench.kmd.rules() == rules, (first, second)
 
 
-def test_a_host_that_waited_for_the_fence_has_ordered_two_queues():
+def test_host_wait_on_fence_orders_two_queues():
     written = WriteData(FENCE, (1,))
     for ends, rules in (
         ([], [BARRIER]),
@@ -265,7 +265,7 @@ def test_a_host_that_waited_for_the_fence_has_ordered_two_queues():
         assert bench.kmd.rules() == rules, ends
 
 
-def test_a_doorbell_rung_before_the_fence_fired_orders_nothing():
+def test_doorbell_before_fence_signals_orders_nothing():
     for ends in ([fence(1)], [*FLUSH, WriteData(FENCE, (1,))]):
         bench = bench_with()
         one, two = bench.queue(), bench.queue()
@@ -293,7 +293,7 @@ HOST_FENCES: list[tuple[str, list[Packet], bool]] = [
 
 
 @pytest.mark.parametrize(("fenced", "ordered"), [row[1:] for row in HOST_FENCES], ids=[r[0] for r in HOST_FENCES])
-def test_what_the_host_can_poll_orders_the_queue_that_it_rings_then(fenced, ordered):
+def test_host_visible_fence_orders_the_next_doorbell(fenced, ordered):
     bench = bench_with()
     bench.queue().submit(*SETUP, *shader(A, B), *fenced)
     bench.queue().submit(*SETUP, *inv(**V), *shader(B, C))
@@ -303,7 +303,7 @@ def test_what_the_host_can_poll_orders_the_queue_that_it_rings_then(fenced, orde
 @pytest.mark.parametrize(
     "fenced", [row[1] for row in HOST_FENCES if row[2]], ids=[r[0] for r in HOST_FENCES if r[2]]
 )
-def test_a_doorbell_before_the_fence_orders_nothing(fenced):
+def test_doorbell_before_the_fence_orders_nothing(fenced):
     bench = bench_with()
     one, two = bench.queue(), bench.queue()
     two.submit(*SETUP, *inv(**V), *shader(B, C), run=False)
@@ -312,7 +312,7 @@ def test_a_doorbell_before_the_fence_orders_nothing(fenced):
     assert BARRIER in bench.kmd.rules()
 
 
-def test_a_fence_that_the_host_does_not_see_yet_orders_nothing():
+def test_fence_not_yet_visible_to_host_orders_nothing():
     """It lies in VRAM, which the host reads through the BAR: until a write-back the host polls the old value."""
     for fenced, rules in (
         ([fence(1)], [BARRIER]),
@@ -328,7 +328,7 @@ def test_a_fence_that_the_host_does_not_see_yet_orders_nothing():
         assert bench.kmd.rules() == rules, fenced
 
 
-def test_a_chain_of_queues_through_the_host_stays_silent_and_one_missing_fence_is_found():
+def test_host_ordered_queue_chain_is_clean_and_missing_fence_is_reported():
     """PM4, a user queue and SDMA by turns, each rung when the one before had written its fence."""
     kinds = (QueueKind.KFD_COMPUTE, QueueKind.USERQ_COMPUTE, QueueKind.KFD_SDMA)
     places = (A, B, C)
@@ -347,7 +347,7 @@ def test_a_chain_of_queues_through_the_host_stays_silent_and_one_missing_fence_i
         assert missing is not None or not bench.kmd.findings
 
 
-def test_a_queue_that_is_gone_has_ordered_what_is_rung_after():
+def test_destroyed_queue_is_ordered_before_later_doorbells():
     bench = bench_with()
     one = bench.queue()
     one.submit(*SETUP, *shader(A, B))
@@ -357,7 +357,7 @@ def test_a_queue_that_is_gone_has_ordered_what_is_rung_after():
     assert bench.kmd.rules() == []
 
 
-def test_queues_of_different_processes_never_meet():
+def test_queues_of_different_processes_do_not_conflict():
     one, two = bench_with(), bench_with()
     two.cp, two.kmd = one.cp, one.kmd  # one device, two address spaces with the same addresses in use
     first, second = one.queue(), two.queue()
@@ -367,7 +367,7 @@ def test_queues_of_different_processes_never_meet():
     assert two.space.read(C, 1) != one.space.read(C, 1)
 
 
-def test_random_streams_with_every_barrier_give_one_result_under_every_seed_and_no_finding():
+def test_fully_synchronised_random_streams_are_deterministic_and_clean():
     """And without barriers: a result that a seed changes was found in the plain run already."""
     random_ = random.Random(5)
     changed = 0
@@ -408,7 +408,7 @@ def test_random_streams_with_every_barrier_give_one_result_under_every_seed_and_
 _VALUE = {ReleaseMem: "data", WaitRegMem: "reference"}
 
 
-def test_a_long_stream_with_its_barriers_stays_silent_and_its_records_few():
+def test_long_synchronised_stream_is_clean_and_keeps_few_records():
     bench = bench_with()
     queue = bench.queue()
     queue.submit(*SETUP)
@@ -422,7 +422,7 @@ def test_a_long_stream_with_its_barriers_stays_silent_and_its_records_few():
 SETTLE: list[Packet] = [*FLUSH, *inv(**V, **K)]
 
 
-def test_what_a_queue_has_settled_with_is_still_new_to_another():
+def test_work_settled_on_one_queue_is_still_unordered_for_another():
     bench = bench_with()
     one, two = bench.queue(), bench.queue()
     two.submit(*SETUP, run=False)
@@ -433,7 +433,7 @@ def test_what_a_queue_has_settled_with_is_still_new_to_another():
     assert bench.kmd.rules() == [BARRIER]
 
 
-def test_settled_work_does_not_excuse_newer_work_at_the_same_place():
+def test_settled_work_does_not_hide_newer_work_at_the_same_address():
     bench = bench_with()
     again = [*shader(A, B), *SETTLE, *shader(B, C), *SETTLE]
     queue = bench.queue()
@@ -443,7 +443,7 @@ def test_settled_work_does_not_excuse_newer_work_at_the_same_place():
     assert bench.kmd.rules() == [CACHE]
 
 
-def test_code_that_was_clean_is_stale_once_it_is_written_again():
+def test_rewritten_code_is_stale_until_invalidated():
     bench = bench_with()
     written = [DmaData(A, CODE, SIZE), *TINYGRAD]
     queue = bench.queue()
@@ -453,7 +453,7 @@ def test_code_that_was_clean_is_stale_once_it_is_written_again():
     assert bench.kmd.rules() == [CACHE]
 
 
-def test_one_finding_for_a_pair_however_often_it_runs():
+def test_repeated_conflict_is_reported_once():
     bench = bench_with()
     bench.space.put(IB, *[0xFFFF1000] * 8)
     queue = bench.queue()
@@ -463,7 +463,7 @@ def test_one_finding_for_a_pair_however_often_it_runs():
     assert len(sentences) == len(set(sentences))
 
 
-def test_sdma_after_a_shader_on_another_queue_needs_the_fence():
+def test_sdma_after_shader_on_another_queue_needs_the_fence():
     bench = bench_with()
     one, dma = bench.queue(), bench.queue(QueueKind.KFD_SDMA)
     one.submit(*SETUP, *shader(A, B), run=False)

@@ -21,7 +21,7 @@ M32 = (1 << 32) - 1
 SH_BASE = 0x2C00
 
 
-def test_sh_registers_read_back_in_every_form_of_setting_them():
+def test_sh_registers_read_back_after_every_set_packet():
     bench = Bench()
     bench.space.put(DATA, 21, 22)
     queue = bench.queue()
@@ -40,7 +40,7 @@ def test_sh_registers_read_back_in_every_form_of_setting_them():
     assert bench.kmd.findings == []
 
 
-def test_registers_belong_to_their_queue():
+def test_registers_are_private_to_their_queue():
     bench = Bench()
     one, two = bench.queue(), bench.queue()
     one.submit(SetShReg(Sh.USER_DATA_0, (1,)))
@@ -48,7 +48,7 @@ def test_registers_belong_to_their_queue():
     assert bench.space.u32(DATA) == 0
 
 
-def test_a_cu_mask_is_cut_to_what_the_kernel_allows():
+def test_cu_mask_is_limited_to_the_mask_set_by_the_kernel():
     bench = Bench()
     queue = bench.queue()
     queue.hardware.extra["cu_mask_0x216"] = 0x00FF00FF
@@ -67,14 +67,14 @@ def test_a_cu_mask_is_cut_to_what_the_kernel_allows():
         (CopyData(1, 0x2000, src_sel=5, dst_sel=0), "privileged"),
     ],
 )
-def test_what_is_the_kernels_stops_the_queue(packet, words):
+def test_privileged_register_write_stops_the_queue(packet, words):
     bench = Bench()
     queue = bench.queue()
     queue.submit(packet)
     assert queue.state is QueueState.HUNG and words in queue.report and bench.kmd.heard == [("hung", 1)]
 
 
-def test_a_register_without_a_name_is_a_finding():
+def test_unnamed_register_is_reported():
     bench = Bench()
     bench.queue().submit(SetShReg(0x250, (1,)), SetShReg(0x250, (2,)), fence(1))
     assert bench.kmd.rules() == ["register-unknown"] and bench.space.u32(FENCE) == 1

@@ -26,7 +26,7 @@ def test_packets_straddle_the_end_of_rings_of_every_size(ring_bytes):
     assert queue.hardware.rptr == queue.wptr and bench.kmd.findings == []
 
 
-def test_an_unused_queue_may_begin_whole_rings_on_and_pass_32_bits():
+def test_new_queue_may_start_rings_ahead_and_cross_32_bits():
     bench = Bench()
     queue = bench.queue(ring_bytes=4096)
     queue.wptr = (1 << 33) - queue.ring_dw
@@ -37,7 +37,7 @@ def test_an_unused_queue_may_begin_whole_rings_on_and_pass_32_bits():
     assert queue.rptr == queue.wptr % queue.ring_dw and bench.kmd.findings == []
 
 
-def test_padding_to_the_rings_end_works_as_well():
+def test_padding_to_end_of_ring_works():
     bench = Bench()
     queue = bench.queue(ring_bytes=1024)
     for value in range(1, 200):
@@ -46,7 +46,7 @@ def test_padding_to_the_rings_end_works_as_well():
         assert bench.space.u32(FENCE) == value
 
 
-def test_fences_through_a_4_kib_ring_come_in_order_and_none_is_lost(slow_counts):
+def test_fences_through_a_4_kib_ring_arrive_in_order_without_loss(slow_counts):
     count = slow_counts(10_000, 100_000)
     bench = Bench()
     queue = bench.queue()
@@ -77,7 +77,7 @@ def test_fences_through_a_4_kib_ring_come_in_order_and_none_is_lost(slow_counts)
     assert bench.kmd.findings == []
 
 
-def test_a_4_kib_ring_in_a_thread_while_the_host_writes(slow_counts):
+def test_4_kib_ring_runs_in_a_thread_while_the_host_writes(slow_counts):
     count = slow_counts(1_000, 20_000)
     bench = Bench()
     queue = bench.queue()
@@ -94,7 +94,7 @@ def test_a_4_kib_ring_in_a_thread_while_the_host_writes(slow_counts):
 
 
 @pytest.mark.parametrize("slots", [1, 3, 8, 32])
-def test_thirty_two_queues_at_once_all_progress(slots):
+def test_thirty_two_queues_progress_concurrently(slots):
     bench = Bench(hardware_queues=slots, memory_bytes=0x200000)
     queues = [bench.queue(ring_bytes=4096, priority=index % 16) for index in range(32)]
     for value in range(1, 41):
@@ -105,7 +105,7 @@ def test_thirty_two_queues_at_once_all_progress(slots):
 
 
 @pytest.mark.rest
-def test_a_queue_that_never_ends_does_not_keep_others_from_a_single_slot():
+def test_endless_queue_does_not_starve_others_on_a_single_slot():
     bench = Bench(hardware_queues=1)
     bench.space.put(IB, *dwords([IndirectBuffer(IB, 8, chain=1)]), *[0xFFFF1000] * 4)
     endless, waiting, other = bench.queue(priority=15), bench.queue(priority=15), bench.queue(priority=0)
@@ -117,7 +117,7 @@ def test_a_queue_that_never_ends_does_not_keep_others_from_a_single_slot():
     assert (bench.space.u32(FENCE), bench.space.u32(FENCE + 8)) == (1, 2)
 
 
-def test_a_higher_priority_gets_more_turns_first():
+def test_higher_priority_queue_gets_more_turns_first():
     bench = Bench()
     low, high = bench.queue(priority=0), bench.queue(priority=15)
     for queue, va in ((low, DATA), (high, DATA + 0x1000)):
@@ -128,7 +128,7 @@ def test_a_higher_priority_gets_more_turns_first():
     assert bench.space.u32(DATA) == bench.space.u32(DATA + 0x1000) == 149
 
 
-def test_queues_wait_for_each_other_in_a_circle_of_eight():
+def test_eight_queues_wait_for_each_other_in_a_cycle():
     bench = Bench(hardware_queues=2)
     queues = [bench.queue() for _ in range(8)]
     for turn in range(1, 6):
@@ -145,7 +145,7 @@ def test_queues_wait_for_each_other_in_a_circle_of_eight():
     assert [bench.space.u32(FENCE + 8 * index) for index in range(8)] == [5] * 8
 
 
-def test_a_queue_mapped_again_reads_its_write_pointer_from_memory():
+def test_remapped_queue_reads_its_write_pointer_from_memory():
     bench = Bench(hardware_queues=1)
     one, two = bench.queue(), bench.queue()
     one.submit(WaitRegMem(DATA, 1), run=False)
@@ -159,7 +159,7 @@ def test_a_queue_mapped_again_reads_its_write_pointer_from_memory():
     assert bench.space.u32(FENCE) == 5
 
 
-def test_a_user_queues_read_pointer_is_64_bits_wide_and_a_kfd_queues_32():
+def test_read_pointer_is_64_bits_on_user_queue_and_32_on_kfd_queue():
     for kind, upper in ((QueueKind.KFD_COMPUTE, 0xFFFFFFFF), (QueueKind.USERQ_COMPUTE, 0)):
         bench = Bench()
         queue = bench.queue(kind)
@@ -168,7 +168,7 @@ def test_a_user_queues_read_pointer_is_64_bits_wide_and_a_kfd_queues_32():
         assert (bench.space.u32(queue.rptr_va), bench.space.u32(queue.rptr_va + 4)) == (3, upper)
 
 
-def test_the_thread_stops_and_starts_again_and_the_kernel_may_call_back():
+def test_thread_restarts_and_interrupt_may_call_back_into_cp():
     bench = Bench()
     queue, other = bench.queue(), bench.queue(attach=False)
     calls = []
@@ -195,7 +195,7 @@ def test_the_thread_stops_and_starts_again_and_the_kernel_may_call_back():
     assert queue.hardware.state is QueueState.ACTIVE
 
 
-def test_thirty_two_queues_in_a_thread_pass_a_token_round():
+def test_thirty_two_queues_in_a_thread_pass_a_token():
     bench = Bench(memory_bytes=0x200000)
     queues = [bench.queue(ring_bytes=1024) for _ in range(32)]
     tokens = DATA + 0x80000

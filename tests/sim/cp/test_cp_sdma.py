@@ -30,7 +30,7 @@ def sdma(bench: Bench, **more: int):
     return bench.queue(QueueKind.KFD_SDMA, eop=False, **more)
 
 
-def test_a_copy_of_any_size_then_a_fence_and_pointers_in_bytes(bench):
+def test_copy_of_any_size_then_a_fence_with_byte_pointers(bench):
     bench.space.write(DATA, bytes(range(256)) * 4)
     queue = sdma(bench)
     queue.send(copy(DATA + 1, DATA + 0x1000, 777) + sdma_fence(5))
@@ -39,7 +39,7 @@ def test_a_copy_of_any_size_then_a_fence_and_pointers_in_bytes(bench):
     assert queue.hardware.rptr == 44 and bench.kmd.findings == []
 
 
-def test_version_7s_copy_has_an_eighth_dword_where_cpv_is_set(bench):
+def test_version_7_copy_has_an_eighth_dword_if_cpv_is_set(bench):
     bench.space.put(DATA, 0x12345678)
     words = copy(DATA, DATA + 0x10, 4)
     words[0] |= 1 << 19
@@ -50,7 +50,7 @@ def test_version_7s_copy_has_an_eighth_dword_where_cpv_is_set(bench):
 @pytest.mark.parametrize(
     ("size_code", "expected"), [(0, b"\x44" * 10), (1, b"\x44\x33" * 5), (2, b"D3\x22\x11D3\x22\x11D3")]
 )
-def test_fills_of_bytes_words_and_dwords(bench, size_code, expected):
+def test_fills_with_bytes_words_and_dwords(bench, size_code, expected):
     sdma(bench).send([0xB | size_code << 30, DATA, 0, 0x11223344, 9, *sdma_fence(1)])
     assert bench.space.read(DATA, 11) == expected + b"\0" and bench.space.u32(FENCE) == 1
 
@@ -61,7 +61,7 @@ def test_write_linear_padding_and_long_nops(bench):
     assert struct.unpack("<3I", bench.space.read(DATA, 12)) == (7, 8, 9) and bench.space.u32(FENCE) == 3
 
 
-def test_polling_memory_holds_the_queue_until_it_is_true(bench):
+def test_poll_memory_blocks_the_queue_until_condition_holds(bench):
     queue = sdma(bench)
     queue.send([0x8 | 3 << 28 | MEMORY_POLL, DATA, 0, 5, 0xFF, 0xFFF << 16 | 10, *sdma_fence(1)])
     assert bench.space.u32(FENCE) == 0 and queue.rptr == 0
@@ -70,18 +70,18 @@ def test_polling_memory_holds_the_queue_until_it_is_true(bench):
     assert bench.space.u32(FENCE) == 1
 
 
-def test_polling_with_the_hdp_bit_flushes_the_hdp(bench):
+def test_poll_with_hdp_bit_flushes_the_hdp(bench):
     sdma(bench).send([0x8 | 3 << 28 | 1 << 26, 0x100, 0x104, 1, 1, 0, *sdma_fence(1)])
     assert "flush_hdp" in bench.space.calls and bench.space.u32(FENCE) == 1
 
 
-def test_timestamps_rise_and_traps_interrupt_after_the_fence(bench):
+def test_timestamps_increase_and_traps_interrupt_after_the_fence(bench):
     sdma(bench).send([0xD | 2 << 8, DATA, 0, 0xD | 2 << 8, DATA + 8, 0, *sdma_fence(1), 0x6, 77])
     assert 0x1_0000_0000 < bench.space.u64(DATA) < bench.space.u64(DATA + 8)
     assert bench.kmd.heard == [("interrupt", 77)]
 
 
-def test_an_indirect_buffer_a_skip_and_an_atomic(bench):
+def test_indirect_buffer_cond_exec_and_atomic(bench):
     bench.space.put(IB, 0x9, DATA, 0, 1, 4, *sdma_fence(9, DATA + 0x100), 0xA | 15 << 25, DATA, 0, 3, 0, 0, 0, 0)
     queue = sdma(bench)
     queue.send([0x4, IB, 0, 17, 0, 0, *sdma_fence(1)])
@@ -89,7 +89,7 @@ def test_an_indirect_buffer_a_skip_and_an_atomic(bench):
     assert bench.space.u32(DATA) == 3 and bench.space.u32(FENCE) == 1
 
 
-def test_cache_requests_reach_the_space(bench):
+def test_cache_requests_reach_the_address_space(bench):
     sdma(bench).send([0x11, 0, (1 | 1 << 15) << 16, 0, 0, *sdma_fence(1)])
     assert bench.space.calls[:2] == ["invalidate_icache", "write_back"]
 
@@ -106,14 +106,14 @@ def test_cache_requests_reach_the_space(bench):
         ([0xB | 3 << 30, DATA, 0, 0, 3], "fill size 3"),
     ],
 )
-def test_what_stops_an_sdma_queue_and_where(bench, words, why):
+def test_invalid_packet_stops_sdma_queue_at_its_dword(bench, words, why):
     queue = sdma(bench)
     queue.send([0, *words, *sdma_fence(1)])
     assert queue.state is QueueState.HUNG and why in queue.report and "dword 0x1 " in queue.report
     assert queue.rptr == 4 and bench.space.u32(FENCE) == 0
 
 
-def test_a_copy_from_nowhere_faults(bench):
+def test_copy_from_unmapped_address_faults(bench):
     queue = sdma(bench)
     queue.send(copy(0x40, DATA, 16))
     assert bench.kmd.heard[0][0] == "vm_fault" and "COPY_LINEAR" in queue.report
@@ -131,7 +131,7 @@ def test_packets_straddle_and_fences_stay_in_order_over_many_wraps(bench):
     assert bench.space.u64(queue.rptr_va) == 4 * queue.wptr > 8 * 4096
 
 
-def test_a_doorbell_that_is_no_multiple_of_four_is_a_finding(bench):
+def test_doorbell_not_a_multiple_of_four_is_reported(bench):
     queue = sdma(bench)
     queue.write([0, 0])
     bench.space.write(queue.wptr_va, struct.pack("<Q", 7))

@@ -25,7 +25,7 @@ from zinc_rt.sim.interfaces import QueueKind, QueueState
 USERQ = QueueKind.USERQ_COMPUTE
 
 
-def test_a_protected_fence_tells_the_kernel_how_far_the_ring_is():
+def test_protected_fence_reports_ring_position_to_the_kernel():
     bench = Bench()
     queue = bench.queue(USERQ)
     queue.submit(fence(1), ProtectedFenceSignal())
@@ -40,7 +40,7 @@ def test_a_protected_fence_tells_the_kernel_how_far_the_ring_is():
     [((fence(1),), []), ((), ["fence-order"]), ((fence(1), DmaData(1, DATA, 4, src_sel=2)), ["fence-order"])],
 )
 @pytest.mark.parametrize("turns", [1, 5])
-def test_a_protected_fence_needs_a_fence_behind_work_that_runs(between, rules, turns):
+def test_protected_fence_needs_a_fence_after_running_work(between, rules, turns):
     """A dispatch too long for one turn still runs when the packet comes. RELEASE_MEM's event has to stand behind
     it, and behind all that waits its turn since."""
     bench = Bench(engine=Collector(turns=turns))

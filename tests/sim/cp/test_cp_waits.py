@@ -32,7 +32,7 @@ COMPARISONS = {  # function -> (values that pass, values that do not) against re
 
 
 @pytest.mark.parametrize("number", COMPARISONS)
-def test_waits_compare_unsigned_and_behind_the_mask(number):
+def test_waits_compare_unsigned_after_masking(number):
     passing, failing = COMPARISONS[number]
     for value in passing + failing:
         bench = Bench()
@@ -45,7 +45,7 @@ def test_waits_compare_unsigned_and_behind_the_mask(number):
     assert bench.space.u32(FENCE) == 1
 
 
-def test_a_wait_holds_its_queue_and_no_other():
+def test_wait_blocks_only_its_own_queue():
     bench = Bench()
     one, two = bench.queue(), bench.queue()
     one.submit(WaitRegMem(DATA, 1), fence(1))
@@ -56,7 +56,7 @@ def test_a_wait_holds_its_queue_and_no_other():
     assert bench.space.u32(FENCE) == 1 and finished(bench)
 
 
-def test_a_64_bit_wait_sees_the_upper_half():
+def test_64_bit_wait_compares_the_upper_half():
     bench = Bench()
     bench.space.write(DATA, struct.pack("<Q", 5))
     bench.queue().submit(WaitRegMem64(DATA, 0x1_0000_0005), fence(1))
@@ -66,20 +66,20 @@ def test_a_64_bit_wait_sees_the_upper_half():
     assert bench.space.u32(FENCE) == 1
 
 
-def test_a_register_pair_and_the_hdp_packet_flush_the_hdp():
+def test_register_pair_and_hdp_packet_flush_the_hdp():
     bench = Bench()
     bench.queue().submit(WaitRegMem.register_pair(write=0x106, poll=0x107, value=1, mask=1), HdpFlush(), fence(1))
     assert bench.space.calls.count("flush_hdp") == 2 and bench.space.u32(FENCE) == 1
 
 
-def test_acquire_mem_invalidates_instructions_and_writes_back_as_its_bits_say():
+def test_acquire_mem_invalidates_and_writes_back_as_its_bits_request():
     bench = Bench()
     gcr = acquire(Generation.GFX12, GLI_INV=1, GL2_WB=1)
     bench.queue().submit(AcquireMem(acquire(Generation.GFX12, GLV_INV=1)), AcquireMem(gcr))
     assert bench.space.calls == ["invalidate_icache", "write_back"] and bench.kmd.findings == []
 
 
-def test_gfx12_takes_the_gl1_and_glm_bits_of_gfx11():
+def test_gfx12_accepts_gl1_and_glm_bits_of_gfx11():
     bits = acquire(Generation.GFX11, GL1_INV=1, GLM_INV=1)
     for generation in (Generation.GFX11, Generation.GFX12):
         bench = Bench(generation=generation)

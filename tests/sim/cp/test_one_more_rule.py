@@ -32,17 +32,17 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
     return extended("A sanitizer rule", tmp_path_factory.mktemp("rule"))
 
 
-def test_it_is_new_a_row_and_a_check(tree: ExtendedTree) -> None:
+def test_new_rule_is_a_row_and_a_check(tree: ExtendedTree) -> None:
     assert "ib-large" not in RULES
     assert tree.files == ("zinc_rt/host/sanitizer_rules.py", "zinc_rt/sim/cp/execute/control.py")
 
 
-def test_it_is_reported_where_it_applies_and_nowhere_else(tree: ExtendedTree) -> None:
+def test_new_rule_is_reported_only_where_it_applies(tree: ExtendedTree) -> None:
     done = tree.python("-c", REPORTED, str(Path(__file__).parent))
     assert done.returncode == 0, done.stderr
 
 
-def test_assumptions_lists_it(tree: ExtendedTree) -> None:
+def test_assumptions_lists_the_new_rule(tree: ExtendedTree) -> None:
     done = tree.python("-c", LISTED)
     assert done.returncode == 0, done.stderr
     assert "an indirect buffer may have 2^19 dwords and more" in " ".join(done.stdout.split())

@@ -306,7 +306,7 @@ def test_flat_atomics_reach_the_lds() -> None:
     same(old[:, :32], want_old[:, :32], [*FORMS["flat"], *TWO])
 
 
-def test_no_addition_is_lost_between_threads() -> None:
+def test_no_atomic_add_is_lost_between_threads() -> None:
     device = EngineDevice(level="fast", threads=2)
     memory = np.zeros(64, np.uint32)
     groups = 64
@@ -320,7 +320,7 @@ def test_no_addition_is_lost_between_threads() -> None:
     assert int(memory[32:34].view(np.uint64)[0]) == total * (1 | 0x3F800000 << 32) % (1 << 64)
 
 
-def test_without_return_the_registers_stay() -> None:
+def test_atomics_without_return_keep_registers_unchanged() -> None:
     device = EngineDevice(level="full")
     memory = np.zeros((6, 32), np.uint32)
     memory[2] = np.arange(32)

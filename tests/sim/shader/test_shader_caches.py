@@ -58,7 +58,7 @@ def copied_after_a_store(s: Stage, program: bytes, acquire: int) -> np.ndarray:
     [(COPY, GLV_INV, ("L0", "GLV_INV")), (SCALAR_COPY, GLK_INV, ("scalar cache", "GLK_INV"))],
     ids=["vector", "scalar"],
 )
-def test_without_its_invalidation_a_load_gives_what_was_there_before(
+def test_load_without_invalidation_returns_stale_data(
     program: bytes, left_out: int, says: tuple[str, ...]
 ) -> None:
     stale = 0
@@ -77,7 +77,7 @@ def test_without_its_invalidation_a_load_gives_what_was_there_before(
 
 @pytest.mark.parametrize("program", [COPY, SCALAR_COPY], ids=["vector", "scalar"])
 @pytest.mark.rest(keep=1)
-def test_with_every_invalidation_loads_are_fresh_under_every_seed(program: bytes) -> None:
+def test_loads_after_full_invalidation_are_fresh_under_every_seed(program: bytes) -> None:
     for seed in SEEDS:
         with machine(coherence="caches", reorder=seed) as owner, stage(owner) as s:
             assert (copied_after_a_store(s, program, ACQUIRE) == 2).all()
@@ -122,7 +122,7 @@ SCALAR_LOAD = "f4000140 f8000000 bfc70000"  # s_load_b32 s5, s[0:1], 0x0, s_wait
     ],
     ids=["global_inv", "s_dcache_inv"],
 )
-def test_a_wave_that_waits_for_another_workgroup_sees_its_stores_behind_the_invalidation(
+def test_waiting_wave_sees_stores_of_another_workgroup_after_invalidation(
     load: str, take: str, writer: int, invalidate: str, says: str
 ) -> None:
     with machine(coherence="caches", reorder=1) as owner, stage(owner) as s:
@@ -137,7 +137,7 @@ def test_a_wave_that_waits_for_another_workgroup_sees_its_stores_behind_the_inva
         assert says in found.sentence and "waves of this dispatch" in found.sentence
 
 
-def test_replaced_code_runs_behind_its_invalidation_and_the_old_one_is_named_without() -> None:
+def test_replaced_code_runs_after_invalidation_and_stale_code_is_reported() -> None:
     with machine(coherence="caches", reorder=1) as owner, stage(owner) as s:
         program = s.load(FILL)
         out, words = s.buffer()

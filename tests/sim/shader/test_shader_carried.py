@@ -21,18 +21,18 @@ def found(name: str, **more) -> list[tuple[str, int, str]]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_sequence_is_silent_and_its_use_is_found(name: str) -> None:
+def test_undefined_data_is_propagated_silently_and_reported_on_use(name: str) -> None:
     assert found(f"{name} healthy") == []
     told = [each for each in found(f"{name} faulty") if each[0].startswith("uninitialised-")]
     assert len(told) == 1, told
     assert told[0][2].startswith(PROGRAMS[name][3]), told
 
 
-def test_off_carries_nothing() -> None:
+def test_mode_off_propagates_nothing() -> None:
     assert found("compared faulty", level="off") == []
 
 
-def test_undefined_bits_are_remembered_through_suspensions() -> None:
+def test_undefined_bits_survive_suspensions() -> None:
     """v1 gets its lower half only; the loop hands back at every turn."""
     code = code_of(
         move(40, 5),
@@ -49,7 +49,7 @@ def test_undefined_bits_are_remembered_through_suspensions() -> None:
     assert wave.rules() == [("uninitialised-vgpr", 28, "v2, computed from what nobody wrote")]
 
 
-def test_lanes_of_wave64_count() -> None:
+def test_upper_lanes_of_wave64_are_tracked() -> None:
     wave = Wave(
         code_of(move(126, 1), move(127, 0), v_mov(1, V), move(127, 1), v_mov(2, V + 1), use(3, V + 2), ENDPGM),
         wave=64,
@@ -59,7 +59,7 @@ def test_lanes_of_wave64_count() -> None:
     assert int(wave.findings[0]["lanes"]) == 1 << 32
 
 
-def test_a_scalar_copy_is_silent_and_its_use_is_found() -> None:
+def test_scalar_copy_is_silent_and_its_use_is_reported() -> None:
     copies = [sop1("s_mov_b64", 4, 40), sop1("s_mov_b32", 6, 5)]
     assert Wave(code_of(*copies, ENDPGM)).run() is Status.DONE
     wave = Wave(code_of(*copies, sop1("s_ctz_i32_b32", 7, 6), ENDPGM))
@@ -67,5 +67,5 @@ def test_a_scalar_copy_is_silent_and_its_use_is_found() -> None:
     assert wave.rules() == [("uninitialised-sgpr", 8, "s6, computed from what nobody wrote")]
 
 
-def test_every_row_is_of_an_instruction() -> None:
+def test_every_propagation_row_names_an_emitted_instruction() -> None:
     assert not (CARRIED.keys() | USED.keys()) - EMIT.keys()

@@ -17,42 +17,42 @@ def graph(*parts: int | list[int], entry: int = 0) -> Flow:
     return control_flow(code_of(*parts), WAVE32, entry, running=True)
 
 
-def test_straight_code_is_one_block() -> None:
+def test_straight_line_code_is_one_block() -> None:
     found = graph(v_mov(1, 256), v_mov(2, 256), ENDPGM)
     assert list(found.blocks) == [0]
     assert found.blocks[0].end == 12
     assert found.blocks[0].successors == ()
 
 
-def test_a_loop_is_a_block_that_follows_itself() -> None:
+def test_loop_is_a_block_that_succeeds_itself() -> None:
     found = graph(move(1, 500), sop2("s_sub_co_u32", 1, 1, constant(1)), sopp("s_cbranch_scc1", -2), ENDPGM)
     assert list(found.blocks) == [0, 8, 16]
     assert found.blocks[0].successors == (8,)
     assert set(found.blocks[8].successors) == {8, 16}
 
 
-def test_code_behind_the_end_belongs_to_nobody() -> None:
+def test_code_after_the_end_is_in_no_block() -> None:
     assert list(graph(ENDPGM, v_mov(1, 256), ENDPGM).blocks) == [0]
 
 
-def test_a_branch_out_of_the_code_is_a_block_without_instructions() -> None:
+def test_branch_out_of_the_code_targets_an_empty_block() -> None:
     found = graph(sopp("s_branch", 100))
     assert found.blocks[404].instructions == ()
     assert found.blocks[404].illegal_at == 404
 
 
-def test_a_barrier_starts_a_block_of_its_own_to_come_back_to() -> None:
+def test_barrier_wait_starts_a_resumable_block() -> None:
     found = graph(sopp("s_nop"), sopp("s_barrier_wait", 0xFFFF), ENDPGM)
     assert list(found.blocks) == [0, 4, 8]
 
 
-def test_calls_make_their_return_addresses_known() -> None:
+def test_calls_make_return_addresses_known() -> None:
     found = graph(sopk("s_call_b64", 40, 1), ENDPGM, sop1("s_setpc_b64", 0, 40))
     assert found.indirect == (4,)
     assert found.blocks[8].successors == (4,)
 
 
-def test_a_jump_by_the_program_counter_is_followed() -> None:
+def test_pc_relative_jump_is_followed() -> None:
     found = graph(
         sop1("s_getpc_b64", 40),
         sop1("s_mov_b64", 44, 40),
@@ -71,7 +71,7 @@ def _masks(*parts: int | list[int], full: bool = True) -> bool:
     return "select" in made.text
 
 
-def test_nothing_is_masked_where_exec_is_full() -> None:
+def test_full_exec_needs_no_masking() -> None:
     body = [v_mov(1, 256), ENDPGM]
     assert not _masks(*body)
     assert _masks(*body, full=False)
@@ -80,7 +80,7 @@ def test_nothing_is_masked_where_exec_is_full() -> None:
     assert not _masks(sop1("s_mov_b64", EXEC, constant(-1)), *body, full=False)
 
 
-def test_exec_is_full_again_when_what_was_saved_is_put_back() -> None:
+def test_exec_is_full_again_after_restoring_saved_mask() -> None:
     save = sop1("s_and_saveexec_b32", 40, 0)
     restore = sop2("s_or_b32", EXEC, EXEC, 40)
     assert not _masks(save, sopp("s_nop"), restore, v_mov(1, 256), ENDPGM)
@@ -90,7 +90,7 @@ def test_exec_is_full_again_when_what_was_saved_is_put_back() -> None:
     assert not _masks(*skip)
 
 
-def test_only_what_is_live_is_saved_at_a_suspension() -> None:
+def test_only_live_registers_are_saved_at_a_suspension() -> None:
     """v1 is dead in the loop and behind it, v2 is read there, v3 is written before it is read."""
     code = code_of(
         v_mov(1, 256),
@@ -108,7 +108,7 @@ def test_only_what_is_live_is_saved_at_a_suspension() -> None:
     assert '%"v2"' in suspended
 
 
-def test_layouts_are_aligned_and_have_no_gaps_to_fall_into() -> None:
+def test_layouts_are_aligned_and_fields_do_not_overlap() -> None:
     for layout in (STATE, CONTEXT):
         assert layout.dtype.itemsize == layout.size_bytes
         end = 0

@@ -276,7 +276,7 @@ def only(findings: list[WaveFinding], rule: str, kernel: str, text: str, lanes: 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
 @pytest.mark.parametrize("kernel", ["load", "store", "atomic"])
-def test_one_lane_beyond_the_end_is_found(kernel: str, level: str) -> None:
+def test_access_one_lane_past_the_end_is_reported(kernel: str, level: str) -> None:
     memory = Memory(np.zeros(32, np.uint32), level)
     memory.where[20] = 128
     text = {"load": "global_load_b32 v3", "store": "global_store_b32", "atomic": "global_atomic_add"}[kernel]
@@ -287,13 +287,13 @@ def test_one_lane_beyond_the_end_is_found(kernel: str, level: str) -> None:
     assert not memory.run(kernel)
 
 
-def test_nothing_but_the_page_tables_is_looked_at_without_checks() -> None:
+def test_without_checks_only_page_tables_are_consulted() -> None:
     memory = Memory(np.zeros(32, np.uint32), "off", initialised=False)
     memory.where[20] = 129
     assert not memory.run("load")
 
 
-def test_bounds_are_those_of_the_announced_suballocation() -> None:
+def test_bounds_follow_the_announced_suballocation() -> None:
     memory = Memory(np.zeros(4096, np.uint8))
     memory.device.announce(memory.va, 128, "left")
     memory.device.announce(memory.va + 256, 128, "right")
@@ -305,7 +305,7 @@ def test_bounds_are_those_of_the_announced_suballocation() -> None:
     assert not memory.run("load")
 
 
-def test_an_access_across_two_suballocations_is_out_of_bounds() -> None:
+def test_access_across_two_suballocations_is_out_of_bounds() -> None:
     memory = Memory(np.zeros(4096, np.uint8))
     memory.device.announce(memory.va, 256, "left")
     memory.device.announce(memory.va + 256, 3840, "right")
@@ -313,7 +313,7 @@ def test_an_access_across_two_suballocations_is_out_of_bounds() -> None:
     only(memory.run("load 16"), "out-of-bounds", "load 16", "global_load_b128", 1 << 31)
 
 
-def test_of_nested_announcements_the_outermost_bounds() -> None:
+def test_outermost_of_nested_announcements_sets_the_bounds() -> None:
     memory = Memory(np.zeros(4096, np.uint8))
     memory.device.announce(memory.va, 1024, "outer")
     memory.device.announce(memory.va + 64, 64, "inner")
@@ -323,7 +323,7 @@ def test_of_nested_announcements_the_outermost_bounds() -> None:
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
-def test_memory_that_nobody_wrote_is_found(level: str) -> None:
+def test_read_of_unwritten_memory_is_reported(level: str) -> None:
     memory = Memory(np.zeros(64, np.uint32), level, initialised=False)
     finding = only(memory.run("load"), "uninitialised-memory", "load", "global_load_b32 v3", ALL)
     assert finding.address == memory.va
@@ -336,7 +336,7 @@ def test_memory_that_nobody_wrote_is_found(level: str) -> None:
 
 @pytest.mark.parametrize("level", ["fast", "full"])
 @pytest.mark.parametrize("known", [0, 4, 512, 16 * 700 + 4, 512 * 40, 512 * 64 - 4, 512 * 64])
-def test_a_stream_is_known_up_to_its_first_uninitialised_dword(known: int, level: str) -> None:
+def test_stream_is_initialised_up_to_its_first_unwritten_dword(known: int, level: str) -> None:
     """Wide loads look ahead; not too far."""
     memory = Memory(np.zeros(512 * 64, np.uint8), level, initialised=False)
     memory.where[:] = np.arange(32) * 16
@@ -350,12 +350,12 @@ def test_a_stream_is_known_up_to_its_first_uninitialised_dword(known: int, level
     assert rest.address == memory.va + known // 16 * 16
 
 
-def test_bytes_count_not_dwords() -> None:
+def test_initialisation_is_tracked_per_byte() -> None:
     memory = Memory(np.zeros(64, np.uint32), initialised=False)
     only(memory.run("store 1"), "uninitialised-memory", "store 1", "global_load_b32 v3", ALL)
 
 
-def test_scalar_loads_are_checked_too() -> None:
+def test_scalar_loads_are_checked() -> None:
     memory = Memory(np.zeros(64, np.uint32), initialised=False)
     finding = only(memory.run("scalar"), "uninitialised-memory", "scalar", "s_load_b64", 0)
     assert finding.address == memory.va
@@ -368,7 +368,7 @@ def test_scalar_loads_are_checked_too() -> None:
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
-def test_dwords_may_be_anywhere(level: str) -> None:
+def test_dword_loads_may_be_unaligned(level: str) -> None:
     memory = Memory(np.zeros(64, np.uint32), level)
     memory.where[7] = 30
     assert not memory.run("load")
@@ -403,7 +403,7 @@ def test_null_pointers_and_read_only_memory_fault(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
-def test_lds_rules(level: str) -> None:
+def test_lds_access_rules(level: str) -> None:
     memory = Memory(np.zeros(1), level)
     only(memory.run("lds load", lds_bytes=256), "uninitialised-lds", "lds load", "ds_load_b32", ALL)
     memory.where[:] = np.arange(32) * 8
@@ -421,7 +421,7 @@ def test_lds_rules(level: str) -> None:
     assert not memory.run("lds atomic", lds_bytes=256)
 
 
-def test_lds_atomics_want_their_whole_alignment() -> None:
+def test_lds_atomics_require_natural_alignment() -> None:
     memory = Memory(np.zeros(1), "fast")
     memory.where[:] = np.arange(32) * 8
     memory.where[2] = 18
@@ -430,7 +430,7 @@ def test_lds_atomics_want_their_whole_alignment() -> None:
     assert finding.pc == pc_of(code(KERNELS["lds atomic"]), "ds_add_u32")
 
 
-def test_a_group_has_the_lds_it_asked_for() -> None:
+def test_lds_access_beyond_group_allocation_is_reported() -> None:
     memory = Memory(np.zeros(1))
     only(memory.run("lds store"), "lds-out-of-bounds", "lds store", "ds_store_b64", ALL)
 
@@ -439,7 +439,7 @@ def test_a_group_has_the_lds_it_asked_for() -> None:
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
-def test_scratch_rules(level: str) -> None:
+def test_scratch_access_rules(level: str) -> None:
     device = EngineDevice(level=level)
     found = device.run(code(KERNELS["scratch"]), scratch_bytes=64)
     only(found, "uninitialised-scratch", "scratch", "scratch_load_b64", ALL)
@@ -451,7 +451,7 @@ def test_scratch_rules(level: str) -> None:
 # --- races
 
 
-def test_waves_that_share_lds_want_a_barrier() -> None:
+def test_waves_sharing_lds_need_a_barrier() -> None:
     device = EngineDevice(level="full")
     out = np.zeros(64, np.uint32)
     va = device.place(out)
@@ -469,7 +469,7 @@ def test_waves_that_share_lds_want_a_barrier() -> None:
             assert {each.pc for each in races} <= places
 
 
-def test_overwriting_what_another_wave_reads_is_a_race() -> None:
+def test_overwriting_data_read_by_another_wave_is_a_race() -> None:
     device = EngineDevice(level="full")
     findings = device.run(code(KERNELS["lds overwrite"]), threads=(64, 1, 1), lds_bytes=256)
     assert {each.rule for each in findings} == {"lds-race"}
@@ -480,13 +480,13 @@ def test_overwriting_what_another_wave_reads_is_a_race() -> None:
     assert not device.run(code(KERNELS["lds overwrite"]), threads=(32, 1, 1), lds_bytes=256)
 
 
-def test_bytes_of_one_dword_and_atomics_do_not_race_in_lds() -> None:
+def test_separate_bytes_of_a_dword_and_atomics_do_not_race_in_lds() -> None:
     device = EngineDevice(level="full")
     findings = device.run(code(KERNELS["lds bytes"]), threads=(128, 1, 1), lds_bytes=1024)
     assert {each.rule for each in findings} <= {"uninitialised-lds"}
 
 
-def test_workgroups_that_store_to_one_place_race() -> None:
+def test_workgroups_storing_to_one_address_race() -> None:
     device = EngineDevice(level="full")
     out = np.zeros(64, np.uint32)
     va = device.place(out, "out")
@@ -502,7 +502,7 @@ def test_workgroups_that_store_to_one_place_race() -> None:
         assert not device.run(kernel, groups=(groups, 1, 1), user_data=again)  # another dispatch is another matter
 
 
-def test_neighbouring_bytes_and_atomics_do_not_race() -> None:
+def test_adjacent_bytes_and_atomics_do_not_race() -> None:
     device = EngineDevice(level="full", threads=2)
     out = np.zeros(64, np.uint32)
     user = split(device.place(out))
@@ -512,7 +512,7 @@ def test_neighbouring_bytes_and_atomics_do_not_race() -> None:
     assert out.view(np.uint8)[:40].tolist() == list(range(40))
 
 
-def test_the_last_workgroup_invalidates_before_it_reads_what_others_stored() -> None:
+def test_last_workgroup_must_invalidate_before_reading_others_stores() -> None:
     kernel = code(KERNELS["last of all"])
     for invalidates, scoped in ((0, 0), (1, 0), (0, 1)):
         device = EngineDevice(level="full")
@@ -526,7 +526,7 @@ def test_the_last_workgroup_invalidates_before_it_reads_what_others_stored() -> 
             assert findings[0].lanes == 0x7F
 
 
-def test_a_flag_orders_waves_of_a_workgroup_once_it_is_acquired() -> None:
+def test_acquired_flag_orders_waves_of_a_workgroup() -> None:
     kernel = code(KERNELS["flag between waves"])
     for acquires in (1, 0):
         device = EngineDevice(level="full")
@@ -536,7 +536,7 @@ def test_a_flag_orders_waves_of_a_workgroup_once_it_is_acquired() -> None:
         assert [(each.rule, each.pc) for each in findings] == ([] if acquires else races)
 
 
-def test_accesses_of_device_scope_are_atomic_and_plain_ones_are_not() -> None:
+def test_device_scope_accesses_are_atomic_and_plain_ones_are_not() -> None:
     kernel = code(KERNELS["one counter"])
     for scoped in (1, 0):
         device = EngineDevice(level="full")
@@ -555,7 +555,7 @@ def test_accesses_of_device_scope_are_atomic_and_plain_ones_are_not() -> None:
         ("guessed of another place", {"race"}),
     ],
 )
-def test_a_load_that_guesses_what_a_swap_finds_is_atomic(name: str, rules: set[str]) -> None:
+def test_load_feeding_a_compare_and_swap_is_atomic(name: str, rules: set[str]) -> None:
     """A load of which the swap knows nothing is a race, of memory and of LDS."""
     device, kernel, counter = EngineDevice(level="full"), code(KERNELS[name]), np.zeros(32, np.uint32)
     user = split(device.place(counter, "counter"))
@@ -567,7 +567,7 @@ def test_a_load_that_guesses_what_a_swap_finds_is_atomic(name: str, rules: set[s
 # --- watchpoints
 
 
-def test_a_watchpoint_tells_who_stored() -> None:
+def test_watchpoint_reports_the_storing_instruction() -> None:
     """Which instruction, wave and lane, and what; other stores go by, also once nobody asks."""
     for level in ("off", "fast", "full"):
         data = np.zeros(32, np.uint32)
@@ -583,7 +583,7 @@ def test_a_watchpoint_tells_who_stored() -> None:
         assert not memory.run("store") and not memory.device.watchpoint_hits
 
 
-def test_a_watchpoint_hears_every_workgroup_and_atomics() -> None:
+def test_watchpoint_sees_every_workgroup_and_atomics() -> None:
     device = EngineDevice(level="off", threads=2)
     out = np.zeros(64, np.uint32)
     va = device.place(out)

@@ -35,7 +35,7 @@ def test_compiled_code_runs_and_calls_the_c_library() -> None:
     assert run(Loaded(compile_ir(IR), ["wave"]), 5) == 32
 
 
-def test_object_code_outlives_the_compiler_that_made_it() -> None:
+def test_object_code_outlives_its_compiler() -> None:
     code = compile_ir(IR)
     first, second = Loaded(code, ["wave"]), Loaded(code, ["wave"])
     assert first.at["wave"] != second.at["wave"]
@@ -43,12 +43,12 @@ def test_object_code_outlives_the_compiler_that_made_it() -> None:
     assert run(second, 3) == 8
 
 
-def test_ir_that_is_wrong_raises() -> None:
+def test_invalid_ir_raises() -> None:
     with pytest.raises(RuntimeError):
         compile_ir("define i32 @wave() { ret i64 0 }")
 
 
-def test_what_was_stored_is_loaded(tmp_path: Path) -> None:
+def test_stored_object_is_loaded(tmp_path: Path) -> None:
     cache = ObjectCache(tmp_path / "new")
     assert cache.load("key") is None
     cache.store("key", b"object")
@@ -58,7 +58,7 @@ def test_what_was_stored_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["cut", "flipped", "empty", "foreign"])
-def test_a_torn_file_is_absent_until_it_is_stored_again(tmp_path: Path, spoil: str) -> None:
+def test_corrupt_file_is_treated_as_absent_until_stored_again(tmp_path: Path, spoil: str) -> None:
     cache = ObjectCache(tmp_path)
     cache.store("key", bytes(range(256)))
     path = cache.path("key")
@@ -74,7 +74,7 @@ def test_a_torn_file_is_absent_until_it_is_stored_again(tmp_path: Path, spoil: s
     assert cache.load("key") == bytes(range(256))
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+def test_unwritable_cache_is_not_an_error(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_bytes(b"")
     cache = ObjectCache(blocked / "below")
@@ -82,7 +82,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     assert cache.load("key") is None
 
 
-def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+def test_least_recently_used_entry_is_evicted_first(tmp_path: Path) -> None:
     cache = ObjectCache(tmp_path, keep_bytes=3000)
     for number in range(5):
         cache.store(f"key{number}", bytes(800))
@@ -95,7 +95,7 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     assert kept == [0, 1, 4]
 
 
-def test_what_a_dead_writer_left_is_cleared(tmp_path: Path) -> None:
+def test_leftovers_of_a_dead_writer_are_removed(tmp_path: Path) -> None:
     cache = ObjectCache(tmp_path)
     old, young = tmp_path / "dead.part", tmp_path / "alive.part"
     old.write_bytes(b"half")
@@ -118,7 +118,7 @@ for turn in range(200):
 """
 
 
-def test_concurrent_writers_and_readers_see_whole_files(tmp_path: Path) -> None:
+def test_concurrent_writers_and_readers_see_complete_files(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), letter], stderr=subprocess.PIPE, text=True)
         for letter in "ab"

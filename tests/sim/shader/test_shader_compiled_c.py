@@ -73,7 +73,7 @@ KEYS = [
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_compiled_kernels_give_what_the_reference_gives(key: str) -> None:
+def test_compiled_kernels_match_the_reference(key: str) -> None:
     kernel = KERNELS[key]
     job = job_of(kernel.name)
     assert any(np.ascontiguousarray(e).view(np.uint8).any() for e in job.expected.values()), "not all zero"
@@ -83,14 +83,14 @@ def test_compiled_kernels_give_what_the_reference_gives(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", KERNELS)
-def test_the_model_agrees_on_compiled_kernels(key: str) -> None:
+def test_model_agrees_on_compiled_kernels(key: str) -> None:
     kernel = KERNELS[key]
     job = job_of(kernel.name)
     assert run(ModelDevice(), kernel, job) == []
     check(job)
 
 
-def test_the_file_has_every_source_and_of_this_version() -> None:
+def test_kernel_file_has_every_source_at_current_version() -> None:
     assert sorted((k.name, k.wave) for k in KERNELS.values()) == sorted(wanted())
     assert len({k.name for k in KERNELS.values()}) >= 30
     stale = [k.key for k in KERNELS.values() if k.source_hash != source_hash(k.name)]
@@ -99,7 +99,7 @@ def test_the_file_has_every_source_and_of_this_version() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, wave", wanted())
-def test_the_compiler_gives_the_committed_image(name: str, wave: int) -> None:
+def test_compiler_reproduces_the_committed_image(name: str, wave: int) -> None:
     pytest.importorskip("ziglang")
     built = build(name, wave)
     assert built == replace(KERNELS[built.key], image=built.image)

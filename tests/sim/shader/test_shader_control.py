@@ -55,11 +55,11 @@ def counting(turns: int) -> list[int]:
     ]
 
 
-def test_a_loop_runs_as_often_as_it_says() -> None:
+def test_loop_runs_the_expected_number_of_times() -> None:
     assert shown(counting(10)).sgpr(RESULT) == 55
 
 
-def test_a_loop_of_any_fuel_gives_the_same_in_more_calls() -> None:
+def test_loop_with_limited_fuel_gives_same_result_in_more_calls() -> None:
     wave = Wave(code_of(counting(100), SHOW), group_waves=2)
     calls = 0
     while wave.run(fuel=10) is Status.FUEL:
@@ -69,13 +69,13 @@ def test_a_loop_of_any_fuel_gives_the_same_in_more_calls() -> None:
     assert wave.context["fuel"] >= 0
 
 
-def test_a_loop_without_end_uses_up_its_fuel() -> None:
+def test_endless_loop_exhausts_its_fuel() -> None:
     wave = Wave(code_of(sopp("s_branch", -1)))
     assert wave.run(fuel=1000) is Status.FUEL
     assert wave.run(fuel=1000) is Status.FUEL
 
 
-def test_vector_registers_live_through_a_suspension() -> None:
+def test_vector_registers_survive_a_suspension() -> None:
     """v1 = lane, doubled in each turn under EXEC of the odd lanes; the even ones keep theirs."""
     code = code_of(
         sop1("s_mov_b32", RESULT + 1, constant(3)),
@@ -117,14 +117,14 @@ def test_branches_follow_their_condition(branch: str, before: int, taken: bool) 
     assert wave.sgpr(RESULT) == (1 if taken else 2)
 
 
-def test_vccz_looks_at_one_half_in_wave32_and_at_both_in_wave64() -> None:
+def test_vccz_tests_one_half_in_wave32_and_both_in_wave64() -> None:
     parts = [move(RESULT, 1), move(RESULT + 1, 0), move(VCC, 0), move(VCC + 1, 5), sopp("s_cbranch_vccz", 1)]
     parts.append([sop1("s_mov_b32", RESULT, constant(2))])
     assert shown(*parts, wave=32).sgpr(RESULT) == 1
     assert shown(*parts, wave=64).sgpr(RESULT) == 2
 
 
-def test_a_call_returns_behind_itself() -> None:
+def test_call_returns_to_the_next_instruction() -> None:
     """s_call_b64 twice to one subroutine that adds 5."""
     wave = shown(
         move(RESULT, 0),
@@ -138,7 +138,7 @@ def test_a_call_returns_behind_itself() -> None:
     assert wave.sgpr(RESULT) == 10
 
 
-def test_a_far_call_goes_by_the_program_counter() -> None:
+def test_far_call_uses_the_program_counter() -> None:
     """s_getpc_b64, plus a constant, s_swappc_b64: how compilers call."""
     wave = shown(
         move(RESULT, 0),
@@ -155,12 +155,12 @@ def test_a_far_call_goes_by_the_program_counter() -> None:
     assert wave.sgpr(RESULT) == 7
 
 
-def test_the_program_counter_is_the_kernels_address() -> None:
+def test_program_counter_is_the_kernel_address() -> None:
     wave = shown(sop1("s_getpc_b64", RESULT), sop1("s_mov_b32", 40, constant(0)))
     assert wave.sgpr(RESULT) | wave.sgpr(RESULT + 1) << 32 == PROGRAM_VA + 4
 
 
-def test_a_jump_to_an_unknown_address_ends_the_wave() -> None:
+def test_jump_to_unknown_address_ends_the_wave() -> None:
     wave = Wave(code_of(move(40, 0x1234), move(41, 0), sop1("s_setpc_b64", 0, 40)))
     assert wave.run() is Status.ILLEGAL
     rule, pc, text = wave.stopped_at()
@@ -168,7 +168,7 @@ def test_a_jump_to_an_unknown_address_ends_the_wave() -> None:
     assert "jumps to an address" in text
 
 
-def test_a_branch_into_the_middle_of_an_instruction_runs_what_is_there() -> None:
+def test_branch_into_an_instruction_executes_its_literal() -> None:
     """The literal of a move is itself s_endpgm."""
     wave = Wave(code_of(sopp("s_branch", 1), [sop1("s_mov_b32", 1, LITERAL), ENDPGM], sopp("s_trap", 1)))
     assert wave.run() is Status.DONE
@@ -187,7 +187,7 @@ def test_a_branch_into_the_middle_of_an_instruction_runs_what_is_there() -> None
         ([sop1("s_barrier_signal", 0, constant(3))], Status.ILLEGAL, "illegal", "named barrier"),
     ],
 )
-def test_what_is_not_simulated_stops_where_it_is_reached(words, status, rule, text) -> None:
+def test_unsimulated_instruction_stops_only_when_reached(words, status, rule, text) -> None:
     jumped_over = Wave(code_of(sopp("s_branch", len(words)), words, ENDPGM))
     assert jumped_over.run() is Status.DONE
     wave = Wave(code_of(sopp("s_nop"), words, ENDPGM))
@@ -197,13 +197,13 @@ def test_what_is_not_simulated_stops_where_it_is_reached(words, status, rule, te
     assert text in got[2]
 
 
-def test_code_that_ends_without_an_end_is_illegal() -> None:
+def test_code_without_an_end_is_illegal() -> None:
     wave = Wave(code_of(sopp("s_nop")))
     assert wave.run() is Status.ILLEGAL
     assert wave.stopped_at()[1] == 4
 
 
-def test_the_mode_may_be_written_with_what_it_is() -> None:
+def test_mode_may_be_rewritten_with_its_current_value() -> None:
     same = [sopp("s_round_mode", 0), sopp("s_denorm_mode", 15), sopk("s_setreg_b32", 3, 7 << 11 | 1)]
     assert Wave(code_of(move(3, 0xF0), same, ENDPGM)).run() is Status.DONE
     assert Wave(code_of(move(3, 0xC0), same, ENDPGM)).run() is Status.ILLEGAL
@@ -214,7 +214,7 @@ def test_getreg_shifts_and_masks() -> None:
     assert wave.sgpr(RESULT) == 3
 
 
-def test_clocks_go_on_at_each_read() -> None:
+def test_clocks_advance_at_each_read() -> None:
     wave = shown(
         [sop1("s_sendmsg_rtn_b64", 40, 131), sop1("s_sendmsg_rtn_b64", 42, 131)],
         sop2("s_sub_nc_u64", RESULT, 42, 40),
@@ -227,7 +227,7 @@ def test_clocks_go_on_at_each_read() -> None:
 # --- barriers
 
 
-def test_a_wave_waits_until_the_phase_is_over() -> None:
+def test_wave_waits_until_the_barrier_phase_ends() -> None:
     wave = Wave(code_of(move(RESULT, 4), move(RESULT + 1, 5), SHOW), group_waves=2, level="full")
     assert wave.run() is Status.BARRIER
     assert wave.run() is Status.BARRIER  # nobody else has come
@@ -238,14 +238,14 @@ def test_a_wave_waits_until_the_phase_is_over() -> None:
     assert wave.rules() == []
 
 
-def test_a_group_of_one_wave_goes_through() -> None:
+def test_single_wave_group_passes_the_barrier() -> None:
     wave = Wave(code_of(move(RESULT, 4), move(RESULT + 1, 5), SHOW), level="full")
     assert wave.run() is Status.DONE
     assert wave.rules() == []
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_isfirst_says_who_signalled_first(others: int) -> None:
+def test_isfirst_is_set_for_the_first_signalling_wave(others: int) -> None:
     code = code_of(
         sop1("s_barrier_signal_isfirst", 0, constant(-1)),
         sop2("s_cselect_b32", RESULT, constant(1), constant(0)),
@@ -267,7 +267,7 @@ def test_isfirst_says_who_signalled_first(others: int) -> None:
         ([sop1("s_barrier_signal", 0, constant(-1))] * 2, "twice"),
     ],
 )
-def test_misuse_of_barriers_is_found_at_full_only(words: list[int], text: str) -> None:
+def test_barrier_misuse_is_reported_in_full_mode_only(words: list[int], text: str) -> None:
     for level, expected in (("fast", 0), ("full", 1)):
         wave = Wave(code_of(words, ENDPGM), level=level, group_waves=4)
         wave.run()
@@ -275,14 +275,14 @@ def test_misuse_of_barriers_is_found_at_full_only(words: list[int], text: str) -
         assert all(rule == "barrier-misuse" and text in said for rule, _, said in wave.rules())
 
 
-def test_a_barrier_by_m0_has_no_negative_number() -> None:
+def test_barrier_number_from_m0_is_never_negative() -> None:
     """Number 0 does nothing; the others are named barriers, which this chip does not have."""
     signal = sop1("s_barrier_signal", 0, M0)
     assert Wave(code_of(move(M0, 32), signal, ENDPGM)).run() is Status.DONE
     assert Wave(code_of(move(M0, 2), signal, ENDPGM)).run() is Status.ILLEGAL
 
 
-def test_the_entry_may_be_anywhere() -> None:
+def test_entry_may_be_at_any_offset() -> None:
     code = code_of(sopp("s_trap", 1), v_mov(1, 128), ENDPGM)
     assert Wave(code, entry=4).run() is Status.DONE
 
@@ -290,7 +290,7 @@ def test_the_entry_may_be_anywhere() -> None:
 # --- trace and profile
 
 
-def test_a_trace_shows_what_each_instruction_wrote() -> None:
+def test_trace_shows_values_written_by_each_instruction() -> None:
     code = code_of(move(EXEC, 5), v_mov(1, 256), sop2("s_add_co_u32", 3, 0, constant(-1)), sopp("s_nop"), ENDPGM)
     wave = Wave(code, user_data=(7,), trace=True)
     assert wave.run() is Status.DONE
@@ -311,7 +311,7 @@ def test_a_trace_shows_what_each_instruction_wrote() -> None:
     assert "00000006" in text[5]
 
 
-def test_another_wave_is_not_traced_and_what_does_not_fit_is_counted() -> None:
+def test_other_waves_are_not_traced_and_overflow_is_counted() -> None:
     code = code_of(counting(100), ENDPGM)
     wave = Wave(code, trace=True)
     wave.context["trace_wave"] = 3
@@ -323,14 +323,14 @@ def test_another_wave_is_not_traced_and_what_does_not_fit_is_counted() -> None:
     assert "did not fit" in list(lines(wave.trace, wave.context["trace_count"], default_target(), code))[-1]
 
 
-def test_a_profile_counts_the_runs_of_each_block() -> None:
+def test_profile_counts_executions_of_each_block() -> None:
     wave = Wave(code_of(counting(10), ENDPGM), profile=True)
     wave.run()
     assert wave.translation.blocks == (0, 16, 32)
     assert wave.profile.tolist() == [1, 10, 1]
 
 
-def test_a_device_shows_the_trace_of_a_wave_of_a_launch() -> None:
+def test_device_shows_the_trace_of_a_launched_wave() -> None:
     code = code_of(v_mov(1, 256), sop1("s_mov_b32", 3, 108 + 9), ENDPGM)
     device = EngineDevice(trace=5)
     assert device.run(code, groups=(3, 1, 1), threads=(64, 1, 1), vgprs=8) == []

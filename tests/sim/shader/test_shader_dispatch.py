@@ -42,7 +42,7 @@ UNMAPPED = 0x6000_0000_0000
 
 
 @pytest.mark.parametrize("level", ["off", "fast", "full"])
-def test_a_dispatch_stores_its_ids(level: str) -> None:
+def test_dispatch_stores_its_ids(level: str) -> None:
     with machine(sanitizer=level) as owner, stage(owner) as s:
         va, out = s.buffer()
         s.run(s.load(STORE_IDS), halves(va), groups=(3, 1, 1))
@@ -51,7 +51,7 @@ def test_a_dispatch_stores_its_ids(level: str) -> None:
         assert not owner.findings
 
 
-def test_a_launch_is_repeated_with_other_arguments_and_other_code_at_the_same_place() -> None:
+def test_launch_is_repeated_with_new_arguments_and_new_code_in_place() -> None:
     with machine() as owner, stage(owner) as s:
         (one, first), (two, second) = s.buffer(), s.buffer()
         program = s.load(STORE_IDS)
@@ -73,7 +73,7 @@ def test_waves_of_a_group_meet_at_the_barrier() -> None:
         assert not owner.findings
 
 
-def test_the_last_workgroup_may_be_smaller() -> None:
+def test_last_workgroup_may_be_smaller() -> None:
     with machine() as owner, stage(owner) as s:
         va, out = s.buffer()
         initiator = INITIATOR | PARTIAL_TG_EN
@@ -81,7 +81,7 @@ def test_the_last_workgroup_may_be_smaller() -> None:
         assert np.array_equal(out[32:37], 1 + np.arange(5)) and not out[37:].any()
 
 
-def test_a_store_to_nowhere_is_a_fault_of_the_process_and_names_the_page() -> None:
+def test_store_to_unmapped_address_faults_the_process_and_names_the_page() -> None:
     with machine() as owner, stage(owner) as s:
         s.launch(s.load(STORE_IDS), halves(UNMAPPED))
         assert within(5, lambda: any("page fault" in line for line in owner.dmesg))
@@ -89,7 +89,7 @@ def test_a_store_to_nowhere_is_a_fault_of_the_process_and_names_the_page() -> No
         assert not s.done(0.1)
 
 
-def test_reading_past_the_end_of_an_allocation_is_a_finding_and_names_instruction_and_buffer() -> None:
+def test_read_past_end_of_allocation_names_instruction_and_buffer() -> None:
     with machine(sanitizer="fast") as owner, stage(owner) as s:
         va, _ = s.buffer()
         SimDriver(owner, owner.processes[0]).announce(va, 64, "small")
@@ -100,7 +100,7 @@ def test_reading_past_the_end_of_an_allocation_is_a_finding_and_names_instructio
             assert part in finding.sentence, finding.sentence
 
 
-def test_an_uninitialised_register_is_a_finding_once_however_often_it_is_run() -> None:
+def test_uninitialised_register_is_reported_once() -> None:
     reads_v7 = code("7e040d07 bfb00000 ; v_cvt_f32_u32 v2, v7")
     with machine(sanitizer="fast") as owner, stage(owner) as s:
         program = s.load(reads_v7)
@@ -111,7 +111,7 @@ def test_an_uninitialised_register_is_a_finding_once_however_often_it_is_run() -
         assert "v7" in owner.findings[0].sentence
 
 
-def test_what_was_found_is_told_to_who_saw_the_fence_however_slow_its_delivery(
+def test_finding_is_delivered_before_the_fence_is_observed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with machine(sanitizer="fast") as owner, stage(owner) as s:
@@ -128,7 +128,7 @@ def test_what_was_found_is_told_to_who_saw_the_fence_however_slow_its_delivery(
         assert [each.rule for each in owner.findings] == ["uninitialised-vgpr"]
 
 
-def test_a_register_beyond_the_allocation_is_a_finding() -> None:
+def test_register_beyond_the_allocation_is_reported() -> None:
     uses_v40 = code("7e500280 bfb00000 ; v_mov_b32 v40, 0")
     with machine(sanitizer="fast") as owner, stage(owner) as s:
         s.run(s.load(uses_v40), rsrc1=RSRC1 & ~0x3F | 4)
@@ -137,7 +137,7 @@ def test_a_register_beyond_the_allocation_is_a_finding() -> None:
         assert len(owner.findings) == 1
 
 
-def test_an_illegal_instruction_hangs_the_wave_and_the_queue_can_be_destroyed() -> None:
+def test_illegal_instruction_hangs_wave_and_queue_can_be_destroyed() -> None:
     with machine() as owner:
         with stage(owner) as s:
             s.launch(s.load(code("ffffffff bfb00000")))
@@ -148,7 +148,7 @@ def test_an_illegal_instruction_hangs_the_wave_and_the_queue_can_be_destroyed() 
             s.run(s.load(ENDPGM))
 
 
-def test_an_endless_wave_can_be_released_by_the_cpu_and_taken_off_the_hardware() -> None:
+def test_endless_wave_can_be_released_by_cpu_or_preempted() -> None:
     with machine() as owner:
         with stage(owner) as s:
             va, out = s.buffer()
@@ -177,7 +177,7 @@ STORES_AND_SPINS = code("""
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["asked", "destroyed"])
-def test_waves_that_never_end_say_where_they_are(asked: bool) -> None:
+def test_endless_waves_report_their_location(asked: bool) -> None:
     with machine() as owner, stage(owner) as s:
         va, out = s.buffer()
         s.launch(s.load(STORES_AND_SPINS), halves(va), groups=(3, 1, 1))
@@ -206,7 +206,7 @@ def test_waves_that_never_end_say_where_they_are(asked: bool) -> None:
             assert said in told.sentence, told.sentence
 
 
-def test_who_asks_while_a_kernel_is_compiled_is_answered_when_its_waves_run(
+def test_request_during_kernel_compilation_completes_when_waves_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with machine() as owner, stage(owner) as s:
@@ -226,7 +226,7 @@ def test_who_asks_while_a_kernel_is_compiled_is_answered_when_its_waves_run(
         assert [each.rule for each in owner.findings] == ["still-running"]
 
 
-def test_another_queue_runs_while_one_spins() -> None:
+def test_other_queue_runs_while_one_spins() -> None:
     with machine() as owner, stage(owner) as spinning, stage(owner) as other:
         va, out = spinning.buffer()
         spinning.launch(spinning.load(SPIN), halves(va))
@@ -245,19 +245,19 @@ def test_another_queue_runs_while_one_spins() -> None:
         ({"rsrc2": 1}, "SCRATCH_EN"),
     ],
 )
-def test_registers_that_ask_for_what_there_is_not_are_refused_in_words(launch: dict[str, Any], said: str) -> None:
+def test_unsupported_register_values_are_rejected_with_a_message(launch: dict[str, Any], said: str) -> None:
     with machine() as owner, stage(owner) as s:
         s.run(s.load(ENDPGM), **launch)
         assert any(said in finding.sentence for finding in owner.findings), owner.findings
 
 
-def test_gfx11_machines_say_that_they_run_no_waves() -> None:
+def test_gfx11_machine_reports_missing_shader_engine() -> None:
     with machine(chip="gfx1100") as owner, stage(owner) as s:
         s.run(s.load(ENDPGM))
         assert s.rules() == ["no-shader-engine"] and owner.gpus[0].profile() == []
 
 
-def test_what_ran_is_counted() -> None:
+def test_executed_waves_are_counted() -> None:
     with machine(threads=1) as owner, stage(owner) as s:
         va, _ = s.buffer()
         program = s.load(STORE_IDS)
@@ -277,7 +277,7 @@ def test_instructions_and_bytes_are_counted_on_request() -> None:
         assert counters.instructions == 7 * 6 and counters.bytes == 7 * 32 * 4
 
 
-def test_what_waves_store_in_vram_reaches_the_host_at_a_write_back() -> None:
+def test_wave_stores_to_vram_reach_the_host_at_a_write_back() -> None:
     with machine() as owner, stage(owner) as s:
         buffer = s.gpu.alloc(4096, Placement.VRAM_BAR, "vram")
         words = (ctypes.c_uint32 * 64).from_address(buffer.host.address)
@@ -285,7 +285,7 @@ def test_what_waves_store_in_vram_reaches_the_host_at_a_write_back() -> None:
         assert within(5, lambda: words[63] == 32), list(words)
 
 
-def test_the_engine_takes_its_process_along_and_the_client_hears_what_ran(
+def test_engine_crash_ends_its_process_and_client_gets_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -314,7 +314,7 @@ def test_the_engine_takes_its_process_along_and_the_client_hears_what_ran(
     assert "global_store_b32" in crash.text(about, program)
 
 
-def test_in_one_process_a_crash_of_the_engine_ends_its_queue() -> None:
+def test_in_process_engine_crash_stops_its_queue() -> None:
     with machine("shader-crash") as owner, stage(owner) as s:
         s.launch(s.load(ENDPGM))
         assert within(5, lambda: any("crashed" in line for line in owner.dmesg))

@@ -38,29 +38,29 @@ def stored(asks: str, *, shrinks: bool = False, **options: Any) -> tuple[list[li
         return words[: 32 * GROUPS].reshape(GROUPS, 32).tolist(), found
 
 
-def test_what_was_allocated_is_there() -> None:
+def test_allocated_vgprs_are_usable() -> None:
     assert stored(ALLOCATE_64) == ([[7] * 32] * GROUPS, [])
 
 
-def test_more_than_eight_blocks_is_refused() -> None:
+def test_more_than_eight_blocks_is_rejected() -> None:
     assert stored(ALLOCATE_144) == ([[9] * 32] * GROUPS, [])
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_a_seed_refuses_some_waves_and_the_same_each_time(seed: int) -> None:
+def test_seed_deterministically_fails_some_wave_allocations(seed: int) -> None:
     first, found = stored(ALLOCATE_64, reorder=seed)
     assert {value for wave in first for value in wave} == {7, 9} and found == []
     assert stored(ALLOCATE_64, reorder=seed, threads=1) == (first, [])
 
 
-def test_what_was_never_allocated_is_out_of_range() -> None:
+def test_never_allocated_vgpr_is_out_of_range() -> None:
     """The write is lost, the read gives v0: the lane's number."""
     lanes, found = stored(SET_SCC)
     assert lanes == [list(range(32))] * GROUPS
     assert any("v40 is written" in each for each in found) and any("v40 is read" in each for each in found)
 
 
-def test_what_was_given_back_is_out_of_range() -> None:
+def test_freed_vgpr_is_out_of_range() -> None:
     lanes, found = stored(ALLOCATE_64, shrinks=True)
     assert lanes == [list(range(32))] * GROUPS
     assert found and all("v40 is read" in each or "times more" in each for each in found)

@@ -58,7 +58,7 @@ def call(at: int, to: int) -> bytes:
 
 
 @pytest.mark.parametrize("offset", range(0, PAGE_BYTES, 256))
-def test_a_long_branch_over_a_page_does_not_cut_the_code(offset: int) -> None:
+def test_long_branch_over_a_page_does_not_truncate_the_code(offset: int) -> None:
     kernels = kernel_set("gfx1201")
     assert kernels is not None
     code = kernels.load("matvec_q8_0").code
@@ -68,7 +68,7 @@ def test_a_long_branch_over_a_page_does_not_cut_the_code(offset: int) -> None:
 
 
 @pytest.mark.parametrize("distance", [-8, -256, -PAGE_BYTES, -5 * PAGE_BYTES, -(1 << 22), 1 << 22])
-def test_a_function_is_fetched_on_either_side_of_the_entry(distance: int) -> None:
+def test_functions_before_and_after_the_entry_are_fetched(distance: int) -> None:
     function, kernel = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN), call(ENTRY, ENTRY + distance)
     space: Any = Pages({ENTRY: kernel, ENTRY + distance: function})
     found = fetched(space, ENTRY, WAVE32)
@@ -81,7 +81,7 @@ def test_a_function_is_fetched_on_either_side_of_the_entry(distance: int) -> Non
     assert found.first_difference(space.fetch, ENTRY) is None
 
 
-def test_a_call_by_offset_goes_backwards() -> None:
+def test_call_by_offset_may_go_backwards() -> None:
     function = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN)
     words = -(PAGE_BYTES + 4) // 4
     kernel = code_of(sopk("s_call_b64", 30, words), ENDPGM)
@@ -90,7 +90,7 @@ def test_a_call_by_offset_goes_backwards() -> None:
     assert found.code == function + bytes(PAGE_BYTES - len(function)) + kernel
 
 
-def test_what_cannot_be_fetched_or_is_too_far_is_left_out() -> None:
+def test_unmapped_or_distant_call_targets_are_left_out() -> None:
     for distance in (-PAGE_BYTES, -(REACH_BYTES + PAGE_BYTES)):
         kernel = call(ENTRY, ENTRY + distance)
         content = {ENTRY: kernel}
@@ -102,7 +102,7 @@ def test_what_cannot_be_fetched_or_is_too_far_is_left_out() -> None:
         fetched(space, ENTRY + PAGE_BYTES, WAVE32)
 
 
-def test_known_code_is_that_only_while_all_of_it_is_the_same() -> None:
+def test_cached_code_is_reused_only_if_all_bytes_match() -> None:
     function, waits = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN), code_of(*[sopp("s_nop")] * 16)
     kernel = waits + call(ENTRY + len(waits), ENTRY - 4 * PAGE_BYTES)
     known = KnownCode()
@@ -115,7 +115,7 @@ def test_known_code_is_that_only_while_all_of_it_is_the_same() -> None:
     assert other is not found and other.code[:4] != found.code[:4]
 
 
-def test_findings_count_from_the_entry() -> None:
+def test_finding_offsets_are_relative_to_the_entry() -> None:
     kernel = call(ENTRY, ENTRY - 8)
     code = code_of(sop1("s_mov_b32", 3, constant(7)), RETURN) + kernel
     text = FindingText("k", code, WAVE32, (), (1, 1, 1), (0, 0, 0), hex, entry=8)

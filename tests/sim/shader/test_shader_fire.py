@@ -33,7 +33,7 @@ def test_random_and_mutated_code_is_decoded_linted_compiled_and_run(slow_counts:
     assert {"page-fault", "illegal", "uninitialised-vgpr"} <= set(fired.rules), fired.rules
 
 
-def test_the_generator_knows_nearly_every_instruction_and_repeats_itself() -> None:
+def test_generator_covers_most_instructions_and_is_deterministic() -> None:
     known = {base_mnemonic(name) for name in pool(32)}
     assert len(known & set(EMIT)) > 0.95 * len(EMIT), sorted(set(EMIT) - known)
     assert program(7) == program(7)
@@ -45,7 +45,7 @@ def test_the_generator_knows_nearly_every_instruction_and_repeats_itself() -> No
     ("planted", "why"),
     [("store past the end", "SIGSEGV"), ("spin", "SIGPROF: it went on past its fuel"), ("raise", "host error")],
 )
-def test_what_must_not_happen_is_noticed_and_its_program_named(planted: str, why: str) -> None:
+def test_planted_failure_is_detected_and_its_program_named(planted: str, why: str) -> None:
     heard: list[dict[str, Any]] = []
     asked = [{"seed": 3, "planted": "nothing"}, {"seed": 5, "planted": planted}, {"seed": 8, "planted": "nothing"}]
     failure = fire.one_process(asked, heard.append)
@@ -55,7 +55,7 @@ def test_what_must_not_happen_is_noticed_and_its_program_named(planted: str, why
         assert "KeyError: 'planted'" in failure.text
 
 
-def test_a_culprit_is_found_among_those_before_it_and_made_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_program_is_isolated_and_minimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands in for processes: the failure needs seed 11 first, and two of the culprit's instructions."""
     culprit = next(seed for seed in range(100) if program(seed).kind == "kernel" and len(program(seed).code) > 40)
     code = program(culprit).code
@@ -79,7 +79,7 @@ def test_a_culprit_is_found_among_those_before_it_and_made_short(monkeypatch: py
     assert f"fire.py --first {first} --count {last - first + 1} --show" in text
 
 
-def test_no_conversion_is_left_to_a_function_that_a_process_may_not_have() -> None:
+def test_conversions_do_not_need_an_external_runtime_function() -> None:
     """v_frexp_mant_f16 of a scalar in wave64 wanted __truncdfhf2; found by seed 3788 of an earlier generator."""
     frexp = bytes.fromhex("0000d9d501162904") + store_v0_and_end()
     wanted = KernelVariant(frexp, default_target(64), True, Checks("off"), 24, 8)
@@ -91,7 +91,7 @@ def test_no_conversion_is_left_to_a_function_that_a_process_may_not_have() -> No
     ["fc8921d50d0c0204", "050001d50d0c0204"],
     ids=["v_sub_co_ci_u32_e64 v252, s9, s13, v6, v0 clamp", "v_cndmask_b32_e64 v5, s13, v6, v0"],
 )
-def test_a_vector_register_for_a_mask_is_refused(code: str) -> None:
+def test_vector_register_as_lane_mask_is_rejected(code: str) -> None:
     """It ended the process: a check read EXEC, which nothing had loaded where the wave resumes. Seed 50236."""
     seed = next(each for each in range(1000) if program(each).wave == 32 and program(each).threads == (7, 1, 1))
     heard: list[dict[str, Any]] = []
@@ -104,7 +104,7 @@ def test_a_vector_register_for_a_mask_is_refused(code: str) -> None:
     ["0f68eabe", "0e0eeaa4"],
     ids=["s_cvt_f16_f32 vcc_lo, s15", "s_add_f16 vcc_lo, s14, s14"],
 )
-def test_a_half_for_a_mask_of_64_lanes_is_compiled(half: str) -> None:
+def test_f16_result_used_as_64_lane_mask_is_compiled(half: str) -> None:
     """LLVM could not select a bitcast of it on a CPU with AVX-512, and ended the process. Seed 19886."""
     code = half + "061a38d605060e00" + "088006ee0000000300040000"  # v_div_fmas_f64 v[6:7], ...; a store of v6
     heard: list[dict[str, Any]] = []

@@ -66,14 +66,14 @@ def add(a: int, b: int) -> list[int]:
 @pytest.mark.parametrize(
     ("mode", "want"), [(NEAREST, ONE), (UP, ONE + 1), (DOWN, ONE), (ZERO, ONE)], ids=["even", "up", "down", "zero"]
 )
-def test_the_launch_says_how_sums_are_rounded(mode: int, want: int) -> None:
+def test_launch_selects_the_rounding_of_sums(mode: int, want: int) -> None:
     assert shown(add(ONE, TINY), mode=KEPT | mode).sgpr(RESULT) == want
     minus = 0x80000000
     turned = {UP: ONE, DOWN: ONE + 1}.get(mode, want)
     assert shown(add(ONE | minus, TINY | minus), mode=KEPT | mode).sgpr(RESULT) == turned | minus
 
 
-def test_a_sum_that_is_nothing_is_negative_where_rounding_is_down() -> None:
+def test_zero_sum_is_negative_when_rounding_down() -> None:
     minus_one = ONE | 0x80000000
     assert shown(add(ONE, minus_one)).sgpr(RESULT) == 0
     assert shown(add(ONE, minus_one), mode=KEPT | DOWN).sgpr(RESULT) == 0x80000000
@@ -84,7 +84,7 @@ def test_denormals_are_kept_or_flushed_by_their_bits(bits: int, want: int) -> No
     assert shown(add(DENORMAL, 0), mode=0xC0 | bits << 4).sgpr(RESULT) == want
 
 
-def test_code_changes_the_mode_for_what_comes_behind() -> None:
+def test_mode_change_applies_to_later_instructions() -> None:
     changed = shown(sopp("s_round_mode", UP), add(ONE, TINY), sopk("s_getreg_b32", RESULT + 1, MODE))
     assert (changed.sgpr(RESULT), changed.sgpr(RESULT + 1)) == (ONE + 1, 0xF5)
     flushed = shown(sopp("s_denorm_mode", 12), add(DENORMAL, 0))
@@ -95,7 +95,7 @@ def test_code_changes_the_mode_for_what_comes_behind() -> None:
     assert shown(back, add(ONE, TINY)).sgpr(RESULT) == ONE
 
 
-def test_a_mode_that_depends_on_the_path_ends_the_wave_where_it_matters() -> None:
+def test_path_dependent_mode_ends_the_wave_where_it_matters() -> None:
     """Not before: what neither rounds nor flushes goes on."""
     either = [sopc("s_cmp_eq_u32", 1, constant(0)), sopp("s_cbranch_scc1", 1), sopp("s_round_mode", UP)]
     assert shown(move(1, 0), either, move(RESULT, 7), move(RESULT + 1, 0)).sgpr(RESULT) == 7
@@ -106,13 +106,13 @@ def test_a_mode_that_depends_on_the_path_ends_the_wave_where_it_matters() -> Non
     assert shown(move(1, 0), mended, add(ONE, TINY)).sgpr(RESULT) == ONE
 
 
-def test_a_register_may_only_put_back_what_the_launch_gave() -> None:
+def test_register_may_only_restore_the_launch_mode() -> None:
     wave = Wave(code_of(move(3, 0xF5), sopk("s_setreg_b32", 3, MODE), ENDPGM))
     assert wave.run() is Status.ILLEGAL
     assert "from a register" in wave.stopped_at()[2]
 
 
-def test_other_bits_of_the_mode_may_not_change() -> None:
+def test_other_mode_bits_must_not_change() -> None:
     wave = Wave(code_of([sopk("s_setreg_imm32_b32", 0, 23 << 6 | 1), 1], ENDPGM))  # FP16_OVFL
     assert wave.run() is Status.ILLEGAL
     assert "beyond rounding and denormals" in wave.stopped_at()[2]

@@ -62,7 +62,7 @@ READS_V7 = code("7e040d07 bfb00000 ; v_cvt_f32_u32 v2, v7")
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("level", ["off", "fast", "full"])
-def test_every_workgroup_has_its_lds_and_its_barrier(level: str, threads: int) -> None:
+def test_every_workgroup_has_its_lds_and_barrier(level: str, threads: int) -> None:
     device = EngineDevice(level=level, threads=threads)
     out = np.zeros(64, np.uint32)
     va = device.place(out, "out")
@@ -71,7 +71,7 @@ def test_every_workgroup_has_its_lds_and_its_barrier(level: str, threads: int) -
     assert {each.rule for each in found} <= {"race"}, found  # 200 workgroups store the same
 
 
-def test_a_wave_that_ends_before_the_barrier_is_told_and_the_others_go_on() -> None:
+def test_wave_ending_before_the_barrier_is_reported_and_others_continue() -> None:
     found = EngineDevice(level="fast").run(HALF_COMES, threads=(128, 1, 1), groups=(2, 3, 1), name="half")
     assert {each.rule for each in found} == {"barrier-mismatch"}
     first = found[0].sentence
@@ -83,7 +83,7 @@ def test_a_wave_that_ends_before_the_barrier_is_told_and_the_others_go_on() -> N
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_the_wave_that_misses_a_barrier_may_end_before_or_while_the_other_waits(late: int) -> None:
+def test_wave_missing_a_barrier_may_end_before_or_during_the_wait(late: int) -> None:
     """Of two waves the last one, or the first, ends: the other has come already, or comes later and alone."""
     program = code(f"""
         9302ff74 00050019           ; s_bfe_u32 s2, ttmp8, 0x50019: the wave's number
@@ -111,7 +111,7 @@ def test_large_grids_run_every_workgroup_once(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_workgroups_may_wait_for_later_ones(threads: int) -> None:
+def test_workgroups_may_wait_for_later_workgroups(threads: int) -> None:
     device = EngineDevice(level="fast", threads=threads)
     word = np.zeros(1, np.uint32)
     va = device.place(word, "word")
@@ -119,7 +119,7 @@ def test_workgroups_may_wait_for_later_ones(threads: int) -> None:
     assert word[0] == 8
 
 
-def test_waves_of_a_workgroup_may_wait_for_later_ones() -> None:
+def test_waves_of_a_workgroup_may_wait_for_later_waves() -> None:
     device = EngineDevice(level="fast")
     word = np.zeros(1, np.uint32)
     va = device.place(word, "word")
@@ -127,7 +127,7 @@ def test_waves_of_a_workgroup_may_wait_for_later_ones() -> None:
     assert word[0] == 8
 
 
-def test_fuel_that_is_used_up_is_a_finding_that_shows_where() -> None:
+def test_exhausted_fuel_is_reported_with_its_location() -> None:
     device = EngineDevice(level="fast", fuel=500_000)
     words = np.zeros(2, np.uint32)
     va = device.place(words, "words")
@@ -149,7 +149,7 @@ def test_findings_do_not_depend_on_threads() -> None:
     assert "v7" in told[0][0] and "times more" in told[0][-1]
 
 
-def test_after_a_fault_the_device_goes_on() -> None:
+def test_device_continues_after_a_fault() -> None:
     device = EngineDevice(level="fast", threads=2)
     out = np.zeros(64, np.uint32)
     va = device.place(out, "out")
@@ -160,7 +160,7 @@ def test_after_a_fault_the_device_goes_on() -> None:
     assert out[63] == 32
 
 
-def test_what_is_placed_read_only_stays_as_it_is() -> None:
+def test_read_only_array_is_not_modified() -> None:
     device = EngineDevice(level="off")
     out = np.zeros(64, np.uint32)
     va = device.place(out, "constant", write=False)
@@ -181,6 +181,6 @@ def test_thread_ids_fill_waves_without_gaps(wave: int) -> None:
     assert found == [(x, y, z) for z in range(3) for y in range(7) for x in range(5)]
 
 
-def test_the_kernel_of_the_manual_runs() -> None:
+def test_kernel_from_the_manual_runs() -> None:
     manual = Path(__file__).parents[3] / "docs/simulated-device.md"
     exec(manual.read_text().split("```python\n")[3].split("```")[0], {})

@@ -21,18 +21,18 @@ def found(*parts: int | list[int], level: str = "fast", **more) -> list[tuple[st
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
-def test_an_unwritten_vector_register_is_found_with_its_lanes(level: str) -> None:
+def test_unwritten_vector_register_is_reported_with_its_lanes(level: str) -> None:
     wave = Wave(code_of(move(EXEC, 0xF0), use(1, V + 5), ENDPGM), level=level)
     assert wave.run() is Status.DONE
     assert wave.rules() == [("uninitialised-vgpr", 8, "v5")]
     assert int(wave.findings[0]["lanes"]) == 0xF0
 
 
-def test_off_looks_for_nothing() -> None:
+def test_mode_off_checks_nothing() -> None:
     assert found(use(1, V + 5), sop1("s_ctz_i32_b32", 3, 4), level="off") == []
 
 
-def test_an_unwritten_scalar_register_is_found() -> None:
+def test_unwritten_scalar_register_is_reported() -> None:
     assert found(sop1("s_ctz_i32_b32", 3, 40)) == [("uninitialised-sgpr", 0, "s40")]
     assert found(sop2("s_cselect_b32", 3, constant(1), constant(0))) == [("uninitialised-sgpr", 0, "scc")]
     assert found(sop1("s_ctz_i32_b32", 3, VCC)) == [("uninitialised-sgpr", 0, "vcc_lo")]
@@ -44,7 +44,7 @@ def test_user_data_thread_ids_workgroup_ids_and_exec_are_initialised() -> None:
     assert found(reads, user_data=(5,)) == [("uninitialised-sgpr", 4, "s1")]
 
 
-def test_thread_ids_are_initialised_in_the_lanes_that_exist() -> None:
+def test_thread_ids_are_initialised_in_existing_lanes() -> None:
     widened = [sop1("s_mov_b32", EXEC, constant(-1)), use(1, V)]
     wave = Wave(code_of(widened, ENDPGM), execution=0xFF)
     wave.run()
@@ -52,11 +52,11 @@ def test_thread_ids_are_initialised_in_the_lanes_that_exist() -> None:
     assert int(wave.findings[0]["lanes"]) == 0xFFFFFF00
 
 
-def test_each_register_of_a_pair_is_looked_at() -> None:
+def test_both_registers_of_a_pair_are_checked() -> None:
     assert found(move(40, 1), sop1("s_ctz_i32_b64", 2, 40)) == [("uninitialised-sgpr", 8, "s41")]
 
 
-def test_lanes_written_under_exec_are_those_that_may_be_read() -> None:
+def test_only_lanes_written_under_exec_may_be_read() -> None:
     wave = Wave(
         code_of(
             move(EXEC, 0x0F),
@@ -87,7 +87,7 @@ def test_both_sides_of_a_branch_may_write() -> None:
     assert [rule for rule, _, _ in found(*code[:4], *code[5:])] == ["uninitialised-vgpr"]
 
 
-def test_a_path_without_the_write_is_found_when_taken() -> None:
+def test_path_without_the_write_is_reported_when_taken() -> None:
     def code(choice: int) -> list[int | list[int]]:
         return [
             sopc("s_cmp_eq_u32", 0, constant(choice)),
@@ -102,7 +102,7 @@ def test_a_path_without_the_write_is_found_when_taken() -> None:
     assert [text for _, _, text in found(*code(5), user_data=(5,))] == ["v1", "s40"]
 
 
-def test_a_read_in_a_loop_is_told_once_and_proven_where_the_loop_writes_first() -> None:
+def test_read_in_a_loop_is_reported_once_or_proven_initialised() -> None:
     loop: list[int | list[int]] = [
         sop1("s_mov_b32", 40, constant(3)),
         v_mov(1, constant(0)),
@@ -115,7 +115,7 @@ def test_a_read_in_a_loop_is_told_once_and_proven_where_the_loop_writes_first() 
     assert found(*loop) == [("uninitialised-vgpr", 12, "v3")]
 
 
-def test_what_was_written_is_remembered_through_suspensions() -> None:
+def test_written_registers_are_tracked_through_suspensions() -> None:
     code = code_of(
         move(40, 9),
         move(EXEC, 0x0F),
@@ -142,12 +142,12 @@ def test_wave64_has_lanes_beyond_32() -> None:
     assert int(wave.findings[0]["lanes"]) == 1 << 32
 
 
-def test_registers_that_the_kernel_does_not_have_are_found() -> None:
+def test_registers_beyond_the_kernel_allocation_are_reported() -> None:
     rules = found(use(1, V + 20), v_mov(20, V), vgprs=8)
     assert [(rule, pc) for rule, pc, _ in rules] == [("vgpr-out-of-range", 0), ("vgpr-out-of-range", 4)]
 
 
-def test_clean_code_has_no_checks_left() -> None:
+def test_proven_code_has_no_runtime_checks() -> None:
     """Straight-line code whose every read is proven: no run-time masks, no sites."""
     code = code_of(v_mov(1, V), v_add(2, V + 1, 0), v_add(2, V + 2, 2), ENDPGM)
     translation = Wave(code, level="full").translation
@@ -155,7 +155,7 @@ def test_clean_code_has_no_checks_left() -> None:
     assert ".written" not in translation.text
 
 
-def test_lanes_that_dpp_leaves_out_stay_unwritten() -> None:
+def test_lanes_skipped_by_dpp_stay_unwritten() -> None:
     """v_mov_b32_dpp v1, v0 quad_perm:[0,1,2,3] row_mask:0x1 bank_mask:0xf writes the first row only."""
     wave = Wave(code_of([v_mov(1, 0xFA), 0x1F00E400], use(2, V + 1), ENDPGM))
     wave.run()

@@ -193,7 +193,7 @@ def test_engine_and_model_leave_the_same_state(name: str, way: str, slow_counts:
     assert not len(places), f"memory differs first at trial {places[0][0]}, dword {places[0][1]:#x}"
 
 
-def test_results_are_not_trivial() -> None:
+def test_results_vary_across_lanes_and_cases() -> None:
     """The cases write what differs from lane to lane and from what was there: else agreement means nothing."""
     kernel, code = KERNELS["vector32.core.1"]
     data = inputs(32, 4, seed=1)
@@ -204,7 +204,7 @@ def test_results_are_not_trivial() -> None:
 
 
 @pytest.mark.slow
-def test_the_committed_kernels_are_what_the_sources_make() -> None:
+def test_committed_kernels_match_their_sources() -> None:
     pytest.importorskip("ziglang")
     for kernel in all_kernels():
         text = assembly(kernel)

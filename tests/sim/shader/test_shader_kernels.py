@@ -33,7 +33,7 @@ from zinc_rt.sim.shader.translate.translation import translate
 STORE = KernelVariant(STORE_IDS, default_target(), True, Checks("fast"), 8, 2)
 
 
-def test_a_kernel_is_compiled_once_and_then_comes_from_the_disk(tmp_path: Path) -> None:
+def test_kernel_is_compiled_once_and_then_loaded_from_disk(tmp_path: Path) -> None:
     first, second = (CompiledKernels(ObjectCache(tmp_path)) for _ in range(2))
     kernel = first.of(STORE)
     assert first.of(STORE) is kernel and first.compiled == 1
@@ -55,7 +55,7 @@ def test_a_kernel_is_compiled_once_and_then_comes_from_the_disk(tmp_path: Path) 
     ],
     ids=lambda change: "-".join(change),
 )
-def test_whatever_machine_code_depends_on_makes_another_file(change: dict[str, object]) -> None:
+def test_every_input_of_code_generation_changes_the_cache_key(change: dict[str, object]) -> None:
     assert cache_key(replace(STORE, **change)) != cache_key(STORE)  # type: ignore[arg-type]
 
 
@@ -63,7 +63,7 @@ def test_chips_of_one_generation_share_compiled_code() -> None:
     assert cache_key(replace(STORE, target=target_of("gfx1200"))) == cache_key(STORE)
 
 
-def test_a_spoiled_file_is_compiled_again(tmp_path: Path) -> None:
+def test_corrupt_file_is_recompiled(tmp_path: Path) -> None:
     cache = ObjectCache(tmp_path)
     CompiledKernels(cache).of(STORE)
     path = cache.path(cache_key(STORE))
@@ -73,7 +73,7 @@ def test_a_spoiled_file_is_compiled_again(tmp_path: Path) -> None:
     assert kernels.compiled == 1 and cache.load(cache_key(STORE)) is not None
 
 
-def test_many_kernels_are_compiled_by_several_processes(tmp_path: Path) -> None:
+def test_kernels_are_compiled_by_several_processes(tmp_path: Path) -> None:
     kernels = CompiledKernels(ObjectCache(tmp_path))
     wanted = [STORE, replace(STORE, code=ENDPGM), replace(STORE, code=REVERSE, vgprs=16), STORE]
     assert prepare(kernels, wanted, processes=2) == 3
@@ -93,7 +93,7 @@ def hot(kernels: CompiledKernels) -> CompiledKernel:
     return kernels.of(STORE)
 
 
-def test_a_kernel_begins_as_quick_code_and_a_hot_one_is_compiled_well_elsewhere(tmp_path: Path) -> None:
+def test_kernel_starts_as_quick_code_and_hot_one_is_optimised_elsewhere(tmp_path: Path) -> None:
     kernels = CompiledKernels(ObjectCache(tmp_path), quick=True)
     quick = kernels.of(STORE)
     assert quick.quick and kernels.of(STORE) is quick and not kernels.outdated(quick)
@@ -106,7 +106,7 @@ def test_a_kernel_begins_as_quick_code_and_a_hot_one_is_compiled_well_elsewhere(
     assert not another.of(STORE).quick and another.compiled == 0
 
 
-def test_quick_kernels_share_their_helpers_and_write_anew_what_is_gone(
+def test_quick_kernels_share_helpers_and_rewrite_missing_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a library whose file is spoiled, and of one that is not on disk any more."""
@@ -129,7 +129,7 @@ def test_quick_kernels_share_their_helpers_and_write_anew_what_is_gone(
         assert last.of(STORE).address and last.compiled == 0
 
 
-def test_a_helpers_name_says_all_that_it_depends_on(slow_counts: Counts) -> None:
+def test_helper_name_identifies_its_contents(slow_counts: Counts) -> None:
     """Beside the wave's size and the checks: in every kernel that calls it the text is the same."""
     for level in ("fast", "full"):
         seen: dict[str, str] = {}
@@ -144,7 +144,7 @@ def test_a_helpers_name_says_all_that_it_depends_on(slow_counts: Counts) -> None
 
 
 @pytest.mark.parametrize("module", ["zinc_rt.no_such_module", "zinc_rt.sim.chips"], ids=["fails", "does nothing"])
-def test_a_worker_that_leaves_nothing_behind_is_no_error(
+def test_worker_without_output_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setattr(background, "WORKER", module)
@@ -166,7 +166,7 @@ class Pages:
         return self.code[at : at + size_bytes]
 
 
-def test_code_is_fetched_as_far_as_control_goes_and_no_further() -> None:
+def test_code_is_fetched_only_as_far_as_control_flow_reaches() -> None:
     target = target_of("gfx1201", wave=32)
     nops = b"\0\0\x80\xbf" * 3000
     assert fetched(Pages(STORE_IDS + nops, 4), 0x10000, target).code == STORE_IDS  # type: ignore[arg-type]

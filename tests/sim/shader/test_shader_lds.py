@@ -161,7 +161,7 @@ def inside(wave: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("level", LEVELS)
-def test_loads(level: str, wave: int) -> None:
+def test_lds_loads(level: str, wave: int) -> None:
     data = np.random.default_rng(1).integers(0, 256, 4096, np.uint8)
     for pattern, where in inside(wave).items():
         out = np.zeros((64, 64), np.uint32)
@@ -180,7 +180,7 @@ def test_loads(level: str, wave: int) -> None:
 
 
 @pytest.mark.parametrize("name", LDS_STORES)
-def test_stores(name: str) -> None:
+def test_lds_stores(name: str) -> None:
     size, shift = LDS_STORES[name]
     values = np.zeros((64, 64), np.uint32)
     values[:4] = np.random.default_rng(2).integers(0, 1 << 32, (4, 64), np.uint32)
@@ -238,7 +238,7 @@ def test_lanes_exchange_data_without_lds(wave: int, mask: int) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_two_addresses(level: str) -> None:
+def test_two_address_loads_and_stores(level: str) -> None:
     data = np.arange(1024, dtype=np.uint32) * 7
     out = np.zeros((20, 64), np.uint32)
     assert not run("two", level, 32, np.zeros(32, np.uint32), data, out)
@@ -278,7 +278,7 @@ def test_append_and_consume_count_active_lanes(mask: int) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_beyond_the_allocation_loads_give_zero_and_stores_nothing(level: str) -> None:
+def test_loads_beyond_the_allocation_give_zero_and_stores_are_dropped(level: str) -> None:
     """Dword by dword, as the manual has it."""
     data = np.arange(1, 1025, dtype=np.uint32)
     where = (np.arange(32) * 128 + 112).astype(np.uint32)

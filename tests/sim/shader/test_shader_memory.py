@@ -149,7 +149,7 @@ for _name in ("load vaddr", "load flat", "store vaddr", "store flat"):
     KERNELS[f"{_name} 64"] = WAVE64 + KERNELS[_name].replace(VECTOR_ADDRESS, VECTOR_ADDRESS_64)
 
 
-def test_the_machine_code_is_what_the_sources_assemble_to(slow_counts: Callable[[int, int], int]) -> None:
+def test_machine_code_matches_assembled_sources(slow_counts: Callable[[int, int], int]) -> None:
     pytest.importorskip("ziglang", reason="no assembler: the extra `asm` is not installed")
     everything = sorted(sources(), key=key)
     assert {key(source) for source in everything} == set(known())
@@ -253,7 +253,7 @@ def test_stores(form: str, wave: int) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("wave", [32, 64])
-def test_scratch_is_each_lane_s_own(wave: int, level: str) -> None:
+def test_scratch_is_private_to_each_lane(wave: int, level: str) -> None:
     device = EngineDevice(level=level)
     lane = np.arange(wave)
     values = np.random.default_rng(5).integers(0, 1 << 32, (4, 64), np.uint32)
@@ -285,7 +285,7 @@ def test_scalar_loads(level: str) -> None:
     assert (out[:, :32] == out[:, :1]).all()
 
 
-def test_beyond_a_buffer_loads_give_zero_and_stores_nothing() -> None:
+def test_loads_beyond_a_buffer_give_zero_and_stores_are_dropped() -> None:
     """Dword by dword; and it is no finding."""
     device = EngineDevice(level="full")
     data = np.arange(1, 1 + DATA_BYTES // 4, dtype=np.uint32)
@@ -327,7 +327,7 @@ def test_unmapped_memory_faults_with_its_address(level: str) -> None:
     assert caught.value.va == vas[1] + 0x80000 + 12
 
 
-def test_a_load_may_cross_two_arrays_of_one_announcement() -> None:
+def test_lanes_of_one_load_may_access_different_allocations() -> None:
     """Each lane counts, not the wave: lanes in different allocations are fine."""
     device = EngineDevice(level="full")
     data = np.arange(2 * DATA_BYTES, dtype=np.uint8)
@@ -340,7 +340,7 @@ def test_a_load_may_cross_two_arrays_of_one_announcement() -> None:
 
 
 @pytest.mark.parametrize("form", ["vaddr", "flat", "buffer"])
-def test_no_address_reaches_what_is_not_mapped(form: str, slow_counts: Callable[[int, int], int]) -> None:
+def test_unmapped_memory_is_never_accessed(form: str, slow_counts: Callable[[int, int], int]) -> None:
     """Wild addresses and masks: a fault, or the bytes inside; what lies around them on the host stays as it is."""
     random = np.random.default_rng(9)
     around = np.full(3 * DATA_BYTES, 0x5A, np.uint8)

@@ -77,7 +77,7 @@ def test_transcendentals_are_correctly_rounded(name: str, slow_counts: Counts) -
 
 
 @pytest.mark.parametrize("exponent_bits, largest", [(4, 448.0), (5, 57344.0)])
-def test_small_floats_come_back_and_round_to_the_nearest(exponent_bits: int, largest: float) -> None:
+def test_small_floats_round_trip_and_round_to_nearest(exponent_bits: int, largest: float) -> None:
     codes = np.arange(256, dtype=np.uint32)
     decoded = floats.small_to_f32(codes, exponent_bits)
     finite = np.isfinite(decoded)
@@ -93,7 +93,7 @@ def test_small_floats_come_back_and_round_to_the_nearest(exponent_bits: int, lar
     assert not even.any(), "ties go to the even code"
 
 
-def test_halves_toward_zero_never_grow() -> None:
+def test_halves_rounded_toward_zero_never_grow() -> None:
     x = values("f32", np.random.default_rng(6), 5000).view(np.float32)
     x = x[np.isfinite(x)]
     with np.errstate(all="ignore"):

@@ -86,7 +86,7 @@ def buffer_before_nothing(s: Stage, owner: SimMachine) -> int:
     ],
     ids=["store", "load", "atomic", "scalar", "buffer", "flat"],
 )
-def test_an_access_to_nowhere_names_its_instruction_and_wave(
+def test_access_to_unmapped_address_names_instruction_and_wave(
     program: bytes, access: str, pc: int, instruction: str, lanes: int
 ) -> None:
     with machine() as owner, stage(owner) as s:
@@ -102,7 +102,7 @@ def test_an_access_to_nowhere_names_its_instruction_and_wave(
             assert part in found.sentence, found.sentence
 
 
-def test_the_lanes_that_reach_beyond_the_end_are_named_with_the_distance() -> None:
+def test_lanes_past_the_end_are_listed_with_the_distance() -> None:
     with machine() as owner, stage(owner) as s:
         program = s.load(STORE_IDS)
         va = buffer_before_nothing(s, owner)
@@ -112,7 +112,7 @@ def test_the_lanes_that_reach_beyond_the_end_are_named_with_the_distance() -> No
         assert "0 bytes past the end of gtt" in found.fault.near and "lanes 20-31" in found.sentence
 
 
-def test_announced_names_and_the_null_pointer_are_told() -> None:
+def test_fault_names_announced_buffers_and_null_pointers() -> None:
     with machine() as owner, stage(owner) as s:
         program = s.load(STORE_IDS)
         va = buffer_before_nothing(s, owner)
@@ -125,7 +125,7 @@ def test_announced_names_and_the_null_pointer_are_told() -> None:
         assert found.place is not None and found.place.address == 0 and "address 0x0 (" in found.sentence
 
 
-def test_a_freed_buffer_is_named() -> None:
+def test_freed_buffer_is_named() -> None:
     with machine() as owner, stage(owner) as s:
         gone = s.gpu.alloc(8192, Placement.GTT, "gone")
         va = gone.gpu_va
@@ -136,7 +136,7 @@ def test_a_freed_buffer_is_named() -> None:
 
 
 @pytest.mark.parametrize(("program", "rule"), [(STORE_IDS, "page-fault"), (code("ffffffff bfb00000"), "illegal")])
-def test_what_ends_a_queue_is_told_however_often_it_happens(program: bytes, rule: str) -> None:
+def test_fatal_queue_error_is_reported_every_time(program: bytes, rule: str) -> None:
     with machine() as owner:
         for count in range(1, 7):
             with stage(owner) as s:
@@ -144,14 +144,14 @@ def test_what_ends_a_queue_is_told_however_often_it_happens(program: bytes, rule
                 assert within(20, lambda: s.rules().count(rule) == count), owner.findings  # noqa: B023
 
 
-def test_a_fault_of_held_back_work_names_the_packet_that_launched_it() -> None:
+def test_fault_of_deferred_work_names_the_launching_packet() -> None:
     with machine(reorder=3) as owner, stage(owner) as s:
         found = the_fault(s, owner, STORE_IDS, halves(NOWHERE))
         assert found.place is not None and found.place.pc == 0x10
         assert found.fault is not None and "DISPATCH_DIRECT" in found.fault.by
 
 
-def test_faults_of_packets_name_packet_and_dword() -> None:
+def test_packet_faults_name_packet_and_dword() -> None:
     with machine() as owner, stage(owner) as s:
         s.submit(AcquireMem(0x1C1), WriteData(NOWHERE, (1, 2)))
         assert within(5, lambda: bool(faults(owner)))
@@ -162,7 +162,7 @@ def test_faults_of_packets_name_packet_and_dword() -> None:
         assert found.packet_va == s.queue.ring.gpu_va + 4 * 8 and found.position == 8
 
 
-def test_an_indirect_buffer_in_no_memory_is_a_packet_fetch() -> None:
+def test_unmapped_indirect_buffer_is_a_packet_fetch_fault() -> None:
     with machine() as owner, stage(owner) as s:
         s.submit(AcquireMem(0x1C1), IndirectBuffer(NOWHERE, 64))
         assert within(5, lambda: bool(faults(owner)))
@@ -172,7 +172,7 @@ def test_an_indirect_buffer_in_no_memory_is_a_packet_fetch() -> None:
         assert found.fault.by == f"queue {found.queue_id} fetching packets at {place}"
 
 
-def test_a_program_in_no_memory_is_the_dispatchs_execute() -> None:
+def test_unmapped_program_is_an_execute_fault_of_the_dispatch() -> None:
     with machine() as owner, stage(owner) as s:
         s.submit(
             SetShReg(Sh.PGM_LO, (NOWHERE >> 8 & 0xFFFFFFFF, NOWHERE >> 40)),
@@ -185,6 +185,6 @@ def test_a_program_in_no_memory_is_the_dispatchs_execute() -> None:
         assert "DISPATCH_DIRECT at ring dword" in found.fault.by
 
 
-def test_without_a_device_the_exception_says_it() -> None:
+def test_exception_has_fault_location_without_a_device() -> None:
     with pytest.raises(Fault, match=r"pc 0x10 `global_store_b32 .*`, wave 0 of workgroup \(0, 0, 0\), all lanes"):
         EngineDevice().run(STORE_IDS, user_data=halves(NOWHERE))

@@ -47,7 +47,7 @@ def test_engine_and_model_agree(slow_counts: Counts, wave: int, threads: int, ba
         assert not len(differing), f"seed {seed}, level {level}: [register, thread] {differing[:5].tolist()}"
 
 
-def test_quick_code_leaves_and_finds_the_same(
+def test_quick_and_optimised_code_have_same_results_and_findings(
     slow_counts: Counts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also of memory that nobody wrote, and of registers."""
@@ -82,7 +82,7 @@ def little_fuel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("wave", "threads"), [(32, 64), (64, 70)], ids=["two waves", "wave64, one not full"])
-def test_waves_put_aside_at_any_turn_of_a_loop_go_on_as_if_nothing_was(
+def test_waves_suspended_at_any_loop_iteration_resume_correctly(
     little_fuel: None, slow_counts: Counts, wave: int, threads: int
 ) -> None:
     for seed in range(slow_counts(1, 60)):

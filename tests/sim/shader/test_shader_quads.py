@@ -96,7 +96,7 @@ def expected(x: np.ndarray, w: np.ndarray, *, crossed: bool) -> np.ndarray:
 @pytest.mark.parametrize("level", ["off", "full"])
 @pytest.mark.parametrize("turns", [0, 1, 2, 7])
 @pytest.mark.parametrize("kernel", ["plain", "crossed"])
-def test_sums_are_what_the_elements_say(kernel: str, turns: int, level: str) -> None:
+def test_sums_match_the_elements(kernel: str, turns: int, level: str) -> None:
     device = EngineDevice(level=level)
     x, w = data(turns)
     out = np.full(128, 5, np.float32)
@@ -108,7 +108,7 @@ def test_sums_are_what_the_elements_say(kernel: str, turns: int, level: str) -> 
 
 
 @pytest.mark.parametrize("level", ["off", "fast", "full"])
-def test_what_was_loaded_is_not_what_was_stored_after(level: str) -> None:
+def test_loaded_values_are_not_affected_by_later_stores(level: str) -> None:
     device = EngineDevice(level=level)
     x, w = data(5)
     wanted = expected(x, w, crossed=False)
@@ -118,7 +118,7 @@ def test_what_was_loaded_is_not_what_was_stored_after(level: str) -> None:
     assert not x.any() and np.array_equal(out.view(np.uint32), wanted.view(np.uint32))
 
 
-def test_the_loop_takes_no_load_apart() -> None:
+def test_loop_keeps_loads_vectorised() -> None:
     whole = "<128 x float>"
     text = translate(KernelVariant(PLAIN, default_target(), True, Checks("off"), vgprs=24, user_sgprs=3)).text
     assert f"fmul {whole}" in text and f"fadd {whole}" in text
@@ -129,7 +129,7 @@ def test_the_loop_takes_no_load_apart() -> None:
 
 
 @pytest.mark.parametrize("program", [PLAIN, CROSSED], ids=["plain", "crossed"])
-def test_a_wave_goes_on_with_its_sums_after_every_turn(program: bytes, tmp_path: object) -> None:
+def test_wave_resumes_its_sums_after_every_iteration(program: bytes, tmp_path: object) -> None:
     x, w = data(9)
     out = np.zeros(128, np.float32)
     arguments = np.array([1 << 32, 2 << 32, 3 << 32], np.uint64)

@@ -18,7 +18,7 @@ def intervals(table: RangeTable) -> list[tuple[int, int, str]]:
 # --- bytes somebody wrote
 
 
-def test_marked_bytes_are_known_and_no_others() -> None:
+def test_exactly_the_marked_bytes_are_initialised() -> None:
     random = np.random.default_rng(1)
     for _ in range(300):
         written, known = InitialisedBytes(96), np.zeros(96, bool)
@@ -34,7 +34,7 @@ def test_marked_bytes_are_known_and_no_others() -> None:
         assert written.all_written(start, size) == bool(known[start : start + size].all())
 
 
-def test_what_the_gpu_side_writes_is_marked_and_what_the_host_has_mapped_counts() -> None:
+def test_gpu_writes_and_host_mapped_memory_count_as_initialised() -> None:
     with client() as c:
         buffer = c.alloc(2 * PAGE, VRAM)
         bo = c.gpu_vm.span_at(buffer["va_addr"]).bo
@@ -50,7 +50,7 @@ def test_what_the_gpu_side_writes_is_marked_and_what_the_host_has_mapped_counts(
         assert bo.written is None  # it may have written anything
 
 
-def test_what_a_suballocation_held_is_nobody_s_once_it_is_taken_back() -> None:
+def test_withdrawn_suballocation_becomes_uninitialised() -> None:
     """But for what another one still holds."""
     with client() as c:
         buffer = c.alloc(2 * PAGE, VRAM)
@@ -73,7 +73,7 @@ def test_what_a_suballocation_held_is_nobody_s_once_it_is_taken_back() -> None:
 # --- which ranges there are
 
 
-def test_every_allocation_is_a_range_until_something_is_announced_in_it() -> None:
+def test_allocation_is_one_range_until_a_suballocation_is_announced() -> None:
     with client() as c:
         one, other = c.alloc(PAGE, VRAM), c.alloc(4 * PAGE, VRAM)
         va, va2 = one["va_addr"], other["va_addr"]
@@ -95,7 +95,7 @@ def test_every_allocation_is_a_range_until_something_is_announced_in_it() -> Non
         assert "4 bytes before large" in c.gpu_vm.describe(va2 + PAGE - 4)
 
 
-def test_an_announcement_across_allocations_is_cut_where_they_meet() -> None:
+def test_announcement_across_allocations_is_split_at_their_boundary() -> None:
     first, second = np.zeros(1024, np.uint32), np.zeros(1024, np.uint32)
     placed = [PlacedArray(0x10000, first, "first"), PlacedArray(0x11000, second, "second")]
     table = of_arrays(placed, bounds=True, announced=[(0x10800, 0x11800, "both")])
@@ -105,7 +105,7 @@ def test_an_announcement_across_allocations_is_cut_where_they_meet() -> None:
     ]
 
 
-def test_the_rest_of_an_array_s_last_page_is_mapped_but_nobody_s() -> None:
+def test_rest_of_last_array_page_is_mapped_but_out_of_bounds() -> None:
     table = of_arrays([PlacedArray(0x10000, np.zeros(10, np.uint8), "ten")], bounds=True)
     assert [(int(span["va_lo"]), int(span["va_hi"])) for span in table.spans] == [
         (0x10000, 0x1000A),
@@ -115,7 +115,7 @@ def test_the_rest_of_an_array_s_last_page_is_mapped_but_nobody_s() -> None:
     assert intervals(table) == [(0x10000, 0x1000A, "ten")]
 
 
-def test_a_table_is_built_again_when_it_must_be_and_not_before() -> None:
+def test_table_is_rebuilt_only_when_needed() -> None:
     with client() as c:
         cache = RangeCache(c.gpu_vm, bounds=True)
         buffer = c.alloc(PAGE, VRAM_PUBLIC)
@@ -161,7 +161,7 @@ def test_two_copies_of_vram_are_saved_page_by_page() -> None:
 
 
 @pytest.mark.parametrize("size", [64, 3 << 20])
-def test_a_range_is_clean_once_all_of_it_has_been_written(size: int) -> None:
+def test_range_is_clean_once_fully_written(size: int) -> None:
     written = InitialisedBytes(size)
     table = of_arrays([PlacedArray(0x10000, np.zeros(size, np.uint8), "a", written=written)], bounds=True)
 
@@ -178,7 +178,7 @@ def test_a_range_is_clean_once_all_of_it_has_been_written(size: int) -> None:
     assert clean()
 
 
-def test_an_upload_makes_ranges_clean_too() -> None:
+def test_upload_makes_ranges_clean() -> None:
     written = InitialisedBytes(8 << 20)
     array = np.zeros(8 << 20, np.uint8)
     table = of_arrays([PlacedArray(0x10000, array, "weights", written=written)], bounds=True)

@@ -306,7 +306,7 @@ SAVE_EXEC = [
     [INTEGERS, FLOATS, CONSTANTS, INDEXED, SAVE_EXEC],
     ids=["integers", "floats", "constants", "indexed", "save exec"],
 )
-def test_the_destination_and_scc_are_as_worked_out(cases: list[Case]) -> None:
+def test_destination_and_scc_match_expected_values(cases: list[Case]) -> None:
     wrong = []
     for case, (destination, scc) in zip(cases, run(cases), strict=True):
         wanted_scc = case.scc if case.scc_after is None else case.scc_after

@@ -42,5 +42,5 @@ def from_a_client(check: Callable[[Any], None]) -> None:
 
 
 @pytest.mark.parametrize("how", [in_process, from_a_client])
-def test_a_finding_says_where_as_fields(how: Callable[[Callable[[Any], None]], None]) -> None:
+def test_finding_has_location_as_fields(how: Callable[[Callable[[Any], None]], None]) -> None:
     how(check)

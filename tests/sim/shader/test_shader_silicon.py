@@ -63,7 +63,7 @@ def told(group: str, got: Array, want: Array) -> None:
     assert not wrong, f"{group}: got and wanted {wrong[:4]}"
 
 
-def test_every_captured_row_is_here() -> None:
+def test_every_captured_row_is_present() -> None:
     assert {name: len(rows) for name, rows in ROWS.items()} == COUNTS
     assert Counter(row.group for row in INSTRUCTIONS) == GROUPS
 
@@ -78,7 +78,7 @@ def ran(device: type[EngineDevice] | type[ModelDevice], rows: list[Captured]) ->
 
 
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
-def test_instructions(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
+def test_captured_instructions(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
     step = slow_counts(4, 1)
     taken = [row for at, row in enumerate(INSTRUCTIONS) if GROUPS[row.group] < 150 or at % step == 0]
     got = ran(device, taken)
@@ -96,7 +96,7 @@ def test_instructions(device: type[EngineDevice] | type[ModelDevice], slow_count
     assert not wrong, "\n".join(wrong)
 
 
-def test_stochastic_rounding_of_any_number() -> None:
+def test_stochastic_rounding_of_arbitrary_values() -> None:
     """Engine and model, of random bits and of the formats' edges, denormals flushed or not."""
     rng = np.random.default_rng(8)
     rows = []
@@ -119,7 +119,7 @@ def one_unit_beside(row: Captured, value: int) -> bool:
 
 
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
-def test_operands_of_packed_matrices(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
+def test_packed_matrix_operands(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
     """Modifiers, selectors and constants of 16-bit WMMA; selectors of halves mean nothing to gfx12."""
     rows = ROWS["packed operands"][:: slow_counts(5, 1)]
     out = np.zeros((len(rows), 32, 4), U32)
@@ -218,7 +218,7 @@ def test_packed_matrices(name: str, device: type[EngineDevice] | type[ModelDevic
 
 
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
-def test_steps_of_packed_matrices_saturate(device: type[EngineDevice] | type[ModelDevice]) -> None:
+def test_packed_matrix_steps_saturate(device: type[EngineDevice] | type[ModelDevice]) -> None:
     """Two largest numbers times 2 overflow the first step, the second takes one off again: nothing is left under
     FP16_OVFL, an infinity stays."""
     a, b, c = np.zeros((1, 16), U32), np.zeros((16, 16), U32), np.zeros((1, 16), U32)
@@ -244,7 +244,7 @@ HALVES = [
 
 
 @pytest.mark.parametrize(("modifiers", "mode", "digest"), HALVES)
-def test_functions_of_every_half(modifiers: str, mode: int, digest: int) -> None:
+def test_functions_of_every_half_float(modifiers: str, mode: int, digest: int) -> None:
     every = np.arange(1 << 16, dtype=U32).reshape(-1, 1024)
     parts = [run(f"halves_{modifiers}", (part,), level="off", mode=mode)[0] for part in every]
     found = 0xCBF29CE484222325
@@ -298,14 +298,14 @@ def lanes(values: list[int]) -> Array:
     return np.resize(np.array(values, U32), 32)
 
 
-def test_choices_with_nans_and_zeros() -> None:
+def test_min_max_and_median_with_nans_and_zeros() -> None:
     given = [lanes([row[0][at] for row in CHOICES]) for at in range(3)]
     out, _ = run("captured_choices", tuple(given))
     for at, name in enumerate(("min_num", "max_num", "minimum", "maximum", "med3_num")):
         told(name, out[at][: len(CHOICES)], lanes([row[1][at] for row in CHOICES])[: len(CHOICES)])
 
 
-def test_fractions() -> None:
+def test_fract_instructions() -> None:
     out, _ = run("captured_choices", (lanes([row[0] for row in FRACTIONS]),))
     told("fract", out[5][: len(FRACTIONS)], lanes([row[1] for row in FRACTIONS])[: len(FRACTIONS)])
 

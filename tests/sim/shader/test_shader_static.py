@@ -22,7 +22,7 @@ DOUBLE = code(f"{_LOAD} bfc00000 {_REST}")
 DOUBLE_WITHOUT_WAIT = code(f"{_LOAD} {_REST}")
 
 
-def test_a_missing_wait_is_a_finding_although_the_result_is_right() -> None:
+def test_missing_wait_is_reported_although_the_result_is_correct() -> None:
     with machine(sanitizer="fast") as owner, stage(owner) as s:
         va, out = s.buffer()
         out[:32] = range(32)
@@ -37,7 +37,7 @@ def test_a_missing_wait_is_a_finding_although_the_result_is_right() -> None:
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])
-def test_code_with_its_waits_gives_no_finding(level: str) -> None:
+def test_code_with_waits_has_no_findings(level: str) -> None:
     with machine(sanitizer=level) as owner, stage(owner) as s:
         va, out = s.buffer()
         out[:32] = range(32)
@@ -45,14 +45,14 @@ def test_code_with_its_waits_gives_no_finding(level: str) -> None:
         assert out[5] == 10 and not owner.findings
 
 
-def test_without_the_sanitizer_nothing_is_said() -> None:
+def test_sanitizer_off_reports_nothing() -> None:
     with machine(sanitizer="off") as owner, stage(owner) as s:
         va, _ = s.buffer()
         s.run(s.load(DOUBLE_WITHOUT_WAIT), halves(va))
         assert not owner.findings
 
 
-def test_what_was_found_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_cached_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, cache = LaunchSetup((1, 1, 1), (32, 1, 1), (32, 1, 1), 32, vgprs=8), ObjectCache(tmp_path)
     first = static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", launch, cache)
     assert first == static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", launch) and len(first) == 1

@@ -41,7 +41,7 @@ def table() -> RecordBlock:
     return block
 
 
-def test_a_loop_skips_and_ends_where_its_body_says(table: RecordBlock) -> None:
+def test_loop_continues_and_breaks_as_its_body_requests(table: RecordBlock) -> None:
     def write(b: StructuredBuilder, record: RecordView) -> None:
         total = b.variable(I64, 0)
         with b.count(record.count) as (index, turn):
@@ -54,7 +54,7 @@ def test_a_loop_skips_and_ends_where_its_body_says(table: RecordBlock) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_an_empty_count_runs_no_turn(table: RecordBlock, count: int) -> None:
+def test_loop_with_zero_count_runs_no_iteration(table: RecordBlock, count: int) -> None:
     def write(b: StructuredBuilder, record: RecordView) -> None:
         turns = b.variable(I64, 0)
         with b.count(record.count):
@@ -65,7 +65,7 @@ def test_an_empty_count_runs_no_turn(table: RecordBlock, count: int) -> None:
     assert run(write, table) == count
 
 
-def test_fields_of_type_i64_compare_with_their_sign(table: RecordBlock) -> None:
+def test_i64_fields_compare_signed(table: RecordBlock) -> None:
     def write(b: StructuredBuilder, record: RecordView) -> None:
         with b.if_(record.balance <= 0):
             b.give(1)
@@ -77,7 +77,7 @@ def test_fields_of_type_i64_compare_with_their_sign(table: RecordBlock) -> None:
     assert run(write, table) == 5
 
 
-def test_the_narrower_operand_is_extended_and_a_store_truncates(table: RecordBlock) -> None:
+def test_narrower_operand_is_extended_and_store_truncates(table: RecordBlock) -> None:
     def write(b: StructuredBuilder, record: RecordView) -> None:
         record.total = record.count + record.total
         record.small = record.total
@@ -90,7 +90,7 @@ def test_the_narrower_operand_is_extended_and_a_store_truncates(table: RecordBlo
     assert table.record["numbers"][1] == 6
 
 
-def test_a_python_if_over_a_value_of_the_function_is_refused() -> None:
+def test_python_if_on_an_ir_value_is_rejected() -> None:
     b, (flag,) = define(KernelModule("test"), "f", ir.VoidType(), flag=I1)
     with pytest.raises(TypeError, match=r"with b\.if_"):
         assert flag

@@ -94,7 +94,7 @@ ROWS = [pytest.param(*row, id="-".join(map(str, row)), marks=[] if row in QUICK 
 
 
 @pytest.mark.parametrize(("name", "wave", "key"), ROWS)
-def test_a_sparse_product_is_the_dense_one(name: str, wave: int, key: int) -> None:
+def test_sparse_product_matches_the_dense_one(name: str, wave: int, key: int) -> None:
     rng = np.random.default_rng([wave, key, len(name)])
     result, kind, other = name.split("_")[2], name.split("_")[4], name.split("_")[-1]
     d, wide_a, wide_b = widths(name, wave)
@@ -128,7 +128,7 @@ def test_a_sparse_product_is_the_dense_one(name: str, wave: int, key: int) -> No
         assert (got == want).all()
 
 
-def test_index_fields_are_told_apart() -> None:
+def test_index_key_selects_different_index_fields() -> None:
     """The same index register by another key gives another product."""
     name, wave = "v_swmmac_f32_16x16x32_f16", 32
     a, b, c, index = inputs(name, wave, np.random.default_rng(5))
@@ -142,7 +142,7 @@ def test_index_fields_are_told_apart() -> None:
     assert (got[0] != got[1]).mean() > 0.9
 
 
-def test_integers_saturate_after_each_half_of_a_wave() -> None:
+def test_integers_saturate_after_each_half_wave() -> None:
     """Lanes 0 to 15 add 8 to the largest number, lanes 16 to 31 take 8 off again."""
     name, wave = "v_swmmac_i32_16x16x32_iu8", 32
     a = np.full((wave, 4), 0x01010101, U32)

@@ -48,7 +48,7 @@ def encodings(data_dir: Path, per_mnemonic: int, wave: int) -> Iterator[tuple[st
 
 
 @pytest.mark.parametrize(("wave", "full", "level"), [(32, True, "full"), (64, False, "fast")])
-def test_every_instruction_gives_valid_ir_or_is_refused(
+def test_every_instruction_gives_valid_ir_or_is_rejected(
     data_dir: Path, slow_counts: Counts, wave: int, full: bool, level: str
 ) -> None:
     """Each stands behind a branch around it, so that all of a chunk are reached."""
@@ -79,7 +79,7 @@ def test_random_bytes_never_raise(slow_counts: Counts) -> None:
         translated(code, wave=order.choice((32, 64)), full=order.random() < 0.5)
 
 
-def test_truncated_code_is_illegal_where_it_breaks_off() -> None:
+def test_truncated_code_is_illegal_at_its_end() -> None:
     whole = code_of([0xBE8000FF, 0x12345678], ENDPGM)  # s_mov_b32 s0, 0x12345678
     for size in range(len(whole)):
         sites = translated(whole[:size]).sites
@@ -87,17 +87,17 @@ def test_truncated_code_is_illegal_where_it_breaks_off() -> None:
         assert sites[0].pc == (0 if size < 8 else 8)
 
 
-def test_the_same_code_gives_the_same_ir() -> None:
+def test_translation_is_deterministic() -> None:
     code = code_of(0x7E020300, [0xBE8000FF, 77], ENDPGM)
     assert translated(code).text == translated(code).text
 
 
-def test_suffixes_of_encodings_are_taken_off() -> None:
+def test_encoding_suffixes_are_stripped() -> None:
     names = ("v_add_f32_e32", "v_add_f32_e64", "v_add_f32_dpp", "v_add_f32_e64_dpp", "v_add_f32")
     assert {base_mnemonic(name) for name in names} == {"v_add_f32"}
 
 
-def test_two_families_may_not_emit_the_same_instruction() -> None:
+def test_two_families_must_not_emit_the_same_instruction() -> None:
     one = {"s_nop": EMIT["s_nop"]}
     with pytest.raises(ValueError, match="s_nop"):
         merged((one, dict(one)))

@@ -34,7 +34,7 @@ def same(got: Array, want: Array) -> Array:
     return (got == want.view(got.dtype)) | np.isnan(got.view(F32)) & np.isnan(want.view(F32))
 
 
-def test_the_program_file_holds_what_the_sources_name() -> None:
+def test_program_file_contains_all_source_programs() -> None:
     codes = read()
     assert codes.keys() == PROGRAMS.keys()
     for name, text in PROGRAMS.items():
@@ -46,7 +46,7 @@ def test_the_program_file_holds_what_the_sources_name() -> None:
 
 
 @pytest.mark.parametrize("perturb", [0, 1, 2])
-def test_the_compilers_division_is_exact(perturb: int, slow_counts: Counts) -> None:
+def test_compiled_float_division_is_exact(perturb: int, slow_counts: Counts) -> None:
     """v_div_scale, v_div_fmas, v_div_fixup around v_rcp_f32; denormals included.
 
     With a reciprocal that is off by one ULP a quotient is, too, now and then (denominators just below 2**n).
@@ -67,7 +67,7 @@ def test_the_compilers_division_is_exact(perturb: int, slow_counts: Counts) -> N
         assert not wrong.any(), [(a[i], b[i], quotient.view(F32)[i]) for i in np.flatnonzero(wrong)[:4]]
 
 
-def test_the_compilers_division_of_doubles_is_exact(slow_counts: Counts) -> None:
+def test_compiled_double_division_is_exact(slow_counts: Counts) -> None:
     """Denominators have 32 bits; quotients reach into the denormals and beyond the largest number."""
     for trial in range(slow_counts(4, 64)):
         rng = np.random.default_rng([64, trial])
@@ -144,7 +144,7 @@ def test_inexact_functions_are_correctly_rounded(slow_counts: Counts) -> None:
     assert (out[7] == out[2]).all()  # v_rcp_iflag_f32
 
 
-def test_inexact_functions_of_special_inputs() -> None:
+def test_inexact_functions_with_special_inputs() -> None:
     """The manual's examples, and denormals that count as zeros."""
     table = {
         0xFF800000: (0x00000000, 0xFFC00000, 0x80000000, 0xFFC00000, 0xFFC00000, 0xFFC00000, 0xFFC00000),
@@ -164,7 +164,7 @@ def test_inexact_functions_of_special_inputs() -> None:
                     assert int(got[lane]) == want, f"{name} of {given:#x}"
 
 
-def test_inexact_functions_of_every_half() -> None:
+def test_inexact_functions_of_every_half_float() -> None:
     x = np.arange(1 << 16, dtype=U32).reshape(-1, 1024)
     out = [run("inexact_16", (part,), level="off")[0] for part in x]
     with np.errstate(all="ignore"):
@@ -183,7 +183,7 @@ def test_inexact_functions_of_every_half() -> None:
     assert (kept == 0x5A5A).all()
 
 
-def test_perturbed_results_move_by_at_most_one_ulp_and_do_move() -> None:
+def test_perturbed_results_differ_by_at_most_one_ulp() -> None:
     x = floats(np.random.default_rng(3), 1024)
     exactly, _ = run("inexact_32", (x,))
     moved, _ = run("inexact_32", (x,), perturb=11)
@@ -199,7 +199,7 @@ def test_perturbed_results_move_by_at_most_one_ulp_and_do_move() -> None:
 
 
 @pytest.mark.parametrize("by", [1, -1])
-def test_one_function_is_perturbed_alone(by: int) -> None:
+def test_single_function_can_be_perturbed(by: int) -> None:
     x = np.abs(floats(np.random.default_rng(4), 1024)) + F32(1)
     x = np.where(np.isfinite(x) & (x < 100), x, F32(1.5)).astype(F32)
     exactly, _ = run("inexact_32", (x,))
@@ -211,7 +211,7 @@ def test_one_function_is_perturbed_alone(by: int) -> None:
             assert (step[ordinary] == (by if place == at or (place, at) == (7, 2) else 0)).all(), (function, place)
 
 
-def test_scalar_functions_run_with_no_lane_on() -> None:
+def test_scalar_functions_run_with_all_lanes_off() -> None:
     x = np.zeros(32, F32)
     x[5] = 2.25
     halves = np.zeros(32, U32)
@@ -234,7 +234,7 @@ def test_dual_instructions_read_before_they_write() -> None:
     assert (fourth.view(F32) == a.view(F32) * 4).all()
 
 
-def test_registers_by_m0() -> None:
+def test_registers_are_indexed_by_m0() -> None:
     a, b, c = (np.arange(32, dtype=U32) + at for at in (0, 100, 200))
     (first, second, third, *_), findings = run("moved_by_m0", (a, b, c))
     assert not findings
@@ -243,7 +243,7 @@ def test_registers_by_m0() -> None:
     assert (third == b).all()  # v[1 + 1]
 
 
-def test_products_and_sums_round_on_their_own() -> None:
+def test_products_and_sums_round_separately() -> None:
     a = np.full(32, 1 + 2.0**-12, F32)
     c = -(a * a)
     (separate, together, dual, *_), _ = run("no_contraction", (a, a, c))
@@ -252,7 +252,7 @@ def test_products_and_sums_round_on_their_own() -> None:
     assert (together.view(F32) == 2.0**-24).all()
 
 
-def test_sums_of_differences_over_a_sliding_window() -> None:
+def test_sums_of_absolute_differences_over_a_sliding_window() -> None:
     rng = np.random.default_rng(4)
     a, b, c = (rng.integers(0, 1 << 32, 32, dtype=np.uint64).astype(U32) for _ in range(3))
     c &= np.resize(np.array([0xFFFFFFFF, 0xFF00FFFF, 0x00FFFF00], U32), 32)
@@ -286,7 +286,7 @@ def test_sums_of_differences_over_a_sliding_window() -> None:
         ("matrix_off", "wmma-exec", 0x7FFFFFFF),
     ],
 )
-def test_lanes_that_are_off_are_found(name: str, rule: str, lanes: int) -> None:
+def test_reads_of_inactive_lanes_are_reported(name: str, rule: str, lanes: int) -> None:
     x = np.arange(32, dtype=U32)
     _, findings = run(name, (x, x))
     assert [finding.rule for finding in findings] == [rule]
@@ -295,12 +295,12 @@ def test_lanes_that_are_off_are_found(name: str, rule: str, lanes: int) -> None:
     assert not silent
 
 
-def test_a_lane_that_is_off_may_be_read_by_number() -> None:
+def test_inactive_lane_may_be_read_by_readlane() -> None:
     x = np.arange(32, dtype=U32)
     assert run("read_lane_off", (x, x))[1] == []
 
 
-def test_only_the_lanes_that_dpp_reads_must_be_written() -> None:
+def test_only_lanes_read_by_dpp_must_be_initialised() -> None:
     x = np.arange(40, 72, dtype=U32)
     (shared, *_), findings = run("dpp_shares_one_lane", (x,))
     assert not findings
@@ -310,7 +310,7 @@ def test_only_the_lanes_that_dpp_reads_must_be_written() -> None:
     assert findings[0].lanes == 1 << 16
 
 
-def test_what_the_permuting_instructions_leave() -> None:
+def test_permuting_instructions_leave_other_lanes_unchanged() -> None:
     x = np.arange(32, dtype=U32)
     first, findings = run("read_first_of_some", (x,))
     assert not findings
@@ -331,7 +331,7 @@ def test_what_the_permuting_instructions_leave() -> None:
     assert fetched.tolist() == [source[lane] if active[lane] else kept for lane in range(32)]
 
 
-def test_an_integer_matrix_product() -> None:
+def test_integer_matrix_product() -> None:
     """Signed A, unsigned B, C = 1: by the manual's layout of lanes."""
     rng = np.random.default_rng(9)
     a, b = (rng.integers(0, 1 << 32, 32, dtype=np.uint64).astype(U32) for _ in range(2))

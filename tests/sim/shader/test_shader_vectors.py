@@ -231,7 +231,7 @@ def agree(vector: Vector, got: Array, want: Array) -> bool:
     return True
 
 
-def test_the_frame_is_what_it_says() -> None:
+def test_frame_disassembles_as_documented() -> None:
     code = np.array(prologue() + epilogue(FIRST_RESULT + 8), np.uint32).tobytes()
     texts, at = [], 0
     while at < len(code):
@@ -246,7 +246,7 @@ def test_the_frame_is_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_vectors_of_llvm_give_what_the_model_gives(part: int, data_dir: Path, slow_counts: Counts) -> None:
+def test_engine_and_model_agree_on_llvm_vectors(part: int, data_dir: Path, slow_counts: Counts) -> None:
     every = vectors(data_dir)
     assert len(every) > 8000
     chosen = every[part :: slow_counts(480, 4)]

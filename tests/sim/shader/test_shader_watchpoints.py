@@ -54,5 +54,5 @@ def from_a_client() -> None:
 
 
 @pytest.mark.parametrize("how", [in_process, from_a_client])
-def test_a_device_tells_who_stored(how: Callable[[], None]) -> None:
+def test_device_reports_stores_to_a_watchpoint(how: Callable[[], None]) -> None:
     how()
