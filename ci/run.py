@@ -7,17 +7,17 @@ Needs Python 3.11 and pip, nothing else: no ensurepip, no compiler, no network b
   test --rest     the tests that the default leaves out; --all: both; --slow: all, with the full counts
   test --since R  the default tests that the changes since the git revision R can affect
   lint            ruff and mypy
-  bench [FILE]    the benchmarks in perf/, one process, with the machine they ran on
-  bench --table   the same as one table, each with its limit or peer
+  bench [FILE]    run the benchmarks in perf/ in one process and print the machine
+  bench --table   the same as one table, with each limit or baseline
   docs            build docs/ as a site in build/site; a broken link is an error. Where .venv is not set up,
                   installs only the extra `docs`, into .venv-docs
-  sbom [FILE]     what this is made of, as CycloneDX JSON (ci/sbom.py)
+  sbom [FILE]     write the software bill of materials as CycloneDX JSON (ci/sbom.py)
   nightly [...]   probes, validation, replay, speed and gates, resumable (ci/nightly.py --help)
-  clients [NAME]  other people's clients against a server, each in an environment of its own (--help)
-  differential    the same programs behind our simulator and rocjitsu's, where that is installed (--help)
-  faults [NAME]   plants faults in a copy of the tree and sees whether they are named (--help)
-  compiled [...]  kernels of other people's compilers, and mutants of them, against lint and sanitizer (--help)
-  NAME ...        the command zinc-rt-NAME, for instance: validate, run, inspect, golden
+  clients [NAME]  run third-party clients against a server, each in its own environment (--help)
+  differential    run programs on our simulator and on rocjitsu, if that is installed (--help)
+  faults [NAME]   plant faults in a copy of the tree and score the diagnoses (--help)
+  compiled [...]  run kernels of other compilers, and mutants, under lint and sanitizer (--help)
+  NAME ...        run the command zinc-rt-NAME, for example validate, run, inspect, golden
 """
 
 from __future__ import annotations

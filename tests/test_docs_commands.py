@@ -60,7 +60,7 @@ CASES = [(page, line) for page in PAGES for line in lines(page)]
 
 
 @pytest.mark.parametrize(("page", "line"), CASES, ids=[f"{page.name}-{line}" for page, line in CASES])
-def test_it_parses_as_written(page: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_command_parses(page: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, arguments = parts(line)
     if name in OWN or name == "--help" or (name == "COMMAND"):
         return
@@ -85,13 +85,13 @@ def test_it_parses_as_written(page: Path, line: str, monkeypatch: pytest.MonkeyP
         assert ended.code == 0, f"{page.name}: {line}"
 
 
-def test_the_examples_are_found() -> None:
+def test_examples_are_found() -> None:
     names = {parts(line)[0] for _, line in CASES}
     assert names >= {"validate", "pm4-test", "golden", "pm4"} and len(CASES) > 30
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
-def test_what_a_page_links_to_is_there(page: Path) -> None:
+def test_page_link_targets_exist(page: Path) -> None:
     text = re.sub(r"^```diff\n.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == []
 

@@ -73,7 +73,7 @@ def test_pyproject_lists_every_package() -> None:
 
 
 @pytest.mark.parametrize("name", HARNESS)
-def test_a_harness_folder_is_linked_into_the_package(name: str) -> None:
+def test_harness_folder_is_linked_into_the_package(name: str) -> None:
     if not (ROOT / name).is_dir():
         assert not (ROOT / "zinc_rt" / name).exists()
         return
@@ -83,7 +83,7 @@ def test_a_harness_folder_is_linked_into_the_package(name: str) -> None:
 
 
 @pytest.mark.parametrize("unit", [name for name in units() if name != "_moved"])
-def test_a_package_imports_only_what_its_row_allows(unit: str) -> None:
+def test_package_imports_only_allowed_packages(unit: str) -> None:
     assert unit in PACKAGES, f"zinc_rt/host/packages.py has no row for {unit}"
     allowed = PACKAGES[unit].imports | EVERYWHERE | {unit}
     wrong = [
@@ -95,7 +95,7 @@ def test_a_package_imports_only_what_its_row_allows(unit: str) -> None:
     assert not wrong
 
 
-def test_every_row_of_the_package_table_is_a_package_that_imports_from_rows_above_it() -> None:
+def test_package_table_rows_exist_and_import_only_from_rows_above() -> None:
     above: set[str] = set()
     for name, package in PACKAGES.items():
         assert files(name), name
@@ -111,7 +111,7 @@ NAMES_ONLY = {
 }
 
 
-def test_the_simulated_device_reads_by_tables_of_its_own() -> None:
+def test_simulated_device_uses_independent_decoding_tables() -> None:
     """Else a wrong offset, opcode or default of the runtime would be the device's, too, and pass."""
     wrong = []
     for path in files("sim"):
@@ -128,7 +128,7 @@ SHADER = ("emit", "checks", "memory", "alu", "translate", "run")
 """sub-packages of sim/shader from the lowest to the highest; modules directly in it are below all of them"""
 
 
-def test_the_shader_engine_imports_downwards_only() -> None:
+def test_shader_engine_imports_downwards_only() -> None:
     """Annotations count too."""
     folder = ROOT / "zinc_rt" / "sim" / "shader"
     assert {path.name for path in folder.iterdir() if path.is_dir() and any(modules(path))} == set(SHADER)
@@ -143,7 +143,7 @@ def test_the_shader_engine_imports_downwards_only() -> None:
     assert not upward
 
 
-def test_packages_that_decide_values_import_only_such_and_those_that_talk_to_devices() -> None:
+def test_computing_packages_import_only_computing_or_device_packages() -> None:
     """Else a change elsewhere could change a value unseen."""
     harmless = {"isa", "pm4", "kmd", "sim"} | EVERYWHERE
     for name, package in PACKAGES.items():
@@ -151,19 +151,19 @@ def test_packages_that_decide_values_import_only_such_and_those_that_talk_to_dev
             assert {other for other in package.imports if not PACKAGES[other].computes} <= harmless, name
 
 
-def test_only_devices_of_the_engine_imports_the_simulated_device() -> None:
+def test_only_engine_devices_module_imports_the_simulated_device() -> None:
     wrong = [path.name for path in files("engine") if any("zinc_rt.sim" in name for name in imported(path))]
     assert wrong == ["devices.py"]
 
 
-def test_every_kind_of_package_data_counts_for_the_version_of_the_code() -> None:
+def test_code_version_covers_every_kind_of_package_data() -> None:
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     patterns = [pattern for name, each in data.items() if name.split(".")[1:2] != [] for pattern in each]
     of_rooms = [p for name, each in data.items() if not {*name.split(".")} & {*HARNESS} for p in each]
     assert patterns and {Path(p).suffix for p in of_rooms} - {".typed"} <= set(SUFFIXES)
 
 
-def test_a_changed_kernel_is_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_kernel_changes_code_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(
         ROOT / "zinc_rt" / "kernels", tmp_path / "kernels", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -179,12 +179,12 @@ def test_a_changed_kernel_is_other_code(tmp_path: Path, monkeypatch: pytest.Monk
     version.code_version.cache_clear()
 
 
-def test_the_files_that_plan_graphs_exist() -> None:
+def test_graph_planner_files_exist() -> None:
     """Else a plan that was made by other code would be taken for one of this code."""
     assert [name for name in version.PLANNERS if not any(package_table.files_of(name))] == []
 
 
-def test_the_runtime_names_no_harness_folder() -> None:
+def test_runtime_names_no_harness_folder() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in modules(ROOT / "zinc_rt")
@@ -229,7 +229,7 @@ def knots(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     }
 
 
-def test_no_files_import_each_other() -> None:
+def test_imports_are_acyclic() -> None:
     """Not for type annotations either: such files are one file in several."""
     assert not knots(import_graph())
 
@@ -243,7 +243,7 @@ def unit_graph() -> dict[str, set[str]]:
     return graph
 
 
-def test_the_import_graph_is_small_and_shallow() -> None:
+def test_import_graph_is_small_and_shallow() -> None:
     graph = unit_graph()
     assert len(graph) <= 31 and not knots(graph)
     layers: dict[str, int] = {}

@@ -53,14 +53,14 @@ def test_documented_names_of_0_1_are_importable() -> None:
     assert len(imported(list(DOCUMENTED))) == len(DOCUMENTED)
 
 
-def test_every_moved_module_is_the_module_at_its_new_path_and_warns_once() -> None:
+def test_moved_module_is_aliased_to_new_path_and_warns_once() -> None:
     modules = [f"zinc_rt.{old}" for old in _moved.MOVED]
     for old, name, spec, warned in imported(modules):
         assert name == spec == _moved.new_name(old), old
         assert warned == [f"{old} is {name} since 0.2"]
 
 
-def test_a_module_below_a_moved_package_moves_with_it() -> None:
+def test_module_inside_moved_package_moves_with_it() -> None:
     assert _moved.new_name("zinc_rt.bringup.bisect_env.command") == "zinc_rt.doctor.bringup.bisect_env.command"
     assert _moved.new_name("zinc_rt.golden.check") == "zinc_rt.validate.goldens.check"
     assert _moved.new_name("zinc_rt.golden.format") is None and _moved.new_name("numpy.devices") is None
@@ -68,6 +68,6 @@ def test_a_module_below_a_moved_package_moves_with_it() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*since 0.2:DeprecationWarning")
 @pytest.mark.parametrize("name", ["zinc_rt.nothing", "zinc_rt.commands.nothing"])
-def test_a_name_that_never_was_is_not_found(name: str) -> None:
+def test_nonexistent_name_is_not_found(name: str) -> None:
     with pytest.raises(ModuleNotFoundError):
         __import__(name)

@@ -29,10 +29,10 @@ def rooms_by_class() -> dict[str, dict[str, str]]:
     return found
 
 
-def test_no_class_name_is_used_by_two_rooms_with_two_meanings() -> None:
+def test_class_names_are_not_reused_with_another_meaning() -> None:
     shared = {name: rooms for name, rooms in rooms_by_class().items() if len(rooms) > 1}
     assert not shared
 
 
-def test_no_class_has_a_name_that_says_nothing() -> None:
+def test_class_names_are_descriptive() -> None:
     assert not {name: rooms for name, rooms in rooms_by_class().items() if name in SAY_NOTHING}

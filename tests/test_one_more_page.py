@@ -7,7 +7,7 @@ import yaml
 from extending import extended
 
 
-def test_it_is_linked_and_in_the_navigation(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_page_is_linked_and_in_the_navigation(tmp_path_factory: pytest.TempPathFactory) -> None:
     tree = extended("A page of docs", tmp_path_factory.mktemp("page"))
     assert tree.files == ("docs/index.md", "docs/clocks.md", "properdocs.yml")
     assert (tree.root / "docs" / "clocks.md").read_text(encoding="utf-8").startswith("# Clocks")

@@ -193,4 +193,4 @@ def test_neighbouring_allocations_of_an_unmapped_address_are_reported() -> None:
     map_.add(0x20000, 0x1000, "next")
     assert map_.describe(0x14010) == "in no allocation: 0x10 bytes past the end of tail, 0xbff0 bytes before next"
     assert map_.describe(0x13010) == "tail+0x10"
-    assert map_.describe(NOWHERE) == "in no allocation, and none is near"
+    assert map_.describe(NOWHERE) == "in no allocation, and none is nearby"

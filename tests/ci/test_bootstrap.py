@@ -44,7 +44,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_the_first_run_makes_a_working_python_and_the_second_starts_at_once(run: ModuleType) -> None:
+def test_first_run_creates_venv_and_second_run_reuses_it(run: ModuleType) -> None:
     assert run.set_up() == 0
     prefix = subprocess.check_output([run.PYTHON, "-c", "import sys; print(sys.prefix)"], text=True)
     assert Path(prefix.strip()) == run.VENV
@@ -52,7 +52,7 @@ def test_the_first_run_makes_a_working_python_and_the_second_starts_at_once(run:
     assert run.installs == 1
 
 
-def test_a_changed_pyproject_is_installed_into_the_same_venv(run: ModuleType) -> None:
+def test_changed_pyproject_is_installed_into_same_venv(run: ModuleType) -> None:
     run.set_up()
     (run.VENV / "kept").touch()
     (run.ROOT / "pyproject.toml").write_text("[project] # changed\n")
@@ -62,7 +62,7 @@ def test_a_changed_pyproject_is_installed_into_the_same_venv(run: ModuleType) ->
 
 
 @pytest.mark.parametrize("leaves", ["an empty folder", "no python", "the mark of a set-up"])
-def test_a_set_up_cut_short_is_started_over(run: ModuleType, leaves: str) -> None:
+def test_interrupted_setup_is_restarted(run: ModuleType, leaves: str) -> None:
     if leaves == "an empty folder":
         run.VENV.mkdir()
     else:
@@ -76,9 +76,7 @@ def test_a_set_up_cut_short_is_started_over(run: ModuleType, leaves: str) -> Non
     assert not run.UNFINISHED.exists()
 
 
-def test_a_failed_install_is_not_taken_for_a_finished_one(
-    run: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_install_is_not_treated_as_complete(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(run, "install", lambda venv, *packages: 1)
         assert run.set_up() == 2
@@ -87,7 +85,7 @@ def test_a_failed_install_is_not_taken_for_a_finished_one(
     assert run.ready()
 
 
-def test_somebody_elses_venv_for_another_python_is_left_alone(
+def test_foreign_venv_for_another_python_is_left_untouched(
     run: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (run.VENV / "lib" / "python2.7").mkdir(parents=True)
@@ -97,7 +95,7 @@ def test_somebody_elses_venv_for_another_python_is_left_alone(
     assert (run.VENV / "lib" / "python2.7").exists()
 
 
-def test_a_place_that_cannot_be_written_gives_one_sentence(
+def test_unwritable_location_prints_one_line_error(
     run: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.VENV.write_text("a file where the folder should be")
@@ -106,9 +104,9 @@ def test_a_place_that_cannot_be_written_gives_one_sentence(
     assert "cannot set up .venv" in capsys.readouterr().err
 
 
-def test_help_needs_no_set_up(tmp_path: Path) -> None:
+def test_help_needs_no_setup(tmp_path: Path) -> None:
     shown = subprocess.run([sys.executable, SOURCE, "--help"], capture_output=True, text=True, check=True)
-    assert "test [--slow]" in shown.stdout
+    assert "test --rest" in shown.stdout
 
 
 # --- the documentation site's environment ---

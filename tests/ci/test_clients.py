@@ -22,12 +22,12 @@ from hugging_face_files import write_files  # noqa: E402
 GGUF = ROOT / "golden" / "qwen3-q.gguf"
 
 
-def test_every_client_has_a_check_and_every_check_a_client() -> None:
+def test_every_client_has_a_check_and_every_check_has_a_client() -> None:
     checks = {path.name for path in clients.CHECKS.glob("check_*.py")} - {"check_kit.py"}
     assert checks == {client.check for client in clients.CLIENTS.values()}
 
 
-def test_hugging_faces_files_cut_a_text_as_we_do(tmp_path: Path) -> None:
+def test_hugging_face_files_tokenize_like_ours(tmp_path: Path) -> None:
     write_files(GGUF, tmp_path)
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     ours = Tokenizer.from_metadata(read_gguf(GGUF).metadata)
@@ -39,7 +39,9 @@ def test_hugging_faces_files_cut_a_text_as_we_do(tmp_path: Path) -> None:
     assert config["eos_token"] and config["chat_template"]
 
 
-def test_a_tokenizer_that_cannot_be_said_so_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokenizer_not_expressible_in_hugging_face_files_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Tokenizer, "encode", lambda self, text, **options: [1])
     with pytest.raises(UnsupportedError, match="cannot be expressed in Hugging Face's files"):
         write_files(GGUF, tmp_path)

@@ -24,7 +24,7 @@ def differential() -> ModuleType:
 
 
 @pytest.mark.rest
-def test_a_flipped_fact_is_all_that_differs_and_silicon_bears_us_out(
+def test_flipped_fact_is_the_only_difference_and_silicon_agrees_with_ours(
     differential: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     theirs, report = f"{differential.BIN}/zinc-rt sim --flip wmma_f16_order --", tmp_path / "d.json"
@@ -38,7 +38,7 @@ def test_a_flipped_fact_is_all_that_differs_and_silicon_bears_us_out(
     assert f"FAIL  {written['cases']} cases, {len(found)} differences, 0 programs" in capsys.readouterr().out
 
 
-def test_every_difference_is_listed_with_whom_silicon_bears_out(differential: ModuleType) -> None:
+def test_every_difference_is_listed_with_the_side_silicon_supports(differential: ModuleType) -> None:
     cases = [("row", str(at)) for at in range(4)]
     ours = dict(zip(cases, ("1", "2", "3", "4"), strict=True)) | {("only ours", "0"): "5"}
     theirs = dict(zip(cases, ("1", "9", "8", "7"), strict=True)) | {("only theirs", "0"): "6"}
@@ -62,7 +62,7 @@ def test_reports_and_arrays_become_cases(differential: ModuleType, tmp_path: Pat
     assert differential.array_values(tmp_path / "a.npz") == {("rows", "0"): "00000001", ("rows", "1"): "ffffffff"}
 
 
-def test_a_simulator_that_runs_nothing_is_told_and_is_no_agreement(
+def test_simulator_that_runs_nothing_is_reported_and_not_an_agreement(
     differential: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nothing = f"{sys.executable} -c \"import sys; sys.exit('no such card')\""
@@ -76,7 +76,7 @@ def test_a_simulator_that_runs_nothing_is_told_and_is_no_agreement(
     ("environment", "said"),
     [({}, "no rocjitsu is installed"), ({"ROCJITSU": "/bin/true"}, "ROCJITSU_CONFIG: not set")],
 )
-def test_without_rocjitsu_there_is_one_line_and_77(
+def test_missing_rocjitsu_prints_one_line_and_exits_77(
     differential: ModuleType,
     environment: dict[str, str],
     said: str,

@@ -105,7 +105,7 @@ def nightly(tmp_path: Path) -> Nightly:
     return Nightly(tmp_path)
 
 
-def test_a_good_night_passes_and_says_so_on_one_screen(nightly: Nightly) -> None:
+def test_clean_run_passes_and_summary_fits_one_screen(nightly: Nightly) -> None:
     code, said = nightly.run("pass", "blocked", "pass")
     assert code == 0 and "PASS" in said.splitlines()[-1]
     assert nightly.ran == ["first", "second", "third"]
@@ -133,7 +133,7 @@ def test_a_good_night_passes_and_says_so_on_one_screen(nightly: Nightly) -> None
     ],
 )
 @pytest.mark.rest(keep=1)
-def test_one_stages_trouble_fails_the_night_and_hides_no_other(nightly: Nightly, how: str, why: str) -> None:
+def test_failing_stage_fails_the_run_without_hiding_other_stages(nightly: Nightly, how: str, why: str) -> None:
     code, said = nightly.run(how, "pass", "fail")
     assert code == 1
     assert why in said and "third/one: fail" in said
@@ -146,13 +146,13 @@ def test_one_stages_trouble_fails_the_night_and_hides_no_other(nightly: Nightly,
     assert third[0][0].get("message") == "fail: as told"
 
 
-def test_a_stage_past_its_time_is_stopped_and_the_next_runs(nightly: Nightly) -> None:
+def test_stage_exceeding_its_timeout_is_stopped_and_next_stage_runs(nightly: Nightly) -> None:
     code, said = nightly.run("pass", "pass", "pass", wait=3.0, minutes=0.01)
     assert code == 1 and said.count("ran longer than") == 3
     assert nightly.ran == ["first", "second", "third"]
 
 
-def test_what_should_not_pass_yet_and_does_is_reported(nightly: Nightly) -> None:
+def test_unexpected_pass_is_reported(nightly: Nightly) -> None:
     expected = json.loads(json.dumps(EXPECTED))
     expected["may"]["fail"] = {"first/one": "issue 12"}
     nightly.expected.write_text(yaml.safe_dump(expected))
@@ -161,7 +161,7 @@ def test_what_should_not_pass_yet_and_does_is_reported(nightly: Nightly) -> None
     assert nightly.run("fail", "pass", "pass", extra=("--fresh",))[0] == 1, "a stage that passed nothing at all"
 
 
-def test_fewer_results_than_usual_are_news(nightly: Nightly) -> None:
+def test_fewer_results_than_usual_are_reported(nightly: Nightly) -> None:
     expected = json.loads(json.dumps(EXPECTED))
     expected["stages"]["second"]["at_least"] = 2
     nightly.expected.write_text(yaml.safe_dump(expected))
@@ -171,7 +171,7 @@ def test_fewer_results_than_usual_are_news(nightly: Nightly) -> None:
 
 @pytest.mark.parametrize("stage", ["first", "second", "third"])
 @pytest.mark.rest(keep=1)
-def test_a_run_killed_in_any_stage_goes_on_where_it_was(nightly: Nightly, stage: str) -> None:
+def test_run_killed_in_any_stage_resumes_at_that_stage(nightly: Nightly, stage: str) -> None:
     process = nightly.start("pass", "pass", "pass", wait=0.5)
     deadline = time.monotonic() + 60
     while stage not in nightly.ran and time.monotonic() < deadline:
@@ -188,7 +188,7 @@ def test_a_run_killed_in_any_stage_goes_on_where_it_was(nightly: Nightly, stage:
     assert nightly.ran[len(before) :] == ["first", "second", "third"][len(finished) :]
 
 
-def test_a_finished_run_is_followed_by_a_new_one(nightly: Nightly) -> None:
+def test_finished_run_is_followed_by_a_new_run(nightly: Nightly) -> None:
     nightly.run("pass", "pass", "pass")
     code, said = nightly.run("pass", "pass", "pass")
     assert code == 0 and "was done already" not in said and len(nightly.ran) == 6
@@ -206,7 +206,7 @@ def test_two_runs_do_not_share_a_folder(nightly: Nightly) -> None:
 
 
 @pytest.mark.parametrize("wrong", [("--stages", "fourth"), ("--expect", "gfx9")])
-def test_what_is_not_there_is_refused(nightly: Nightly, wrong: tuple[str, str]) -> None:
+def test_missing_paths_are_rejected(nightly: Nightly, wrong: tuple[str, str]) -> None:
     assert nightly.run("pass", "pass", "pass", extra=wrong)[0] == 2
 
 
@@ -222,7 +222,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("chip", ["sim", "gfx1201"])
-def test_every_chips_file_is_read_and_names_only_criteria_there_are(module: ModuleType, chip: str) -> None:
+def test_every_chip_expectation_file_loads_and_names_existing_criteria(module: ModuleType, chip: str) -> None:
     from zinc_rt.perf.gate.milestones import milestones
 
     expected = module.load(chip)
@@ -236,7 +236,7 @@ def test_every_chips_file_is_read_and_names_only_criteria_there_are(module: Modu
     }
 
 
-def test_expectations_without_a_reason_are_refused(module: ModuleType, tmp_path: Path) -> None:
+def test_expectations_without_a_reason_are_rejected(module: ModuleType, tmp_path: Path) -> None:
     spoilt = tmp_path / "x.yaml"
     spoilt.write_text(yaml.safe_dump({**EXPECTED, "may": {"fail": {"first/*": ""}}}))
     with pytest.raises(module.UnusableExpectations, match="reason"):
@@ -251,7 +251,7 @@ def flaky(nightly: Nightly, rate: float = 0.3) -> None:
 
 
 @pytest.mark.rest
-def test_a_flake_is_told_and_fails_only_beyond_its_rate(nightly: Nightly) -> None:
+def test_flake_is_reported_and_fails_only_above_its_rate(nightly: Nightly) -> None:
     flaky(nightly)
     code, said = nightly.run("fail", "pass", "pass")
     assert code == 0 and "flake: first/one: failed in 1 of 1 nights, expected 30%" in said
@@ -262,7 +262,7 @@ def test_a_flake_is_told_and_fails_only_beyond_its_rate(nightly: Nightly) -> Non
     assert code == 1 and "failed in 9 of 10 nights, expected 30%" in said
 
 
-def test_a_flake_that_never_comes_back_is_mended(nightly: Nightly) -> None:
+def test_flake_that_no_longer_fails_is_reported_as_mended(nightly: Nightly) -> None:
     flaky(nightly)
     (nightly.out).mkdir()
     (nightly.out / "flakes.json").write_text('{"first/one": [20, 0]}')
@@ -273,21 +273,23 @@ def test_a_flake_that_never_comes_back_is_mended(nightly: Nightly) -> None:
 @pytest.mark.parametrize(
     ("nights", "failures", "beyond"), [(1, 1, False), (2, 2, True), (50, 5, False), (50, 9, True)]
 )
-def test_how_many_failures_a_rate_allows(module: ModuleType, nights: int, failures: int, beyond: bool) -> None:
+def test_allowed_failure_count_follows_from_rate(
+    module: ModuleType, nights: int, failures: int, beyond: bool
+) -> None:
     assert module.Flake(0.06, "known").beyond(nights, failures) is beyond
 
 
 @pytest.mark.parametrize(
     "spoilt", [{"rate": 0.0, "reason": "x"}, {"rate": 1.5, "reason": "x"}, {"rate": 0.1, "reason": ""}]
 )
-def test_a_flake_has_a_rate_and_a_reason(module: ModuleType, spoilt: dict[str, object], tmp_path: Path) -> None:
+def test_flake_requires_a_rate_and_a_reason(module: ModuleType, spoilt: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(yaml.safe_dump({**EXPECTED, "flakes": {"a/*": spoilt}}))
     with pytest.raises(module.UnusableExpectations, match="rate"):
         module.load(str(path))
 
 
-def test_a_speed_that_could_run_and_did_not_is_a_failure(module: ModuleType) -> None:
+def test_runnable_speed_criterion_that_did_not_run_is_a_failure(module: ModuleType) -> None:
     expected = module.load("gfx1201")
     blocked = {
         "id": "M1/decode",
@@ -315,7 +317,7 @@ for each in nightly_stages.speeds({{Path("big.gguf"): real, Path("dense.gguf"): 
 
 
 @pytest.mark.parametrize("peer", ["/usr/bin/llama-bench", None])
-def test_a_named_model_is_measured_for_every_speed_of_its_class(peer: str | None) -> None:
+def test_named_model_is_measured_for_every_speed_of_its_class(peer: str | None) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SPEEDS.format(ci=str(CI), peer=peer)], capture_output=True, text=True, check=True
     )
@@ -334,7 +336,7 @@ def test_a_named_model_is_measured_for_every_speed_of_its_class(peer: str | None
         assert "--vs llama-bench -m big.gguf -p 0 -n 128 -r 1 -o json" in lines["bench-big-t2-peer"]
 
 
-def test_a_file_that_is_no_model_is_refused(nightly: Nightly, tmp_path: Path) -> None:
+def test_non_model_file_is_rejected(nightly: Nightly, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     code, said = nightly.run("pass", "pass", "pass", extra=("--model", str(tmp_path / "m.gguf")))
     assert code == 2 and "m.gguf" in said and "Traceback" not in said
@@ -342,7 +344,7 @@ def test_a_file_that_is_no_model_is_refused(nightly: Nightly, tmp_path: Path) ->
     assert code == 2 and "no.gguf" in said
 
 
-def test_without_a_card_a_night_on_hardware_does_not_begin(nightly: Nightly) -> None:
+def test_hardware_run_does_not_start_without_a_card(nightly: Nightly) -> None:
     from zinc_rt.engine.devices import amd_gpus
 
     if amd_gpus():
@@ -351,7 +353,7 @@ def test_without_a_card_a_night_on_hardware_does_not_begin(nightly: Nightly) -> 
     assert code == 77 and "no AMD GPU" in said and nightly.ran == []
 
 
-def test_a_history_that_lost_the_head_of_a_night_before_fails(nightly: Nightly) -> None:
+def test_history_missing_the_previous_head_fails(nightly: Nightly) -> None:
     nightly.out.mkdir()
     (nightly.out / "heads.txt").write_text("2026-11-22T01:00:00+00:00 sim " + "ab" * 32 + "\n")
     (nightly.out / "history-sim.jsonl").write_text("")
@@ -360,7 +362,7 @@ def test_a_history_that_lost_the_head_of_a_night_before_fails(nightly: Nightly) 
     assert nightly.summary()["history_lost"] == "ab" * 32
 
 
-def test_the_workflow_runs_what_there_is() -> None:
+def test_workflow_runs_existing_commands() -> None:
     text = (CI.parent / ".github" / "workflows" / "nightly.yml").read_text()
     workflow = yaml.safe_load(text)
     assert set(workflow["jobs"]) == {"simulator", "hardware"}
@@ -371,7 +373,7 @@ def test_the_workflow_runs_what_there_is() -> None:
     assert len(uploads) == 2 and all(step["if"] == "always()" for step in uploads)
 
 
-def test_a_night_takes_36_minutes_at_most() -> None:
+def test_nightly_run_takes_at_most_36_minutes() -> None:
     program = "import nightly_stages; print(sum(stage.minutes for stage in nightly_stages.STAGES))"
     done = subprocess.run([sys.executable, "-c", program], cwd=CI, capture_output=True, text=True, check=True)
     assert float(done.stdout) <= 36
@@ -404,14 +406,14 @@ def vulkan_stages(rows: list[tuple[object, ...]], *, quick: bool = True) -> str:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
-def test_every_vulkan_device_is_probed_and_holds_models_against_the_oracle() -> None:
+def test_every_vulkan_device_is_probed_and_validated_against_the_oracle() -> None:
     said = vulkan_stages([CARD, LAVAPIPE])
     assert "lavapipe vulkan1-test vulkan1-qwen3-q\n" in said
     assert "vulkan vulkan0-test vulkan0-qwen3-q vulkan0-big\n" in said
     assert "radv qwen3-q\n" in said and "validate --model big.gguf --tiers vulkan,t_cpu" in said
 
 
-def test_without_a_driver_a_night_says_so_and_runs_radvs_code_all_the_same() -> None:
+def test_missing_driver_is_reported_and_radv_code_still_runs() -> None:
     said = vulkan_stages([])
     assert "lavapipe no Vulkan driver in software: apt install mesa-vulkan-drivers libvulkan1" in said
     assert "vulkan no GPU with a Vulkan driver" in said and "radv qwen3-q" in said
@@ -419,7 +421,7 @@ def test_without_a_driver_a_night_says_so_and_runs_radvs_code_all_the_same() -> 
     assert "vulkan vulkan:0 Old card: no timelines" in said
 
 
-def test_the_command_is_one_of_run_py() -> None:
+def test_command_is_listed_in_run_py() -> None:
     done = subprocess.run(
         [sys.executable, CI / "nightly.py", "--help"], capture_output=True, text=True, check=True
     )

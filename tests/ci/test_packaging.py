@@ -70,7 +70,7 @@ def wanted() -> set[str]:
     return found
 
 
-def test_the_wheel_holds_every_file_once(built: tuple[Path, Path]) -> None:
+def test_wheel_contains_every_file_once(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         held = Counter(name for name in wheel.namelist() if ".dist-info/" not in name)
     assert set(held) == wanted() and max(held.values()) == 1
@@ -80,7 +80,7 @@ def test_the_wheel_holds_every_file_once(built: tuple[Path, Path]) -> None:
             assert any(each.startswith(f"zinc_rt/{name}/") for each in held), name
 
 
-def test_the_sdist_holds_every_harness_folder_once_and_no_links(built: tuple[Path, Path]) -> None:
+def test_sdist_contains_every_harness_folder_once_and_no_links(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as sdist:
         members = sdist.getmembers()
     assert not [each.name for each in members if each.issym() or each.islnk()]
@@ -94,7 +94,7 @@ def test_the_sdist_holds_every_harness_folder_once_and_no_links(built: tuple[Pat
 
 
 @pytest.mark.rest
-def test_the_wheel_installs_alone_and_its_commands_start(built: tuple[Path, Path], tmp_path: Path) -> None:
+def test_wheel_installs_standalone_and_its_commands_start(built: tuple[Path, Path], tmp_path: Path) -> None:
     """Into a folder of its own, run where no checkout is; the packages it requires are this environment's."""
     target = tmp_path / "site"
     pip("install", "--no-deps", "--no-index", "--quiet", "--target", str(target), str(built[1]))
@@ -124,7 +124,7 @@ def test_the_wheel_installs_alone_and_its_commands_start(built: tuple[Path, Path
     assert done.returncode == 0 and "r9700" in done.stdout, done.stderr
 
 
-def test_the_version_is_one(built: tuple[Path, Path]) -> None:
+def test_version_is_the_same_everywhere(built: tuple[Path, Path]) -> None:
     import zinc_rt
 
     version = PROJECT["project"]["version"]

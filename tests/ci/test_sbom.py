@@ -23,7 +23,7 @@ def sbom() -> ModuleType:
     return module
 
 
-def test_it_lists_what_pyproject_requires_and_what_that_needs(sbom: ModuleType) -> None:
+def test_sbom_lists_direct_and_transitive_requirements(sbom: ModuleType) -> None:
     bill = sbom.bill()
     names = [sbom.normalised(each["name"]) for each in bill["components"]]
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
@@ -35,7 +35,7 @@ def test_it_lists_what_pyproject_requires_and_what_that_needs(sbom: ModuleType) 
     assert set(graph) == known and set().union(*graph.values()) <= known
 
 
-def test_its_shape_is_cyclonedx(sbom: ModuleType) -> None:
+def test_sbom_matches_cyclonedx_schema(sbom: ModuleType) -> None:
     bill = sbom.bill()
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
     assert bill["serialNumber"].startswith("urn:uuid:")
@@ -45,16 +45,16 @@ def test_its_shape_is_cyclonedx(sbom: ModuleType) -> None:
         assert each.get("licenses"), f"{each['name']} says nothing of its licence"
 
 
-def test_the_same_packages_give_the_same_bill(sbom: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_packages_produce_same_sbom(sbom: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     assert sbom.bill() == sbom.bill() and sbom.bill()["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
 
 
-def test_an_extra_adds_its_packages(sbom: ModuleType) -> None:
+def test_extra_adds_its_packages(sbom: ModuleType) -> None:
     assert any(each["name"] == "Markdown" for each in sbom.bill(frozenset({"docs"}))["components"])
 
 
-def test_what_is_wrong_is_one_sentence(
+def test_errors_are_one_line(
     sbom: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert sbom.main(["--extra", "nothing"]) == 2 and "no extra 'nothing'" in capsys.readouterr().err
@@ -67,6 +67,6 @@ def test_what_is_wrong_is_one_sentence(
     assert sbom.main([]) == 2 and "numpy is not installed" in capsys.readouterr().err
 
 
-def test_it_is_written_whole(sbom: ModuleType, tmp_path: Path) -> None:
+def test_sbom_is_written_atomically(sbom: ModuleType, tmp_path: Path) -> None:
     assert sbom.main([str(tmp_path / "bom.json")]) == 0
     assert json.loads((tmp_path / "bom.json").read_text())["components"]

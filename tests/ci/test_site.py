@@ -22,7 +22,7 @@ CODE = ("zinc_rt", "ci", "examples", ".ci")
 SCHEMA = re.compile(r"zinc-rt-[a-z-]+(?:/| )[0-9]+\b")
 
 
-def test_the_site_builds_with_every_page_and_no_broken_link(tmp_path: Path) -> None:
+def test_site_builds_every_page_without_broken_links(tmp_path: Path) -> None:
     words = ["build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(
         [sys.executable, "-m", "properdocs", *words], cwd=ROOT, capture_output=True, text=True, check=False
@@ -33,7 +33,7 @@ def test_the_site_builds_with_every_page_and_no_broken_link(tmp_path: Path) -> N
 
 
 @pytest.mark.rest
-def test_no_page_of_the_site_fetches_anything(tmp_path: Path) -> None:
+def test_site_pages_load_no_external_resources(tmp_path: Path) -> None:
     """It is read on machines without a network: the theme's own files are all it loads."""
     words = ["build", "--quiet", "--site-dir", str(tmp_path / "site")]
     subprocess.run([sys.executable, "-m", "properdocs", *words], cwd=ROOT, capture_output=True, check=True)
@@ -70,7 +70,7 @@ def schemas() -> set[str]:
     return found
 
 
-def test_every_schema_of_the_code_is_listed_with_its_version() -> None:
+def test_every_schema_in_the_code_is_listed_with_its_version() -> None:
     found = schemas()
     assert "zinc-rt-report/1" in found
     assert not [schema for schema in sorted(found) if f"| `{schema}` |" not in STABILITY], (
@@ -78,7 +78,7 @@ def test_every_schema_of_the_code_is_listed_with_its_version() -> None:
     )
 
 
-def test_nothing_listed_is_gone() -> None:
+def test_every_listed_schema_still_exists() -> None:
     listed = set(re.findall(r"^\| `(zinc-rt-[a-z-]+[/ ][0-9]+)` \|", STABILITY, re.MULTILINE))
     assert listed and listed <= schemas()
 

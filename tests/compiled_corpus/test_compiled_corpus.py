@@ -29,13 +29,13 @@ def test_every_source_has_a_case() -> None:
     assert len(spread(2)) >= 100
 
 
-def test_compiled_kernels_are_right_and_without_a_finding(slow_counts) -> None:
+def test_compiled_kernels_are_correct_and_have_no_findings(slow_counts) -> None:
     for variant in chosen(QUICK, slow_counts(2, 100)):
         verdict = judge_kernel(variant)
         assert verdict.clean, f"{variant.key}: {verdict.lint} {verdict.ran}"
 
 
-def test_lint_says_nothing_of_what_compilers_make(slow_counts) -> None:
+def test_lint_is_silent_on_compiler_output(slow_counts) -> None:
     for variant in chosen(QUICK_LINT, slow_counts(8, 100)):
         said = [
             f"{variant.key} {name}: {found.sentence()}" for name, found in linted(binary(code_object(variant)))
@@ -43,7 +43,7 @@ def test_lint_says_nothing_of_what_compilers_make(slow_counts) -> None:
         assert said == []
 
 
-def test_a_removed_wait_is_found_or_does_nothing(slow_counts) -> None:
+def test_removed_wait_is_detected_or_has_no_effect(slow_counts) -> None:
     outcomes: Counter[str] = Counter()
     for variant in chosen(("bins", "group_scan"), slow_counts(2, 100)):
         one = binary(code_object(variant))
@@ -58,7 +58,7 @@ def _only(found: list[Mutant], text: str) -> list[Mutant]:
     return [each for each in found if text in each.what]
 
 
-def test_a_barrier_whose_store_nothing_waits_for_is_found() -> None:
+def test_barrier_without_wait_for_its_store_is_detected() -> None:
     (variant,) = [each for each in spread(1) if each.name == "bitonic_sort"]
     one = binary(code_object(variant))
     waits = _only([each for each in mutants(one) if each.kind == "wait"], "dscnt")

@@ -18,7 +18,7 @@ from zinc_rt.doctor.reading import CUT, read_bounded
 from zinc_rt.host.errors import InputError, OutputError
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_capture_round_trips(tmp_path: Path) -> None:
     files = corpus.base("two-r9700").files
     MachineCapture(files, {"firmware.txt": "debugfs requires root"}).write(tmp_path / "out")
     again = MachineCapture.read(tmp_path / "out")
@@ -27,7 +27,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gz", "xz", "zip"])
-def test_an_archive_is_read_where_it_lies(kind: str, tmp_path: Path) -> None:
+def test_archive_is_read_in_place(kind: str, tmp_path: Path) -> None:
     files = {**corpus.base("vm").files, INDEX: b'{"schema": "zinc-rt-capture/1", "unreadable": {"a": "b"}}'}
     path = tmp_path / f"bundle.{kind}"
     if kind == "zip":
@@ -45,7 +45,7 @@ def test_an_archive_is_read_where_it_lies(kind: str, tmp_path: Path) -> None:
     assert dict(found.files) == dict(corpus.base("vm").files)
 
 
-def test_an_archive_that_is_cut_short_is_named(tmp_path: Path) -> None:
+def test_truncated_archive_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "cut.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
         info = tarfile.TarInfo("proc/version")
@@ -57,21 +57,21 @@ def test_an_archive_that_is_cut_short_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"just words\n" * 100])
-def test_a_file_that_is_no_archive_is_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+def test_non_archive_file_is_rejected_with_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(InputError) as refused:
         unpack(tmp_path / "x")
     assert str(refused.value).count("\n") == 1
 
 
-def test_an_archive_with_other_things_is_refused(tmp_path: Path) -> None:
+def test_archive_with_other_content_is_rejected(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as zipped:
         zipped.writestr("photo.jpg", b"x")
     with pytest.raises(InputError, match="contains no data of a machine"):
         unpack(tmp_path / "x.zip")
 
 
-def test_no_folder_a_file_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
+def test_missing_folder_file_and_empty_folder_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         MachineCapture.read(tmp_path / "missing")
     (tmp_path / "file").touch()
@@ -85,27 +85,27 @@ def test_no_folder_a_file_and_an_empty_folder_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("index", "said"), [("{", "not JSON"), ('{"schema": "zinc-rt-capture/9"}', "schema"), ("[]", "schema")]
 )
-def test_an_index_that_is_none_is_refused(index: str, said: str, tmp_path: Path) -> None:
+def test_invalid_index_is_rejected(index: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "kernel.log").write_text("x\n")
     (tmp_path / INDEX).write_text(index)
     with pytest.raises(InputError, match=said):
         MachineCapture.read(tmp_path)
 
 
-def test_links_of_a_stranger_are_not_followed(tmp_path: Path) -> None:
+def test_links_in_foreign_capture_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "kernel.log").write_text("x\n")
     (tmp_path / "id.txt").symlink_to("/etc/passwd")
     found = MachineCapture.read(tmp_path)
     assert "id.txt" not in found.files and found.unreadable["id.txt"] == "a link, not followed"
 
 
-def test_a_path_that_leads_out_is_not_written(tmp_path: Path) -> None:
+def test_path_outside_the_folder_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="not a path inside"):
         MachineCapture({"../escape": b""}).write(tmp_path / "out")
     assert not (tmp_path / "escape").exists()
 
 
-def test_a_long_file_keeps_its_ends(tmp_path: Path) -> None:
+def test_long_file_keeps_its_head_and_tail(tmp_path: Path) -> None:
     path = tmp_path / "long"
     path.write_bytes(b"first" + bytes(1000) + b"last")
     data = read_bounded(path, 100)
@@ -140,7 +140,7 @@ def sysfs(root: Path, status: str = "active") -> Path:
     return gpu
 
 
-def test_a_machine_is_gathered_through_the_links_of_sysfs(tmp_path: Path) -> None:
+def test_machine_is_captured_through_sysfs_links(tmp_path: Path) -> None:
     sysfs(tmp_path)
     found = capture(tmp_path)
     assert found.line("sys/class/drm/card1/device/device") == "0x7551"
@@ -151,7 +151,7 @@ def test_a_machine_is_gathered_through_the_links_of_sysfs(tmp_path: Path) -> Non
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_symlink()]
 
 
-def test_the_narrow_link_above_the_gpu_is_found_and_firmware_read_without_root(tmp_path: Path) -> None:
+def test_slow_upstream_link_and_firmware_are_read_without_root(tmp_path: Path) -> None:
     from zinc_rt.doctor.diagnose import diagnose
 
     sysfs(tmp_path)
@@ -161,7 +161,7 @@ def test_the_narrow_link_above_the_gpu_is_found_and_firmware_read_without_root(t
     assert diagnosis.machine.gpus[0].firmware == {"MES": 0x86}
 
 
-def test_a_gpu_without_a_driver_is_found_on_the_bus(tmp_path: Path) -> None:
+def test_gpu_without_driver_is_found_on_the_bus(tmp_path: Path) -> None:
     """No DRM device, no lspci: what is left of a GPU whose module was kept out."""
     from zinc_rt.doctor.diagnose import diagnose
 
@@ -184,7 +184,7 @@ def test_a_gpu_without_a_driver_is_found_on_the_bus(tmp_path: Path) -> None:
     assert diagnosis.first is not None and diagnosis.first.id == "module.blacklisted"
 
 
-def test_a_machine_that_surely_has_no_amd_gpu_is_not_blamed_for_anything(tmp_path: Path) -> None:
+def test_machine_without_amd_gpu_gets_no_faults(tmp_path: Path) -> None:
     from zinc_rt.doctor.diagnose import diagnose
 
     files = {
@@ -198,14 +198,14 @@ def test_a_machine_that_surely_has_no_amd_gpu_is_not_blamed_for_anything(tmp_pat
     assert [finding.id for finding in diagnosis.findings] == ["gpu.none"] and diagnosis.exit_code() == 77
 
 
-def test_a_gpu_that_sleeps_is_not_asked(tmp_path: Path) -> None:
+def test_suspended_gpu_is_not_queried(tmp_path: Path) -> None:
     sysfs(tmp_path, status="suspended")
     found = capture(tmp_path)
     assert "sys/class/drm/card1/device/hwmon/hwmon3/temp1_input" not in found.files
     assert found.unreadable["sys/class/drm/card1/device/hwmon"] == gather.ASLEEP
 
 
-def test_a_gpu_that_does_not_answer_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_gpu_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A FIFO blocks its reader as the sensors of a hung SMU do."""
     gpu = sysfs(tmp_path)
     (gpu / "hwmon/hwmon3/temp1_input").unlink()
@@ -216,7 +216,7 @@ def test_a_gpu_that_does_not_answer_is_left_alone(tmp_path: Path, monkeypatch: p
     (gpu / "hwmon/hwmon3/temp1_input").open("w").close()  # lets the reader go
 
 
-def test_what_may_not_be_read_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from zinc_rt.doctor import reading
 
     def refuse(path: Path, most_bytes: int = 0) -> bytes:

@@ -23,12 +23,12 @@ def folder(tmp_path: Path, name: str) -> str:
     return str(tmp_path / "machine")
 
 
-def test_a_healthy_machine_ends_with_0(tmp_path: Path, capsys: Said) -> None:
+def test_healthy_machine_exits_0(tmp_path: Path, capsys: Said) -> None:
     assert main(["--from", folder(tmp_path, "r9700-ubuntu")]) == 0
     assert "OK        no problem found" in capsys.readouterr().out
 
 
-def test_a_broken_one_ends_with_1_and_its_first_cause(tmp_path: Path, capsys: Said) -> None:
+def test_broken_machine_exits_1_with_first_cause(tmp_path: Path, capsys: Said) -> None:
     assert main(["--from", folder(tmp_path, "psp-refuses@r9700-ubuntu")]) == 1
     out = capsys.readouterr().out
     assert "BROKEN    first cause: the PSP rejected firmware" in out
@@ -36,12 +36,12 @@ def test_a_broken_one_ends_with_1_and_its_first_cause(tmp_path: Path, capsys: Sa
     assert "follows   amdgpu failed to initialise" in out or "  follows amdgpu gave up" in out
 
 
-def test_a_bundle_is_read_through_its_machine_folder(tmp_path: Path) -> None:
+def test_bundle_is_read_through_its_machine_folder(tmp_path: Path) -> None:
     folder(tmp_path, "r9700-ubuntu")
     assert main(["--from", str(tmp_path)]) == 0
 
 
-def test_the_report_has_everything_and_the_same_exit(tmp_path: Path, capsys: Said) -> None:
+def test_report_is_complete_and_has_same_exit_code(tmp_path: Path, capsys: Said) -> None:
     code = main(["--from", folder(tmp_path, "mes-hang@r9700-arch"), "--json", "-"])
     report = json.loads(capsys.readouterr().out)
     assert code == report["verdict"]["exit"] == 1
@@ -54,13 +54,13 @@ def test_the_report_has_everything_and_the_same_exit(tmp_path: Path, capsys: Sai
     assert row["chips"] == ["gfx1201"] and row["kernel"] == "7.1.6-arch1-1" and row["firmware"]["MES"] == "== 0x86"
 
 
-def test_without_a_gpu_the_report_is_77_as_well(tmp_path: Path, capsys: Said) -> None:
+def test_report_without_gpu_exits_77_too(tmp_path: Path, capsys: Said) -> None:
     (tmp_path / "lspci.txt").write_text("00:02.0 VGA compatible controller: Intel Corporation Device\n")
     assert main(["--from", str(tmp_path), "--json", "-"]) == 77
     assert json.loads(capsys.readouterr().out)["verdict"]["exit"] == 77
 
 
-def test_all_evidence_comes_with_v(tmp_path: Path, capsys: Said) -> None:
+def test_verbose_flag_prints_all_evidence(tmp_path: Path, capsys: Said) -> None:
     where = folder(tmp_path, "r9700-dkms")
     main(["--from", where])
     assert "amdgpu comes from DKMS" not in capsys.readouterr().out
@@ -79,7 +79,7 @@ def test_all_evidence_comes_with_v(tmp_path: Path, capsys: Said) -> None:
         (["--json", "MISSING/report.json"], "there is no folder"),
     ],
 )
-def test_wrong_usage_ends_with_2_and_a_sentence(words: list[str], said: str, tmp_path: Path, capsys: Said) -> None:
+def test_usage_error_exits_2_with_one_line(words: list[str], said: str, tmp_path: Path, capsys: Said) -> None:
     (tmp_path / "EMPTY").mkdir()
     (tmp_path / "FILE").write_text("words")
     (tmp_path / "FULL").mkdir()
@@ -90,12 +90,12 @@ def test_wrong_usage_ends_with_2_and_a_sentence(words: list[str], said: str, tmp
     assert said in seen.err and not seen.out
 
 
-def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, capsys: Said) -> None:
+def test_missing_gpu_is_rejected_with_list_of_present_ones(tmp_path: Path, capsys: Said) -> None:
     assert main(["--from", folder(tmp_path, "two-r9700"), "--device", "renderD200"]) == 2
     assert "one of 0000:03:00.0, 0000:43:00.0" in capsys.readouterr().err
 
 
-def test_what_is_kept_of_a_machine_is_diagnosed_the_same(tmp_path: Path, capsys: Said) -> None:
+def test_stored_capture_gets_same_diagnosis(tmp_path: Path, capsys: Said) -> None:
     where = folder(tmp_path, "fatal-aer@rx7900xtx")
     assert main(["--from", where, "--capture", str(tmp_path / "copy")]) == 1
     first = capsys.readouterr().out
@@ -103,14 +103,14 @@ def test_what_is_kept_of_a_machine_is_diagnosed_the_same(tmp_path: Path, capsys:
     assert capsys.readouterr().out in first
 
 
-def test_this_machine_is_read_without_harm(tmp_path: Path, capsys: Said) -> None:
+def test_local_machine_is_read_without_side_effects(tmp_path: Path, capsys: Said) -> None:
     """Whatever it is: an exit code of the table, and a capture that says the same."""
     code = main(["--capture", str(tmp_path / "here")])
     assert code in (0, 1, 77)
     assert main(["--from", str(tmp_path / "here")]) == code
 
 
-def test_a_terminal_is_safe_from_what_a_capture_holds(tmp_path: Path, capsys: Said) -> None:
+def test_terminal_escapes_in_capture_are_neutralised(tmp_path: Path, capsys: Said) -> None:
     where = Path(folder(tmp_path, "mes-hang@r9700-ubuntu"))
     log = where / "kernel.log"
     log.write_bytes(log.read_bytes().replace(b"REMOVE_QUEUE", b"\x1b[2J\x07REMOVE"))

@@ -20,7 +20,7 @@ SICK = {
 
 @pytest.mark.parametrize("name", SICK)
 @pytest.mark.rest(keep=34)
-def test_the_first_cause_is_named_and_nothing_healthy_is_blamed(name: str) -> None:
+def test_first_cause_is_named_and_healthy_parts_are_not_blamed(name: str) -> None:
     for machine in SICK[name]:
         diagnosis = diagnose(machine.capture)
         blamed = [finding for finding in diagnosis.findings if finding.severity != "note"]
@@ -32,20 +32,20 @@ def test_the_first_cause_is_named_and_nothing_healthy_is_blamed(name: str) -> No
 
 
 @pytest.mark.parametrize("name", corpus.BASES)
-def test_a_healthy_machine_gets_notes_only(name: str) -> None:
+def test_healthy_machine_gets_notes_only(name: str) -> None:
     diagnosis = diagnose(MachineCapture(corpus.base(name).files))
     assert [(f.id, f.title) for f in diagnosis.findings if f.severity != "note"] == []
     assert diagnosis.exit_code() == 0
 
 
-def test_the_corpus_is_as_large_as_it_has_to_be() -> None:
+def test_corpus_meets_minimum_size() -> None:
     machines = corpus.machines()
     assert len(machines) >= 200 and len({machine.name for machine in machines}) == len(machines)
     sources = {machine.source for machine in machines if machine.source}
     assert len(sources) >= 20 and all(source.startswith("https://") for source in sources)
 
 
-def test_an_edit_that_changes_nothing_is_refused() -> None:
+def test_edit_without_effect_is_rejected() -> None:
     sick = {"id": "none", "bases": ["vm"], "edits": [{"file": "id.txt", "replace": ["no such text", "x"]}]}
     with pytest.raises(corpus.EditError, match="changes nothing"):
         corpus._machine(sick, "vm")
@@ -58,14 +58,14 @@ def test_every_cause_and_every_rank_names_a_rule() -> None:
     assert not [pattern for pattern in patterns if not any(fnmatchcase(each, pattern) for each in ids)]
 
 
-def test_a_rule_has_an_id_of_its_own() -> None:
+def test_rule_ids_are_unique() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
 
 
 @pytest.mark.parametrize(
     "gone", ["^proc/", "^sys/", "^etc/", "kernel.log", "id.txt", "lspci.txt", "firmware.txt", "dev.txt"]
 )
-def test_what_is_absent_is_unknown_and_blames_nobody(gone: str) -> None:
+def test_absent_data_is_unknown_and_blames_nothing(gone: str) -> None:
     import re
 
     for name in corpus.BASES:

@@ -30,12 +30,12 @@ def first(diagnosis: Diagnosis) -> str:
     return diagnosis.first.id
 
 
-def test_of_two_events_the_earlier_explains_the_later() -> None:
+def test_earlier_event_explains_later_event() -> None:
     assert first(sick(log=f"{SMU}\n{MES}\n")) == "log.smu"
     assert first(sick(log=f"{MES}\n{SMU}\n")) == "log.mes"
 
 
-def test_consequences_follow_their_cause_and_are_named_by_it() -> None:
+def test_consequences_follow_and_name_their_cause() -> None:
     found = sick(
         log=f"{MES}\namdgpu {GPU}: GPU reset begin!. Source:  3\namdgpu {GPU}: GPU Recovery Failed: -22\n"
     ).findings
@@ -43,7 +43,7 @@ def test_consequences_follow_their_cause_and_are_named_by_it() -> None:
     assert found[0].cause_of == ("log.reset", "log.reset-failed")
 
 
-def test_the_log_of_the_other_gpu_does_not_count_where_one_is_chosen() -> None:
+def test_log_of_other_gpu_is_ignored_when_one_is_selected() -> None:
     base = corpus.base("two-r9700")
     second = base.variables["second"]
     files = {
@@ -56,7 +56,7 @@ def test_the_log_of_the_other_gpu_does_not_count_where_one_is_chosen() -> None:
     assert diagnose(MachineCapture(files), device="card1").exit_code() == 0
 
 
-def test_trouble_of_a_gpu_that_is_not_ours_is_a_note() -> None:
+def test_fault_of_unrelated_gpu_is_a_note() -> None:
     igpu = corpus.base("igpu-and-dgpu").variables["igpu"]
     found = sick(
         "igpu-and-dgpu", f"amdgpu {igpu}: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=2\n"
@@ -65,34 +65,34 @@ def test_trouble_of_a_gpu_that_is_not_ours_is_a_note() -> None:
     assert "log.ring-timeout" in [f.id for f in found.findings]
 
 
-def test_kfd_may_skip_the_processors_own_graphics() -> None:
+def test_kfd_may_skip_integrated_graphics() -> None:
     found = sick("igpu-and-dgpu", "kfd kfd: amdgpu: skipped device 1002:13c0, PCI rejects atomics\n")
     assert found.first is None
 
 
-def test_a_missing_file_that_the_driver_did_without_is_a_note() -> None:
+def test_missing_file_that_driver_does_not_need_is_a_note() -> None:
     found = sick(log=f"amdgpu {GPU}: Direct firmware load for amdgpu/gc_12_0_1_toc.bin failed with error -2\n")
     assert found.first is None and "firmware.missing" in [f.id for f in found.findings]
 
 
-def test_a_bar_that_found_its_place_later_is_no_fault() -> None:
+def test_bar_assigned_after_retry_is_not_a_fault() -> None:
     bar = f"pci {GPU}: BAR 0 [mem size 0x800000000 64bit pref]"
     assert sick(log=f"{bar}: failed to assign\n{bar}: assigned\n").first is None
 
 
-def test_a_symptom_quotes_what_others_reported() -> None:
+def test_symptom_quotes_reports_of_other_users() -> None:
     (machine,) = [m for m in corpus.machines() if m.name == "r9700-6630@r9700-dkms"]
     finding = diagnose(machine.capture).first
     assert finding is not None and finding.rows == ("gfx1201-dkms-6.19.4",)
     assert any("issues/6630" in line for line in finding.evidence)
 
 
-def test_the_worst_comes_first_and_then_the_deepest() -> None:
+def test_findings_are_sorted_by_severity_then_depth() -> None:
     found = sick(log=f"{SMU}\n", id__txt="", **{"id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"})
     assert [f.id for f in found.findings if f.severity == "broken"] == ["permissions.group", "log.smu"]
 
 
-def test_a_machine_without_a_gpu_says_what_can_be_done() -> None:
+def test_machine_without_gpu_lists_possible_actions() -> None:
     found = diagnose(
         MachineCapture(
             {"proc/version": b"Linux version 7.0\n", "lspci.txt": b"00:02.0 VGA compatible controller: Intel\n"}
@@ -102,20 +102,20 @@ def test_a_machine_without_a_gpu_says_what_can_be_done() -> None:
     assert [f.id for f in found.findings] == ["gpu.none"] and "pm4-test --device sim" in found.findings[0].next
 
 
-def test_a_gpu_that_only_the_log_knows_is_found() -> None:
+def test_gpu_known_only_from_log_is_found() -> None:
     log = f"amdgpu {GPU}: amdgpu: Unable to locate a BIOS ROM\namdgpu: probe of {GPU} failed with error -22\n"
     found = diagnose(MachineCapture({"kernel.log": log.encode()}))
     assert first(found) == "log.vbios" and found.machine.gpus[0].address == GPU
 
 
-def test_an_empty_log_is_unknown_not_healthy() -> None:
+def test_empty_log_is_unknown_not_healthy() -> None:
     for log in ("", "\n \n"):
         found = sick(**{"kernel.log": log})
         assert found.machine.log is None and any("kernel.log" in each.what for each in found.unknown)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_torn_and_scrambled_files_raise_nothing(seed: int) -> None:
+def test_truncated_and_corrupted_files_raise_no_exception(seed: int) -> None:
     """Every file cut somewhere, or with bytes flipped, or replaced by noise."""
     chance = random.Random(seed)
     for name in corpus.BASES:
@@ -132,7 +132,7 @@ def test_torn_and_scrambled_files_raise_nothing(seed: int) -> None:
         diagnose(MachineCapture(files))
 
 
-def test_ids_in_any_shape_give_the_groups() -> None:
+def test_id_output_in_any_format_yields_groups() -> None:
     for text in (
         "uid=1000(a) gid=1000(a) groups=1000(a),993(render)",
         "uid=1000(a) gid=1000(a) Gruppen=1000(a),993(render)\r\n",
@@ -144,7 +144,7 @@ def test_ids_in_any_shape_give_the_groups() -> None:
         assert user is not None and user.uid == 1000 and "render" in user.groups, text
 
 
-def test_packages_are_read_as_every_manager_prints_them() -> None:
+def test_package_lists_of_every_manager_are_parsed() -> None:
     for text in (
         "linux-firmware 20260810-1\n",
         "ii  linux-firmware  20260810-1  all  Firmware\n",
@@ -155,7 +155,7 @@ def test_packages_are_read_as_every_manager_prints_them() -> None:
         assert packages is not None and packages["linux-firmware"].startswith("20260810-1"), text
 
 
-def test_what_the_driver_answered_counts_where_nothing_else_explains_it() -> None:
+def test_driver_error_counts_when_nothing_else_explains_it() -> None:
     t1 = {"usable": False, "why": "KFD 1.2 is too old"}
     said = json.dumps({"gpus": {"renderD128": {"t1": t1, "t2": {"usable": True, "why": ""}}}})
     assert first(sick(**{"ioctl.json": said})) == "tier.refused"

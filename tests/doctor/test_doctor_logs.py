@@ -29,7 +29,7 @@ MES = f"amdgpu {GPU}: amdgpu: MES failed to respond to msg=REMOVE_QUEUE"
         f"[  950.818166] {MES}\r",
     ],
 )
-def test_what_a_program_puts_before_a_message_is_taken_off(line: str) -> None:
+def test_log_program_prefix_is_stripped(line: str) -> None:
     assert without_prefix(line) == MES
     (event,) = parse(line).events
     assert (event.name, event.address) == ("mes", GPU)
@@ -71,7 +71,7 @@ def test_what_a_program_puts_before_a_message_is_taken_off(line: str) -> None:
         ("amdgpu: unknown parameter 'user_queues' ignored", "parameter-unknown"),
     ],
 )
-def test_wordings_of_several_kernels_are_one_event(line: str, name: str) -> None:
+def test_message_variants_of_several_kernels_map_to_one_event(line: str, name: str) -> None:
     assert [event.name for event in parse(line, [GPU]).events] == [name]
 
 
@@ -95,23 +95,23 @@ def test_wordings_of_several_kernels_are_one_event(line: str, name: str) -> None
         "nouveau 0000:01:00.0: fifo: SCHED_ERROR",
     ],
 )
-def test_what_healthy_machines_and_other_devices_say_is_no_event(line: str) -> None:
+def test_messages_of_healthy_machines_and_other_devices_are_ignored(line: str) -> None:
     assert not parse(line, [GPU]).events
 
 
-def test_the_errors_of_a_bridge_above_the_gpu_are_the_gpus() -> None:
+def test_upstream_bridge_errors_are_attributed_to_the_gpu() -> None:
     line = "pcieport 0000:00:01.1: AER: Uncorrected (Fatal) error message received from 0000:00:01.1"
     assert [event.name for event in parse(line, [GPU, "0000:00:01.1"]).events] == ["aer-fatal"]
     assert not parse(line, [GPU]).events
 
 
-def test_only_the_last_boot_counts() -> None:
+def test_only_last_boot_counts() -> None:
     log = parse(f"Linux version 7.0.0\n{MES}\nLinux version 7.0.0\nall is well\n")
     assert not log.events and log.whole
     assert parse(MES).whole is False
 
 
-def test_of_a_whole_journal_only_the_kernel_is_believed() -> None:
+def test_only_kernel_messages_of_a_full_journal_count() -> None:
     text = (
         "\n".join(f"Jun 18 16:36:53 box kernel: usb {n}: ok" for n in range(20))
         + f"\nJun 18 16:37:01 box python[7]: {MES}\n"
@@ -119,12 +119,12 @@ def test_of_a_whole_journal_only_the_kernel_is_believed() -> None:
     assert not parse(text).events
 
 
-def test_a_huge_log_loses_its_middle_only() -> None:
+def test_huge_log_loses_only_its_middle() -> None:
     log = parse(
         f"{MES}\n" + "usb 1-4: new device\n" * 120_000 + "amdgpu 0000:03:00.0: SMU: No response msg_reg: 12\n"
     )
     assert [event.name for event in log.events] == ["mes", "smu"]
 
 
-def test_every_row_says_where_its_message_comes_from() -> None:
+def test_every_row_cites_the_source_of_its_message() -> None:
     assert not [row for row in (*HARMLESS, *TABLE) if "/" not in row.source]

@@ -22,13 +22,13 @@ def files(row: dict[str, Any]) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_strangers_machine(name: str) -> None:
+def test_third_party_machine_gets_expected_diagnosis(name: str) -> None:
     diagnosis = diagnose(MachineCapture(files(MACHINES[name])))
     assert (diagnosis.first.id if diagnosis.first else None) == MACHINES[name].get("first")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "latin-1"])
-def test_a_log_in_another_encoding_is_read(encoding: str) -> None:
+def test_log_in_another_encoding_is_read(encoding: str) -> None:
     log = "amdgpu 0000:03:00.0: MES failed to respond to msg=ADD_QUEUE\n"
     diagnosis = diagnose(MachineCapture({"kernel.log": log.encode(encoding)}))
     assert diagnosis.first is not None and diagnosis.first.id == "log.mes"

@@ -31,7 +31,7 @@ def example(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_an_example_needs_nothing_beyond_zinc_rt_and_says_how_to_run_it(file: Path) -> None:
+def test_example_imports_only_zinc_rt_and_documents_its_command(file: Path) -> None:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     rooms = {
         alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
@@ -42,38 +42,38 @@ def test_an_example_needs_nothing_beyond_zinc_rt_and_says_how_to_run_it(file: Pa
 
 
 @pytest.mark.parametrize("name", ["token_loop", "vision_to_action"])
-def test_an_example_with_options_helps(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_with_options_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         example(name).main(["--help"])
     assert left.value.code == 0 and f"python examples/{name}.py" in capsys.readouterr().out
 
 
-def test_prompts_are_answered_as_they_would_be_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batched_prompts_match_solo_runs(capsys: pytest.CaptureFixture[str]) -> None:
     example("generate")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and all(line.startswith(("stop ", "length ")) for line in lines)
 
 
-def test_a_stream_ends_before_its_stop(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stream_ends_before_stop_string(capsys: pytest.CaptureFixture[str]) -> None:
     example("stream")
     text, _, ended = capsys.readouterr().out.rstrip("\n").rpartition("\n")
     assert ended == "ended by stop" and "ers" not in text and text
 
 
-def test_the_second_turn_of_a_chat_finds_the_first_in_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
+def test_second_chat_turn_hits_prefix_cache(capsys: pytest.CaptureFixture[str]) -> None:
     example("chat")
     cached = [int(line.split(": ")[-1].split()[0]) for line in capsys.readouterr().out.splitlines()]
     assert cached[0] == 0 < cached[1]
 
 
-def test_choices_are_drawn_apart_and_say_how_likely_they_were(capsys: pytest.CaptureFixture[str]) -> None:
+def test_choices_are_sampled_independently_with_logprobs(capsys: pytest.CaptureFixture[str]) -> None:
     example("choices")
     lines = capsys.readouterr().out.splitlines()
     assert len({line.partition(": ")[2] for line in lines if line.startswith("choice")}) == 3
     assert sum("likeliest:" in line for line in lines) == 12
 
 
-def test_a_guarantee_holds_against_a_flood_and_the_bill_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_guarantee_holds_under_flood_and_bill_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     example("tenants")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("2 answers for paying, while ") and int(lines[0].split()[5]) > 6
@@ -84,7 +84,7 @@ def test_a_guarantee_holds_against_a_flood_and_the_bill_adds_up(capsys: pytest.C
 
 
 @pytest.mark.parametrize("where", [["--tier", "t_cpu"], ["--tier", "t1", "--device", "sim"]], ids=["t_cpu", "t1"])
-def test_vision_becomes_action_as_numpy_has_it(where: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_vision_to_action_matches_numpy(where: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert example("vision_to_action").main([*where, "--frames", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     movements = [line.split("  ")[-2] for line in lines if line.startswith("frame")]
@@ -92,9 +92,7 @@ def test_vision_becomes_action_as_numpy_has_it(where: list[str], capsys: pytest.
     assert lines[-1].startswith("PASS") and "3 of 3" in lines[-1]
 
 
-def test_a_movement_that_differs_fails(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_movement_mismatch_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     module = example("vision_to_action")
     wanted = module.expected
 
@@ -107,14 +105,14 @@ def test_a_movement_that_differs_fails(
     assert "DIFFERENT" in (said := capsys.readouterr().out) and said.splitlines()[-1].startswith("FAIL")
 
 
-def test_what_cannot_run_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_setup_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("vision_to_action", "token_loop"):
         assert example(name).main(["--tier", "t9"]) == 2
         assert "no tier is called 't9'" in capsys.readouterr().err
 
 
 @pytest.mark.rest
-def test_the_token_loop_draws_what_run_draws(capsys: pytest.CaptureFixture[str]) -> None:
+def test_token_loop_samples_same_tokens_as_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert example("token_loop").main(["--tokens", "1,2,3", "--max-tokens", "5"]) == 0
     drawn = [int(line) for line in capsys.readouterr().out.split()]
     with Engine(read_gguf(GOLDEN / "qwen3-q.gguf"), CpuBackend("canonical-1")) as engine:

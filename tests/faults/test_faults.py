@@ -37,7 +37,7 @@ def said(text: str, code: int = 1) -> list[Said]:
 # --- the corpus ---------------------------------------------------------------------------------------------
 
 
-def test_there_are_enough_and_eight_of_them_run_by_default() -> None:
+def test_enough_faults_exist_and_eight_run_by_default() -> None:
     assert len(CORPUS) >= LEAST
     assert sum(fault.default for fault in CORPUS) == DEFAULT
     assert len({fault.room for fault in CORPUS if fault.default}) >= 4, "the default ones are of many rooms"
@@ -45,12 +45,12 @@ def test_there_are_enough_and_eight_of_them_run_by_default() -> None:
 
 
 @pytest.mark.parametrize("fault", CORPUS, ids=str)
-def test_a_fault_still_applies(fault: Fault) -> None:
+def test_fault_still_applies(fault: Fault) -> None:
     assert not applies(fault)
 
 
 @pytest.mark.parametrize("fault", CORPUS, ids=str)
-def test_a_row_cannot_name_itself(fault: Fault) -> None:
+def test_row_cannot_match_its_own_command(fault: Fault) -> None:
     """What it plants, and how its files are called, is no proof of having found it."""
     given = " ".join((*fault.run, *(edit.file for edit in fault.edits)))
     assert fault.named and fault.place
@@ -67,7 +67,7 @@ def _found(regex: str, text: str) -> bool:
 # --- planting -----------------------------------------------------------------------------------------------
 
 
-def test_an_anchor_that_is_gone_is_told_and_nothing_is_planted(tmp_path: Path) -> None:
+def test_missing_anchor_is_reported_and_nothing_is_planted(tmp_path: Path) -> None:
     fault = a_fault(edits={"file": "pyproject.toml", "find": "no such line", "replace": "another"})
     assert applies(fault) == "pyproject.toml: the anchor is there 0 times: 'no such line'"
     (tmp_path / "pyproject.toml").write_text("[project]\n")
@@ -75,7 +75,7 @@ def test_an_anchor_that_is_gone_is_told_and_nothing_is_planted(tmp_path: Path) -
         plant(fault, tmp_path)
 
 
-def test_planting_leaves_the_tree_itself_alone(tmp_path: Path) -> None:
+def test_planting_does_not_modify_the_tree(tmp_path: Path) -> None:
     fault = next(fault for fault in CORPUS if fault.name == "swiglu-squares-the-gate")
     edit = fault.edits[0]
     before = (ROOT / edit.file).read_bytes()
@@ -85,7 +85,7 @@ def test_planting_leaves_the_tree_itself_alone(tmp_path: Path) -> None:
     assert (tree / "zinc_rt" / "validate").is_symlink() and not (tree / "tests").exists()
 
 
-def test_bytes_of_a_tensor_are_changed_in_a_copy(tmp_path: Path) -> None:
+def test_tensor_bytes_are_changed_in_a_copy(tmp_path: Path) -> None:
     from fault_plant import PLANTERS
 
     (tmp_path / "golden").symlink_to(ROOT / "golden")
@@ -105,7 +105,7 @@ def test_bytes_of_a_tensor_are_changed_in_a_copy(tmp_path: Path) -> None:
         ({"color": "red"}, "unknown color"),
     ],
 )
-def test_a_row_that_says_nonsense_is_refused(changed: dict[str, object], says: str) -> None:
+def test_invalid_row_is_rejected(changed: dict[str, object], says: str) -> None:
     with pytest.raises(BadRow, match=says):
         a_fault(**changed)
 
@@ -113,7 +113,7 @@ def test_a_row_that_says_nonsense_is_refused(changed: dict[str, object], says: s
 # --- what words are worth -----------------------------------------------------------------------------------
 
 
-def test_the_place_and_the_cause_together_are_a_name() -> None:
+def test_place_and_cause_together_score_as_named() -> None:
     assert score(a_fault(), said("node rope-0, stored by rope")) == Score("named", "")
     assert score(a_fault(), said("node rope-0")).score == "located"
     assert score(a_fault(), said("stored by rope")).score == "detected"
@@ -121,12 +121,12 @@ def test_the_place_and_the_cause_together_are_a_name() -> None:
     assert score(a_fault(), said("nothing to compare", 77)).score == "missed", "what did not run found nothing"
 
 
-def test_a_traceback_is_no_finding() -> None:
+def test_traceback_is_not_a_finding() -> None:
     text = "Traceback (most recent call last)\n node rope-0, stored by rope"
     assert score(a_fault(), said(text)).score == "detected"
 
 
-def test_who_accuses_only_the_innocent_misleads() -> None:
+def test_blaming_only_innocent_parts_scores_as_misleading() -> None:
     found = "node rope-0, stored by rope\nsuspect    t1 differs from t_cpu: suspect "
     assert score(a_fault(), said(found + "the oracle")) == Score("misleading", "suspect the oracle")
     assert score(a_fault(), said(found + "the oracle, or what they share")).score == "named"
@@ -135,7 +135,7 @@ def test_who_accuses_only_the_innocent_misleads() -> None:
     assert score(a_fault(innocent="layer 3"), said(found + "t1, in layer 3")).score == "misleading"
 
 
-def test_advice_is_followed_once_the_latest_words_first() -> None:
+def test_advice_is_followed_once_and_latest_output_first() -> None:
     text = "next       zinc-rt isa lint k.zrt\nrepro      zinc-rt validate --model m\n"
     first = Said("validate --model m", 1, text)
     assert list(_advised([first])) == ["zinc-rt isa lint k.zrt"]
@@ -143,7 +143,7 @@ def test_advice_is_followed_once_the_latest_words_first() -> None:
     assert next(_advised([first, second])) == "zinc-rt asm --check"
 
 
-def test_the_list_and_a_wrong_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_prints_faults_and_wrong_name_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "swiglu-*"]) == 0
     assert "swapped operands" in capsys.readouterr().out
     assert main(["no-such-fault"]) == 2
@@ -157,7 +157,7 @@ def test_the_list_and_a_wrong_name(capsys: pytest.CaptureFixture[str]) -> None:
     "fault",
     [pytest.param(fault, marks=[] if fault.default else pytest.mark.slow, id=str(fault)) for fault in CORPUS],
 )
-def test_a_fault_is_named(fault: Fault, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_planted_fault_is_named(fault: Fault, tmp_path_factory: pytest.TempPathFactory) -> None:
     if fault.waits_for:
         pytest.xfail(f"waits for {fault.waits_for}")
     found = tried(fault, cache=tmp_path_factory.getbasetemp().parent / "faults-cache")

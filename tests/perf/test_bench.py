@@ -33,7 +33,7 @@ def engine() -> Engine:
     return Engine(read_gguf(MODEL), CpuBackend("canonical-1"), slots=3)
 
 
-def test_every_measured_run_is_kept_and_no_warm_up(engine: Engine) -> None:
+def test_every_measured_run_is_kept_and_warmup_is_dropped(engine: Engine) -> None:
     load = BenchWorkload(prompt_tokens=3, tokens=4, slots=3, warmup=2, runs=2)
     *_, timed = runs(engine, load, Sampler())
     assert [len(run) for run in timed.tokens] == [4, 4]
@@ -46,7 +46,7 @@ def test_every_measured_run_is_kept_and_no_warm_up(engine: Engine) -> None:
     assert found["aggregate"]["tokens_per_second"] == pytest.approx(sum(rates) / 2)
 
 
-def test_a_gate_computes_the_same_figures_from_the_samples(engine: Engine) -> None:
+def test_gate_recomputes_same_figures_from_samples(engine: Engine) -> None:
     load = BenchWorkload(prompt_tokens=3, tokens=4, warmup=0, runs=3)
     *_, timed = runs(engine, load, Sampler())
     made = {result.id: {"measure": result.measure} for result in results(timed, load, "t_cpu", Sampler())}
@@ -57,7 +57,7 @@ def test_a_gate_computes_the_same_figures_from_the_samples(engine: Engine) -> No
             )
 
 
-def test_ours_and_theirs_take_turns(engine: Engine) -> None:
+def test_own_and_peer_runs_alternate(engine: Engine) -> None:
     order: list[str] = []
     real = engine.step
 
@@ -80,7 +80,7 @@ def test_ours_and_theirs_take_turns(engine: Engine) -> None:
     assert result.measure["ratio_low"] <= result.measure["ratio"] <= result.measure["ratio_high"]
 
 
-def test_the_interval_holds_the_ratio_and_narrows_with_agreement() -> None:
+def test_interval_contains_ratio_and_narrows_with_agreement() -> None:
     ratio, low, high = ratio_interval([10, 20, 30], [5, 10, 15])
     assert (ratio, low, high) == pytest.approx((2, 2, 2)), "what slows both runs of a pair cancels"
     ratio, low, high = ratio_interval([10, 12, 8, 11], [10, 10, 10, 10])
@@ -99,11 +99,11 @@ def test_the_interval_holds_the_ratio_and_narrows_with_agreement() -> None:
         (json.dumps({"results": [{"id": "decode", "measure": {"tokens_per_second": 7.5}}]}), 7.5),
     ],
 )
-def test_the_others_speed_is_read_from_what_it_prints(text: str, speed: float) -> None:
+def test_peer_speed_is_parsed_from_its_output(text: str, speed: float) -> None:
     assert speed_in(text, text) == speed
 
 
-def test_slots_take_turns_and_the_ratio_is_of_their_runs(engine: Engine) -> None:
+def test_slot_counts_alternate_and_ratio_is_paired_per_run(engine: Engine) -> None:
     loads = [BenchWorkload(2, 2, slots, warmup=0, runs=3) for slots in (1, 3)]
     timed = in_turns(engine, loads, Sampler())
     made = {result.id: result.measure for result in scaling_results(timed, loads, "t_cpu", Sampler())}
@@ -114,7 +114,7 @@ def test_slots_take_turns_and_the_ratio_is_of_their_runs(engine: Engine) -> None
     assert min(ratios) * (1 - 1e-12) <= made["scaling-3"]["ratio_low"] <= made["scaling-3"]["ratio"]
 
 
-def test_several_numbers_of_slots_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_slot_counts_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["bench", "--model", str(MODEL), "--tier", "t_cpu", "-p", "2", "-n", "2", "--warmup", "0"]
     assert main([*line, "--slots", "1,2", "--runs", "2", "--json", str(tmp_path / "r.json")]) == 0
     assert "times the tokens a second of 1 slot at 2 slots" in capsys.readouterr().out
@@ -131,7 +131,7 @@ def test_several_numbers_of_slots_on_the_command_line(tmp_path: Path, capsys: py
         assert says in capsys.readouterr().err
 
 
-def test_no_speed_no_ratio() -> None:
+def test_missing_speed_gives_no_ratio() -> None:
     with pytest.raises(InputError, match="no decode speed"):
         speed_in("done", "done")
     with pytest.raises(InputError, match="exited with 3"):
@@ -163,7 +163,7 @@ def test_sensors_are_read_in_their_units(tmp_path: Path) -> None:
     assert sampler.samples[0]["power_w"] == 241
 
 
-def test_another_makers_card_is_not_ours(tmp_path: Path) -> None:
+def test_card_of_another_vendor_is_ignored(tmp_path: Path) -> None:
     card(tmp_path, vendor="0x10de")
     assert gpu_folder(tmp_path) is None
     governor = tmp_path / "devices/system/cpu/cpu0/cpufreq"
@@ -173,13 +173,13 @@ def test_another_makers_card_is_not_ours(tmp_path: Path) -> None:
     assert "governor" not in machine(tmp_path / "nothing")
 
 
-def test_percentiles_are_values_that_were_seen() -> None:
+def test_percentiles_are_observed_values() -> None:
     values = [float(value) for value in range(1, 101)]
     assert [percentile(values, share) for share in (0.5, 0.9, 0.99)] == [50, 90, 99]
     assert percentile([7.0], 0.99) == 7
 
 
-def test_a_level_that_falls_is_found_and_one_outlier_is_not() -> None:
+def test_level_drop_is_detected_and_single_outlier_is_not() -> None:
     steady = [100.0, 101, 99, 100, 102, 98, 101, 100, 99, 101]
     assert change_points(steady) == []
     assert change_points([*steady[:5], 40.0, *steady[5:]]) == []
@@ -187,7 +187,7 @@ def test_a_level_that_falls_is_found_and_one_outlier_is_not() -> None:
     assert change.index == 10 and change.ratio == pytest.approx(0.9, abs=0.01) and change.p < 0.01
 
 
-def test_a_regression_of_a_recorded_series_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_regression_of_recorded_series_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "history.jsonl"
     for number in range(20):
         speed = (100 if number < 10 else 90) + number % 3
@@ -205,7 +205,7 @@ def test_a_regression_of_a_recorded_series_is_named(tmp_path: Path, capsys: pyte
     assert (tmp_path / "p.html").read_text().count("<svg") == 2
 
 
-def test_other_workloads_and_devices_are_other_series(tmp_path: Path) -> None:
+def test_other_workloads_and_devices_are_separate_series(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     for tier, slots, code in (("t1", 1, "a"), ("t2", 1, "a"), ("t2", 4, "a"), ("t2", 4, "b")):
         report = {
@@ -217,7 +217,7 @@ def test_other_workloads_and_devices_are_other_series(tmp_path: Path) -> None:
     assert [len(series.entries) for series in series_of(read(path).entries)] == [1, 1, 2]
 
 
-def test_a_png_without_matplotlib_names_the_extra(
+def test_png_without_matplotlib_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -227,7 +227,7 @@ def test_a_png_without_matplotlib_names_the_extra(
     assert "zinc-rt[report]" in capsys.readouterr().err
 
 
-def test_the_command_measures_and_records_what_a_gate_reads(
+def test_command_measures_and_records_input_of_the_gate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report, history = tmp_path / "b.json", tmp_path / "h.jsonl"
@@ -259,11 +259,11 @@ def test_the_command_measures_and_records_what_a_gate_reads(
 @pytest.mark.parametrize(
     "wrong", [["--tokens", "0"], ["--runs", "0"], ["--warmup", "-1"], ["--prompt-tokens", "999"]]
 )
-def test_a_workload_that_cannot_be_is_refused(wrong: list[str]) -> None:
+def test_invalid_workload_is_rejected(wrong: list[str]) -> None:
     assert main(["bench", "--model", str(MODEL), "--tier", "t_cpu", *wrong]) == 2
 
 
-def test_nodes_of_leaves_barriers_out(engine: Engine) -> None:
+def test_node_count_excludes_barriers(engine: Engine) -> None:
     graph = engine.graph("decode")
     assert 0 < nodes_of(engine) < len(graph.nodes) + 1
     assert nodes_of(engine) == sum(node.op.name != "BARRIER" for node in graph.nodes)

@@ -55,7 +55,7 @@ def measured(tmp_path: Path, peer: LlamaCpp | None, *, rounds: int = 5, fails: s
 
 
 @pytest.mark.rest
-def test_every_figure_has_its_samples_both_settings_and_a_ratio(tmp_path: Path) -> None:
+def test_every_figure_has_samples_both_settings_and_ratio(tmp_path: Path) -> None:
     found = measured(tmp_path, FakePeer(()))
     assert list(found) == [
         f"tiny/{C1}/prefill", f"tiny/{C1}/decode", f"tiny/{C1}/slots",
@@ -72,14 +72,14 @@ def test_every_figure_has_its_samples_both_settings_and_a_ratio(tmp_path: Path) 
 
 
 @pytest.mark.rest
-def test_a_setting_that_fails_is_left_out_and_without_any_the_ratio_is_blocked(tmp_path: Path) -> None:
+def test_failed_setting_is_dropped_and_no_settings_block_the_ratio(tmp_path: Path) -> None:
     one = measured(tmp_path, FakePeer(()), fails="repack")[f"tiny/{C1}/decode"]
     assert one.status == "pass" and one.measure["setting"] == "no repack"
     none = measured(tmp_path, None)[f"tiny/{C1}/decode"]
     assert none.status == "blocked" and "cmake missing" in none.reason and "ratio" not in none.measure
 
 
-def test_a_tier_that_cannot_run_the_model_is_blocked_with_its_reason(
+def test_tier_that_cannot_run_the_model_is_blocked_with_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -90,7 +90,7 @@ def test_a_tier_that_cannot_run_the_model_is_blocked_with_its_reason(
     assert only.status == "blocked" and "no kernel for MATMUL" in only.reason
 
 
-def test_an_empty_node_is_held_to_half_a_microsecond_where_the_machine_is_quiet() -> None:
+def test_empty_node_takes_under_half_a_microsecond_on_quiet_machine() -> None:
     assert [empty_node(us, 2, 1.0).status for us in (0.3, 0.6, None)] == ["pass", "fail", "blocked"]
     assert [empty_node(us, 2, 7.0).status for us in (0.3, 0.6)] == ["pass", "blocked"]
 
@@ -103,7 +103,7 @@ def test_an_empty_node_is_held_to_half_a_microsecond_where_the_machine_is_quiet(
         (["--threads", "0"], "--threads 0"),
     ],
 )
-def test_a_wrong_option_is_said_before_anything_runs(
+def test_invalid_option_is_rejected_before_anything_runs(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["native", *words]) == 2
@@ -147,12 +147,12 @@ def decided(lab: Lab, folder: Path, content: dict[str, Any], *, record: bool = T
     return result
 
 
-def test_a_quiet_run_with_the_ratio_passes_the_gate(lab: Lab, tmp_path: Path) -> None:
+def test_quiet_run_with_required_ratio_passes_gate(lab: Lab, tmp_path: Path) -> None:
     result = decided(lab, tmp_path, report())
     assert (result.status, result.measure["value"]) == ("pass", 1.5)
 
 
-def test_a_slower_one_fails_it(lab: Lab, tmp_path: Path) -> None:
+def test_slower_run_fails_gate(lab: Lab, tmp_path: Path) -> None:
     slow = report()
     slow["results"][0]["measure"] |= paired([20.0] * 5, {"repack": [20.0] * 5})
     assert decided(lab, tmp_path, slow).status == "fail"
@@ -200,16 +200,16 @@ def spoilt(name: str) -> dict[str, Any]:
         ("samples", "cannot be read"),
     ],
 )
-def test_what_may_not_speak_blocks_the_gate(lab: Lab, tmp_path: Path, name: str, reason: str) -> None:
+def test_inadmissible_report_blocks_gate(lab: Lab, tmp_path: Path, name: str, reason: str) -> None:
     result = decided(lab, tmp_path, spoilt(name))
     assert result.status == "blocked" and reason in result.reason
 
 
-def test_what_is_not_in_the_history_blocks_the_gate(lab: Lab, tmp_path: Path) -> None:
+def test_report_missing_from_history_blocks_gate(lab: Lab, tmp_path: Path) -> None:
     result = decided(lab, tmp_path, report(), record=False)
     assert result.status == "blocked" and "not in the history" in result.reason
 
 
-def test_conditions_are_kept_as_they_were() -> None:
+def test_conditions_keep_their_original_values() -> None:
     given = Conditions([40.0], [1.0], 2)
     assert replace(given, load=[9.0]).noise() and not given.noise()

@@ -27,11 +27,11 @@ def benchmark(median: float, **info: Any) -> dict[str, Any]:
         (benchmark(1.0, limit_seconds=None), "", ""),
     ],
 )
-def test_a_limit_is_held_against_what_it_limits(made: dict[str, Any], limit: str, verdict: str) -> None:
+def test_limit_is_checked_against_its_benchmark(made: dict[str, Any], limit: str, verdict: str) -> None:
     assert row(made)[5:7] == [limit, verdict]
 
 
-def test_a_row_reads_well() -> None:
+def test_row_is_formatted_with_units() -> None:
     assert row(benchmark(2.7e-6, peer="zig cc -O3", ratio=2.5)) == [
         "ring graph_replay[64]", "2.7 µs", "20%", "5", "2.50", "", "", "zig cc -O3",
     ]  # fmt: skip
@@ -45,7 +45,7 @@ def test_many_variants_share_a_line_unless_they_have_limits() -> None:
 
 
 @pytest.mark.rest
-def test_a_benchmark_runs_and_is_read_back() -> None:
+def test_benchmark_runs_and_its_results_are_read_back() -> None:
     code, content = run([f"{FOLDER / 'bench_step.py'}", "-k", "pm4 and decode", "--benchmark-max-time=0.01"])
     assert code == 0 and content["benchmarks"]
     assert all(line for line in map(row, content["benchmarks"]))

@@ -57,7 +57,7 @@ def test_littles_law_bounds_few_waves(one: DispatchWork) -> None:
     assert ceiling(one, memory_latency_ns=100.0).limit == "memory"
 
 
-def test_what_waves_share_comes_from_a_cache(one: DispatchWork) -> None:
+def test_data_shared_by_waves_comes_from_cache(one: DispatchWork) -> None:
     """Of ten waves that load the same MB a load misses with a chance of a tenth, one of four more often."""
     found = ceiling(replace(one, read_bytes=1_000_000))
     to_memory = 1 - 0.9**4
@@ -65,7 +65,7 @@ def test_what_waves_share_comes_from_a_cache(one: DispatchWork) -> None:
     assert ceiling(replace(one, read_bytes=0)).latency == pytest.approx(100 * 100e-9)
 
 
-def test_a_last_round_of_few_workgroups_is_a_tail(one: DispatchWork) -> None:
+def test_last_round_with_few_workgroups_is_a_tail(one: DispatchWork) -> None:
     """Forty are there at once. The 41st has the device for itself."""
     whole = ceiling(replace(one, grid=(1, 40, 1), read_bytes=400_000_000))
     assert (whole.rounds, whole.tail, whole.limit) == (1, 0, "memory")
@@ -75,27 +75,27 @@ def test_a_last_round_of_few_workgroups_is_a_tail(one: DispatchWork) -> None:
     assert more.running == pytest.approx(whole.running + 100e-6)
 
 
-def test_instructions_go_to_the_simds_that_have_a_wave(one: DispatchWork) -> None:
+def test_instructions_are_counted_on_simds_with_a_wave(one: DispatchWork) -> None:
     busy = ceiling(replace(one, issued=1e6))
     assert busy.issue == pytest.approx(1e6 / (20e9 * 0.5) / 0.5) and busy.limit == "issue"
     assert ceiling(replace(one, issued=1e6, grid=(1, 20, 1))).issue == pytest.approx(busy.issue / 2)
     assert ceiling(replace(one, issued=1e6, grid=(1, 400, 1))).issue == pytest.approx(busy.issue / 2)
 
 
-def test_what_goes_through_lds_takes_its_time(one: DispatchWork, work: TokenWork) -> None:
+def test_lds_traffic_takes_time(one: DispatchWork, work: TokenWork) -> None:
     loop = next(each.report.streaming for each in work.each if each.report.streaming is not None)
     through = replace(one.report, loops=(replace(loop, load_bytes=100, lds_bytes=6400),))
     made = ceiling(replace(one, report=through))
     assert made.lds == pytest.approx(10e6 * 64 / (10 * 0.5 * 128 * 1e9)) and made.limit == "lds"
 
 
-def test_a_dispatch_that_does_nothing_costs_its_launch(one: DispatchWork) -> None:
+def test_empty_dispatch_costs_its_launch(one: DispatchWork) -> None:
     idle = replace(one, read_bytes=0, wave_bytes=0.0)
     assert ceiling(idle).lost == pytest.approx(4e-6) and ceiling(idle).limit == "launch"
     assert ceiling(replace(idle, behind_barrier=False)).lost == pytest.approx(1e-6)
 
 
-def test_alike_dispatches_lose_together(one: DispatchWork) -> None:
+def test_identical_dispatches_are_grouped_by_time_lost(one: DispatchWork) -> None:
     small = replace(one, read_bytes=0, wave_bytes=0.0)
     groups = by_time_lost([ceiling(one), *[ceiling(small)] * 30])
     assert [len(group.each) for group in groups] == [30, 1], "120 µs before 90 µs + 4 µs"
@@ -103,7 +103,7 @@ def test_alike_dispatches_lose_together(one: DispatchWork) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 16])
-def test_every_byte_of_the_graph_is_one_dispatchs(tokens: int) -> None:
+def test_every_graph_byte_belongs_to_one_dispatch(tokens: int) -> None:
     work = work_of(read_gguf(MODEL), ctx=256, position=100, tokens=tokens)
     assert sum(each.read_bytes for each in work.each) == work.read_bytes > 0
     assert sum(each.written_bytes for each in work.each) == work.written_bytes > 0
@@ -112,13 +112,13 @@ def test_every_byte_of_the_graph_is_one_dispatchs(tokens: int) -> None:
     assert {label for each in work.each for label in each.labels} == {node.label for node in work.nodes}
 
 
-def test_each_dispatch_takes_no_less_than_its_bytes(work: TokenWork) -> None:
+def test_dispatch_takes_at_least_the_time_of_its_bytes(work: TokenWork) -> None:
     for device in table().devices.values():
         likely, best = ([ceiling_of(each, device, table().case(case)) for each in work.each] for case in CASES[1:])
         assert all(a.seconds >= b.seconds > b.ideal >= 0 for a, b in zip(likely, best, strict=True))
 
 
-def test_a_prompts_tokens_share_the_weights(work: TokenWork) -> None:
+def test_prompt_tokens_share_the_weights(work: TokenWork) -> None:
     """And load their rows sixteen times; experts as if every token chose others."""
     prompt = work_of(read_gguf(MODEL), ctx=256, position=115, tokens=16)
     weights = [
@@ -142,7 +142,7 @@ def test_fusing_and_merging_save_dispatches_and_barriers(work: TokenWork) -> Non
     assert plain.moved_bytes == pytest.approx(work.moved_bytes, rel=0.02)
 
 
-def test_the_command_tells_what_is_lost_and_sums_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_losses_and_their_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "p.json"
     assert main(["predict", str(MODEL), "--dispatches", "3", "--json", str(out)]) == 0
     text = capsys.readouterr().out
@@ -170,5 +170,5 @@ def test_several_models_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     "line", [["--prompt-tokens", "0"], ["--prompt-tokens", "513"], ["--prompt-tokens", "16", "--position", "3"]]
 )
-def test_a_prompt_is_one_steps_and_lies_in_the_context(line: list[str]) -> None:
+def test_prompt_exceeding_one_step_or_context_is_rejected(line: list[str]) -> None:
     assert main(["predict", str(MODEL), *line]) == 2

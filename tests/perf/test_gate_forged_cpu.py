@@ -81,7 +81,7 @@ NATIVE: dict[str, tuple[str, str, Any]] = {
 
 
 @pytest.mark.parametrize("forgery", NATIVE)
-def test_a_forged_speed_of_the_cpu_is_refused(forgery: str, tmp_path: Path) -> None:
+def test_forged_cpu_speed_is_rejected(forgery: str, tmp_path: Path) -> None:
     report = native_report()
     rule, path, value = NATIVE[forgery]
     put(path, value)(report, {})
@@ -90,7 +90,7 @@ def test_a_forged_speed_of_the_cpu_is_refused(forgery: str, tmp_path: Path) -> N
     assert result.status == "blocked" and rule in names_of(result), result.reason
 
 
-def test_the_speed_of_the_cpu_they_start_from_passes(tmp_path: Path) -> None:
+def test_unforged_cpu_speed_passes(tmp_path: Path) -> None:
     given = replace(put_forward(tmp_path, native_report()), host=host())
     result = decided(given, "q8-decode", "cpu")
     assert (result.status, round(result.measure["value"], 3)) == ("pass", 1.506), result.reason
@@ -98,11 +98,11 @@ def test_the_speed_of_the_cpu_they_start_from_passes(tmp_path: Path) -> None:
     assert names_of(result) == {"head"}
 
 
-def test_every_rule_of_the_cpus_speeds_has_a_forgery() -> None:
+def test_every_cpu_speed_rule_has_a_forgery() -> None:
     assert {rule for rule, _, _ in NATIVE.values()} == set(TIMED_RULES) - {"edited", "head"}
 
 
-def test_an_evidence_of_another_command_decides_nothing(tmp_path: Path) -> None:
+def test_evidence_of_another_command_decides_nothing(tmp_path: Path) -> None:
     bench = bench_report()
     bench["command"] = "run"
     result = decided(put_forward(tmp_path, bench, validation()))

@@ -27,7 +27,7 @@ from zinc_rt.perf.refusals.rules import refusals
 from zinc_rt.validate.command import main as validate
 
 
-def test_a_history_without_its_head_proves_nothing(tmp_path: Path) -> None:
+def test_history_without_head_proves_nothing(tmp_path: Path) -> None:
     given = put_forward(tmp_path, bench_report(), validation())
     result = decided(replace(given, head=""))
     assert result.status == "blocked" and names_of(result) == {"head"}
@@ -73,12 +73,12 @@ def forged_history(folder: Path, how: str) -> GateInput:
         ("as another command's", "edited"),
     ],
 )
-def test_a_forged_history_is_refused(how: str, rule: str, tmp_path: Path) -> None:
+def test_forged_history_is_rejected(how: str, rule: str, tmp_path: Path) -> None:
     result = decided(forged_history(tmp_path, how))
     assert result.status == "blocked" and rule in names_of(result), result.reason
 
 
-def test_a_report_recorded_before_it_began_is_refused(tmp_path: Path) -> None:
+def test_report_recorded_before_its_start_is_rejected(tmp_path: Path) -> None:
     given = put_forward(tmp_path, bench_report(), validation())
     assert given.history is not None
     early = [replace(entry, at="2020-01-01T00:00:00+00:00") for entry in given.history.entries]
@@ -86,13 +86,13 @@ def test_a_report_recorded_before_it_began_is_refused(tmp_path: Path) -> None:
     assert names_of(result) == {"stale"} and "recorded before" in result.reason
 
 
-def test_a_later_report_that_is_kept_back_is_asked_for(tmp_path: Path) -> None:
+def test_withheld_later_report_is_requested(tmp_path: Path) -> None:
     """The slow one of the next day is in the history, and not among what is put forward."""
     result = decided(forged_history(tmp_path, ""))
     assert names_of(result) == {"edited"} and "entry 3, that is withheld" in result.reason
 
 
-def test_a_file_that_is_read_is_believed_before_a_report(tmp_path: Path) -> None:
+def test_model_file_takes_precedence_over_report(tmp_path: Path) -> None:
     """--models: the digest is right, and the shape is the file's, not what the report says of it."""
     given = put_forward(tmp_path, bench_report(), validation())
     small = {"digest": "ab" * 32, **identity(read_gguf(FOLDER / "qwen35moe-q.gguf")).as_dict()}
@@ -100,7 +100,7 @@ def test_a_file_that_is_read_is_believed_before_a_report(tmp_path: Path) -> None
     assert names_of(result) == {"digest"} and "the file of this digest has" in result.reason
 
 
-def test_what_the_commands_write_is_refused_only_for_what_it_is(
+def test_genuine_command_output_is_rejected_only_for_toy_model_and_tier(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reports of bench and validate themselves, of a toy on a tier that is no GPU: all else about them is as the

@@ -68,7 +68,7 @@ PEERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("forgery", PEERS)
-def test_a_peer_that_is_none_is_refused(forgery: str, tmp_path: Path) -> None:
+def test_forged_peer_is_rejected(forgery: str, tmp_path: Path) -> None:
     bench = with_peer(bench_report())
     PEERS[forgery](bench["results"][1]["measure"])
     result = decided(put_forward(tmp_path, bench, validation()), "against-peer")
@@ -76,7 +76,7 @@ def test_a_peer_that_is_none_is_refused(forgery: str, tmp_path: Path) -> None:
     assert names_of(result) & {"peer", "numbers"}, result.reason
 
 
-def test_what_llama_bench_says_is_read() -> None:
+def test_llama_bench_output_is_parsed() -> None:
     said = llama_bench(llama_bench_output(160.0))
     assert (said.tokens_per_second, said.version, said.generated) == (160.0, "0c1e57098 (6900)", 128)
     with pytest.raises(InputError, match="one text generation test"):

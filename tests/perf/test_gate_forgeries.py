@@ -220,7 +220,7 @@ FORGERIES: dict[str, tuple[str, Change]] = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_forgery_is_refused_by_its_rule(forgery: str, tmp_path: Path) -> None:
+def test_forgery_is_rejected_by_its_rule(forgery: str, tmp_path: Path) -> None:
     bench, proof = bench_report(), validation()
     rule, change = FORGERIES[forgery]
     change(bench, proof)
@@ -229,12 +229,12 @@ def test_a_forgery_is_refused_by_its_rule(forgery: str, tmp_path: Path) -> None:
     assert rule in names_of(result), result.reason
 
 
-def test_what_they_start_from_passes(tmp_path: Path) -> None:
+def test_unforged_reports_pass(tmp_path: Path) -> None:
     result = decided(put_forward(tmp_path, bench_report(), validation()))
     assert (result.status, result.reason.count("refused")) == ("pass", 0), result.reason
 
 
-def test_there_are_fifty_and_every_rule_has_one() -> None:
+def test_at_least_fifty_forgeries_cover_every_rule() -> None:
     assert len(FORGERIES) >= 50
     assert {rule for rule, _ in FORGERIES.values()} == set(RULES) - {"edited", "head"}, "those two are below"
 
@@ -243,14 +243,14 @@ def test_there_are_fifty_and_every_rule_has_one() -> None:
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
-def test_a_report_with_a_number_that_json_lacks_is_no_report(word: str, tmp_path: Path) -> None:
+def test_report_with_number_outside_json_is_rejected(word: str, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps(bench_report()).replace("41.5", word))
     with pytest.raises(InputError, match=word):
         collect([path])
 
 
-def test_a_key_written_twice_is_no_report(tmp_path: Path) -> None:
+def test_report_with_duplicate_key_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text('{"schema": "zinc-rt-report/1", "ctx": 512, "ctx": 4096}')
     with pytest.raises(InputError, match="ctx twice"):
@@ -263,7 +263,7 @@ def test_a_key_written_twice_is_no_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "shape"), [("qwen36", "qwen3.6-35b-a3b-q4_k_xl"), ("qwen3-8b", "qwen3-8b-q4_k_m")]
 )
-def test_a_class_is_that_of_the_real_models_sizes(key: str, shape: str) -> None:
+def test_class_is_defined_by_sizes_of_real_model(key: str, shape: str) -> None:
     wanted = next(c.model for m in milestones() for c in m.criteria if c.model is not None and c.model.key == key)
     sizes = SHAPES[shape].sizes
     assert (wanted.layers, wanted.width, wanted.vocab) == (sizes.layers, sizes.hidden, sizes.vocab)
@@ -271,7 +271,7 @@ def test_a_class_is_that_of_the_real_models_sizes(key: str, shape: str) -> None:
 
 
 @pytest.mark.parametrize("model", sorted(FOLDER.glob("*.gguf")), ids=lambda path: path.stem)
-def test_no_toy_is_of_any_class(model: Path) -> None:
+def test_toy_models_belong_to_no_class(model: Path) -> None:
     small = identity(read_gguf(model)).as_dict()
     for criterion in (c for m in milestones() for c in m.criteria if c.model is not None):
         assert criterion.model is not None and other_class(small, criterion.model) is not None

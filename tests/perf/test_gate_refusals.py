@@ -124,13 +124,13 @@ ATTEMPTS: dict[str, tuple[Spoil, str]] = {
 }  # fmt: skip
 
 
-def test_the_report_they_start_from_passes(tmp_path: Path) -> None:
+def test_unmodified_report_passes(tmp_path: Path) -> None:
     result = decided(put_forward(tmp_path, bench_report(), validation()))
     assert (result.status, round(result.measure["value"])) == ("pass", 150)
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_an_attempt_to_fool_the_gate_is_refused_with_its_reason(attempt: str, tmp_path: Path) -> None:
+def test_attempt_to_fool_gate_is_rejected_with_reason(attempt: str, tmp_path: Path) -> None:
     bench, valid = bench_report(), validation()
     spoil, reason = ATTEMPTS[attempt]
     spoil(bench, valid)
@@ -165,7 +165,7 @@ def against_report(ours: float = 150.0, theirs: float = 160.0) -> dict[str, Any]
     return with_peer(bench_report(), ours, theirs)
 
 
-def test_a_peer_is_judged_by_the_low_end_of_its_interval(tmp_path: Path) -> None:
+def test_peer_is_judged_by_lower_end_of_its_interval(tmp_path: Path) -> None:
     result = decided(put_forward(tmp_path, against_report(), validation()), "against-peer")
     assert (result.status, round(result.measure["value"], 4)) == ("pass", 0.9375)
 
@@ -179,7 +179,7 @@ def test_a_peer_is_judged_by_the_low_end_of_its_interval(tmp_path: Path) -> None
         (lambda result: result["measure"].update(pairs=[[300.0, 160.0]] * 5, ratio_low=1.875), "not the runs"),
     ],
 )
-def test_a_peer_that_was_not_run_beside_ours_is_refused(
+def test_peer_not_run_alongside_ours_is_rejected(
     change: Callable[[dict[str, Any]], Any], reason: str, tmp_path: Path
 ) -> None:
     bench = against_report()
@@ -189,7 +189,7 @@ def test_a_peer_that_was_not_run_beside_ours_is_refused(
 
 
 @pytest.mark.parametrize(("prompt", "status"), [(128, "pass"), (16, "blocked")])
-def test_a_short_prompt_is_no_prefill(prompt: int, status: str, tmp_path: Path) -> None:
+def test_short_prompt_is_not_accepted_as_prefill(prompt: int, status: str, tmp_path: Path) -> None:
     bench, valid = bench_report(), validation()
     bench["device"]["tier"] = "t1"
     speed = {"tokens_per_second": 300.0, "prompt_tokens": prompt, "runs": [prompt / 300.0] * 5}
@@ -217,7 +217,7 @@ def state(folder: Path, **changes: str) -> GateInput:
     return GateInput(statements=collect([path])[1])
 
 
-def test_a_statement_passes_its_own_criterion_only(tmp_path: Path) -> None:
+def test_statement_passes_only_its_criterion(tmp_path: Path) -> None:
     assert decided(state(tmp_path), "laptop", "M0").status == "pass"
     assert decided(state(tmp_path, criterion="M7/peer"), "laptop", "M0").status == "blocked"
     assert decided(state(tmp_path, criterion="M1/decode")).status == "blocked", (
@@ -228,22 +228,22 @@ def test_a_statement_passes_its_own_criterion_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes", [{"date": "2999-01-01"}, {"by": '""'}, {"schema": "x"}, {"date": "lately"}, {"more": "1"}]
 )
-def test_a_statement_that_is_none_is_refused(changes: dict[str, str], tmp_path: Path) -> None:
+def test_invalid_statement_is_rejected(changes: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no statement"):
         state(tmp_path, **changes)
 
 
-def test_a_speed_without_a_validation_is_refused(tmp_path: Path) -> None:
+def test_speed_without_validation_is_rejected(tmp_path: Path) -> None:
     assert "no evidence of bit-identity" in decided(put_forward(tmp_path, bench_report())).reason
 
 
-def test_a_report_outside_the_history_is_refused(tmp_path: Path) -> None:
+def test_report_outside_history_is_rejected(tmp_path: Path) -> None:
     given = put_forward(tmp_path, bench_report(), validation(), record=False)
     assert "not in the history" in decided(given).reason
     assert "no history" in decided(replace(given, history=None)).reason
 
 
-def test_a_report_changed_after_it_was_recorded_is_refused(tmp_path: Path) -> None:
+def test_report_changed_after_recording_is_rejected(tmp_path: Path) -> None:
     given = put_forward(tmp_path, bench_report(), validation())
     faster = bench_report()
     faster["results"][0]["measure"] |= {"runs": [[1 / 300] * 128 for _ in range(5)], "tokens_per_second": 300.0}
@@ -252,7 +252,7 @@ def test_a_report_changed_after_it_was_recorded_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("edit", ["a figure", "a line dropped", "lines swapped", "rewritten whole"])
-def test_an_edited_history_is_refused(edit: str, tmp_path: Path) -> None:
+def test_edited_history_is_rejected(edit: str, tmp_path: Path) -> None:
     given = put_forward(tmp_path, validation(), bench_report())
     noted = given.history.head if given.history else ""
     path = tmp_path / "history.jsonl"
@@ -274,7 +274,7 @@ def test_an_edited_history_is_refused(edit: str, tmp_path: Path) -> None:
     assert result.status == "blocked" and "edited history" in result.reason
 
 
-def test_the_latest_report_decides_not_the_best(tmp_path: Path) -> None:
+def test_latest_report_decides_instead_of_the_best(tmp_path: Path) -> None:
     slow = bench_report()
     slow["started"] = "2026-11-21T10:00:00+00:00"
     slow["results"][0]["measure"] |= {"runs": [[1 / 120] * 128 for _ in range(5)], "tokens_per_second": 120.0}
@@ -282,13 +282,13 @@ def test_the_latest_report_decides_not_the_best(tmp_path: Path) -> None:
     assert (result.status, round(result.measure["value"])) == ("fail", 120)
 
 
-def test_a_model_that_nobody_pinned_is_refused(tmp_path: Path) -> None:
+def test_unpinned_model_is_rejected(tmp_path: Path) -> None:
     given = replace(put_forward(tmp_path, bench_report(), validation()), model_digest="")
     assert "--model-digest" in decided(given).reason
 
 
 @pytest.mark.parametrize("milestone", [f"M{number}" for number in range(1, 9)])
-def test_without_evidence_no_speed_passes(milestone: str) -> None:
+def test_speed_without_evidence_does_not_pass(milestone: str) -> None:
     with Lab() as lab:
         criteria = [each for each in find_milestone(milestone).criteria if each.type != "structural"]
         results = [
@@ -298,7 +298,7 @@ def test_without_evidence_no_speed_passes(milestone: str) -> None:
     assert all("needs" in result.reason for result in results)
 
 
-def test_a_gate_with_one_criterion_blocked_is_not_passed() -> None:
+def test_gate_with_one_blocked_criterion_does_not_pass() -> None:
     report = GateReport("perf gate")
     report.results = [Result("a", "structural", "pass"), Result("b", "measured", "blocked", reason="none")]
     assert (report.verdict()["status"], report.exit_code()) == ("BLOCKED", 77)

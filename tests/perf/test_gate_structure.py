@@ -42,12 +42,12 @@ def test_every_structural_measure_exists_and_is_used() -> None:
 
 
 @pytest.mark.parametrize("name", ["opcodes", "verifier", "every-op", "token-for-token"])
-def test_m0_holds(lab: Lab, name: str) -> None:
+def test_m0_passes(lab: Lab, name: str) -> None:
     assert decided(lab, f"M0/{name}").status == "pass"
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
-def test_a_token_costs_one_submission_on_the_simulated_device(lab: Lab, tier: str) -> None:
+def test_token_costs_one_submission_on_simulated_device(lab: Lab, tier: str) -> None:
     result = decided(lab, "M1/one-submit" if tier == "t2" else "M2/one-submit")
     assert result.status == "pass" and result.measure["value"] == 1
     assert result.measure["simulated"] and "simulated device" in result.reason
@@ -55,7 +55,7 @@ def test_a_token_costs_one_submission_on_the_simulated_device(lab: Lab, tier: st
     assert min(result.measure["detail"]["dwords"]) > 0, "counted from the queues' write pointers"
 
 
-def test_a_second_submission_a_token_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_submission_per_token_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Runner.submit
 
     def twice(self: Runner, block: StepBlock) -> StepHandle:
@@ -67,13 +67,13 @@ def test_a_second_submission_a_token_fails(lab: Lab, monkeypatch: pytest.MonkeyP
     assert (result.status, result.measure["value"]) == ("fail", 2)
 
 
-def test_a_prompt_that_goes_in_two_passes_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompt_processed_in_two_passes_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zinc_rt.engine.engine.SequenceLimits", partial(SequenceLimits, step_tokens=16))
     result = decided(lab, "M2/one-pass")
     assert (result.status, result.measure["value"]) == ("fail", 2)
 
 
-def test_tiers_that_part_in_one_bit_fail(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiers_differing_in_one_bit_fail(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Engine.forward
 
     def off_by_one(self: Engine, tokens: Any, **options: Any) -> np.ndarray:
@@ -86,13 +86,13 @@ def test_tiers_that_part_in_one_bit_fail(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert (decided(lab, "M2/tiers-agree").status, decided(lab, "M2/tiers-agree").measure["value"]) == ("fail", 1)
 
 
-def test_logits_of_nothing_are_no_agreement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constant_logits_are_not_agreement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "forward", lambda self, tokens, **options: np.zeros((1, 8), np.float32))
     result = decided(lab, "M2/tiers-agree")
     assert result.status == "blocked" and "constant" in result.reason
 
 
-def test_under_a_clamp_no_structure_is_proved() -> None:
+def test_clamp_blocks_structural_criteria() -> None:
     with Lab(device="sim", settings=Settings(lm_head_rows=16)) as lab:
         results = [decided(lab, f"M0/{each.id}") for each in find_milestone("M0").criteria[:5]]
     assert {result.status for result in results} == {"blocked"}
@@ -105,13 +105,13 @@ NOT_BUILT = [
 ]  # fmt: skip
 
 
-def test_what_is_not_built_is_blocked_by_name(lab: Lab) -> None:
+def test_unbuilt_parts_are_blocked_by_name(lab: Lab) -> None:
     for name in NOT_BUILT:
         result = decided(lab, name)
         assert result.status == "blocked" and "not built in this version" in result.reason, name
 
 
-def test_criteria_of_the_original_are_all_there() -> None:
+def test_all_original_criteria_exist() -> None:
     """Those that were once left out."""
     names = {each.name for m in milestones() for each in m.criteria}
     assert names >= {"M3/slots", "M3/paged-kv", "M3/isolation", "M3/tenants", "M4/top-10", "M6/prefix-tree"}
@@ -119,7 +119,7 @@ def test_criteria_of_the_original_are_all_there() -> None:
     assert slots.arguments["slots"] == 16
 
 
-def test_no_structural_measure_asks_what_is_written_down() -> None:
+def test_structural_measures_do_not_read_static_tables() -> None:
     """A folder or a row in a table is there before anything runs."""
     tables = {"room_built", "tier_built", "op_kernels", "ops_without_kernel", "nodes_off_tier", "matrix_kernels"}
     assert not tables & set(MEASURES)
@@ -133,7 +133,7 @@ def test_every_opcode_runs(lab: Lab) -> None:
     assert found.value == 0 and "48 of 48" in found.how
 
 
-def test_an_opcode_with_wrong_bits_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opcode_with_wrong_bits_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = self_test.difference
 
     def off(backend: Any, case: Any) -> str:
@@ -144,19 +144,19 @@ def test_an_opcode_with_wrong_bits_counts(lab: Lab, monkeypatch: pytest.MonkeyPa
     assert found.value == 1 and "SOFTCAP" in found.detail["wrong"]
 
 
-def test_every_node_is_dispatched_and_gives_the_oracles_value(lab: Lab) -> None:
+def test_every_node_is_dispatched_and_matches_the_oracle(lab: Lab) -> None:
     assert MEASURES["nodes_not_run"](lab, "t_cpu_native").value == 0
 
 
 @pytest.mark.rest
-def test_a_node_that_is_not_dispatched_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undispatched_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = executed.dispatched
     monkeypatch.setattr(executed, "dispatched", lambda variant: real(variant)[:-1])
     found = MEASURES["nodes_not_run"](lab, "t_cpu_native")
     assert found.value == 2 and set(found.detail["missing"].values()) == {"not dispatched"}
 
 
-def test_a_fused_node_stands_for_those_between_what_it_reads_and_gives(lab: Lab) -> None:
+def test_fused_node_covers_nodes_between_its_inputs_and_outputs(lab: Lab) -> None:
     """As the tier runs them; of a node that runs as it is that is the node itself."""
     engine = lab.bench("t1").engine
     plain = engine.graph("decode")
@@ -168,7 +168,7 @@ def test_a_fused_node_stands_for_those_between_what_it_reads_and_gives(lab: Lab)
     assert all(executed.stands_for(plain, node) == [node] for node in plain.nodes if node.op.name != "BARRIER")
 
 
-def test_a_fused_graph_that_leaves_a_node_out_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_graph_missing_a_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = executed.dispatched
 
     def without_fused(variant: Variant) -> list[Any]:
@@ -180,16 +180,14 @@ def test_a_fused_graph_that_leaves_a_node_out_counts(lab: Lab, monkeypatch: pyte
     assert found.value > 0 and set(found.detail["missing"].values()) == {"not dispatched"}
 
 
-def test_layers_that_share_a_dispatch_are_those_with_the_oracles_logits(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_sharing_a_dispatch_match_oracle_logits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert decided(lab, "M4/fused-prefill").status == "pass"
     assert MEASURES["layers_joined"](lab, "t_cpu").value == 0, "the oracle runs the plain graph"
     leaking(monkeypatch, lambda engine, batch: engine.backend.spec.tier == "t1")
     assert MEASURES["layers_joined"](lab, "t1").value == 0
 
 
-def test_a_node_with_one_wrong_bit_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_with_one_wrong_bit_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = executed._tapped
 
     def off(bench: Any, stage: Any) -> Any:
@@ -209,7 +207,7 @@ def test_drafts_are_judged_on_the_tier(lab: Lab, monkeypatch: pytest.MonkeyPatch
     assert MEASURES["drafts_misjudged"](lab, "t_cpu_native", 40, 4).value == 40
 
 
-def test_a_tier_that_exists_has_to_generate_the_oracles_tokens(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_tier_must_generate_oracle_tokens(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MEASURES["tokens_as_the_oracle"](lab, "t_cpu_native", 8).value == 8
     real = measures._greedy
 
@@ -236,25 +234,25 @@ def leaking(monkeypatch: pytest.MonkeyPatch, when: Any) -> None:
 
 
 @pytest.mark.rest
-def test_a_sequence_is_not_moved_by_its_neighbours(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequence_is_independent_of_its_neighbours(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MEASURES["values_moved_by_neighbours"](lab, "t_cpu_native", 6).value == 0
     leaking(monkeypatch, lambda engine, batch: len(batch) == 3)
     assert MEASURES["values_moved_by_neighbours"](lab, "t_cpu_native", 6).value > 0
 
 
-def test_a_sequence_is_not_moved_by_where_its_pages_lie(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequence_is_independent_of_its_page_placement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     found = MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80)
     assert found.value == 0 and "pages 1, 3, 5, 7, 9" in found.how
     leaking(monkeypatch, lambda engine, batch: len(engine.sequences) == 2)
     assert MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80).value == 1
 
 
-def test_pages_in_a_row_show_nothing(lab: Lab) -> None:
+def test_single_page_cannot_measure_paging(lab: Lab) -> None:
     with pytest.raises(CannotMeasure, match="one page"):
         MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 8)
 
 
-def test_matrix_instructions_are_looked_for_in_what_ran(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_instructions_are_searched_in_executed_code(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """v_wmma_f32_16x16x16_f16 v[0:7], v[8:11], v[12:15], v[0:7], as GFX12 encodes it."""
     matrix, plain = bytes.fromhex("004040cc0819021c"), bytes.fromhex("0000bfbf")
     assert executed._holds_matrix(plain + matrix, "gfx1201") and not executed._holds_matrix(plain, "gfx1201")
@@ -277,13 +275,13 @@ def test_matrix_instructions_are_looked_for_in_what_ran(lab: Lab, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_a_prompt_runs_on_matrix_units(lab: Lab) -> None:
+def test_prompt_runs_on_matrix_units(lab: Lab) -> None:
     result = decided(lab, "M4/wmma")
     assert result.status == "pass", result.reason
     assert "matmul_q8_32_q4_0, matmul_q8_32_q8_0 ran on t1" in result.reason
 
 
-def test_a_crash_fails_its_own_criterion_only(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_fails_only_its_criterion(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise RuntimeError("the device is gone")
 
@@ -294,7 +292,7 @@ def test_a_crash_fails_its_own_criterion_only(lab: Lab, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("name", "most"), [("flood", 4), ("interactive-first", 2)])
 @pytest.mark.rest(keep=1)
-def test_what_the_scheduler_promises_is_measured_in_virtual_time(lab: Lab, name: str, most: int) -> None:
+def test_scheduler_guarantees_are_measured_in_virtual_time(lab: Lab, name: str, most: int) -> None:
     result = decided(lab, f"M3/{name}")
     assert result.status == "pass" and 1 <= result.measure["value"] <= most
     assert "sched-test --workload" in result.reason
@@ -302,6 +300,6 @@ def test_what_the_scheduler_promises_is_measured_in_virtual_time(lab: Lab, name:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tenants", "scheduler", "prefix-hits", "even-gaps", "price-of-fairness"])
-def test_m3_holds_on_the_simulated_device(lab: Lab, name: str) -> None:
+def test_m3_passes_on_simulated_device(lab: Lab, name: str) -> None:
     result = decided(lab, f"M3/{name}")
     assert result.status == "pass", result.reason

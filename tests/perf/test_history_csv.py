@@ -43,21 +43,19 @@ def test_every_entry_is_a_row(tmp_path: Path, capsys: Capture) -> None:
     assert f"wrote     {out}, 3 rows\n" in capsys.readouterr().out
 
 
-def test_one_figure_is_its_entries_alone(tmp_path: Path) -> None:
+def test_single_figure_selects_only_its_entries(tmp_path: Path) -> None:
     out = tmp_path / "h.csv"
     assert perf.main(["history", str(history(tmp_path)), "--csv", str(out), "--figure", "decode"]) == 0
     assert [each["decode"] for each in rows(out)] == ["10.5", "11.0"] and "ttft" not in rows(out)[0]
 
 
-def test_a_figure_that_nobody_measured_is_a_heading_alone(tmp_path: Path) -> None:
+def test_unmeasured_figure_yields_header_only(tmp_path: Path) -> None:
     out = tmp_path / "h.csv"
     perf.main(["history", str(history(tmp_path)), "--csv", str(out), "--figure", "nothing"])
     assert rows(out) == [] and out.read_text().startswith("sequence,at,report")
 
 
-def test_without_pandas_the_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_missing_pandas_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     path = history(tmp_path)
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert perf.main(["history", str(path), "--csv", str(tmp_path / "h.csv")]) == 2
@@ -65,6 +63,6 @@ def test_without_pandas_the_extra_is_named(
     assert not (tmp_path / "h.csv").exists()
 
 
-def test_a_folder_that_is_not_there_is_said_before_any_work(tmp_path: Path, capsys: Capture) -> None:
+def test_missing_folder_is_reported_before_any_work(tmp_path: Path, capsys: Capture) -> None:
     assert perf.main(["history", str(history(tmp_path)), "--csv", "/missing/h.csv"]) == 2
     assert "there is no folder /missing" in capsys.readouterr().err

@@ -16,19 +16,19 @@ ROWS = [{"n_prompt": 128, "n_gen": 0, "avg_ts": 170.5}, {"n_prompt": 0, "n_gen":
 BATCHED = '{"pp": 8, "tg": 8, "pl": 16, "t_tg": 1.13, "speed_tg": 112.8, "speed": 134.2}'
 
 
-def test_llama_bench_json_is_read() -> None:
+def test_llama_bench_json_is_parsed() -> None:
     assert parse_bench(json.dumps(ROWS)) == {"prefill": 170.5, "decode": 20.7}
 
 
 @pytest.mark.parametrize(
     "text", ["", "| model | t/s |", "[]", json.dumps(ROWS[:1]), '[{"n_gen": 1}]', "{}", json.dumps([3])]
 )
-def test_what_is_no_such_json_is_refused(text: str) -> None:
+def test_malformed_json_is_rejected(text: str) -> None:
     with pytest.raises(InputError, match="llama-bench"):
         parse_bench(text)
 
 
-def test_the_last_line_of_batched_bench_counts() -> None:
+def test_last_line_of_batched_bench_counts() -> None:
     assert parse_batched(f"loading\n{BATCHED.replace('112.8', '1.0')}\n{BATCHED}\n") == 112.8
     for text in ("", "no json", '{"speed": 3}', '{"speed_tg": 0}', "{"):
         with pytest.raises(InputError, match="llama-batched-bench"):
@@ -43,7 +43,7 @@ def programs(folder: Path, body: str) -> Path:
     return folder
 
 
-def test_a_setting_reaches_the_program(tmp_path: Path) -> None:
+def test_setting_reaches_the_program(tmp_path: Path) -> None:
     rows = json.dumps(ROWS)
     folder = programs(tmp_path / "bin", f"echo \"$@\" >> {tmp_path}/log; echo '{rows}' | tee /dev/null")
     assert (
@@ -54,7 +54,7 @@ def test_a_setting_reaches_the_program(tmp_path: Path) -> None:
     assert words[words.index("--repack") + 1] == "0" and words[words.index("-t") + 1] == "2"
 
 
-def test_a_build_that_dies_of_an_illegal_instruction_gives_way_to_the_next(tmp_path: Path) -> None:
+def test_build_dying_of_illegal_instruction_falls_back_to_next(tmp_path: Path) -> None:
     dies = programs(tmp_path / "amx", "kill -ILL $$")
     runs = programs(tmp_path / "plain", f"echo '{BATCHED}'")
     slots = {"slots": 16, "prompt": 8, "tokens": 8, "threads": 2}
@@ -63,20 +63,20 @@ def test_a_build_that_dies_of_an_illegal_instruction_gives_way_to_the_next(tmp_p
         LlamaCpp((dies,)).slots(Path("m.gguf"), RepackSetting(True), **slots)
 
 
-def test_a_failing_program_is_quoted(tmp_path: Path) -> None:
+def test_failing_program_is_quoted(tmp_path: Path) -> None:
     fails = programs(tmp_path / "bin", "echo 'cannot open m.gguf' >&2; exit 1")
     with pytest.raises(InputError, match=r"exit 1: cannot open m\.gguf"):
         LlamaCpp((fails,)).bench(Path("m.gguf"), RepackSetting(True), prompt=1, tokens=1, threads=1)
 
 
-def test_a_named_folder_must_hold_both_programs(tmp_path: Path) -> None:
+def test_given_folder_must_contain_both_programs(tmp_path: Path) -> None:
     with pytest.raises(NoPeer, match="no llama-bench and llama-batched-bench"):
         find(tmp_path)
     programs(tmp_path / "bin", "exit 0")
     assert find(tmp_path) == LlamaCpp((tmp_path / "bin",))
 
 
-def test_what_is_missing_to_build_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_build_requirements_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert find() is None

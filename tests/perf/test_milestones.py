@@ -12,14 +12,14 @@ from zinc_rt.perf.gate.milestones import FILE, milestones, parse_bound, read_mil
 from zinc_rt.perf.refusals.rules import RULES, rules_of
 
 
-def test_there_are_the_originals_nine_and_one_of_ours_each_with_criteria_and_sources() -> None:
+def test_nine_original_milestones_and_one_added_have_criteria_and_sources() -> None:
     assert [each.id for each in milestones()] == [*(f"M{number}" for number in range(9)), "cpu"]
     for milestone in milestones():
         assert milestone.criteria and milestone.scope
         assert all(each.source for each in milestone.criteria)
 
 
-def test_every_speed_forbids_everything_and_names_its_hardware() -> None:
+def test_every_speed_applies_all_rules_and_names_its_hardware() -> None:
     speeds = [each for m in milestones() for each in m.criteria if each.type == "measured"]
     assert len(speeds) > 20
     for each in speeds:
@@ -42,12 +42,12 @@ def test_every_speed_forbids_everything_and_names_its_hardware() -> None:
         ("M7/decode", ">= 50"),
     ],
 )
-def test_the_exit_criteria_are_the_originals(name: str, bound: str) -> None:
+def test_exit_criteria_match_the_original(name: str, bound: str) -> None:
     found = {each.name: each for m in milestones() for each in m.criteria}
     assert str(found[name].bound) == bound
 
 
-def test_what_no_bench_records_yet_can_only_be_blocked() -> None:
+def test_criteria_without_recorded_bench_can_only_be_blocked() -> None:
     """A measured criterion without a row in FIGURES has no figure to pass with."""
     unrecorded = {each.measure for m in milestones() for each in m.criteria if each.type == "measured"} - set(
         FIGURES
@@ -57,7 +57,7 @@ def test_what_no_bench_records_yet_can_only_be_blocked() -> None:
     }  # fmt: skip
 
 
-def test_a_bound_holds_nothing_that_is_no_number() -> None:
+def test_bound_rejects_non_numbers() -> None:
     for text in ("== 1", ">= 1", "<= 1", "< 1", "> 1"):
         assert not parse_bound(text).holds(float("nan"))
 
@@ -77,7 +77,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("mistake", SPOILT)
-def test_a_mistake_in_the_file_is_refused(mistake: str, tmp_path: Path) -> None:
+def test_invalid_milestones_file_is_rejected(mistake: str, tmp_path: Path) -> None:
     right, wrong, reason = SPOILT[mistake]
     text = FILE.read_text()
     assert right in text

@@ -64,7 +64,7 @@ def page(folder: Path) -> str:
 
 
 @pytest.mark.rest
-def test_it_is_well_formed_and_needs_nothing_from_elsewhere(page: str, folder: Path) -> None:
+def test_page_is_well_formed_and_self_contained(page: str, folder: Path) -> None:
     parsed = Balanced()
     parsed.feed(page)
     assert parsed.open == []
@@ -75,7 +75,7 @@ def test_it_is_well_formed_and_needs_nothing_from_elsewhere(page: str, folder: P
     assert {link[1:] for link in parsed.links if link.startswith("#")} <= targets
 
 
-def test_everything_is_on_it(page: str) -> None:
+def test_page_contains_everything(page: str) -> None:
     for text in (
         "M0: T-CPU, the whole stack without a GPU",
         "needs a statement for M0/laptop",
@@ -88,7 +88,7 @@ def test_everything_is_on_it(page: str) -> None:
     assert page.count('class="badge BLOCKED"') >= 2, "the page's verdict and the gate's"
 
 
-def test_a_report_and_its_copy_are_one(tmp_path: Path) -> None:
+def test_duplicate_report_is_shown_once(tmp_path: Path) -> None:
     (tmp_path / "bundle").mkdir()
     for path in (tmp_path / "b.json", tmp_path / "bundle" / "report.json"):
         path.write_text(json.dumps(bench_report()))
@@ -96,11 +96,11 @@ def test_a_report_and_its_copy_are_one(tmp_path: Path) -> None:
     assert (tmp_path / "p.html").read_text().count("<td>decode</td>") == 1
 
 
-def test_names_are_text(page: str) -> None:
+def test_names_are_escaped(page: str) -> None:
     assert "<script>alert" not in page and "&lt;script&gt;alert" in page
 
 
-def test_a_simulated_device_is_said_in_a_sentence(folder: Path, page: str, tmp_path: Path) -> None:
+def test_simulated_device_is_stated_in_a_sentence(folder: Path, page: str, tmp_path: Path) -> None:
     assert "says nothing about hardware" not in page
     simulated = bench_report()
     simulated["device"]["simulated"] = True
@@ -109,7 +109,7 @@ def test_a_simulated_device_is_said_in_a_sentence(folder: Path, page: str, tmp_p
     assert "no speed on this page is a GPU's" in (tmp_path / "p.html").read_text()
 
 
-def test_a_page_elsewhere_takes_its_files_with_it(folder: Path, tmp_path: Path) -> None:
+def test_page_written_elsewhere_copies_its_files(folder: Path, tmp_path: Path) -> None:
     """Its links work wherever page and folder go together."""
     made = tmp_path / "a" / "night.html"
     made.parent.mkdir()
@@ -123,14 +123,14 @@ def test_a_page_elsewhere_takes_its_files_with_it(folder: Path, tmp_path: Path) 
     assert all((moved / link).is_file() for link in files)
 
 
-def test_a_name_with_spaces_is_a_link_that_works(tmp_path: Path) -> None:
+def test_name_with_spaces_is_a_working_link(tmp_path: Path) -> None:
     (tmp_path / "of mine #1").mkdir()
     (tmp_path / "of mine #1" / "b.json").write_text(json.dumps(bench_report()))
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 0
     assert 'href="of%20mine%20%231/b.json"' in (tmp_path / "p.html").read_text()
 
 
-def test_the_page_explains_its_words(page: str) -> None:
+def test_page_explains_its_terms(page: str) -> None:
     shown = page.partition("<body>")[2]
     assert "§" not in re.sub(r"<svg.*?</svg>", "", shown, flags=re.S), "a section is said in words"
     assert not re.search(r"\bE [0-9]+\b", shown), "an entry of the errata is said in words"
@@ -140,7 +140,7 @@ def test_the_page_explains_its_words(page: str) -> None:
 
 
 @pytest.mark.parametrize("milestone", milestones(), ids=lambda each: each.id)
-def test_every_source_is_known_in_words(milestone: Milestone) -> None:
+def test_every_source_has_a_description(milestone: Milestone) -> None:
     for text in [*milestone.notes, *(source for each in milestone.criteria for source in each.source)]:
         told = in_words(text)
         for number in re.findall(r"design section ([0-9.A-Z]*[0-9A-Z])", told):
@@ -150,7 +150,7 @@ def test_every_source_is_known_in_words(milestone: Milestone) -> None:
         assert not re.search(r"errata [0-9]+(?![0-9]| \(|:)", told), text
 
 
-def test_a_folder_without_reports_makes_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_without_reports_produces_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path), "-o", str(tmp_path / "p.html")]) == 2
     assert not (tmp_path / "p.html").exists()
     assert main(["report", str(tmp_path / "no"), "-o", str(tmp_path / "p.html")]) == 2

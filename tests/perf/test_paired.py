@@ -11,12 +11,12 @@ OURS = [30.0, 36.0, 33.0, 35.0, 34.0]
 THEIRS = {"repack": [20.0, 24.0, 22.0, 22.0, 22.0], "no repack": [23.0, 18.0, 19.0, 19.0, 19.0]}
 
 
-def test_a_ratio_is_of_the_fastest_run_of_each_at_the_peers_best_setting() -> None:
+def test_ratio_uses_fastest_runs_and_best_peer_setting() -> None:
     assert best_setting(THEIRS) == "repack"
     assert ratio(OURS, THEIRS) == 36 / 24
 
 
-def test_the_spread_is_that_of_the_rounds() -> None:
+def test_spread_is_computed_over_rounds() -> None:
     measure = paired(OURS, THEIRS)
     assert measure["ratio"] == 1.5
     assert (measure["ratio_low"], measure["ratio_high"]) == (1.5, 35 / 22)
@@ -24,12 +24,12 @@ def test_the_spread_is_that_of_the_rounds() -> None:
     assert measure["theirs"] == THEIRS and measure["setting"] == "repack"
 
 
-def test_without_a_peer_there_is_a_speed_and_no_ratio() -> None:
+def test_missing_peer_gives_speed_without_ratio() -> None:
     measure = paired(OURS, {})
     assert measure["tokens_per_second"] == 36 and "ratio" not in measure
 
 
-def test_a_quiet_machine_may_be_judged() -> None:
+def test_quiet_machine_can_be_judged() -> None:
     assert blocked(QUIET, 5, "", needs_peer=True) == ""
 
 
@@ -42,7 +42,7 @@ def test_a_quiet_machine_may_be_judged() -> None:
         (QUIET, 5, "no llama.cpp: cmake missing", "cmake missing"),
     ],
 )
-def test_noise_too_few_rounds_and_no_peer_each_block(
+def test_noise_too_few_rounds_and_missing_peer_each_block(
     conditions: Conditions, rounds: int, problem: str, reason: str
 ) -> None:
     assert reason in blocked(conditions, rounds, problem, needs_peer=True)

@@ -48,7 +48,7 @@ def text(engine: Engine, count: int, seed: int = 7) -> list[int]:
     return np.random.default_rng(seed).integers(0, engine.model.vocab, count).tolist()
 
 
-def test_a_text_is_cut_as_llama_perplexity_cuts_it() -> None:
+def test_text_is_split_like_llama_perplexity() -> None:
     made = chunks(list(range(100, 135)), 10, bos=1)
     assert [chunk.tokens[:2] for chunk in made] == [(1, 101), (1, 111), (1, 121)]  # 5 tokens are left over
     assert {len(chunk.tokens) for chunk in made} == {10} and made[0].first == 5
@@ -78,7 +78,7 @@ def by_hand(engine: Engine, tokens: list[int], ctx: int) -> list[float]:
     return found
 
 
-def test_it_is_what_a_sum_of_our_own_gives_from_the_logits(engine: Engine) -> None:
+def test_perplexity_matches_sum_over_logits(engine: Engine) -> None:
     tokens = text(engine, 2 * 12 + 5)
     made = perplexity(score(engine, chunks(tokens, 12)).nll)
     wanted = by_hand(engine, tokens, 12)
@@ -89,7 +89,7 @@ def test_it_is_what_a_sum_of_our_own_gives_from_the_logits(engine: Engine) -> No
     assert made.error == pytest.approx(math.exp(mean) * error, rel=1e-9) and made.error > 0
 
 
-def test_a_chunk_longer_than_a_step_has_the_rows_of_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_longer_than_one_step_has_same_rows_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with Engine(read_gguf(MODEL), CpuBackend("float32-dequant"), ctx=PIECE + 40) as engine:
         (chunk,) = chunks(text(engine, PIECE + 40), PIECE + 40)
         pieces = list(rows_of(engine, chunk))
@@ -109,7 +109,7 @@ def kl_by_hand(base: np.ndarray, own: np.ndarray) -> float:
     return math.fsum(math.exp(a) * (a - b) for a, b in zip(lp, lq, strict=True))
 
 
-def test_divergence_top_1_and_differences_are_what_they_are_by_hand() -> None:
+def test_divergence_top_1_and_differences_match_hand_computation() -> None:
     random = np.random.default_rng(3)
     base = random.standard_normal((150, 40)).astype(np.float32) * 3
     own = base + random.standard_normal((150, 40)).astype(np.float32)
@@ -137,7 +137,7 @@ def test_divergence_top_1_and_differences_are_what_they_are_by_hand() -> None:
     assert math.exp(mean_error(scores.base_nll)[0]) == pytest.approx(found.base.value)
 
 
-def test_what_the_base_holds_impossible_counts_nothing_and_what_this_does_is_infinitely_far() -> None:
+def test_kl_ignores_tokens_impossible_in_base_and_is_infinite_in_reverse() -> None:
     base, own = (np.zeros((1, 3), np.float32) for _ in range(2))
     base[0, 2] = -np.inf
     one, two = TokenScores(), TokenScores()
@@ -150,7 +150,7 @@ WHOLE = [pair for pair in embedded() if read_golden(pair.golden).rows is None]  
 
 
 @pytest.mark.parametrize("pair", WHOLE, ids=lambda pair: pair.model.stem)
-def test_on_llama_cpps_own_logits_it_is_ours_within_their_difference(pair: object) -> None:
+def test_perplexity_on_llama_cpp_logits_matches_within_their_difference(pair: object) -> None:
     """What llama.cpp computed for a prompt lies in the embedded goldens: its rows as a base, ours beside it."""
     golden = read_golden(pair.golden)  # type: ignore[attr-defined]
     theirs = np.asarray(golden.logits, np.float32)
@@ -163,7 +163,7 @@ def test_on_llama_cpps_own_logits_it_is_ours_within_their_difference(pair: objec
     assert 0 < found.kl.value < 1e-8 and found.same_top.value == 1
 
 
-def test_llama_cpp_gives_the_same_perplexity_of_the_same_tokens() -> None:
+def test_llama_cpp_gives_same_perplexity_for_same_tokens() -> None:
     llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     gguf, words = read_gguf(MODEL), CORPUS.read_text(encoding="utf-8")
     tokens = Tokenizer.from_metadata(gguf.metadata).encode(words, parse_special=False)
@@ -180,7 +180,7 @@ def test_llama_cpp_gives_the_same_perplexity_of_the_same_tokens() -> None:
     assert ours.value == pytest.approx(perplexity(theirs.nll).value, rel=0.01)
 
 
-def test_a_logit_that_is_no_number_ends_it_with_its_place(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_non_finite_logit_aborts_with_its_position(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     (chunk,) = chunks(text(engine, CTX), CTX)
     real = engine.step
 
@@ -208,7 +208,7 @@ def base_of(path: Path, rows: np.ndarray, *, declared: int | None = None) -> Pat
     return path
 
 
-def test_a_base_is_read_back_row_by_row_and_is_an_npz(tmp_path: Path) -> None:
+def test_base_is_an_npz_and_is_read_row_by_row(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).standard_normal((3, 50)).astype(np.float32)
     path = base_of(tmp_path / "b.npz", rows)
     with BaseLogits(str(path)) as base:
@@ -220,7 +220,7 @@ def test_a_base_is_read_back_row_by_row_and_is_an_npz(tmp_path: Path) -> None:
         assert file["logits"].tobytes() == rows.tobytes()
 
 
-def test_a_base_that_was_not_finished_leaves_no_file(tmp_path: Path) -> None:
+def test_unfinished_base_leaves_no_file(tmp_path: Path) -> None:
     rows = np.zeros((2, 8), np.float32)
     with pytest.raises(OutputError, match="2 of 5 rows"):
         base_of(tmp_path / "b.npz", rows, declared=5)
@@ -229,7 +229,7 @@ def test_a_base_that_was_not_finished_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_base_is_refused_by_what_it_is(tmp_path: Path) -> None:
+def test_invalid_base_is_rejected_with_its_actual_type(tmp_path: Path) -> None:
     whole = base_of(tmp_path / "b.npz", np.zeros((2, 8), np.float32)).read_bytes()
     cut, other, foreign = (tmp_path / name for name in ("cut.npz", "other.npz", "foreign.npz"))
     cut.write_bytes(whole[: len(whole) // 2])
@@ -249,7 +249,7 @@ def test_what_is_no_base_is_refused_by_what_it_is(tmp_path: Path) -> None:
 ON_CPU = ["--model", MODEL, "--tier", "t_cpu", "--ctx", str(CTX)]
 
 
-def test_the_command_against_its_own_base_has_the_same_bits(tmp_path: Path, capsys: Capture) -> None:
+def test_command_against_own_base_is_bit_exact(tmp_path: Path, capsys: Capture) -> None:
     base, report = str(tmp_path / "b.npz"), tmp_path / "r.json"
     assert main([*ON_CPU, "--chunks", "2", "--save-base", base]) == 0
     first = capsys.readouterr().out
@@ -266,14 +266,14 @@ def test_the_command_against_its_own_base_has_the_same_bits(tmp_path: Path, caps
     assert "FAIL      a mean KL divergence of" in capsys.readouterr().out
 
 
-def test_the_simulated_tier_beside_the_oracle_has_its_bits(capsys: Capture) -> None:
+def test_simulated_tier_is_bit_exact_with_oracle(capsys: Capture) -> None:
     words = ["--model", MODEL, "--tier", "t1", "--device", "sim", "--against", "t_cpu", "--ctx", "16"]
     assert main([*words, "--chunks", "1", "--max-kl", "0"]) == 0
     shown = capsys.readouterr().out
     assert "7 of 7 rows of logits" in shown and "t1 (simulated)" in shown.splitlines()[-1]
 
 
-def test_a_text_of_ones_own_and_its_refusals(tmp_path: Path, capsys: Capture) -> None:
+def test_custom_text_is_accepted_and_invalid_text_rejected(tmp_path: Path, capsys: Capture) -> None:
     own, bad, base = tmp_path / "t.txt", tmp_path / "bad.txt", str(tmp_path / "b.npz")
     own.write_text("The quick brown fox jumps over the lazy dog. " * 12, encoding="utf-8")
     bad.write_bytes(b"caf\xe9" * 200)

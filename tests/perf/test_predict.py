@@ -27,13 +27,13 @@ def work() -> TokenWork:
     return work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100)
 
 
-def test_bandwidths_follow_from_bus_and_data_rate() -> None:
+def test_bandwidth_follows_from_bus_width_and_data_rate() -> None:
     found = {key: row.memory_gbps for key, row in table().devices.items()}
     assert found == {"R9700": 640, "R9700 sustained": 640, "RX 9070": 640, "7900 XTX": 960, "Strix Halo": 256}
     assert all(row.source for row in table().devices.values())
 
 
-def test_the_work_is_that_of_the_graph(work: TokenWork) -> None:
+def test_work_is_computed_from_the_graph(work: TokenWork) -> None:
     """Node by node it adds up to the whole, and the dispatches are those of every node and the tier's own."""
     assert sum(node.read_bytes for node in work.nodes) == work.read_bytes > 0
     assert sum(node.written_bytes for node in work.nodes) == work.written_bytes > 0
@@ -50,33 +50,33 @@ def test_later_positions_read_more_keys(work: TokenWork) -> None:
     assert later.read_bytes > work.read_bytes and later.dispatches == work.dispatches
 
 
-def test_activations_in_8_bits_cost_dispatches_and_no_bytes(work: TokenWork) -> None:
+def test_8_bit_activations_cost_dispatches_but_no_bytes(work: TokenWork) -> None:
     q8 = work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100, ordering="canonical-1-q8")
     assert q8.dispatches > work.dispatches and q8.read_bytes == work.read_bytes
     assert any(name.startswith("quantise_") for name in q8.kernels)
 
 
-def test_no_prediction_beats_its_bytes(work: TokenWork) -> None:
+def test_prediction_never_beats_memory_bandwidth(work: TokenWork) -> None:
     for device in table().devices.values():
         made = predict(work, device, table())
         speeds = [made.cases[case].tokens_per_second for case in CASES]
         assert speeds == sorted(speeds) and speeds[-1] < made.ceiling
 
 
-def test_memory_bounds_what_is_large_and_the_host_what_is_small(work: TokenWork) -> None:
+def test_memory_bounds_large_models_and_host_bounds_small_ones(work: TokenWork) -> None:
     small = predict(work, R9700, table())
     grown = tuple(replace(node, read_bytes=node.read_bytes * 2000) for node in work.nodes)
     large = predict(replace(work, nodes=grown), R9700, table())
     assert (small.likely.bound, large.likely.bound) == ("host", "memory")
 
 
-def test_instructions_count_where_memory_does_not_hide_them(work: TokenWork) -> None:
+def test_instructions_count_when_not_hidden_by_memory(work: TokenWork) -> None:
     likely = table().case("likely")
     heavy = tuple(replace(node, instructions=node.instructions * 1000) for node in work.nodes)
     assert parts_of(work, R9700, likely).issue < parts_of(replace(work, nodes=heavy), R9700, likely).issue
 
 
-def test_a_greedy_token_and_whether_it_is_one_are_all_the_host_reads(work: TokenWork) -> None:
+def test_host_reads_only_greedy_token_and_its_flag(work: TokenWork) -> None:
     assert work.readback_bytes == 8 and work.logits_bytes == 4 * 512
     likely = table().case("likely")
     assert predict(work, R9700, table()).likely == parts_of(work, R9700, likely)
@@ -87,7 +87,7 @@ def test_a_greedy_token_and_whether_it_is_one_are_all_the_host_reads(work: Token
     assert other == parts_of(work, R9700, likely).as_dict()
 
 
-def test_only_a_card_of_its_own_memory_pays_for_reading_back(work: TokenWork) -> None:
+def test_only_discrete_card_pays_for_readback(work: TokenWork) -> None:
     for sampled in (False, True):
         readback = {
             key: parts_of(work, row, table().case("likely"), sampled=sampled).readback
@@ -96,7 +96,7 @@ def test_only_a_card_of_its_own_memory_pays_for_reading_back(work: TokenWork) ->
         assert readback["R9700"] > 0 and readback["Strix Halo"] == 0
 
 
-def test_a_large_vocabulary_is_told_what_sampling_costs(work: TokenWork) -> None:
+def test_large_vocabulary_notes_the_cost_of_sampling(work: TokenWork) -> None:
     wide = replace(work, logits_bytes=4 * 151_936)
     [note] = [note for note in predict(wide, R9700, table()).notes if "samples" in note]
     slower = parts_of(wide, R9700, table().case("likely"), sampled=True).tokens_per_second
@@ -104,7 +104,7 @@ def test_a_large_vocabulary_is_told_what_sampling_costs(work: TokenWork) -> None
     assert not any("samples" in note for note in predict(work, R9700, table()).notes)
 
 
-def test_every_change_is_worth_something_or_nothing_but_never_less(work: TokenWork) -> None:
+def test_changes_never_slow_down_the_prediction(work: TokenWork) -> None:
     changes = worth(work, R9700, table())
     assert [each.milestone for each in changes] == ["M1", "M2", "M4", "M5"]
     assert all(each.after >= each.before for each in changes)
@@ -113,19 +113,19 @@ def test_every_change_is_worth_something_or_nothing_but_never_less(work: TokenWo
     assert changes[-1].after > changes[-1].before
 
 
-def test_the_prediction_is_what_the_changes_made_so_far_come_to(work: TokenWork) -> None:
+def test_prediction_includes_changes_made_so_far(work: TokenWork) -> None:
     assert worth(work, R9700, table())[1].after == pytest.approx(
         predict(work, R9700, table()).likely.tokens_per_second
     )
 
 
-def test_an_unknown_device_names_those_there_are() -> None:
+def test_unknown_device_lists_known_ones() -> None:
     with pytest.raises(UsageError, match="Strix Halo"):
         table().device("RTX 5090")
 
 
 @pytest.mark.parametrize("value", [[30.0], None, "fast"])
-def test_an_assumption_has_three_figures(value: object) -> None:
+def test_assumption_has_three_figures(value: object) -> None:
     row = Fact("submit_us", "says", "assumed", "where", value, marks=devices.PREDICTION)
     with pytest.raises(InputError, match="submit_us"):
         devices.assumption(row)
@@ -135,14 +135,14 @@ def test_an_assumption_has_three_figures(value: object) -> None:
     ("right", "wrong"),
     [("bus_bits: 256", "bus_bits: 0"), ("zinc-rt-devices/1", "2")],
 )
-def test_a_mistake_in_the_table_is_refused(right: str, wrong: str, tmp_path: Path) -> None:
+def test_invalid_table_is_rejected(right: str, wrong: str, tmp_path: Path) -> None:
     spoilt = tmp_path / "devices.yaml"
     spoilt.write_text(devices.FILE.read_text().replace(right, wrong, 1))
     with pytest.raises(InputError):
         read_table(spoilt)
 
 
-def test_experts_beyond_the_memory_lie_on_the_host_and_cost_the_links_time(work: TokenWork) -> None:
+def test_experts_exceeding_vram_stay_on_host_and_cost_link_time(work: TokenWork) -> None:
     whole = sum(work.weights.sizes.values())
     layers = work.weights.layers
     assert layers and host_experts(work.weights, R9700, "auto", read_efficiency=0.8).residency.vram_bytes == whole

@@ -57,7 +57,7 @@ def on_cpu() -> MeasuredSteps:
 
 
 @pytest.mark.parametrize("by", GROUPS)
-def test_rows_and_host_are_the_step_to_the_nanosecond(on_cpu: MeasuredSteps, by: str) -> None:
+def test_rows_and_host_time_sum_to_the_step_in_nanoseconds(on_cpu: MeasuredSteps, by: str) -> None:
     made = profile(on_cpu, by)
     assert made.nodes_ns + made.host_ns == made.step_ns > 0
     dispatches = sum(len(step.times.dispatches) for step in on_cpu.steps)
@@ -68,7 +68,7 @@ def test_rows_and_host_are_the_step_to_the_nanosecond(on_cpu: MeasuredSteps, by:
     assert [row.nanoseconds for row in made.rows] == sorted((r.nanoseconds for r in made.rows), reverse=True)
 
 
-def test_a_row_for_each_op_layer_and_node(on_cpu: MeasuredSteps) -> None:
+def test_profile_has_a_row_per_op_layer_and_node(on_cpu: MeasuredSteps) -> None:
     nodes = [node for node in on_cpu.graph.nodes if node.op is not Op.BARRIER]
     assert {row.name for row in profile(on_cpu, "op").rows} == {node.op.name for node in nodes}
     assert len(profile(on_cpu, "node").rows) == len(nodes)
@@ -78,7 +78,7 @@ def test_a_row_for_each_op_layer_and_node(on_cpu: MeasuredSteps) -> None:
         profile(on_cpu, "colour")
 
 
-def test_bytes_are_those_of_the_graph_and_no_prompt_has_any(on_cpu: MeasuredSteps) -> None:
+def test_bytes_come_from_the_graph_and_prompts_have_none(on_cpu: MeasuredSteps) -> None:
     wanted = sum(
         row.read_bytes + row.written_bytes for row in decode_traffic(on_cpu.graph, position=on_cpu.position)
     )
@@ -89,7 +89,7 @@ def test_bytes_are_those_of_the_graph_and_no_prompt_has_any(on_cpu: MeasuredStep
     assert prompt.tokens == 5 and {row.bytes for row in profile(prompt, "op").rows} == {None}
 
 
-def test_on_the_simulated_gpu_the_same_with_packets_and_barriers_told_apart(
+def test_simulated_gpu_profile_separates_packets_and_barriers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     readings = itertools.count(1)
@@ -117,7 +117,7 @@ def step_of(*pairs: tuple[int, int], began: int = 0, ended: int = 100, host_time
     return TimedStep(began, ended, Times("a clock", False, dispatches, host_time))
 
 
-def test_clocks_that_cannot_be_believed_are_told(on_cpu: MeasuredSteps) -> None:
+def test_implausible_clocks_are_reported(on_cpu: MeasuredSteps) -> None:
     for pairs, told in (
         (((10, 20), (15, 30)), "begins too early"),
         (((7, 7), (7, 7)), "does not advance"),
@@ -129,14 +129,12 @@ def test_clocks_that_cannot_be_believed_are_told(on_cpu: MeasuredSteps) -> None:
         profile(MeasuredSteps(on_cpu.graph, 1, 3, [step_of()]), "op")
 
 
-def test_a_devices_clock_is_laid_so_that_both_ends_meet() -> None:
+def test_device_clock_is_aligned_at_the_end_of_the_step() -> None:
     assert placed_ns(step_of((5010, 5020), (5030, 5040), began=1000, ended=1100)) == 1100 - 5040
     assert placed_ns(step_of((1010, 1020), began=1000, ended=1100, host_time=True)) == 0
 
 
-def test_the_command_writes_its_table_its_report_and_a_timeline(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_writes_table_report_and_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report, chrome = tmp_path / "r.json", tmp_path / "t.json"
     words = [
         "profile",
@@ -173,7 +171,7 @@ def test_the_command_writes_its_table_its_report_and_a_timeline(
         assert inside["ts"] <= event["ts"] and event["ts"] + event["dur"] <= inside["ts"] + inside["dur"] + 1e-3
 
 
-def test_a_simulated_clock_says_so_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulated_clock_is_marked_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chrome = tmp_path / "t.json"
     words = ["profile", "--model", str(MODEL), "--tier", "t1", "--device", "sim", "--steps", "1", "--json", "-"]
     assert main([*words, "--chrome", str(chrome)]) == 0
@@ -195,7 +193,7 @@ def test_a_simulated_clock_says_so_everywhere(tmp_path: Path, capsys: pytest.Cap
         (["--bandwidth", "0"], "--bandwidth 0"),
     ],
 )
-def test_what_cannot_be_profiled_is_refused_in_a_sentence(
+def test_unsupported_input_is_rejected_with_one_line(
     words: list[str], told: str, capsys: pytest.CaptureFixture[Any]
 ) -> None:
     assert main(["profile", "--model", str(MODEL), "--tier", "t_cpu", *words]) == 2

@@ -17,7 +17,7 @@ CTX = 32_768
 
 
 @pytest.mark.rest
-def test_they_are_the_predicted_ones(tmp_path: Path) -> None:
+def test_step_costs_match_the_prediction(tmp_path: Path) -> None:
     model = read_gguf(str(write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-8b-q4_k_m"], header_only=True)))
     device, assumed = table().device("R9700"), table().case("likely")
     first, last = (work_of(model, ctx=CTX, position=at) for at in (0, CTX - 1))

@@ -41,7 +41,7 @@ SMALL_ONES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.rest(keep=5)
-def test_a_header_alone_is_a_whole_model_and_takes_no_room(name: str, tmp_path: Path) -> None:
+def test_header_only_file_is_a_complete_model_and_takes_no_space(name: str, tmp_path: Path) -> None:
     path = write_synthetic(tmp_path / "model.gguf", SHAPES[name], header_only=True)
     gguf = read_gguf(path)
     model = build_model(gguf, SequenceLimits(ctx=64, slots=1), "decode")
@@ -51,14 +51,14 @@ def test_a_header_alone_is_a_whole_model_and_takes_no_room(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("name", SMALL_ONES)
-def test_a_model_has_finite_logits_that_differ(name: str, tmp_path: Path) -> None:
+def test_model_has_finite_and_distinct_logits(name: str, tmp_path: Path) -> None:
     path = write_synthetic(tmp_path / "model.gguf", SMALL_ONES[name])
     with Engine(read_gguf(path), CpuBackend("float32-dequant"), ctx=16) as engine:
         logits = engine.forward([1, 2, 3], rows="last")
     assert np.isfinite(logits).all() and 0.1 < logits.std() < 30
 
 
-def test_the_same_name_gives_the_same_bytes_and_a_finished_file_is_kept(tmp_path: Path) -> None:
+def test_same_name_gives_same_bytes_and_finished_file_is_kept(tmp_path: Path) -> None:
     first, again = (write_synthetic(tmp_path / f"{n}.gguf", SMALL_ONES["qwen3-q4_k_m"]) for n in "ab")
     assert first.read_bytes() == again.read_bytes()
     first.write_bytes(b"kept")
@@ -66,7 +66,7 @@ def test_the_same_name_gives_the_same_bytes_and_a_finished_file_is_kept(tmp_path
 
 
 @pytest.mark.parametrize("dtype", SCALES)
-def test_random_blocks_spread_as_they_are_asked_to(dtype: str) -> None:
+def test_random_blocks_have_requested_spread(dtype: str) -> None:
     rows = random_blocks(np.random.default_rng(1), 256, 512, dtype, 0.05)
     values = _values(rows, dtype)
     assert values.std() == pytest.approx(0.05, rel=0.05)
@@ -80,7 +80,7 @@ def _values(rows: np.ndarray, dtype: str) -> np.ndarray:
 
 
 @pytest.mark.rest
-def test_every_type_a_mix_can_give_can_be_written() -> None:
+def test_every_type_of_a_mix_can_be_written() -> None:
     for name, shape in SHAPES.items():
         _, planned = synthetic.plan(shape)
         chosen = types({each: planned.shape(each) for each in planned.order}, shape.mix)
@@ -89,7 +89,7 @@ def test_every_type_a_mix_can_give_can_be_written() -> None:
             assert chosen[each] in WRITABLE and planned.shape(each)[-1] % block_of(chosen[each])[0] == 0
 
 
-def test_q4_k_m_is_the_mixture_that_llama_cpp_writes() -> None:
+def test_q4_k_m_matches_llama_cpp_mixture() -> None:
     """A Qwen 3 of 28 layers, tied: half of attn_v and ffn_down in q6_k, and the embedding, which is the output."""
     _, planned = synthetic.plan(SHAPES["qwen3-0.6b-q4_k_m"])
     chosen = types({each: planned.shape(each) for each in planned.order}, "q4_k_m")
@@ -99,18 +99,18 @@ def test_q4_k_m_is_the_mixture_that_llama_cpp_writes() -> None:
     assert Counter(chosen.values()) == {"q4_k": 5 * 28 + 28, "q6_k": 14 + 14 + 1, "f32": 4 * 28 + 1}
 
 
-def test_a_matrix_whose_rows_do_not_fit_falls_back_as_llama_cpp_does() -> None:
+def test_matrix_with_unaligned_rows_falls_back_like_llama_cpp() -> None:
     shapes = {"output.weight": (8, 320), "blk.0.ffn_up.weight": (8, 320), "blk.0.ffn_gate.weight": (8, 20)}
     assert list(types(shapes, "q4_k_m").values()) == ["q8_0", "q5_0", "f32"]
 
 
-def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(synthetic.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(OutputError, match="are free"):
         write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-0.6b-q8_0"])
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wrong_name_lists_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_name_lists_valid_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gpt-5"]) == 2
     assert "qwen35moe-3b-q4_k_m" in capsys.readouterr().err

@@ -36,25 +36,25 @@ def listed(tmp_path: Path, *words: str) -> dict[str, dict[str, Any]]:
     return {result["id"]: result for result in json.loads(out.read_text())["results"]}
 
 
-def test_a_probe_says_what_it_leaned_on(probed: dict[str, list[str]]) -> None:
+def test_probe_lists_assumptions_it_depends_on(probed: dict[str, list[str]]) -> None:
     assert "code_without_invalidate" in probed["P40/t1"]
     assert "code_without_invalidate" not in probed["P20/t1"]
     assert "protected_fence" in probed["P52/t2"]
 
 
-def test_the_verdict_names_them() -> None:
+def test_verdict_names_dependencies() -> None:
     report = Report("pm4-test", results=[Result("P20/t1", "probe", "pass")])
     report.details["assumptions"] = told([fact("counter"), fact("protected_fence")])
     said = verdict(report, strict=False)
     assert said.startswith("PASS") and said.endswith(", leaning on 2 assumptions: counter, protected_fence")
 
 
-def test_the_file_of_what_leans_on_what_is_true(probed: dict[str, list[str]]) -> None:
+def test_dependency_file_is_up_to_date(probed: dict[str, list[str]]) -> None:
     kept = leaning.load()
     assert {name: list(kept[f"pm4-test {name}"]) for name in probed} == probed
 
 
-def test_that_file_names_results_and_rows_that_there_are() -> None:
+def test_dependency_file_names_existing_results_and_rows() -> None:
     probes = {f"pm4-test {probe.id}/{tier}" for probe in PROBES for tier in probe.tiers}
     kept = leaning.load()
     assert {name for name in kept if name.startswith("pm4-test ")} <= probes
@@ -62,7 +62,7 @@ def test_that_file_names_results_and_rows_that_there_are() -> None:
     assert len(kept) > 60
 
 
-def test_all_assumed_rows_are_listed_and_what_most_leans_on_first(tmp_path: Path, capsys: Capture) -> None:
+def test_assumed_rows_are_listed_by_number_of_dependents(tmp_path: Path, capsys: Capture) -> None:
     found = listed(tmp_path)
     assert set(found) - {"facts.yaml"} == {row.id for row in table().values() if row.assumed}
     counts = [len(result["measure"]["leaning"]) for id, result in found.items() if id != "facts.yaml"]
@@ -72,26 +72,28 @@ def test_all_assumed_rows_are_listed_and_what_most_leans_on_first(tmp_path: Path
     assert one["measure"]["value"] == "waits" and one["measure"]["other"] == ["at once"]
 
 
-def test_every_row_with_where_it_comes_from(tmp_path: Path) -> None:
+def test_every_row_lists_its_origin(tmp_path: Path) -> None:
     found = listed(tmp_path, "--all", "ioctl/")
     assert found["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["from"] == "source"
     assert "kfd_queue.c" in found["ioctl/AMDKFD_IOC_CREATE_QUEUE"]["measure"]["where"]
     assert all(id.startswith("ioctl/") or id == "facts.yaml" for id in found)
 
 
-def test_one_row_in_words(capsys: Capture) -> None:
+def test_one_row_is_described_in_words(capsys: Capture) -> None:
     assert assumptions.main(["-v", "protected_fence"]) == 0
     said = capsys.readouterr().out
     assert "because" in said and "or        at once" in said and "pm4-test P52/t2" in said
 
 
-def test_a_constant_s_value_is_read_where_it_lies() -> None:
+def test_constant_value_is_read_from_its_definition() -> None:
     assert assumptions.value_of(fact("counter")) == 100_000_000
     assert assumptions.value_of(fact("chip/r9700/sustained_mhz")) == {"r9700": 2350}
     assert assumptions.value_of(fact("chip/*/cus"))["rx9070"] == 56
 
 
-def test_what_a_card_told_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_fact_learned_on_a_card_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     file = {"version": 1, "chip": "gfx1201", "kernel": "6.18.36", "simulated": False, "firmware": {"MEC": 3060}}
     file["facts"] = {"protected_fence": {"value": "at once", "how": "a test", "probe": "L14"}}
     (tmp_path / "r9700-6.18.36-3060.json").write_text(json.dumps(file))
@@ -104,13 +106,13 @@ def test_what_a_card_told_is_measured(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found["measure"]["where"] == "'at once' (r9700-6.18.36-3060.json)"
 
 
-def test_the_files_of_cards_in_the_tree_are_of_cards() -> None:
+def test_card_files_in_the_tree_come_from_real_cards() -> None:
     for name, facts in assumptions.cards(assumptions.LEARNED).items():
         assert not facts.simulated and facts.kernel and facts.firmware, name
     assert not [path for path in assumptions.LEARNED.iterdir() if path.suffix not in (".json", ".md")]
 
 
-def test_flipping_a_row_runs_what_leans_on_it(tmp_path: Path, capsys: Capture) -> None:
+def test_flipping_a_row_runs_its_dependents(tmp_path: Path, capsys: Capture) -> None:
     assert assumptions.main(["--flip", "code_without_invalidate"]) == 0
     said = capsys.readouterr()
     assert "flipped   code_without_invalidate: fresh instead of stale" in said.err
@@ -127,7 +129,7 @@ def test_any_command_may_run_with_a_row_flipped(tmp_path: Path, capfd: pytest.Ca
     assert "the simulated device has assumption ib-nesting negated" in report["shortcuts"]
 
 
-def test_pm4_test_flips_and_its_repro_says_so(tmp_path: Path) -> None:
+def test_pm4_test_flips_rows_and_repro_line_includes_the_flip(tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     words = ["--device", "sim", "-k", "P20", "--tiers", "t1", "--flip", "protected_fence", "--inject", "no-eop"]
     assert pm4_test.main([*words, "--json", str(out)]) == 1
@@ -148,23 +150,23 @@ def test_pm4_test_flips_and_its_repro_says_so(tmp_path: Path) -> None:
         (["--record", "absent.json"], "absent.json: cannot be read"),
     ],
 )
-def test_wrong_words_are_one_sentence(words: list[str], said: str, capsys: Capture) -> None:
+def test_usage_errors_are_one_line(words: list[str], said: str, capsys: Capture) -> None:
     assert assumptions.main(words) == 2
     assert said in capsys.readouterr().err
 
 
-def test_only_a_simulated_device_is_flipped(capsys: Capture) -> None:
+def test_only_simulated_device_can_be_flipped(capsys: Capture) -> None:
     assert pm4_test.main(["--flip", "protected_fence"]) == 2
     assert "--flip: supported only by a simulated device" in capsys.readouterr().err
 
 
-def test_a_report_that_says_nothing_of_it_is_refused(tmp_path: Path, capsys: Capture) -> None:
+def test_report_without_assumptions_is_rejected(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "r.json").write_text('{"results": []}')
     assert assumptions.main(["--record", str(tmp_path / "r.json")]) == 2
     assert "none of its results lists assumptions" in capsys.readouterr().err
 
 
-def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
+def test_recorded_dependencies_are_read_back(tmp_path: Path) -> None:
     kept = {"pm4-test P20/t1": ("protected_fence",), "pm4-test P18/t1": ()}
     leaning.save(kept, tmp_path / "l.json")
     assert leaning.load(tmp_path / "l.json") == kept

@@ -33,7 +33,7 @@ def row(**fields: object) -> Combination:
     return Combination(**{**kept, **fields})  # type: ignore[arg-type]
 
 
-def test_every_row_has_a_source_and_symptoms_that_exist() -> None:
+def test_every_row_has_a_source_and_existing_symptoms() -> None:
     ids = {rule.id for rule in RULES}
     rows = load()
     assert len(rows) >= 20 and {each.verdict for each in rows} == {"bad", "good", "suspect"}
@@ -58,25 +58,25 @@ def test_every_row_has_a_source_and_symptoms_that_exist() -> None:
         (">= 6.17", None, False),
     ],
 )
-def test_a_condition_on_the_kernel(condition: str, value: str | None, holds: bool) -> None:
+def test_kernel_condition_is_matched(condition: str, value: str | None, holds: bool) -> None:
     assert row(kernel=condition).fits(MachineFacts("gfx1201", value)) is holds
 
 
 @pytest.mark.parametrize(
     ("condition", "value", "holds"), [("== 0x83", 0x83, True), ("== 0x83", 0x80, False), ("< 0x82", 0x6E, True)]
 )
-def test_a_condition_on_firmware(condition: str, value: int, holds: bool) -> None:
+def test_firmware_condition_is_matched(condition: str, value: int, holds: bool) -> None:
     assert row(firmware={"MES": condition}).fits(MachineFacts("gfx1201", firmware={"MES": value})) is holds
 
 
-def test_what_is_not_known_fits_nothing() -> None:
+def test_unknown_value_matches_nothing() -> None:
     assert not row(firmware={"MES": "< 0x82"}).fits(MachineFacts("gfx1201"))
     assert not row(module="dkms").fits(MachineFacts("gfx1201", "6.17"))
     assert not row(packages={"linux-firmware": "20251125"}).fits(MachineFacts("gfx1201"))
     assert not row(kernel="6.17").fits(MachineFacts("gfx1100", "6.17.0"))
 
 
-def test_a_package_may_have_an_epoch() -> None:
+def test_package_version_may_have_an_epoch() -> None:
     facts = MachineFacts("gfx1201", packages={"amdgpu-dkms": "1:6.19.4.31300000-2337710.24.04"})
     assert row(packages={"amdgpu-dkms": "6.19.4"}).fits(facts)
     assert row(packages={"amdgpu-dkms": ">= 6.19"}).fits(facts)
@@ -105,7 +105,7 @@ def test_bad_rows_come_first() -> None:
         ("rows:", "rows: [", "not YAML"),
     ],
 )
-def test_a_row_that_is_not_whole_is_refused_by_name(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_incomplete_row_is_rejected_by_name(old: str, new: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     assert old in ROW
     path.write_text(ROW.replace(old, new))
@@ -113,14 +113,14 @@ def test_a_row_that_is_not_whole_is_refused_by_name(old: str, new: str, said: st
         load(path)
 
 
-def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_duplicate_row_names_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(ROW + "\n".join(ROW.splitlines()[2:]) + "\n")
     with pytest.raises(InputError, match="duplicate row ids: a"):
         load(path)
 
 
-def test_a_probe_quotes_what_is_known_of_its_device() -> None:
+def test_probe_quotes_known_issues_of_its_device() -> None:
     device = {"arch": "gfx1151", "kernel": "6.18.1", "firmware": {"MES": 0x83}, "simulated": False, "module": ""}
     (said,) = quotes(device)
     assert said.startswith("bad (gfx1151-mes-83): ") and "issues/5724" in said

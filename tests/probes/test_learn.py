@@ -58,22 +58,20 @@ def card(**values: Any) -> FactsFile:
     )
 
 
-def test_every_switch_has_its_probe_and_its_other_value() -> None:
+def test_every_switch_has_a_probe_and_an_alternative_value() -> None:
     assert set(facts.SWITCHES) == set(OTHERWISE) <= set(BY_FACT)
     assert len(BY_FACT) == len(PROBES) == len({probe.id for probe in PROBES})
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
-def test_the_simulated_device_does_what_it_was_told_and_that_can_be_learned_again(
-    name: str, tmp_path: Path
-) -> None:
+def test_facts_set_on_simulated_device_can_be_learned_back(name: str, tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_text(card(**{name: OTHERWISE[name]}).to_json())
     assert learn(name, replace(SIM, facts=str(path))) == OTHERWISE[name]
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
-def test_without_a_file_it_does_what_it_says_by_default(name: str) -> None:
+def test_simulated_device_without_facts_file_uses_defaults(name: str) -> None:
     if name == "wmma_f16_order":
         want: Any = "four a step"
     else:
@@ -84,7 +82,7 @@ def test_without_a_file_it_does_what_it_says_by_default(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(BY_FACT) - set(OTHERWISE) - {"hardware_registers"}))
 @pytest.mark.rest(keep=4)
-def test_the_other_facts_are_found_too(name: str) -> None:
+def test_remaining_facts_are_learned_too(name: str) -> None:
     value = learn(name)
     json.dumps(value)
     if name == "function_bits":
@@ -103,7 +101,7 @@ def test_the_other_facts_are_found_too(name: str) -> None:
         assert value == dict.fromkeys(SGPR_READ_FORMS, "new")
 
 
-def test_a_perturbed_result_is_seen_in_its_ulps() -> None:
+def test_perturbed_result_is_measured_in_ulps() -> None:
     inputs = sample()
     with np.errstate(all="ignore"):
         exact = (1 / inputs.astype(np.longdouble)).astype(np.float32).view(np.uint32)
@@ -116,13 +114,13 @@ def test_a_perturbed_result_is_seen_in_its_ulps() -> None:
 # --- the file ---
 
 
-def test_a_file_is_read_as_it_was_written() -> None:
+def test_facts_file_round_trips() -> None:
     written = card(**OTHERWISE, counter={"hz": 1})
     assert facts.parse(written.to_json(), "f") == written
     assert written.behaviour().wmma_f16_order[0] == tuple(BACKWARDS[0])
 
 
-def test_an_order_that_is_none_leaves_the_default() -> None:
+def test_undetermined_order_leaves_the_default() -> None:
     assert card(wmma_f16_order="neither").behaviour() == Behaviour()
 
 
@@ -140,7 +138,7 @@ def test_an_order_that_is_none_leaves_the_default() -> None:
         ({"wmma_f16_order": [BACKWARDS[0]] * 16}, "16 different places"),
     ],
 )
-def test_a_bad_file_is_refused_with_what_is_wrong(change: Any, said: str, tmp_path: Path) -> None:
+def test_invalid_file_is_rejected_with_the_error(change: Any, said: str, tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     if isinstance(change, dict):
         raw = json.loads(card(protected_fence="waits").to_json())
@@ -153,7 +151,7 @@ def test_a_bad_file_is_refused_with_what_is_wrong(change: Any, said: str, tmp_pa
         parse("sim", [], facts=str(path))
 
 
-def test_a_missing_file_another_chip_and_a_simulated_one_are_refused(tmp_path: Path) -> None:
+def test_missing_foreign_chip_and_simulated_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     with pytest.raises(InputError, match="cannot read"):
         parse("sim", [], facts=str(path))
@@ -168,7 +166,7 @@ def test_a_missing_file_another_chip_and_a_simulated_one_are_refused(tmp_path: P
         parse("auto", [], facts=str(path))
 
 
-def test_the_command_writes_what_it_learned_and_marks_it_simulated(tmp_path: Path, capsys: Any) -> None:
+def test_command_writes_learned_facts_and_marks_them_simulated(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "facts.json"
     words = ["--device", "sim", "-k", "L02,L12"]
     assert command.main([*words, "--learn", str(path)]) == 0
@@ -186,19 +184,19 @@ def test_the_command_writes_what_it_learned_and_marks_it_simulated(tmp_path: Pat
     assert command.main(again) == 0
 
 
-def test_nothing_learned_writes_nothing(tmp_path: Path) -> None:
+def test_empty_result_writes_no_file(tmp_path: Path) -> None:
     said = facts_file.write(tmp_path / "f", Report("pm4-test"), firmware={})
     assert "none learned" in said and not (tmp_path / "f").exists()
 
 
-def test_a_served_device_refuses_a_bad_file(tmp_path: Path, capsys: Any) -> None:
+def test_served_device_rejects_invalid_file(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "facts.json"
     path.write_text("{}")
     assert sim.main(["--socket", str(tmp_path / "gpu.sock"), "--facts", str(path)]) == 2
     assert "version None, expected 1" in capsys.readouterr().err
 
 
-def test_models_on_the_simulated_device_take_facts_too(tmp_path: Path) -> None:
+def test_models_on_simulated_device_accept_facts_too(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_text(card(protected_fence="at once").to_json())
     asked = argparse.Namespace(sanitizer="off", facts=str(path), threads=None)

@@ -18,19 +18,19 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
     return extended("A probe", tmp_path_factory.mktemp("probe"))
 
 
-def test_it_is_new_and_one_file(tree: ExtendedTree) -> None:
+def test_probe_is_new_and_consists_of_one_file(tree: ExtendedTree) -> None:
     assert "P57" not in {probe.id for probe in PROBES}
     assert [Path(file).parent.as_posix() for file in tree.files] == ["probes/groups"]
 
 
-def test_it_is_listed_with_what_it_proves(tree: ExtendedTree) -> None:
+def test_probe_is_listed_with_its_purpose(tree: ExtendedTree) -> None:
     done = tree.python("-c", RUN, "--list", "-k", "P57")
     assert done.returncode == 0, done.stderr
     assert "two timestamps" in done.stdout and "P20" in done.stdout
 
 
 @pytest.mark.rest
-def test_it_passes_on_both_tiers(tree: ExtendedTree) -> None:
+def test_probe_passes_on_both_tiers(tree: ExtendedTree) -> None:
     done = tree.python("-c", RUN, "--device", "sim", "-k", "P57", "--json", "-")
     assert done.returncode == 0, done.stdout + done.stderr
     found = {each["id"]: each for each in json.loads(done.stdout)["results"]}

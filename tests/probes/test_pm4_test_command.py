@@ -20,7 +20,7 @@ EARLY = "P01,P02,P03"  # quick, and nothing hazardous
 
 @pytest.mark.skipif(not NO_GPU, reason="this machine has an AMD GPU")
 @pytest.mark.parametrize("main", [command.main, mem_command.main])
-def test_without_an_amd_gpu_it_says_so_and_how_to_simulate(
+def test_missing_amd_gpu_is_reported_with_the_simulation_command(
     main: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([]) == 77  # type: ignore[operator]
@@ -42,35 +42,33 @@ def test_without_an_amd_gpu_it_says_so_and_how_to_simulate(
         (["--device", "sim", "--expect", "/nowhere"], "cannot be read"),
     ],
 )
-def test_wrong_usage_is_one_sentence(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--hazard", "3"], ["--timeout", "0"], ["--soak", "never"]])
-def test_wrong_values_end_in_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_values_print_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         command.main(arguments)
     assert ended.value.code == 2
     assert arguments[0] in capsys.readouterr().err
 
 
-def test_a_reordered_device_says_so_and_the_probes_hold(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reordered_device_is_reported_and_probes_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.json"
     assert command.main(["--device", "sim", "-k", "P24", "--reorder", "7", "--json", str(out)]) == 0
     assert any("random order, seed 7" in line for line in json.loads(out.read_text())["shortcuts"])
 
 
-def test_the_list_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_output_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
     said = capsys.readouterr().out
     assert "P20" in said and "32-bit fence (alive)" in said and "P48" in said
     assert max(map(len, said.splitlines())) <= 140
 
 
-def test_a_simulated_device_is_named_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulated_device_is_named_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {kind: tmp_path / kind for kind in ("json", "tap", "junit")}
     arguments = ["--device", "sim", "-k", EARLY]
     arguments += [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
@@ -87,7 +85,7 @@ def test_a_simulated_device_is_named_everywhere(tmp_path: Path, capsys: pytest.C
     assert len(Xml.fromstring(files["junit"].read_text()).findall("testcase")) == 3
 
 
-def test_a_failure_ends_with_cause_advice_and_repro(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_ends_with_cause_advice_and_repro(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bundle = tmp_path / "bundle"
     arguments = ["--device", "sim", "-k", "P20", "--tiers", "t1", "--inject", "no-eop", "--bundle", str(bundle)]
     assert command.main([*arguments, "--tap", str(tmp_path / "tap")]) == 1
@@ -103,40 +101,38 @@ def test_a_failure_ends_with_cause_advice_and_repro(tmp_path: Path, capsys: pyte
     assert "not ok 1 - P20/t1" in (tmp_path / "tap").read_text()
 
 
-def test_a_named_tier_must_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_tier_must_exist(capsys: pytest.CaptureFixture[str]) -> None:
     off = ["--device", "sim", "-k", "P06", "--inject", "user-queue-off"]
     assert command.main(off) == 77, "unavailable, and nothing else ran"
     assert "amdgpu.user_queue=1" in capsys.readouterr().out
     assert command.main([*off, "--tiers", "t2"]) == 1
 
 
-def test_json_on_stdout_is_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_on_stdout_is_the_only_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--device", "sim", "-k", "P01", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"]["status"] == "PASS"
 
 
-def test_an_expectation_file_for_another_chip_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_expectation_file_for_another_chip_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "gfx1100.txt"
     path.write_text("chip gfx1100\nfail P20 fans too loud\n")
     assert command.main(["--device", "sim", "-k", "P01", "--expect", str(path)]) == 2
     assert "is for gfx1100" in capsys.readouterr().err
 
 
-def test_hazard_0_runs_nothing_that_may_hang(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hazard_0_excludes_probes_that_may_hang(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--device", "sim", "-k", "P01,P18", "--hazard", "0"]) == 0
     assert "--hazard 1" in capsys.readouterr().out
 
 
-def test_a_log_that_cannot_be_read_is_reported_with_the_fix(tmp_path: Path) -> None:
+def test_unreadable_log_is_reported_with_the_fix(tmp_path: Path) -> None:
     messages = GpuMessages(simulated=False, log=KmsgLog(str(tmp_path / "kmsg")))
     assert "cannot be read" in messages.missing and "dmesg_restrict=0" in messages.missing
     assert messages.lines() == ()
 
 
 @pytest.mark.rest
-def test_mem_test_has_its_own_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mem_test_has_a_separate_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert mem_command.main(["--list"]) == 0
     assert "M03" in capsys.readouterr().out
     assert mem_command.main(["--device", "sim", "-k", "M02", "--tiers", "t1"]) == 0

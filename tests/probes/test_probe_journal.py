@@ -30,7 +30,7 @@ def harness_killed_in_a_probe(journal: Path) -> None:
     os.waitpid(pid, 0)
 
 
-def test_the_next_run_names_and_skips_the_probe_that_took_the_machine_down(tmp_path: Path) -> None:
+def test_next_run_names_and_skips_probe_that_crashed_the_machine(tmp_path: Path) -> None:
     journal = tmp_path / "deep" / "journal"
     harness_killed_in_a_probe(journal)
     probes = [probe("A", hazard=1), probe("B", hazard=1)]
@@ -42,20 +42,20 @@ def test_the_next_run_names_and_skips_the_probe_that_took_the_machine_down(tmp_p
     assert run(probes, journal=journal, boot="third")["B/t1"].status == "pass", "it ended well since"
 
 
-def test_a_harness_killed_in_the_same_boot_is_no_reset(tmp_path: Path) -> None:
+def test_harness_killed_in_same_boot_is_not_a_reset(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     harness_killed_in_a_probe(journal)
     assert Journal(journal, "fake", boot="first").suspects()["B/t1"].reset is False
     assert run([probe("B", hazard=1)], journal=journal, boot="first")["B/t1"].status == "pass"
 
 
-def test_only_hazardous_probes_are_noted(tmp_path: Path) -> None:
+def test_only_hazardous_probes_are_recorded(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     run([probe("A"), probe("B", hazard=1)], journal=journal)
     assert "B/t1" in journal.read_text() and "A/t1" not in journal.read_text()
 
 
-def test_another_device_and_a_torn_line_accuse_nobody(tmp_path: Path) -> None:
+def test_other_device_and_torn_line_make_no_suspects(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     Journal(journal, "other", boot="1").begin("P44/t1")
     with journal.open("a") as file:
@@ -65,7 +65,7 @@ def test_another_device_and_a_torn_line_accuse_nobody(tmp_path: Path) -> None:
     assert list(Journal(journal, "fake", boot="3").suspects()) == ["P45/t1"], "a torn line spoils no other"
 
 
-def test_a_journal_that_cannot_be_written_stops_before_the_hazard(tmp_path: Path) -> None:
+def test_unwritable_journal_stops_before_the_hazard(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="--journal"):
         run([probe("A", hazard=1)], journal=tmp_path / "file" / "journal")
@@ -80,30 +80,30 @@ def expectations(tmp_path: Path, text: str) -> Expectations:
     return load(path, KNOWN)
 
 
-def test_an_expected_failure_is_a_skip_with_its_reason(tmp_path: Path) -> None:
+def test_expected_failure_is_a_skip_with_its_reason(tmp_path: Path) -> None:
     expected = expectations(tmp_path, "# known\nchip gfx1201\nfail A/t1 paint of 2024\n")
     assert expected.chip == "gfx1201"
     result = run([probe("A", fake.bad)], expectations=expected)["A/t1"]
     assert result.status == "skip" and "paint of 2024" in result.reason and "gfx1201.txt:3" in result.reason
 
 
-def test_an_unexpected_pass_is_reported(tmp_path: Path) -> None:
+def test_unexpected_pass_is_reported(tmp_path: Path) -> None:
     result = run([probe("A")], expectations=expectations(tmp_path, "fail A paint\n"))["A/t1"]
     assert result.status == "fail" and "passes, although" in result.reason and "remove the line" in result.advice
 
 
-def test_a_flake_may_do_both(tmp_path: Path) -> None:
+def test_flake_may_pass_or_fail(tmp_path: Path) -> None:
     expected = expectations(tmp_path, "flake A while it rains\n")
     assert run([probe("A")], expectations=expected)["A/t1"].status == "pass"
     assert run([probe("A", fake.bad)], expectations=expected)["A/t1"].status == "flake"
 
 
-def test_an_expected_skip_does_not_run(tmp_path: Path) -> None:
+def test_expected_skip_does_not_run(tmp_path: Path) -> None:
     result = run([probe("A", fake.crash)], expectations=expectations(tmp_path, "skip A takes it down\n"))["A/t1"]
     assert result.status == "skip" and "takes it down" in result.reason
 
 
-def test_the_tiers_own_line_goes_first(tmp_path: Path) -> None:
+def test_tier_specific_line_takes_precedence(tmp_path: Path) -> None:
     expected = expectations(tmp_path, "skip A everywhere\nfail A/t1 here it may run\n")
     assert run([probe("A", fake.bad)], expectations=expected)["A/t1"].reason.startswith("fails as")
 
@@ -117,6 +117,6 @@ def test_the_tiers_own_line_goes_first(tmp_path: Path) -> None:
         ("fail A x\nfail A y\n", "a second line for A"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_line_is_reported_by_name(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         expectations(tmp_path, text)

@@ -19,25 +19,25 @@ from zinc_rt.probes.runner import ProbeRunner, RunPlan
 SOURCES = sources(KERNELS)
 
 
-def test_every_kernel_has_its_source() -> None:
+def test_every_kernel_has_a_source() -> None:
     assert {path.stem for path in KERNELS.glob("*.zrt")} == {source.name for source in SOURCES}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
-def test_a_kernel_is_what_its_source_gives(source: Source) -> None:
+def test_kernel_matches_its_assembled_source(source: Source) -> None:
     assert kernel(source.name).source_hash == source_hash(source), f"zinc-rt asm {source.path}"
     if available():
         committed = source.path.with_suffix(".zrt").read_bytes()
         assert assemble(source) == committed, f"zinc-rt asm {source.path}"
 
 
-def test_the_kernels_are_gfx12s() -> None:
+def test_kernels_target_gfx12() -> None:
     assert {read_zrt(path.read_bytes()).target for path in KERNELS.glob("*.zrt")} == {"gfx1201"}
     assert no_kernels((GENERATION, 0, 1)) == "" and "this is gfx1151" in no_kernels((11, 5, 1))
 
 
 @pytest.mark.parametrize("chosen", ["P33,P34", pytest.param("P32-P41,P47", marks=pytest.mark.slow)])
-def test_the_strictest_sanitizer_finds_nothing_in_them(chosen: str) -> None:
+def test_strictest_sanitizer_reports_no_findings(chosen: str) -> None:
     spec = replace(DeviceSpec(simulated=True, time_scale=0.1), sanitizer="full")
     plan = RunPlan(spec, (T1,), 1, ProbeOptions((T1,), poll_seconds=10.0), None)
     for result in ProbeRunner(plan, select(PROBES, chosen), Journal(None, "sim")).run():

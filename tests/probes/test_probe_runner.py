@@ -21,13 +21,13 @@ from zinc_rt.probes.registry import PROBES, ordered, select
 from zinc_rt.probes.runner import ProbeRunner
 
 
-def test_a_probe_that_passes_keeps_its_measure() -> None:
+def test_passing_probe_keeps_its_measurement() -> None:
     result = run([probe("A")])["A/t1"]
     assert result.status == "pass" and result.measure["answer"] == 42
     assert result.measure["simulated"] is True, "shown beside every result"
 
 
-def test_a_failure_has_cause_advice_and_the_command_that_shows_it_again() -> None:
+def test_failure_has_cause_advice_and_repro_command() -> None:
     result = run([probe("A", fake.bad)])["A/t1"]
     assert (result.status, result.reason) == ("fail", "the sky is green")
     assert (result.cause, result.advice) == ("the paint was wrong", "buy blue")
@@ -35,7 +35,7 @@ def test_a_failure_has_cause_advice_and_the_command_that_shows_it_again() -> Non
     assert result.measure["sky"] == "green"
 
 
-def test_a_failure_quotes_what_is_known_of_the_machine_and_a_pass_does_not() -> None:
+def test_failure_quotes_known_issues_of_the_machine_and_pass_does_not() -> None:
     found = run(
         [probe("A", fake.bad), probe("B")], known=("bad (row): it hangs [https://example.org, 2026-01-02]",)
     )
@@ -43,7 +43,7 @@ def test_a_failure_quotes_what_is_known_of_the_machine_and_a_pass_does_not() -> 
     assert not found["B/t1"].first_bad
 
 
-def test_a_failure_shows_what_the_kernel_logged_meanwhile_and_no_other_probes_lines() -> None:
+def test_failure_shows_kernel_log_of_its_probe_only() -> None:
     log: list[str] = []
 
     def another_line_each_time() -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def test_a_failure_shows_what_the_kernel_logged_meanwhile_and_no_other_probes_li
 
 
 @pytest.mark.parametrize("body", [fake.hang, fake.deaf])
-def test_a_hang_ends_at_its_deadline(body: object) -> None:
+def test_hang_ends_at_its_deadline(body: object) -> None:
     began = time.monotonic()
     result = run([probe("A", body, seconds=0.3), probe("B")])  # type: ignore[arg-type]
     assert time.monotonic() - began < 5
@@ -76,20 +76,20 @@ def test_a_hang_ends_at_its_deadline(body: object) -> None:
         (fake.errno, "errno", "not yours"),
     ],
 )
-def test_every_end_of_a_probe_is_a_result(body: object, word: str, said: str) -> None:
+def test_every_kind_of_probe_exit_is_a_result(body: object, word: str, said: str) -> None:
     result = run([probe("A", body)])["A/t1"]  # type: ignore[arg-type]
     assert result.status == "fail" and result.first_bad["symptom"] == word and said in result.reason
     assert result.cause and result.advice
 
 
-def test_what_a_probe_needs_must_have_passed() -> None:
+def test_needed_probes_must_have_passed() -> None:
     found = run([probe("A", fake.bad), probe("B", needs=("A",)), probe("C", needs=("B",)), probe("D")])
     assert found["B/t1"].reason == "needs A, which failed"
     assert found["C/t1"].reason == "needs B (because A failed)"
     assert found["D/t1"].status == "pass"
 
 
-def test_a_need_counts_on_the_tiers_where_it_exists() -> None:
+def test_need_applies_only_on_tiers_that_have_it() -> None:
     probes = [
         probe("H", tiers=(HOST,)),
         probe("A", fake.bad, tiers=(T1,), needs=("H",)),
@@ -99,20 +99,20 @@ def test_a_need_counts_on_the_tiers_where_it_exists() -> None:
     assert found["B/t1"].status == "skip" and found["B/t2"].status == "pass"
 
 
-def test_hazards_above_the_limit_are_skipped_with_the_flag_that_runs_them() -> None:
+def test_hazards_above_limit_are_skipped_with_the_flag_that_enables_them() -> None:
     found = run([probe("A", hazard=1), probe("B", hazard=2)], hazard=1)
     assert found["A/t1"].status == "pass"
     assert found["B/t1"].status == "skip" and "--hazard 2" in found["B/t1"].reason
 
 
-def test_hazard_2_spares_a_gpu_that_lights_a_display() -> None:
+def test_hazard_2_skips_gpu_driving_a_display() -> None:
     probes = [probe("A", hazard=1), probe("B", hazard=2)]
     found = run(probes, displays=("DP-1",))
     assert found["A/t1"].status == "pass" and "DP-1" in found["B/t1"].reason and "--force" in found["B/t1"].reason
     assert run(probes, displays=("DP-1",), force=True)["B/t1"].status == "pass"
 
 
-def test_after_a_hazardous_failure_the_gpu_is_asked_whether_it_is_alive() -> None:
+def test_gpu_liveness_is_checked_after_hazardous_failure() -> None:
     dead = probe("alive", fake.bad, hazard=1)
     found = run([probe("A", fake.bad, hazard=1), probe("B", hazard=1), probe("C")], alive=dead)
     assert "has not responded since A" in found["B/t1"].reason
@@ -121,7 +121,7 @@ def test_after_a_hazardous_failure_the_gpu_is_asked_whether_it_is_alive() -> Non
     assert well["B/t1"].status == "pass"
 
 
-def test_a_probe_that_kills_the_gpu_fails_even_if_it_passed() -> None:
+def test_probe_that_kills_the_gpu_fails_even_if_it_passed() -> None:
     result = run([probe("A", hazard=2)], alive=probe("alive", fake.bad, hazard=1))["A/t1"]
     assert result.status == "fail" and result.first_bad["symptom"] == "not-alive"
 
@@ -131,7 +131,7 @@ def test_timeout_replaces_every_deadline() -> None:
     assert "0.2 s" in result.reason and result.repro.endswith("--timeout 0.2")
 
 
-def test_a_child_cannot_outlive_its_deadline_with_what_it_started(tmp_path: Path) -> None:
+def test_child_processes_are_killed_at_the_deadline(tmp_path: Path) -> None:
     mark = tmp_path / "grandchild"
 
     def start() -> None:
@@ -148,11 +148,11 @@ def test_a_child_cannot_outlive_its_deadline_with_what_it_started(tmp_path: Path
     assert not mark.exists()
 
 
-def test_a_large_answer_comes_whole() -> None:
+def test_large_result_is_transferred_completely() -> None:
     assert run_apart(lambda: b"x" * (1 << 20), 10.0).value == b"x" * (1 << 20)
 
 
-def test_probes_are_ordered_by_what_they_need() -> None:
+def test_probes_are_ordered_by_dependencies() -> None:
     a, b = probe("P02"), probe("P01", needs=("P02",))
     assert [each.id for each in ordered([b, a])] == ["P02", "P01"]
     with pytest.raises(ValueError, match="dependency cycle among P01, P02"):
@@ -169,7 +169,7 @@ def test_every_listed_probe_is_complete() -> None:
         assert all(row.cause and row.advice for row in each.signatures), each.id
 
 
-def test_selection_by_id_range_and_word() -> None:
+def test_probes_are_selected_by_id_range_and_word() -> None:
     def ids(text: str) -> list[str]:
         return [each.id for each in select(PROBES, text)]
 
@@ -180,7 +180,7 @@ def test_selection_by_id_range_and_word() -> None:
         ids("P99")
 
 
-def test_ctrl_c_around_the_fork_is_not_lost() -> None:
+def test_ctrl_c_around_fork_is_not_lost() -> None:
     """What is raised in the callbacks around a fork, Python ignores."""
 
     def press() -> None:

@@ -41,7 +41,7 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: type[Card]) -> None:
         (NO_DISPLAY_KNOWN, "cannot determine whether this GPU drives a display"),
     ],
 )
-def test_nothing_that_may_hang_runs_unasked_where_a_screen_could_freeze(
+def test_default_hazard_is_0_where_a_display_could_freeze(
     machine: pytest.MonkeyPatch, capsys: Capture, kind: type[Card], said: str
 ) -> None:
     put(machine, kind)
@@ -52,19 +52,21 @@ def test_nothing_that_may_hang_runs_unasked_where_a_screen_could_freeze(
     assert command.main(["-k", "P15", "--tiers", "t1", "--hazard", "1"]) == 0, "asked for, it runs"
 
 
-def test_elsewhere_hazard_1_is_the_default_and_2_never_is(machine: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_default_hazard_is_1_elsewhere_and_never_2(machine: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert command.main(["-k", "P15,P44", "--tiers", "t1"]) == 0
     out = capsys.readouterr().out
     assert "P15/t1   pass" in out and "P44/t1   skip" in out and "--hazard 2" in out
 
 
-def test_hazard_2_on_a_lit_display_needs_force_too(machine: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_hazard_2_on_lit_display_also_needs_force(machine: pytest.MonkeyPatch, capsys: Capture) -> None:
     put(machine, Lit)
     command.main(["-k", "P44", "--tiers", "t1", "--hazard", "2"])
     assert "--force runs it" in capsys.readouterr().out
 
 
-def test_the_gpu_is_alone_while_probes_run(machine: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture) -> None:
+def test_gpu_is_locked_exclusively_while_probes_run(
+    machine: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
     path = tmp_path / "zinc-rt-renderD128.lock"
     readable, writable = os.pipe()
     pid = os.fork()
@@ -91,7 +93,7 @@ def results(tier: str, *failed: str, without: str = "") -> list[Result]:
     ]
 
 
-def test_what_passed_and_failed_is_noted_for_each_tier(machine: pytest.MonkeyPatch) -> None:
+def test_passes_and_failures_are_recorded_per_tier(machine: pytest.MonkeyPatch) -> None:
     report = Report("pm4-test", results=[*results("t1"), *results("t2", "P33")])
     lines = passed.note(report, {"render_path": RENDER}, {}, hazard=1)
     assert lines[0].startswith("recorded  t1 passed") and "t2 failed (P33/t2)" in lines[1]
@@ -101,7 +103,7 @@ def test_what_passed_and_failed_is_noted_for_each_tier(machine: pytest.MonkeyPat
     driver.close_all()
 
 
-def test_a_part_of_the_probes_grants_nothing_and_takes_back() -> None:
+def test_partial_probe_run_can_revoke_but_not_grant() -> None:
     assert passed.judge(results("t1"), "t1") == []
     assert passed.judge(results("t1", without="P41"), "t1") is None
     assert passed.judge(results("t1")[:1], "t2") is None
@@ -110,7 +112,7 @@ def test_a_part_of_the_probes_grants_nothing_and_takes_back() -> None:
     assert passed.judge([host], "t1") is None and passed.judge([host, *results("t1")], "t1") == ["P01/host"]
 
 
-def test_a_probe_that_took_the_machine_down_counts_as_failed_unless_it_hangs_on_purpose() -> None:
+def test_probe_that_crashed_the_machine_fails_unless_it_hangs_on_purpose() -> None:
     rows = results("t1", without="P27")
     rows += [Result("P27/t1", "probe", "skip", tier="t1", measure={"hazard": 1})]
     assert passed.judge(rows, "t1", {"P27/t1"}) == ["P27/t1"]
@@ -118,14 +120,14 @@ def test_a_probe_that_took_the_machine_down_counts_as_failed_unless_it_hangs_on_
     assert passed.judge([*results("t1"), meant], "t1", {"P44/t1"}) == []
 
 
-def test_every_needed_probe_is_one_and_runs_on_both_tiers() -> None:
+def test_every_needed_probe_exists_and_runs_on_both_tiers() -> None:
     from zinc_rt.probes.registry import PROBES
 
     there = {probe.id: probe for probe in PROBES}
     assert all(there[name].tiers == ("t1", "t2") and there[name].hazard == 1 for name in passed.NEEDED)
 
 
-def test_a_journal_of_state_lies_where_the_rest_does(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_journal_is_stored_in_state_directory(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from zinc_rt.probes.journal import default_path
 
     assert default_path() == tmp_path / "state" / "zinc-rt" / "pm4-test.journal"

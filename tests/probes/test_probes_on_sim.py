@@ -38,7 +38,7 @@ ROWS = [(each, tier) for each in PROBES for tier in each.tiers if (each.id, tier
 
 @pytest.mark.parametrize(("probe", "tier"), ROWS, ids=[f"{each.id}-{tier}" for each, tier in ROWS])
 @pytest.mark.rest(keep=24)
-def test_a_probe_passes_on_the_simulated_r9700(probe: Probe, tier: str) -> None:
+def test_probe_passes_on_simulated_r9700(probe: Probe, tier: str) -> None:
     found = [each for each in run((probe,)) if each.tier == tier]
     assert [each.status for each in found] == ["pass"], found[0].reason
     measure = found[0].measure
@@ -57,7 +57,7 @@ def test_a_probe_passes_on_the_simulated_r9700(probe: Probe, tier: str) -> None:
         *(pytest.param(each, marks=pytest.mark.slow) for each in ("gfx1151", "gfx1200@6.16", "@6.18.y", "@6.8")),
     ],
 )
-def test_other_chips_and_kernels_pass_or_say_why_not(profile: str) -> None:
+def test_other_chips_and_kernels_pass_or_give_a_reason(profile: str) -> None:
     probes = tuple(each for each in PROBES if each.id not in SLOW)
     found = run(probes, replace(SIM, profile=profile))
     assert not [each.reason for each in found if each.status == "fail"]
@@ -136,7 +136,7 @@ AWAITED = {"page-tables-late"}
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{each.inject}-{each.probe}" for each in FAULTS])
 @pytest.mark.rest(keep=14)
-def test_a_fault_is_found_by_its_probe_with_its_cause_and_advice(fault: Fault) -> None:
+def test_injected_fault_is_detected_by_its_probe_with_cause_and_advice(fault: Fault) -> None:
     probe, _, tier = fault.probe.partition("/")
     shared = f"probes-{secrets.token_hex(4)}" if fault.shared else ""
     spec = replace(SIM, inject=(fault.inject,), profile=fault.profile, shared=shared)
@@ -147,21 +147,21 @@ def test_a_fault_is_found_by_its_probe_with_its_cause_and_advice(fault: Fault) -
     assert f"--inject {fault.inject}" in result.repro and "-k " + probe in result.repro
 
 
-def test_every_fault_of_the_device_has_its_row() -> None:
+def test_every_injectable_fault_has_a_row() -> None:
     assert {each.inject for each in FAULTS} | AWAITED == {each.name for each in INJECTIONS}
 
 
-def test_causes_are_told_apart() -> None:
+def test_causes_are_distinguished() -> None:
     """Two faults that one probe finds on one tier do not read the same."""
     assert len({(each.probe, each.cause) for each in FAULTS}) == len(FAULTS)
 
 
-def test_late_page_tables_are_waited_for() -> None:
+def test_probe_waits_for_late_page_tables() -> None:
     found = run(select(PROBES, "P50"), replace(SIM, inject=("page-tables-late",)), (T2,))
     assert [each.status for each in found] == ["pass"]
 
 
-def test_a_failure_shows_the_four_that_matter() -> None:
+def test_failure_shows_wptr_rptr_fence_and_poison() -> None:
     found = run(select(PROBES, "P18"), replace(SIM, inject=("lost-doorbell",)), (T1,))
     bad = found[0].first_bad
     assert (bad["wptr"], bad["rptr"], bad["poison"]) == (16, 0, "intact") and bad["fence"]
@@ -170,7 +170,7 @@ def test_a_failure_shows_the_four_that_matter() -> None:
 
 @pytest.mark.parametrize("probe", memory_stress.PROBES, ids=lambda each: each.id)
 @pytest.mark.rest(keep=1)
-def test_memory_holds_under_stress(probe: Probe) -> None:
+def test_memory_survives_stress(probe: Probe) -> None:
     found = run((probe,))
     assert [each.status for each in found] == ["pass", "pass"], [each.reason for each in found]
 
@@ -179,7 +179,7 @@ def test_memory_holds_under_stress(probe: Probe) -> None:
     ("inject", "probe", "says"),
     [("stale-hdp", "P10", "the GPU reads other bytes than the CPU wrote through the BAR")],
 )
-def test_a_bar_that_differs_is_found_by_reading_from_both_sides(inject: str, probe: str, says: str) -> None:
+def test_bar_mismatch_is_detected_by_reading_from_both_sides(inject: str, probe: str, says: str) -> None:
     (found,) = run(select(PROBES, probe), replace(SIM, inject=(inject,)), (T1,))
     assert found.status == "fail" and says in found.reason and "HDP" in found.cause and "P41" in found.advice
 
@@ -188,7 +188,7 @@ def test_a_bar_that_differs_is_found_by_reading_from_both_sides(inject: str, pro
     ("probe", "says"), [("M02", "lost its content"), ("M03", "lost its content"), ("M04", "mark")]
 )
 @pytest.mark.rest(keep=2)
-def test_two_buffers_over_the_same_vram_are_seen_by_the_gpu(
+def test_gpu_detects_two_buffers_aliasing_the_same_vram(
     monkeypatch: pytest.MonkeyPatch, probe: str, says: str
 ) -> None:
     """VRAM that no CPU maps: only the GPU can tell."""
@@ -206,6 +206,6 @@ def test_two_buffers_over_the_same_vram_are_seen_by_the_gpu(
     assert found[0].cause == "two buffers share memory, or pages moved while mapped"
 
 
-def test_a_small_bar_does_not_upset_the_memory_test() -> None:
+def test_small_bar_does_not_break_memory_test() -> None:
     found = run(select(memory_stress.PROBES, "M03"), replace(SIM, inject=("small-bar",)), (T1,))
     assert [each.status for each in found] == ["pass"], found[0].reason

@@ -50,7 +50,7 @@ def changed(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_a_wrong_part_is_named_with_what_is_taken(
+def test_invalid_field_is_reported_with_accepted_values(
     monkeypatch: pytest.MonkeyPatch, values: dict[str, int], says: str
 ) -> None:
     changed(monkeypatch, **values)
@@ -60,21 +60,21 @@ def test_a_wrong_part_is_named_with_what_is_taken(
     assert "a part of the request" in result.cause or "context save area" in result.cause
 
 
-def test_two_wrong_parts_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_invalid_fields_are_both_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     changed(monkeypatch, queue_priority=16, eop_buffer_size=8192)
     reason = p15().reason
     assert "queue_priority 0x10" in reason and "eop_buffer_size 0x2000" in reason
     assert reason.count("is rejected where") == 2
 
 
-def test_a_buffer_of_another_size_is_named_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffer_of_wrong_size_is_reported_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kfd_queue, "PAGE_BYTES", 8192)
     reason = p15().reason
     assert "rptr: read_pointer_address" in reason and "wptr: write_pointer_address" in reason
     assert reason.count("is rejected where") == 2
 
 
-def test_a_control_stack_computed_otherwise_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_control_stack_size_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def short(node: TopologyNode) -> tuple[CwsrSizes, ...]:
         return tuple(
             replace(each, control_stack_bytes=each.control_stack_bytes - 4096) for each in cwsr_sizes(node)
@@ -92,7 +92,7 @@ def test_a_control_stack_computed_otherwise_is_named(monkeypatch: pytest.MonkeyP
         ("ALLOC_MEMORY_OF_GPU", "P09", ("gpu_id", "flags"), "gpu_id at offset 36, in kfd_ioctl.h it is at 32"),
     ],
 )
-def test_a_layout_that_is_not_the_headers_is_named_by_member_and_offset(
+def test_layout_mismatch_is_reported_by_member_and_offset(
     monkeypatch: pytest.MonkeyPatch, name: str, probe: str, fields: tuple[str, str], says: str
 ) -> None:
     struct = getattr(kfd, name)
@@ -104,7 +104,7 @@ def test_a_layout_that_is_not_the_headers_is_named_by_member_and_offset(
     assert says in result.cause and "zinc_rt/kmd/uapi" in result.advice
 
 
-def test_a_wrong_ioctl_number_is_named() -> None:
+def test_wrong_ioctl_number_is_reported() -> None:
     assert difference(kfd.IOC_CREATE_EVENT.name) == "" and difference("open /dev/kfd") == ""
     wrong = replace(kfd.IOC_CREATE_EVENT, number=kfd.IOC_DESTROY_EVENT.number)
     with pytest.MonkeyPatch.context() as patch:

@@ -37,18 +37,18 @@ def changed(change: Callable[[tuple[int, int, int], tuple[int, int, int]], objec
         (Counter(), "wrong-count", "grid"),
     ],
 )
-def test_wrong_ids_are_told_apart(found: Ids, word: str, cause: str) -> None:
+def test_wrong_ids_are_distinguished(found: Ids, word: str, cause: str) -> None:
     with pytest.raises(Failed) as failed:
         expect_ids(found, product(GRID), product(GROUP))
     assert failed.value.outcome.symptom == word
     assert cause in explained(BY_ID["P34"], failed.value.outcome).cause
 
 
-def test_right_ids_pass() -> None:
+def test_correct_ids_pass() -> None:
     expect_ids(RIGHT, product(GRID), product(GROUP))
 
 
-def test_dims_with_start_are_recognised_either_way() -> None:
+def test_dims_with_start_are_recognised_as_end_or_count() -> None:
     assert start_means(set(product((3, 2, 1), START))) == "end"
     assert start_means(set(product((5, 3, 2), START))) == "count"
     with pytest.raises(Failed, match="START says"):
@@ -61,13 +61,13 @@ SHADER_PROBES = [
 
 
 @pytest.mark.parametrize("probe", SHADER_PROBES, ids=lambda probe: probe.id)
-def test_every_signature_of_a_probe_reads_differently(probe: Probe) -> None:
+def test_signatures_of_a_probe_have_distinct_causes(probe: Probe) -> None:
     assert len({each.cause for each in probe.signatures}) == len(probe.signatures) > 3
     assert probe.hazard == 1 and probe.needs
 
 
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda chip: chip.key)
-def test_a_chip_has_a_place_for_every_pair_of_compute_units(chip: object) -> None:
+def test_chip_has_a_unique_id_for_every_pair_of_compute_units(chip: object) -> None:
     places = chip.processors  # type: ignore[attr-defined]
     assert len(places) == len(set(places)) == chip.cus // 2  # type: ignore[attr-defined]
     assert places[0] == 0 and places[1] == 1 << 18, "engines first"

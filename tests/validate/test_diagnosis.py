@@ -154,7 +154,7 @@ def wrong_at(at: str) -> Plant:
     ],
     ids=["scale", "rope", "kv write", "weight", "stale", "ulp"],
 )
-def test_one_tier_alone_is_the_suspect(plant: Plant, place: str, told: Told, qwen3: str) -> None:
+def test_single_deviating_tier_is_the_suspect(plant: Plant, place: str, told: Told, qwen3: str) -> None:
     said = told({"t1": plant, "t2": SOUND}, *THREE)
     assert said["first bad"].startswith(f"qwen3-q, t1 against t_cpu: {place}")
     assert said["agree"] in (
@@ -168,19 +168,19 @@ def test_one_tier_alone_is_the_suspect(plant: Plant, place: str, told: Told, qwe
     )
 
 
-def test_the_wrong_tier_need_not_be_the_first(told: Told) -> None:
+def test_suspect_tier_need_not_be_the_first(told: Told) -> None:
     said = told({"t1": SOUND, "t2": SCALED}, *THREE)
     assert said["suspect"] == "t2 differs from t_cpu, t1 does not: suspect t2"
     assert "--tier t2 --device sim ; " in said["next"] and "--tiers t2 --bisect" in said["next"]
 
 
-def test_two_tiers_alone_leave_it_open(told: Told) -> None:
+def test_two_tiers_are_not_enough_to_decide(told: Told) -> None:
     said = told({"t1": SCALED}, "--tiers", "t1,t_cpu")
     assert said["agree"] == "none of t_cpu and t1 to the bit"
     assert said["suspect"] == "t1 differs from t_cpu, and there is no third tier to decide: suspect t1"
 
 
-def test_a_part_of_a_model_is_recorded_as_that_part(told: Told, qwen3: str) -> None:
+def test_partial_model_is_recorded_with_same_layers(told: Told, qwen3: str) -> None:
     said = told({"t1": SCALED}, "--tiers", "t1,t_cpu", "--layers", "1:", "--input", "random:3", "--steps", "0")
     traced = shlex.split(said["next"].partition(" ; ")[0])
     assert traced[5] == "validate" and traced[traced.index("--layers") + 1] == "1:3"
@@ -190,21 +190,21 @@ def test_a_part_of_a_model_is_recorded_as_that_part(told: Told, qwen3: str) -> N
 # --- the oracle, the model, the golden ----------------------------------------------------------------------
 
 
-def test_two_tiers_against_the_oracle_suspect_the_oracle(told: Told) -> None:
+def test_two_tiers_against_oracle_suspect_the_oracle(told: Told) -> None:
     said = told({"t1": SOUND, "t2": SOUND, "t_cpu": SCALED}, *THREE)
     assert said["agree"] == "t1 and t2 to the bit; t_cpu with no other"
     assert "t1 and t2 agree to the bit and t_cpu differs from them: suspect the oracle" in said["suspect"]
     assert "--tiers t_cpu,t_cpu:float32-dequant" in said["next"]
 
 
-def test_only_the_oracle_off_the_golden_is_the_oracle(told: Told, qwen3: str) -> None:
+def test_oracle_alone_off_the_golden_is_the_suspect(told: Told, qwen3: str) -> None:
     said = told(
         {"t1": SOUND, "t_cpu": SCALED}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0"
     )
     assert said["suspect"] == "only t_cpu differs from the golden, t1 does not: suspect the oracle"
 
 
-def test_a_golden_that_sides_with_the_oracle_clears_it(told: Told, qwen3: str) -> None:
+def test_golden_agreeing_with_oracle_clears_it(told: Told, qwen3: str) -> None:
     golden = ("--golden", golden_of(qwen3), "--steps", "0")
     said = told({"t1": SCALED, "t2": SCALED}, *THREE, *golden)
     assert said["suspect"] == (
@@ -213,13 +213,13 @@ def test_a_golden_that_sides_with_the_oracle_clears_it(told: Told, qwen3: str) -
     assert "--tier t1 " in said["next"]
 
 
-def test_one_tier_off_the_golden_is_run_again_beside_the_oracle(told: Told, qwen3: str) -> None:
+def test_one_tier_off_the_golden_is_rerun_with_the_oracle(told: Told, qwen3: str) -> None:
     said = told({"t1": SCALED}, "--tiers", "t1", "--golden", golden_of(qwen3), "--steps", "0")
     assert said["suspect"].startswith("t1 differs from the golden, and no other tier ran")
     assert "--tiers t1,t_cpu --golden" in said["next"]
 
 
-def test_all_tiers_off_the_golden_alike_are_the_model_or_the_golden(told: Told, qwen3: str) -> None:
+def test_all_tiers_off_golden_equally_suspect_model_or_golden(told: Told, qwen3: str) -> None:
     both = {"t1": SCALED, "t_cpu": SCALED}
     said = told(both, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0")
     assert said["agree"] == "t1 and t_cpu to the bit, in the prompt's tapped pass"
@@ -240,7 +240,9 @@ def edited(tmp_path: Path, qwen3: str, **change: Callable[[np.ndarray], None]) -
     return str(path)
 
 
-def test_a_golden_with_one_layer_edited_is_told_from_a_wrong_model(told: Told, qwen3: str, tmp_path: Path) -> None:
+def test_golden_with_one_edited_layer_is_distinguished_from_wrong_model(
+    told: Told, qwen3: str, tmp_path: Path
+) -> None:
     def edit(l_out: np.ndarray) -> None:
         l_out[1, 3, 5] += 1
 
@@ -251,7 +253,7 @@ def test_a_golden_with_one_layer_edited_is_told_from_a_wrong_model(told: Told, q
     assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
 
 
-def test_a_golden_whose_greedy_tokens_were_edited(told: Told, qwen3: str, tmp_path: Path) -> None:
+def test_golden_with_edited_greedy_tokens_is_detected(told: Told, qwen3: str, tmp_path: Path) -> None:
     def edit(tokens: np.ndarray) -> None:
         tokens[3] += 1
 
@@ -262,7 +264,7 @@ def test_a_golden_whose_greedy_tokens_were_edited(told: Told, qwen3: str, tmp_pa
     assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
 
 
-def test_later_steps_off_the_golden_in_every_tier_are_the_model_codes_state(told: Told, qwen3: str) -> None:
+def test_later_steps_off_golden_in_every_tier_suspect_model_code_state(told: Told, qwen3: str) -> None:
     later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
     said = told({"t1": later, "t_cpu": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
     assert said["suspect"].endswith("on t1 and t_cpu: suspect the model code's decode, or its state")
@@ -272,9 +274,7 @@ def test_later_steps_off_the_golden_in_every_tier_are_the_model_codes_state(told
 
 @pytest.mark.parametrize("array", ["l_out_deq", "logits_deq"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_golden_that_is_not_finite_never_passes(
-    array: str, value: float, told: Told, qwen3: str, tmp_path: Path
-) -> None:
+def test_non_finite_golden_never_passes(array: str, value: float, told: Told, qwen3: str, tmp_path: Path) -> None:
     def edit(values: np.ndarray) -> None:
         values[1, 3] = value
 
@@ -283,7 +283,7 @@ def test_a_golden_that_is_not_finite_never_passes(
     assert said["suspect"].startswith("suspect the golden")
 
 
-def test_a_kernel_that_breaks_a_rule_is_suspected_before_what_differs(told: Told) -> None:
+def test_rule_violation_of_a_kernel_is_suspected_before_differences(told: Told) -> None:
     later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
     said = told({"t1": later}, "--tiers", "t1,t_cpu", found=[FINDING])
     assert said["suspect"].endswith("suspect kernel swiglu, swiglu.s:21") and "means" not in said
@@ -294,7 +294,7 @@ def test_a_kernel_that_breaks_a_rule_is_suspected_before_what_differs(told: Told
 # --- ways to run --------------------------------------------------------------------------------------------
 
 
-def test_what_only_the_untapped_run_shows_is_aliasing(told: Told) -> None:
+def test_difference_only_in_untapped_run_is_aliasing(told: Told) -> None:
     said = told({"t1": overlapping("act.attn_norm[1]", over="act.l_out[0]")}, "--tiers", "t1,t_cpu")
     assert (
         "only the untapped run differs" in said["suspect"] and "aliasing, or a missing barrier" in said["suspect"]
@@ -302,7 +302,7 @@ def test_what_only_the_untapped_run_shows_is_aliasing(told: Told) -> None:
     assert "trace -o run.zlog -- run " in said["next"] and "--tier t1 " in said["next"]
 
 
-def test_what_only_later_steps_show_is_state(told: Told) -> None:
+def test_difference_only_in_later_steps_is_state(told: Told) -> None:
     later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
     said = told({"t1": later}, "--tiers", "t1,t_cpu")
     assert said["first bad"].startswith("qwen3-q, t1 against t_cpu: logits, token 5, element 0")
@@ -310,16 +310,14 @@ def test_what_only_later_steps_show_is_state(told: Told) -> None:
 
 
 @pytest.mark.parametrize("node", ["l_out-1", "ffn_out-1"])  # with all its inputs, without an optional one
-def test_a_tier_that_holds_to_the_golden_is_not_accused_of_anothers_later_steps(
-    node: str, told: Told, qwen3: str
-) -> None:
+def test_tier_matching_golden_is_not_blamed_for_later_steps_of_another(node: str, told: Told, qwen3: str) -> None:
     later = result(node, lambda x: -x, only=lambda program: not several_tokens(program))
     said = told({"t1": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
     assert said["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
     assert "--bisect" in said["next"]
 
 
-def test_a_prompt_in_one_pass_and_token_by_token(told: Told) -> None:
+def test_prompt_in_one_pass_is_compared_with_token_by_token(told: Told) -> None:
     said = told({"t1": element("kqv_out-1", 2, 0, one_ulp_up)}, "--tiers", "t1", "--nodes", "kqv_out-*")
     assert said["suspect"].startswith("one pass over the prompt and token by token differ: suspect positions")
 
@@ -327,7 +325,7 @@ def test_a_prompt_in_one_pass_and_token_by_token(told: Told) -> None:
 # --- what is no number --------------------------------------------------------------------------------------
 
 
-def test_a_nan_is_followed_to_the_node_it_began_in(told: Told) -> None:
+def test_nan_is_traced_to_its_first_node(told: Told) -> None:
     said = told({"t1": element("ffn_out-1", 4, 255, lambda value: float("nan")), "t2": SOUND}, *THREE)
     assert said["not finite"] == (
         "first non-finite value: node ffn_out-1, token 4, element 255: nan; its inputs were finite"
@@ -335,14 +333,14 @@ def test_a_nan_is_followed_to_the_node_it_began_in(told: Told) -> None:
     assert said["suspect"] == "t1 differs from t_cpu, t2 does not: suspect t1"
 
 
-def test_infinity_in_a_later_step_of_one_tier_is_that_tiers(told: Told) -> None:
+def test_infinity_in_later_step_of_one_tier_is_blamed_on_that_tier(told: Told) -> None:
     later = result("l_out-1", lambda x: x * np.float32(np.inf), only=lambda program: not several_tokens(program))
     said = told({"t1": later}, "--tiers", "t1,t_cpu")
     assert said["not finite"].startswith("first non-finite value: node l_out-1, token 5, element 0")
     assert said["suspect"].endswith("suspect state or the KV cache of t1")
 
 
-def test_a_weight_that_is_nan_in_both_tiers_is_no_agreement(told: Told) -> None:
+def test_nan_weight_in_both_tiers_is_not_agreement(told: Told) -> None:
     def spoilt(resident: dict[str, Weight]) -> dict[str, Weight]:
         name = "model.attn.norm_weight[1]"
         raw = np.array(resident[name].raw)
@@ -356,7 +354,7 @@ def test_a_weight_that_is_nan_in_both_tiers_is_no_agreement(told: Told) -> None:
 
 
 @pytest.mark.parametrize(("pattern", "value"), [(0x7C00, "inf"), (0x7E00, "nan")])
-def test_a_scale_in_the_file_is_named_with_its_block(
+def test_bad_scale_in_the_file_is_reported_with_its_block(
     pattern: int, value: str, told: Told, qwen3: str, tmp_path: Path
 ) -> None:
     name, whole = "blk.1.attn_v.weight", read_gguf(qwen3)
@@ -375,7 +373,7 @@ def test_a_scale_in_the_file_is_named_with_its_block(
 # --- the simulated device -----------------------------------------------------------------------------------
 
 
-def test_a_sanitizers_finding_is_printed_with_its_kernel_and_line(told: Told) -> None:
+def test_sanitizer_finding_is_printed_with_kernel_and_line(told: Told) -> None:
     said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
     assert said["suspect"].endswith("suspect kernel swiglu, swiglu.s:21")
     assert said["next"].startswith("zinc-rt isa lint ") and said["next"].endswith("gfx1201/built/swiglu.zrt")
@@ -384,7 +382,7 @@ def test_a_sanitizers_finding_is_printed_with_its_kernel_and_line(told: Told) ->
 
 
 @pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
-def test_what_the_simulated_device_finds_is_told_with_its_place(
+def test_simulated_device_finding_is_reported_with_location(
     qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """Weights that count as never written: right in every bit, and read before they were initialised."""
@@ -415,7 +413,7 @@ def test_what_the_simulated_device_finds_is_told_with_its_place(
     assert re.search(r"next       zinc-rt isa lint \S+/rms_norm\w*\.zrt\n", said)
 
 
-def test_many_findings_are_named_up_to_a_handful_and_counted(told: Told) -> None:
+def test_many_findings_are_summarised_with_a_count(told: Told) -> None:
     many = [Finding("race", f"the packet at {at} reads what is being written") for at in range(9)]
     said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=many)
     assert said["all"].count("fail  sanitizer: race") == 5 and "and 4 more findings" in said["all"]
@@ -423,7 +421,7 @@ def test_many_findings_are_named_up_to_a_handful_and_counted(told: Told) -> None
     assert said["next"] == "zinc-rt pm4-test --device sim"
 
 
-def test_the_verdict_names_the_assumptions_that_it_leans_on(told: Told) -> None:
+def test_verdict_names_its_dependencies_on_assumptions(told: Told) -> None:
     said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
     names = "function_bits, chip/*/firmware, kernel/7.0/userq_hardened"
     assert said["all"].endswith(f", leaning on 3 assumptions: {names}")

@@ -42,7 +42,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tight")
-def test_what_every_layer_keeps_alone_passes_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_drift_within_rounding_of_each_isolated_layer_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert validate(PAIR.golden) == 0
     shown = capsys.readouterr().out
     assert "pass  l_out-1..2: drift: each layer alone is within rounding" in shown
@@ -50,7 +50,7 @@ def test_what_every_layer_keeps_alone_passes_and_says_so(capsys: pytest.CaptureF
 
 
 @pytest.mark.usefixtures("tight")
-def test_one_layer_wrong_on_its_own_forgives_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_isolated_layer_off_fails_the_drift_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with np.load(PAIR.golden) as archive:
         l_out = archive["l_out_deq"].copy()
     l_out[1] *= np.float32(1 + 1e-5)  # near enough to look like rounding
@@ -59,15 +59,13 @@ def test_one_layer_wrong_on_its_own_forgives_nothing(tmp_path: Path, capsys: pyt
     assert "drift" not in shown and "l_out-1 alone, prefill, is off in its spread" in shown
 
 
-def test_a_large_difference_is_never_drift(tmp_path: Path) -> None:
+def test_large_difference_is_never_drift(tmp_path: Path) -> None:
     with np.load(PAIR.golden) as archive:
         logits = archive["logits_deq"] * np.float32(1.01)
     assert validate(rewritten(tmp_path / "scaled.npz", logits_deq=logits)) == 1
 
 
-def test_a_golden_without_layers_has_nothing_looked_at_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_golden_without_layers_skips_isolation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with np.load(PAIR.golden) as archive:
         arrays = {name: archive[name] for name in archive.files if not name.startswith("l_out")}
     np.savez(tmp_path / "logits.npz", **arrays)  # type: ignore[arg-type]
@@ -103,13 +101,13 @@ def isolated(batched: dict[str, np.ndarray], stepwise: dict[str, np.ndarray], *,
 REFERENCE = Reference(np.ones((PROMPT, 8), np.float32), {})
 
 
-def test_a_rounding_everywhere_is_nothing() -> None:
+def test_rounding_in_every_layer_passes() -> None:
     own = rounded(stream())
     assert isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE).status == "pass"
 
 
 @pytest.mark.parametrize("factor", [1 + 1e-6, 1 - 1e-6])
-def test_a_factor_far_below_the_roundings_is_seen(factor: float) -> None:
+def test_factor_far_below_rounding_is_detected(factor: float) -> None:
     own = rounded(stream())
     added = own["l_out-1"] - own["l_out-0"]
     own["l_out-1"] = (own["l_out-1"].astype(np.float64) + added * (factor - 1)).astype(np.float32)
@@ -118,21 +116,21 @@ def test_a_factor_far_below_the_roundings_is_seen(factor: float) -> None:
     assert found.measure["spread"] <= ALONE.spread, "no other measure would have"
 
 
-def test_one_token_that_is_wrong_is_seen_among_many() -> None:
+def test_one_wrong_token_is_detected_among_many() -> None:
     own = rounded(stream())
     own["l_out-2"][5] += np.float32(8 * ALONE.token * rounding(WIDTH)) * np.where(np.arange(WIDTH) % 2, 1, -1)
     found = isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE)
     assert found.status == "fail" and found.first_bad["node"] == "l_out-2"
 
 
-def test_a_decode_step_behind_the_prompt_must_have_the_bits_of_one_pass() -> None:
+def test_decode_step_after_prompt_must_be_bit_exact_with_one_pass() -> None:
     own, other = rounded(stream()), rounded(stream())
     other["l_out-0"][PROMPT + 1, 3] = np.nextafter(other["l_out-0"][PROMPT + 1, 3], np.float32(9))
     found = isolation_check(SUBJECT, isolated(own, other, same_bits=True), REFERENCE, ALONE)
     assert found.status == "fail" and found.first_bad["stage"] == "decode" and not found.measure["equal_bits"]
 
 
-def test_blas_may_round_otherwise_in_decode_but_no_more_than_that() -> None:
+def test_blas_decode_may_differ_only_by_rounding() -> None:
     own, other = rounded(stream()), rounded(stream(), seed=2)
     assert isolation_check(SUBJECT, isolated(own, other, same_bits=False), REFERENCE, ALONE).status == "pass"
     other["l_out-1"][PROMPT + 1] *= np.float32(1 + 3e-5)
@@ -140,13 +138,13 @@ def test_blas_may_round_otherwise_in_decode_but_no_more_than_that() -> None:
     assert found.status == "fail" and (found.first_bad["node"], found.first_bad["stage"]) == ("l_out-1", "decode")
 
 
-def test_a_nan_is_no_rounding() -> None:
+def test_nan_is_not_treated_as_rounding() -> None:
     own = rounded(stream())
     own["l_out-0"][2, 2] = np.nan
     assert isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE).status == "fail"
 
 
-def test_every_limit_is_a_small_multiple_of_what_healthy_layers_show_and_says_why() -> None:
+def test_limits_are_small_justified_multiples_of_healthy_values() -> None:
     for limit in (ALONE, *ALONE_OF.values()):
         assert limit.why
         for name, healthy in limit.healthy.items():
@@ -164,7 +162,7 @@ def drifted(rel_rms: float, name: str = "logits") -> CheckResult:
 
 @pytest.mark.parametrize(("times", "status"), [(0.9, "pass"), (1.1, "fail")])
 @pytest.mark.parametrize("name", ["logits", "decode"])
-def test_drift_is_bounded_by_how_the_model_itself_rounds(name: str, times: float, status: str) -> None:
+def test_drift_is_bounded_by_rounding_of_the_model(name: str, times: float, status: str) -> None:
     one = CapturedRun(np.ones((PROMPT + STEPS, 8), np.float32), {"l_out-0": np.ones((PROMPT, WIDTH), np.float32)})
     other = replace(one, logits=one.logits * np.float32(1 + 1e-4))
     result = drifted(1e-4 * DRIFT_GROWTH * times, name)

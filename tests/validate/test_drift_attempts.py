@@ -190,7 +190,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("attempt", [*(pytest.param(each, id=str(each)) for each in ALL[:8]), *slow])
 
 
-def test_a_small_fault_does_not_pass_as_drift(
+def test_small_fault_does_not_pass_as_drift(
     attempt: Attempt, models: Models, plant: Planting, validate: Validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(attempt.plant)
@@ -210,9 +210,7 @@ def test_a_small_fault_does_not_pass_as_drift(
         != ("gemma4moe", "-q")  # rounding flips its experts: 24 layers of it can be held to nobody
     ],
 )
-def test_a_deep_model_with_nothing_wrong_passes(
-    kind: str, models: Models, plant: Planting, validate: Validate
-) -> None:
+def test_sound_deep_model_passes(kind: str, models: Models, plant: Planting, validate: Validate) -> None:
     plant(NOTHING)
     seen = judged(models, validate, f"deep-{kind}")
     assert seen.exit == 0 and seen.result("isolation")["status"] == "pass"

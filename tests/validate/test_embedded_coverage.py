@@ -183,7 +183,7 @@ def judged(model: str, tiers: str = "t1") -> tuple[list[Result], list[str]]:
         for fault in FAULTS
     ],
 )
-def test_a_fault_is_named_by_its_node(fault: Fault, plant: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_is_named_by_its_node(fault: Fault, plant: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(fault.plant)
     monkeypatch.setattr(runner, "transform", lambda layers: fault.graph)
     results, digest = judged(fault.model)
@@ -197,7 +197,7 @@ def test_a_fault_is_named_by_its_node(fault: Fault, plant: Planting, monkeypatch
 
 
 @pytest.mark.parametrize("model", STEMS)
-def test_as_many_nodes_are_compared_as_there_were(model: str) -> None:
+def test_minimum_number_of_nodes_is_compared(model: str) -> None:
     results, digest = judged(model, "t_cpu")
     assert not digest and {result.status for result in results} == {"pass"}, "nothing is left out"
     [nodes] = [result for result in results if result.id.endswith("/nodes")]
@@ -210,7 +210,7 @@ def test_as_many_nodes_are_compared_as_there_were(model: str) -> None:
     assert nodes.measure["spread"] > 0, "two engines, two orders of summing"
 
 
-def test_ties_are_there_and_decide(plant: Planting) -> None:
+def test_golden_contains_deciding_router_ties(plant: Planting) -> None:
     """In the golden itself: experts 3 apart have one router row, and the choice falls between such."""
     from zinc_rt.golden.format import read_golden
 
@@ -226,7 +226,7 @@ def test_ties_are_there_and_decide(plant: Planting) -> None:
 # --- what has no node -----------------------------------------------------------------------------------------
 
 
-def test_a_wrong_draw_is_the_samplers(plant: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_draw_fails_the_sampler_check(plant: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = draws.sample
 
     def min_p_last(math: Any, logits: Any, seed: Any, sampling: Any, choice: Any, position: Any) -> Any:
@@ -240,7 +240,7 @@ def test_a_wrong_draw_is_the_samplers(plant: Planting, monkeypatch: pytest.Monke
     assert any(line.startswith("next       zinc-rt run --model ") and "--seed=" in line for line in digest)
 
 
-def test_a_wrong_token_is_the_tokenizers(plant: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_token_fails_the_tokenizer_check(plant: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Tokenizer.encode
 
     def lower(self: Tokenizer, text: str, **options: Any) -> list[int]:

@@ -40,13 +40,13 @@ from zinc_rt.validate.html import to_html
         (math.nan, "not finite"),
     ],
 )
-def test_a_difference_lies_in_one_of_64_bins(difference: float, name: str) -> None:
+def test_difference_falls_into_one_of_64_bins(difference: float, name: str) -> None:
     counts = bins.signed(np.array([[difference]]))
     assert len(counts) == 64 and counts.sum() == 1
     assert bins.signed_name(int(counts.argmax())) == name
 
 
-def test_bins_are_in_the_order_of_the_number_line() -> None:
+def test_bins_are_in_numeric_order() -> None:
     magnitudes = 1.5 * 2.0 ** np.arange(-40, 40)
     values = np.concatenate([-magnitudes[::-1], [0.0], magnitudes])
     places = [int(bins.signed(np.array([value])).argmax()) for value in values]
@@ -58,12 +58,12 @@ def test_bins_are_in_the_order_of_the_number_line() -> None:
     ("distance", "name"),
     [(0, "0"), (1, "1"), (2, "2..3"), (3, "2..3"), (4, "4..7"), (2**31, "2147483648..4294967295")],
 )
-def test_a_distance_lies_in_a_doubling(distance: int, name: str) -> None:
+def test_ulp_distance_bins_double_in_width(distance: int, name: str) -> None:
     counts = bins.doubling(np.array([distance], np.int64))
     assert counts.sum() == 1 and bins.doubling_name(int(counts.argmax())) == name
 
 
-def test_differences_and_ulp_of_known_values() -> None:
+def test_differences_and_ulps_match_known_values() -> None:
     want = np.array([[1.0, 2.0, 0.0, 5.0, 7.0]], np.float32)
     got = np.array([[np.nextafter(np.float32(1), np.float32(2)), 1.5, -0.0, np.nan, 7.0]], np.float32)
     found = value_histogram(got, want)
@@ -74,7 +74,7 @@ def test_differences_and_ulp_of_known_values() -> None:
     assert not value_histogram(np.array([[-0.0]], np.float32), np.zeros((1, 1), np.float32)).equal_bits
 
 
-def test_ranks_move_by_as_many_places_as_others_passed() -> None:
+def test_rank_change_counts_tokens_that_overtook() -> None:
     want = np.arange(100, 0, -1, dtype=np.float32)[None]
     got = want.copy()
     got[0, [3, 4]] = want[0, [4, 3]]
@@ -90,7 +90,7 @@ def run(logits: np.ndarray, *after: int) -> CapturedRun:
     return CapturedRun(logits, {"l_out-0": logits[:3, :2], "Qcur-0": logits[:3, :2]}, list(after))
 
 
-def test_positions_are_those_that_saw_the_same_tokens() -> None:
+def test_only_positions_with_same_tokens_are_compared() -> None:
     logits = np.random.default_rng(1).standard_normal((6, 8)).astype(np.float32)
     one = source_of_run(run(logits, 4, 5, 6), "one", "canonical-1", 3)
     other = source_of_run(run(logits, 4, 7, 6), "other", "canonical-1", 3)
@@ -98,7 +98,7 @@ def test_positions_are_those_that_saw_the_same_tokens() -> None:
     assert pair.positions == (0, 1, 2, 3) and list(pair.layers) == ["l_out-0"] and not pair.wrong
 
 
-def test_a_golden_of_some_rows_is_held_to_those() -> None:
+def test_golden_with_selected_rows_is_compared_on_those_rows() -> None:
     logits = np.random.default_rng(2).standard_normal((6, 8)).astype(np.float32)
     golden = Golden(
         path=Path("g.npz"),
@@ -133,7 +133,7 @@ def three() -> LogitMatrix:
     )
 
 
-def test_only_one_canonical_ordering_must_have_the_same_bits() -> None:
+def test_only_same_canonical_ordering_requires_equal_bits() -> None:
     found = three()
     assert [(pair.got, pair.want, pair.same_bits, pair.wrong) for pair in found.pairs] == [
         ("t1", "t_cpu", True, True), ("t1", "other", False, False), ("t_cpu", "other", False, False),
@@ -141,7 +141,7 @@ def test_only_one_canonical_ordering_must_have_the_same_bits() -> None:
     assert found.pair("t_cpu", "t1") is found.pairs[0] and found.pair("t1", "t1") is None
 
 
-def test_a_row_a_pair_and_every_bin_when_asked() -> None:
+def test_summary_has_a_row_per_pair_and_verbose_lists_every_bin() -> None:
     [brief] = pages(three(), verbose=False)
     rows = str(brief).splitlines()[2:]
     assert [row.split()[:2] for row in rows] == [["t1", "t_cpu"], ["t1", "other"], ["t_cpu", "other"]]
@@ -151,7 +151,7 @@ def test_a_row_a_pair_and_every_bin_when_asked() -> None:
     assert "2^-10..2^-9" in full and "l_out-0" in full
 
 
-def test_a_line_reaches_as_far_as_the_farthest_bin_on_both_sides() -> None:
+def test_sparkline_is_symmetric_and_reaches_the_farthest_bin() -> None:
     assert spread(bins.signed(np.zeros(4)).tolist()) == "none"
     assert spread(bins.signed(np.array([2.0**-24, -(2.0**-25), 0.0])).tolist()) == "-2^-23  █ 0  █ 2^-23"
     assert spread(bins.signed(np.array([100.0, np.nan])).tolist()).endswith("█ 2^5+, 1 not finite")
@@ -177,7 +177,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_has_the_matrix_and_says_what_must_not_be() -> None:
+def test_page_shows_the_matrix_and_marks_forbidden_differences() -> None:
     page = to_html(Report("validate"), [], [three()])
     tags = Tags()
     tags.feed(page)
@@ -189,7 +189,7 @@ def test_the_page_has_the_matrix_and_says_what_must_not_be() -> None:
     assert "Differences of logits, by pair" not in to_html(Report("validate"), [], [])
 
 
-def test_tiers_of_one_ordering_have_all_mass_in_the_bin_of_0(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
+def test_tiers_of_one_ordering_have_all_mass_in_bin_0(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
     report = tmp_path / "r.json"
     line = ["--model", qwen3, "--golden", golden_of(qwen3), "--tiers", "t_cpu,t_cpu:float32-dequant"]
     assert main([*line, "--json", str(report)]) == 0
@@ -203,7 +203,7 @@ def test_tiers_of_one_ordering_have_all_mass_in_the_bin_of_0(qwen3: str, tmp_pat
     assert "top 50 moved" in capsys.readouterr().out
 
 
-def test_one_ulp_in_a_tier_is_mass_where_none_may_be(qwen3: str, judge: Judge) -> None:
+def test_one_ulp_in_a_bit_exact_tier_is_reported(qwen3: str, judge: Judge) -> None:
     seen = judge(qwen3, element("l_out-1", 2, 17, one_ulp_up))
     [pair] = seen.report["details"]["histograms"]["qwen3-q"]["pairs"]
     assert seen.exit == 1 and pair["same_bits"] and not pair["logits"]["equal_bits"]

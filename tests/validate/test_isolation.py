@@ -53,7 +53,7 @@ def shared_answers() -> dict[Any, Any]:
     return {}
 
 
-def test_a_mix_is_as_alone(run: Run, slow_counts: Counts) -> None:
+def test_mixed_requests_match_solo_runs(run: Run, slow_counts: Counts) -> None:
     code, said, report = run("--requests", str(slow_counts(6, 40)), "--seed", "5")
     assert code == 0, said
     assert "each equal to its solo run, to the bit" in said and said.splitlines()[-1].startswith("PASS")
@@ -66,7 +66,7 @@ def test_a_mix_is_as_alone(run: Run, slow_counts: Counts) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", ["qwen3-q", "gemma4-q", "qwen35moe-q"])
 @pytest.mark.parametrize("tier", ["t_cpu", "vulkan", "t1", "t2"])
-def test_every_model_on_every_tier(run: Run, stem: str, tier: str) -> None:
+def test_every_model_runs_on_every_tier(run: Run, stem: str, tier: str) -> None:
     """O1: 200 steps and more, the sanitizer at full."""
     if tier == "vulkan":
         required()
@@ -91,7 +91,7 @@ def other_draw(change: Callable[[Drawn], None], at: int) -> Any:
     return collect
 
 
-def test_a_token_that_is_another_from_equal_logits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_token_from_equal_logits_suspects_the_sampler(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(drawn: Drawn) -> None:
         drawn.tokens[0] = (drawn.tokens[0] + 1) % 500
 
@@ -104,7 +104,7 @@ def test_a_token_that_is_another_from_equal_logits(run: Run, monkeypatch: pytest
     assert "repro      zinc-rt validate --isolation --model" in said and "--seed 5 --requests 3" in said
 
 
-def test_a_row_that_is_another(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_logits_row_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real, steps = StepWitness.saw, [0]
 
     def saw(self: StepWitness, plan: StepPlan, logits: np.ndarray) -> None:
@@ -119,7 +119,7 @@ def test_a_row_that_is_another(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "suspect    the plans are right, but the results are not" in said
 
 
-def test_a_plan_that_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_plan_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Scheduler.schedule
 
     def schedule(self: Scheduler) -> StepPlan:
@@ -134,7 +134,7 @@ def test_a_plan_that_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert "suspect    the plans themselves are wrong: suspect the scheduler" in said
 
 
-def test_a_scheduler_that_stops_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_scheduler_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Scheduler.schedule
 
     def schedule(self: Scheduler) -> StepPlan:
@@ -154,7 +154,7 @@ def test_a_scheduler_that_stops_is_a_finding(run: Run, monkeypatch: pytest.Monke
         (["--tokens", "1,2"], "--tokens is for layers"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_rejected(
     options: list[str], says: str, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--isolation", "--model", str(QWEN3), *options]) == 2

@@ -8,7 +8,7 @@ from zinc_rt.validate.isolation.mix import TENANTS, request_mix
 from zinc_rt.validate.isolation.story import MixStory, Who
 
 
-def test_a_mix_is_its_seeds() -> None:
+def test_request_mix_is_determined_by_its_seed() -> None:
     one, same, other = (request_mix(seed, 24, vocab=500, ctx=128) for seed in (3, 3, 4))
     assert one == same and one.requests != other.requests
     assert {request.tenant for request in one.requests} == set(range(len(TENANTS)))
@@ -36,7 +36,7 @@ def story(*steps: list[tuple[Who, int, int, int]]) -> MixStory:
     return made
 
 
-def test_what_befell_a_request_is_told_in_order() -> None:
+def test_request_trace_is_printed_in_order() -> None:
     a, b, fork = (1, 0), (2, 0), (1, 1)
     told = story(
         [(a, 0, 16, 20), (b, 1, 0, 3)],

@@ -51,12 +51,12 @@ def of_bits(*patterns: int) -> np.ndarray:
         (-INF, INF, 2 * 0x7F800000),
     ],
 )
-def test_ulps_are_steps_on_the_line_of_all_floats(a: float, b: float, ulp: int) -> None:
+def test_ulps_count_steps_between_adjacent_floats(a: float, b: float, ulp: int) -> None:
     assert compare(f32(a), f32(b), SHOWN).max_ulp == compare(f32(b), f32(a), SHOWN).max_ulp == ulp
 
 
 @given(st.floats(-(2.0**100), 2.0**100, width=32), st.integers(0, 100))
-def test_so_many_steps_up_are_so_many_ulps(start: float, steps: int) -> None:
+def test_n_steps_up_are_n_ulps(start: float, steps: int) -> None:
     there = np.float32(start)
     for _ in range(steps):
         there = np.nextafter(there, np.float32(INF))
@@ -64,11 +64,11 @@ def test_so_many_steps_up_are_so_many_ulps(start: float, steps: int) -> None:
 
 
 @given(any_float, any_float)
-def test_both_ways_are_as_far(a: float, b: float) -> None:
+def test_ulp_distance_is_symmetric(a: float, b: float) -> None:
     assert compare(f32(a), f32(b), SHOWN).max_ulp == compare(f32(b), f32(a), SHOWN).max_ulp
 
 
-def test_the_two_zeros_are_no_ulp_apart_and_still_other_bits() -> None:
+def test_signed_zeros_are_0_ulps_apart_but_differ_in_bits() -> None:
     measured = compare(f32(0.0), f32(-0.0), BITS)
     assert measured.max_ulp == 0 and not measured.equal_bits and not measured.within
 
@@ -77,7 +77,7 @@ def test_the_two_zeros_are_no_ulp_apart_and_still_other_bits() -> None:
 
 
 @given(arrays.arrays(np.float32, shapes, elements=any_float))
-def test_anything_is_within_every_bit_of_itself(array: np.ndarray) -> None:
+def test_array_is_bit_exact_with_itself(array: np.ndarray) -> None:
     measured = compare(array, array.copy(), BITS)
     assert measured.within and measured.equal_bits and measured.first_bad == {}
     assert (measured.max_abs, measured.rel_rms, measured.max_ulp) == (0.0, 0.0, 0)
@@ -85,7 +85,7 @@ def test_anything_is_within_every_bit_of_itself(array: np.ndarray) -> None:
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 @pytest.mark.parametrize("limit", [Limit(max_abs=1e30), Limit(rel_rms=1e30), SHOWN], ids=["abs", "rms", "none"])
-def test_what_is_not_finite_is_within_no_limit_even_where_both_have_it(value: float, limit: Limit) -> None:
+def test_non_finite_values_exceed_every_limit_even_if_in_both(value: float, limit: Limit) -> None:
     got, want = f32([1, value], [3, 4]), f32([1, value], [3, 4])
     measured = compare(got, want, limit)
     assert not measured.within and measured.nonfinite == 1
@@ -95,7 +95,7 @@ def test_what_is_not_finite_is_within_no_limit_even_where_both_have_it(value: fl
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
-def test_a_value_that_is_not_finite_is_infinitely_far(value: float) -> None:
+def test_non_finite_value_is_infinitely_far(value: float) -> None:
     measured = compare(f32([1, value]), f32([1, 2]), Limit(max_abs=1e30))
     assert measured.max_abs == measured.rel_rms == INF
     assert not measured.within and measured.nonfinite == 1
@@ -103,26 +103,26 @@ def test_a_value_that_is_not_finite_is_infinitely_far(value: float) -> None:
 
 @pytest.mark.parametrize("value", [NAN, INF])
 @pytest.mark.parametrize("limit", [Limit(max_abs=1.0), Limit(rel_rms=1.0), BITS], ids=["abs", "rms", "bits"])
-def test_a_finite_value_where_the_reference_has_none_is_bad(value: float, limit: Limit) -> None:
+def test_finite_value_where_reference_is_not_finite_is_bad(value: float, limit: Limit) -> None:
     measured = compare(f32([1, 2]), f32([1, value]), limit)
     assert not measured.within and measured.nonfinite == 0 and measured.first_bad["dim"] == 1
 
 
-def test_two_nans_of_other_bits_are_other_bits() -> None:
+def test_nans_with_different_payloads_differ_in_bits() -> None:
     assert not compare(of_bits(0x7FC00000), of_bits(0x7FC00001), BITS).within
 
 
 # --- limits ------------------------------------------------------------------------------------------------
 
 
-def test_the_largest_difference_may_be_the_limit_and_no_more() -> None:
+def test_limit_is_inclusive() -> None:
     got, want = f32([1, 2.5]), f32([1, 2])
     assert compare(got, want, Limit(max_abs=0.5)).within
     assert not compare(got, want, Limit(max_abs=0.4999)).within
 
 
 @given(arrays.arrays(np.float32, (3, 4), elements=st.floats(-1e3, 1e3, width=32)), st.integers(0, 2**32 - 1))
-def test_figures_are_those_of_float64(want: np.ndarray, seed: int) -> None:
+def test_figures_match_float64(want: np.ndarray, seed: int) -> None:
     got = want + np.random.default_rng(seed).standard_normal(want.shape, np.float32)
     away = got.astype(np.float64) - want.astype(np.float64)
     measured = compare(got, want, SHOWN)
@@ -132,7 +132,7 @@ def test_figures_are_those_of_float64(want: np.ndarray, seed: int) -> None:
     assert measured.rel_rms == pytest.approx(expected, rel=1e-12)
 
 
-def test_an_rms_limit_names_the_first_token_over_it_and_there_the_worst_element() -> None:
+def test_rms_limit_names_first_token_over_it_and_its_worst_element() -> None:
     want = np.ones((4, 100), np.float32)
     got = want.copy()
     got[1, :] += 0.001  # within
@@ -143,24 +143,24 @@ def test_an_rms_limit_names_the_first_token_over_it_and_there_the_worst_element(
     assert (measured.first_bad["token"], measured.first_bad["dim"]) == (2, 60)
 
 
-def test_an_rms_limit_is_of_the_whole_and_a_small_token_passes_in_it() -> None:
+def test_rms_limit_covers_the_whole_array_and_not_each_token() -> None:
     want = f32([1000, 1000], [1, 1])
     assert compare(f32([1000, 1000], [1, 1.5]), want, Limit(rel_rms=1e-3)).within
 
 
-def test_nothing_but_zeros_has_no_scale() -> None:
+def test_all_zero_reference_has_no_scale() -> None:
     zeros = np.zeros((2, 3), np.float32)
     assert compare(zeros, zeros, Limit(rel_rms=0.0)).within
     off = compare(zeros + np.float32(1e-9), zeros, Limit(rel_rms=1.0))
     assert off.rel_rms == INF and not off.within and off.first_bad["token"] == 0
 
 
-def test_nothing_is_within_anything() -> None:
+def test_empty_array_is_within_every_limit() -> None:
     empty = np.empty((0, 7), np.float32)
     assert compare(empty, empty, BITS).within and compare(empty, empty, Limit(max_abs=0.0, rel_rms=0.0)).within
 
 
-def test_two_shapes_are_not_compared() -> None:
+def test_different_shapes_are_not_compared() -> None:
     measured = compare(np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float32), SHOWN)
     assert not measured.within and measured.max_abs == INF
     assert measured.first_bad == {"shape": [2, 3], "wanted_shape": [3, 2]}
@@ -170,7 +170,7 @@ def test_two_shapes_are_not_compared() -> None:
 
 
 @given(shapes, st.data())
-def test_the_first_bad_element_is_the_first_and_all_are_counted(shape: tuple[int, ...], data: Any) -> None:
+def test_first_bad_element_is_reported_and_all_are_counted(shape: tuple[int, ...], data: Any) -> None:
     want = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
     places = data.draw(st.sets(st.integers(0, want.size - 1), min_size=1))
     got = want.copy()
@@ -183,7 +183,7 @@ def test_the_first_bad_element_is_the_first_and_all_are_counted(shape: tuple[int
 
 
 @pytest.mark.parametrize("shape", [(3, 12), (3, 3, 4)], ids=["flat", "by head"])
-def test_a_head_is_named_where_heads_are_known(shape: tuple[int, ...]) -> None:
+def test_head_is_named_when_head_count_is_known(shape: tuple[int, ...]) -> None:
     want = np.zeros(shape, np.float32)
     got = want.copy()
     got.reshape(3, 12)[2, 9] = 1
@@ -191,7 +191,7 @@ def test_a_head_is_named_where_heads_are_known(shape: tuple[int, ...]) -> None:
     assert (bad["token"], bad["head"], bad["dim"]) == (2, 2, 1)
 
 
-def test_a_single_row_of_logits_has_no_heads() -> None:
+def test_single_logits_row_has_no_heads() -> None:
     bad = compare(f32(1, 2, 3), f32(1, 2, 4), BITS).first_bad
     assert (bad["token"], bad["dim"]) == (2, 0) and "head" not in bad
 
@@ -201,7 +201,7 @@ def test_expert_ids_are_compared_as_numbers() -> None:
     assert compare(got, want, BITS).first_bad == {"token": 0, "dim": 1, "got": 1.0, "want": 2.0, "count": 1}
 
 
-def test_a_view_with_strides_is_measured_as_it_reads() -> None:
+def test_strided_view_is_measured_by_logical_order() -> None:
     whole = np.arange(24, dtype=np.float32).reshape(4, 6)
     assert compare(whole[:, ::2], whole[:, ::2].copy(), BITS).within
 
@@ -223,13 +223,13 @@ def by_hand(got: np.ndarray, want: np.ndarray) -> list[float]:
     arrays.arrays(np.float32, (3, 6), elements=st.floats(-20, 20, width=32)),
     arrays.arrays(np.float32, (3, 6), elements=st.floats(-20, 20, width=32)),
 )
-def test_kl_is_that_of_the_definition(got: np.ndarray, want: np.ndarray) -> None:
+def test_kl_matches_its_definition(got: np.ndarray, want: np.ndarray) -> None:
     seen, expected = agreement(got, want), by_hand(got, want)
     assert seen.kl_mean == pytest.approx(sum(expected) / 3, rel=1e-9, abs=1e-12)
     assert seen.kl_max == pytest.approx(max(expected), rel=1e-9, abs=1e-12)
 
 
-def test_kl_has_a_direction_and_ignores_a_constant() -> None:
+def test_kl_is_asymmetric_and_ignores_a_constant() -> None:
     sharp, flat = f32([5, 0, 0]), f32([1, 1, 1])
     assert agreement(sharp, flat).kl_mean != pytest.approx(agreement(flat, sharp).kl_mean)
     assert agreement(flat + 7, flat).kl_mean == 0.0
@@ -240,7 +240,7 @@ def test_huge_logits_do_not_overflow() -> None:
     assert (seen.kl_max, seen.top1) == (0.0, 1)
 
 
-def test_top_1_counts_the_positions_whose_maximum_agrees() -> None:
+def test_top_1_counts_positions_with_equal_maximum() -> None:
     seen = agreement(f32([0, 1, 2], [5, 1, 2], [0, 3, 3]), f32([0, 1, 9], [0, 1, 9], [0, 3, 3]))
     assert (seen.top1, seen.positions) == (2, 3)
 
@@ -260,6 +260,6 @@ def test_bins_are_powers_of_two_of_the_magnitude() -> None:
     assert histogram(f32(64.0, -1e30))[-1] == 2
 
 
-def test_a_sparkline_is_blank_at_nothing_full_at_the_most_and_shows_a_single_one() -> None:
+def test_sparkline_shows_zero_as_blank_maximum_as_full_and_single_counts() -> None:
     assert sparkline([0, 1, 500, 1000]) == BARS[0] + BARS[1] + BARS[4] + BARS[8]
     assert sparkline([]) == "" and sparkline([0, 0]) == "  "

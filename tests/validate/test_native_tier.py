@@ -101,9 +101,7 @@ def _wanted(gguf: GGUFFile, ordering: str) -> Values:
 
 @pytest.mark.parametrize("ordering", sorted(ORDERINGS))
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_node_has_the_oracles_bits(
-    architecture: str, ordering: str, tiny: Callable[[str], GGUFFile]
-) -> None:
+def test_every_node_matches_oracle_bits(architecture: str, ordering: str, tiny: Callable[[str], GGUFFile]) -> None:
     gguf = tiny(architecture)
     wanted = _wanted(gguf, ordering)
     with native(gguf, ordering) as engine:
@@ -112,7 +110,7 @@ def test_every_node_has_the_oracles_bits(
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_token_by_token_gives_the_logits_of_one_pass(architecture: str, tiny: Callable[[str], GGUFFile]) -> None:
+def test_token_by_token_gives_same_logits_as_one_pass(architecture: str, tiny: Callable[[str], GGUFFile]) -> None:
     gguf = tiny(architecture)
     with native(gguf, "canonical-1-q8") as engine:
         batched = engine.forward(TOKENS)
@@ -132,7 +130,7 @@ WAYS = [
 
 @pytest.mark.parametrize(("threads", "splitting"), WAYS)
 @pytest.mark.parametrize("architecture", ["qwen35moe", "gemma4moe", "deepseek2", "mamba"])
-def test_no_result_depends_on_threads_claims_or_order(
+def test_results_do_not_depend_on_threads_claims_or_order(
     architecture: str, threads: int, splitting: Splitting, tiny: Callable[[str], GGUFFile]
 ) -> None:
     """Shuffled claims find a missing barrier: what should have waited runs first."""
@@ -143,9 +141,7 @@ def test_no_result_depends_on_threads_claims_or_order(
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen35moe"])
-def test_sequences_that_step_together_have_the_bits_of_each_alone(
-    architecture: str, tiny: Callable[[str], GGUFFile]
-) -> None:
+def test_batched_sequences_match_solo_bits(architecture: str, tiny: Callable[[str], GGUFFile]) -> None:
     prompts = [TOKENS[:5], TOKENS[5:6], TOKENS[6:]]
     with native(tiny(architecture), "canonical-1-q8", slots=3) as engine:
         alone = [engine.forward(prompt, rows="last")[-1] for prompt in prompts]
@@ -155,7 +151,7 @@ def test_sequences_that_step_together_have_the_bits_of_each_alone(
     assert np.array_equal(np.stack(alone).view(np.uint32), together.view(np.uint32))
 
 
-def test_a_model_that_does_not_fit_is_read_ahead_with_the_same_bits(tiny: Callable[[str], GGUFFile]) -> None:
+def test_model_exceeding_memory_is_prefetched_with_same_bits(tiny: Callable[[str], GGUFFile]) -> None:
     gguf, asked = tiny("qwen3"), list[PageRange]()
     ahead = ReadAhead(
         memory=lambda: 1, advise=asked.append, budget_bytes=1 << 16, least_bytes=1, look_seconds=1e-4
@@ -167,7 +163,7 @@ def test_a_model_that_does_not_fit_is_read_ahead_with_the_same_bits(tiny: Callab
     assert len({each.address for each in asked}) > 3
 
 
-def test_validate_holds_the_native_tier_to_the_oracle(capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_compares_native_tier_with_oracle(capsys: pytest.CaptureFixture[str]) -> None:
     code()
     model = str(next(pair.model for pair in embedded() if "qwen3-q" in pair.model.name))
     assert main(["--tiers", "t_cpu_native,t_cpu", "--model", model]) == 0

@@ -26,9 +26,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_results_from_the_disk_say_so_everywhere(
-    kept: Path, qwen3: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cached_results_are_marked_everywhere(kept: Path, qwen3: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--model", qwen3, *FEW, "--json", str(kept / "r.json"), "--html", str(kept / "r.html")]
     assert main(line) == 0
     assert "cached results" not in capsys.readouterr().out
@@ -51,13 +49,13 @@ def test_another_processor_or_blas_is_another_result(part: str, monkeypatch: pyt
     assert cache.key_of(tokens=np.arange(3)) != before
 
 
-def test_what_blas_numpy_was_built_with_is_known() -> None:
+def test_blas_of_numpy_is_identified() -> None:
     known = cache.arithmetic()
     assert known["processor"] and known["features"] and known["numpy"] == np.__version__
     assert known["blas"]["name"], known
 
 
-def test_a_trace_of_what_is_on_disk_records_all_the_same(
+def test_trace_of_cached_run_records_everything(
     kept: Path, qwen3: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = []
@@ -70,7 +68,7 @@ def test_a_trace_of_what_is_on_disk_records_all_the_same(
     assert steps[0] == steps[1] > 0
 
 
-def test_a_tier_simulated_unasked_is_said_and_fails_under_strict(
+def test_implicitly_simulated_tier_is_reported_and_fails_under_strict(
     kept: Path, qwen3: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "amd_gpus", tuple)

@@ -97,12 +97,12 @@ def assert_it_is_found_in(seen: Seen, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases(), ids=str)
-def test_one_thing_wrong_is_found_where_it_is(case: Case, judge: Judge) -> None:
+def test_single_defect_is_located(case: Case, judge: Judge) -> None:
     assert_it_is_found_in(judge(str(FOLDER / f"{case.model}.gguf"), case.plant, "--resync"), case)
 
 
 @pytest.mark.parametrize("model", ["qwen3-q", "qwen35moe-q", "gemma4-q"])
-def test_the_same_tier_with_nothing_wrong_passes_to_the_bit(model: str, judge: Judge) -> None:
+def test_same_tier_without_defect_is_bit_exact(model: str, judge: Judge) -> None:
     seen = judge(str(FOLDER / f"{model}.gguf"), Plant(), "--resync")
     assert seen.exit == 0 and set(seen.report["verdict"]["counts"]) == {"pass"}
     compared = [result for result in seen.results if result["kind"] != "sanitizer"]
@@ -110,7 +110,7 @@ def test_the_same_tier_with_nothing_wrong_passes_to_the_bit(model: str, judge: J
     assert "first-divergent" not in str(seen.results)
 
 
-def test_one_ulp_is_named_with_its_element_and_both_values(qwen3: str, judge: Judge) -> None:
+def test_one_ulp_is_reported_with_its_element_and_both_values(qwen3: str, judge: Judge) -> None:
     first = judge(qwen3, element("l_out-1", 2, 17, one_ulp_up)).result("l_out-1")
     assert first["measure"]["max_ulp"] == 1
     assert first["first_bad"] == {**first["first_bad"], "token": 2, "dim": 17, "count": 1}
@@ -119,7 +119,7 @@ def test_one_ulp_is_named_with_its_element_and_both_values(qwen3: str, judge: Ju
     )
 
 
-def test_a_nan_is_counted_where_it_began(qwen3: str, judge: Judge) -> None:
+def test_nan_is_counted_at_its_first_node(qwen3: str, judge: Judge) -> None:
     seen = judge(qwen3, element("l_out-1", 4, 255, nan))
     first = seen.result("l_out-1")
     assert first["measure"]["nonfinite"] == 1 and first["measure"]["max_abs"] == "inf"
@@ -133,7 +133,7 @@ def test_a_nan_is_counted_where_it_began(qwen3: str, judge: Judge) -> None:
     assert seen.result("l_out-2")["measure"]["nonfinite"] == 256, "the rest of its token, no other"
 
 
-def test_a_nan_fails_even_where_no_distance_would(qwen3: str, plant: Planting, validate: Validate) -> None:
+def test_nan_fails_even_where_distance_would_not(qwen3: str, plant: Planting, validate: Validate) -> None:
     plant(element("l_out-1", 2, 255, nan))
     seen = validate("--model", qwen3, "--tiers", "t1:canonical-1-q8,t_cpu", "--tokens", "3,1,4")
     assert seen.exit == 1 and seen.named("fail") == ["l_out-1", "l_out-2", "logits", "first-divergent", "finite"]
@@ -141,34 +141,34 @@ def test_a_nan_fails_even_where_no_distance_would(qwen3: str, plant: Planting, v
     assert seen.result("first-divergent")["first_bad"]["node"] == "l_out-1"
 
 
-def test_an_attention_head_is_named(qwen3: str, judge: Judge) -> None:
+def test_attention_head_is_named(qwen3: str, judge: Judge) -> None:
     bad = judge(qwen3, element("kqv_out-1", 3, 300, lambda value: value + 1)).result("first-divergent")[
         "first_bad"
     ]
     assert (bad["node"], bad["token"], bad["head"], bad["dim"]) == ("kqv_out-1", 3, 2, 44)
 
 
-def test_swapped_experts_fail_the_choice_itself(qwen35moe: str, judge: Judge) -> None:
+def test_swapped_experts_fail_the_expert_selection(qwen35moe: str, judge: Judge) -> None:
     seen = judge(qwen35moe, experts_swapped("ffn_moe_logits-2"))
     assert seen.named("fail", "experts")[:1] == ["ffn_moe_topk-2"]
     assert seen.result("ffn_moe_topk-2")["first_bad"]["dim"] == 0
 
 
-def test_a_wrong_softcap_leaves_every_layer_and_fails_the_logits(gemma4: str, judge: Judge) -> None:
+def test_wrong_softcap_passes_every_layer_and_fails_the_logits(gemma4: str, judge: Judge) -> None:
     seen = judge(gemma4, instead("result_output", cap=29.0))
     assert seen.exit == 1 and seen.named("fail") == ["logits", "first-divergent"]
     assert seen.result("first-divergent")["first_bad"]["node"] == "result_output"
     assert seen.result("logits")["measure"]["top1"] == 6, "a softcap moves no maximum"
 
 
-def test_what_only_a_later_step_gets_wrong_fails_the_logits_and_says_so(qwen3: str, judge: Judge) -> None:
+def test_defect_only_in_later_steps_fails_the_logits_and_is_reported(qwen3: str, judge: Judge) -> None:
     seen = judge(qwen3, result("l_out-1", lambda x: x + np.float32(1), only=lambda p: not several_tokens(p)))
     assert seen.exit == 1 and seen.named("fail") == ["logits", "stepwise"]
     assert seen.result("logits")["first_bad"]["token"] == 5, "the first after the prompt of five"
     assert "only later steps differ" in seen.result("first-divergent")["reason"]
 
 
-def test_the_repro_line_shows_it_again_and_passes_once_it_is_mended(
+def test_repro_line_reproduces_failure_and_passes_once_fixed(
     qwen3: str, judge: Judge, plant: Planting, validate: Validate
 ) -> None:
     first = judge(qwen3, element("l_out-2", 1, 3, one_ulp_up), "--resync")
@@ -182,7 +182,7 @@ def test_the_repro_line_shows_it_again_and_passes_once_it_is_mended(
 
 
 @pytest.mark.parametrize("tiers", ["t1", "t1,t_cpu"])
-def test_memory_shared_too_early_fails_only_where_nothing_is_tapped(
+def test_memory_reused_too_early_fails_only_untapped_runs(
     tiers: str, qwen3: str, plant: Planting, validate: Validate
 ) -> None:
     plant(overlapping("act.attn_norm[1]", over="act.l_out[0]"))
@@ -192,7 +192,7 @@ def test_memory_shared_too_early_fails_only_where_nothing_is_tapped(
     assert "aliasing" in failed["cause"] and failed["first_bad"]["node"] == "logits"
 
 
-def test_a_prefill_that_differs_from_token_by_token_fails_only_that(
+def test_prefill_unlike_token_by_token_fails_only_the_prefill_check(
     qwen3: str, plant: Planting, validate: Validate
 ) -> None:
     plant(element("kqv_out-1", 2, 0, one_ulp_up))
@@ -202,7 +202,7 @@ def test_a_prefill_that_differs_from_token_by_token_fails_only_that(
     assert (bad["node"], bad["token"], bad["dim"]) == ("kqv_out-1", 2, 0)
 
 
-def test_who_takes_a_place_for_its_page_is_found(qwen3: str, judge: Judge) -> None:
+def test_ignored_page_table_is_detected(qwen3: str, judge: Judge) -> None:
     """It is right wherever pages lie in order, as they do in a fresh engine that gives the lowest first."""
 
     def by_place(code: Code) -> Code:
@@ -216,7 +216,7 @@ def test_who_takes_a_place_for_its_page_is_found(qwen3: str, judge: Judge) -> No
     assert seen.exit == 1 and seen.result("first-divergent")["first_bad"]["node"] == "kqv_out-0"
 
 
-def test_a_golden_finds_it_too(qwen3: str, plant: Planting, validate: Validate) -> None:
+def test_golden_detects_the_defect_too(qwen3: str, plant: Planting, validate: Validate) -> None:
     plant(instead("attn_norm-1", eps=1e-2))
     seen = validate("--model", qwen3, "--tiers", "t1", "--golden", str(FOLDER / "qwen3-q.npz"), "--resync")
     assert seen.exit == 1 and seen.named("fail", "layer")[:1] == ["l_out-1"]
@@ -224,7 +224,7 @@ def test_a_golden_finds_it_too(qwen3: str, plant: Planting, validate: Validate) 
     assert alone["l_out-1"] > 3e-4 > max(alone["l_out-0"], alone["l_out-2"])
 
 
-def test_a_reader_of_the_terminal_sees_the_place_and_the_command(
+def test_terminal_output_shows_the_location_and_the_command(
     qwen3: str, plant: Planting, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant(element("l_out-1", 2, 17, one_ulp_up))

@@ -63,7 +63,7 @@ def flipped(zrt: Zrt, fault: Fault) -> Zrt:
     [*FAULTS[:2], *(pytest.param(fault, marks=pytest.mark.slow) for fault in FAULTS[2:])],
     ids=lambda fault: fault.kernel,
 )
-def test_one_bit_in_a_kernel_is_found_and_its_node_named(
+def test_flipped_bit_in_a_kernel_is_detected_and_its_node_named(
     fault: Fault, validate: Validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = kernel_set("gfx1201")
@@ -81,7 +81,7 @@ def test_one_bit_in_a_kernel_is_found_and_its_node_named(
     assert first["node"] == fault.node and fault.kernel in first["kernels"]
 
 
-def test_a_wave_that_stops_for_good_ends_the_run_at_once_with_its_report(
+def test_stalled_wave_ends_the_run_at_once_with_its_report(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = kernel_set("gfx1201")

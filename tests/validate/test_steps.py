@@ -49,7 +49,7 @@ def judged(validate: Validate, model: str) -> Seen:
     return validate("--model", model, "--tokens", IDS, "--steps", "1", "--no-cache")
 
 
-def test_right_steps_are_no_result(validate: Validate, tiny: str) -> None:
+def test_correct_steps_produce_no_results(validate: Validate, tiny: str) -> None:
     seen = judged(validate, tiny)
     assert seen.exit == 0 and not [each for each in seen.results if each["kind"] == "step"]
 
@@ -89,7 +89,7 @@ def other_ids(tables: Tables, parts: Parts) -> None:
         (other_ids, "token_id[0] is 2, wanted 1"),
     ],
 )
-def test_a_part_that_is_not_what_was_asked_for_is_named(
+def test_step_part_unlike_the_request_is_named(
     change: Change, says: str, built: Callable[[Change], None], validate: Validate, tiny: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -102,7 +102,7 @@ def test_a_part_that_is_not_what_was_asked_for_is_named(
     assert "suspect    t_cpu" in out and "suspect the runtime that builds steps" in out
 
 
-def test_a_page_that_the_device_was_never_told_of_is_named(
+def test_page_never_sent_to_the_device_is_named(
     monkeypatch: pytest.MonkeyPatch, validate: Validate, tiny: str
 ) -> None:
     real = Engine._cover

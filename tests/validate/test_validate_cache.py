@@ -63,9 +63,7 @@ def without_clock(seen: Seen) -> dict[str, Any]:
     return {**report, "details": details}
 
 
-def test_a_report_from_the_cache_is_the_same_report(
-    qwen35moe: str, validate: Validate, computed: list[str]
-) -> None:
+def test_cached_report_equals_computed_report(qwen35moe: str, validate: Validate, computed: list[str]) -> None:
     options = ("--model", qwen35moe, *FEW, "--nodes", "Qcur*")
     first = validate(*options)
     passes = len(computed)
@@ -78,7 +76,7 @@ def test_a_report_from_the_cache_is_the_same_report(
     assert ran == [True, False, True], "what came from the disk ran nothing"
 
 
-def test_a_result_kept_for_something_else_is_named_and_not_taken(
+def test_result_stored_under_wrong_key_is_reported_and_ignored(
     tiny: str, validate: Validate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A key that forgets the tokens gives one prompt's result for another's."""
@@ -90,7 +88,7 @@ def test_a_result_kept_for_something_else_is_named_and_not_taken(
     assert "the cache gives the result of another run" in said and "[3, 1, 4]" in said and "--no-cache" in said
 
 
-def test_no_cache_leaves_nothing_behind(tiny: str, validate: Validate, empty_cache: Path) -> None:
+def test_no_cache_leaves_no_files(tiny: str, validate: Validate, empty_cache: Path) -> None:
     assert validate("--model", tiny, *FEW, "--no-cache").exit == 0
     assert not empty_cache.exists()
     assert validate("--model", tiny, *FEW).exit == 0
@@ -108,7 +106,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_file_is_computed_again(
+def test_corrupted_file_is_recomputed(
     damage: Callable[[bytes], bytes], tiny: str, validate: Validate, empty_cache: Path, computed: list[str]
 ) -> None:
     first = validate("--model", tiny, *FEW)
@@ -119,7 +117,7 @@ def test_a_damaged_file_is_computed_again(
     assert validate("--model", tiny, *FEW).exit == 0 and len(computed) == 8, "written whole again"
 
 
-def test_an_archive_of_something_else_is_computed_again(
+def test_foreign_archive_is_recomputed(
     tiny: str, validate: Validate, empty_cache: Path, computed: list[str]
 ) -> None:
     validate("--model", tiny, *FEW)
@@ -137,7 +135,7 @@ def test_results_of_other_code_are_not_read(
     assert len(computed) == 8
 
 
-def test_another_model_under_the_same_name_is_another(tiny: str, validate: Validate, computed: list[str]) -> None:
+def test_different_model_with_same_name_is_recomputed(tiny: str, validate: Validate, computed: list[str]) -> None:
     first = validate("--model", tiny, *FEW)
     write_tiny(tiny, "qwen3", layers=2, seed=1)
     second = validate("--model", tiny, *FEW)
@@ -145,7 +143,7 @@ def test_another_model_under_the_same_name_is_another(tiny: str, validate: Valid
     assert first.result("l_out-1")["measure"] != second.result("l_out-1")["measure"]
 
 
-def test_the_same_model_under_another_name_is_the_same(
+def test_same_model_under_another_name_is_a_cache_hit(
     tiny: str, tmp_path: Path, validate: Validate, computed: list[str]
 ) -> None:
     validate("--model", tiny, *FEW)
@@ -165,7 +163,7 @@ def test_the_same_model_under_another_name_is_the_same(
     ],
     ids=" ".join,
 )
-def test_what_changes_a_run_is_part_of_its_key(
+def test_run_options_are_part_of_the_key(
     other: list[str], tiny: str, validate: Validate, empty_cache: Path
 ) -> None:
     validate("--model", tiny, *FEW)
@@ -176,7 +174,7 @@ def test_what_changes_a_run_is_part_of_its_key(
     assert without_clock(cached) == without_clock(validate("--model", tiny, *other, "--no-cache"))
 
 
-def test_only_t_cpu_is_believed_from_disk(
+def test_only_t_cpu_results_are_cached(
     tiny: str, validate: Validate, plant: Planting, computed: list[str]
 ) -> None:
     plant(Plant())
@@ -185,7 +183,7 @@ def test_only_t_cpu_is_believed_from_disk(
     assert len(computed) == 9, "t_cpu once; t1 tapped, untapped and token by token, twice"
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(
+def test_unwritable_cache_is_not_an_error(
     tiny: str, validate: Validate, tmp_path: Path, computed: list[str]
 ) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
@@ -194,7 +192,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     assert len(computed) == 8
 
 
-def test_a_cache_on_a_full_disk_is_no_error(
+def test_cache_on_full_disk_is_not_an_error(
     tiny: str, validate: Validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
@@ -204,7 +202,7 @@ def test_a_cache_on_a_full_disk_is_no_error(
     assert validate("--model", tiny, *FEW).exit == 0
 
 
-def test_a_run_comes_back_as_it_was(empty_cache: Path) -> None:
+def test_cached_run_round_trips(empty_cache: Path) -> None:
     odd = np.array([[np.nan, -0.0, 1e-45], [np.inf, -np.inf, 3.4e38]], np.float32)
     ids = np.array([[3, 1]], np.int32)
     kept = CapturedRun(
@@ -220,7 +218,7 @@ def test_a_run_comes_back_as_it_was(empty_cache: Path) -> None:
     assert [file.name for file in files(empty_cache)] == ["key.npz"]
 
 
-def test_no_flipped_byte_is_more_than_a_miss(empty_cache: Path, slow_counts: Counts) -> None:
+def test_any_flipped_byte_is_a_cache_miss(empty_cache: Path, slow_counts: Counts) -> None:
     kept = CapturedRun(
         np.ones((1, 3), np.float32), {"l_out-0": np.ones((1, 3), np.float32)}, [7], {"l_out-0": 64}, 1.5
     )
@@ -235,7 +233,7 @@ def test_no_flipped_byte_is_more_than_a_miss(empty_cache: Path, slow_counts: Cou
         cache.load("key")  # None, or what a byte that nothing reads left alone
 
 
-def test_the_oldest_results_go_when_there_are_too_many(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_results_are_evicted_first(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = CapturedRun(np.zeros((1, 100), np.float32), {})
     for age, key in enumerate(["newest", "middle", "oldest"]):
         cache.store(key, made)
@@ -247,12 +245,12 @@ def test_the_oldest_results_go_when_there_are_too_many(empty_cache: Path, monkey
 
 
 @pytest.mark.parametrize("changed", [{"inject": {"l_out-0": np.ones(3)}}, {"selection": repr(Selection(("x",)))}])
-def test_a_key_is_of_every_part(changed: dict[str, Any]) -> None:
+def test_key_covers_every_part(changed: dict[str, Any]) -> None:
     parts: dict[str, Any] = {"tokens": [1], "inject": {"l_out-0": np.zeros(3)}, "selection": repr(Selection())}
     assert cache.key_of(**parts) == cache.key_of(**dict(reversed(parts.items())))
     assert cache.key_of(**parts) != cache.key_of(**{**parts, **changed})
 
 
-def test_arrays_of_other_shape_and_the_same_bytes_are_other_keys() -> None:
+def test_arrays_of_different_shape_and_same_bytes_have_different_keys() -> None:
     flat, folded = np.zeros(4, np.float32), np.zeros((2, 2), np.float32)
     assert len({cache.key_of(a=flat), cache.key_of(a=folded), cache.key_of(a=flat.view(np.int32))}) == 3

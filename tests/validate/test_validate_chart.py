@@ -40,7 +40,7 @@ def test_values_are_one_line_in_order_of_size() -> None:
     assert line.points[0].count(",") == 3
 
 
-def test_zero_is_a_gap_with_its_mark_on_the_floor() -> None:
+def test_zero_is_a_gap_with_a_mark_on_the_floor() -> None:
     [line] = chart(1e-6, 1e-5, 0.0, 1e-4, 1e-3).lines
     assert [mark.kind for mark in line.marks] == ["value", "value", "zero", "value", "value"]
     assert line.marks[2].y == FLOOR and line.marks[2].text == "l_out-2: 0"
@@ -49,7 +49,7 @@ def test_zero_is_a_gap_with_its_mark_on_the_floor() -> None:
 
 
 @pytest.mark.parametrize("error", [math.inf, math.nan])
-def test_what_is_not_finite_is_a_mark_at_the_top_with_its_label(error: float) -> None:
+def test_non_finite_value_is_a_labelled_mark_at_the_top(error: float) -> None:
     drawn = chart(1e-6, 1e-3, error)
     [line] = drawn.lines
     assert line.marks[2].kind == "nonfinite" and line.marks[2].y == MARGIN_TOP
@@ -59,9 +59,9 @@ def test_what_is_not_finite_is_a_mark_at_the_top_with_its_label(error: float) ->
     assert "l_out-2: not finite" in to_html(Report("validate"), layers(1e-6, 1e-3, error))
 
 
-def test_nothing_but_what_is_not_finite_is_still_drawn() -> None:
+def test_chart_with_only_non_finite_values_is_drawn() -> None:
     assert [mark.kind for mark in chart(0.0, math.nan).lines[0].marks] == ["zero", "nonfinite"]
 
 
-def test_no_error_anywhere_is_no_chart() -> None:
+def test_no_errors_means_no_chart() -> None:
     assert drift_chart(layers(0.0, 0.0)) is None

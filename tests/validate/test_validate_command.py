@@ -20,7 +20,7 @@ from zinc_rt.validate.command import main
 # --- models and goldens -------------------------------------------------------------------------------------
 
 
-def test_without_a_model_the_embedded_ones_are_held_against_llama_cpp(validate: Validate, capsys: Capture) -> None:
+def test_default_run_compares_embedded_models_with_llama_cpp(validate: Validate, capsys: Capture) -> None:
     seen = validate()
     assert seen.exit == 0 and not seen.named("fail")
     assert {result["id"].split("/")[0] for result in seen.results} == {*STEMS, VOCABULARY.model.stem}
@@ -32,29 +32,25 @@ def test_without_a_model_the_embedded_ones_are_held_against_llama_cpp(validate: 
     assert re.match(r"PASS  4 models: \d+ checks passed$", capsys.readouterr().out.splitlines()[-1])
 
 
-def test_a_model_alone_is_held_against_itself_and_blas(qwen3: str, validate: Validate) -> None:
+def test_model_alone_is_compared_with_itself_and_blas(qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, *FEW)
     assert seen.exit == 0
     assert {result["reference"] for result in seen.results} == {"t_cpu", "t_cpu:float32-dequant"}
     assert all(result["measure"]["max_abs"] > 0 for result in seen.results if result["kind"] == "layer")
 
 
-def test_a_golden_brings_its_tokens_its_steps_and_its_context(
-    qwen3: str, validate: Validate, capsys: Capture
-) -> None:
+def test_golden_supplies_tokens_steps_and_context(qwen3: str, validate: Validate, capsys: Capture) -> None:
     seen = validate("--model", qwen3, "--golden", golden_of(qwen3))
     assert seen.exit == 0 and seen.result("greedy")["measure"]["tokens"] == 8
     assert seen.report["ctx"] == 256
     assert "24 prompt tokens + 8 steps" in capsys.readouterr().out
 
 
-def test_a_golden_of_another_model_is_refused(qwen3: str, gemma4: str, capsys: Capture) -> None:
+def test_golden_of_another_model_is_rejected(qwen3: str, gemma4: str, capsys: Capture) -> None:
     assert "made for another model" in refused(capsys, "--model", qwen3, "--golden", golden_of(gemma4))
 
 
-def test_a_golden_of_the_same_shape_and_other_weights_is_refused(
-    qwen3: str, tmp_path: Path, capsys: Capture
-) -> None:
+def test_golden_of_same_shape_and_other_weights_is_rejected(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
     arrays = read_arrays(Path(golden_of(qwen3)))
     meta = {"arch": "qwen3", "model_digest": "0" * 64, "command": "make it so"}
     write_golden(tmp_path / "g.npz", {n: a for n, a in arrays.items() if n != "meta"}, meta)
@@ -62,14 +58,14 @@ def test_a_golden_of_the_same_shape_and_other_weights_is_refused(
     assert "digest 000000000000" in said and "make it so" not in said, "another engine's is not ours to make"
 
 
-def test_a_torn_golden_is_refused(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
+def test_truncated_golden_is_rejected(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
     whole = Path(golden_of(qwen3)).read_bytes()
     (tmp_path / "torn.npz").write_bytes(whole[: len(whole) // 2])
     said = refused(capsys, "--model", qwen3, "--golden", str(tmp_path / "torn.npz"))
     assert "not a readable golden" in said
 
 
-def test_a_golden_of_this_runtimes_own_run_is_met_to_the_bit(
+def test_golden_recorded_by_this_runtime_is_matched_bit_exactly(
     qwen35moe: str, tmp_path: Path, validate: Validate
 ) -> None:
     gguf, tokens, path = read_gguf(qwen35moe), [5, 6, 7], tmp_path / "own.npz"
@@ -133,44 +129,44 @@ def test_a_golden_of_this_runtimes_own_run_is_met_to_the_bit(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_is_refused_with_a_sentence(
+def test_invalid_options_are_rejected_with_one_line(
     options: list[str], sentence: str, qwen3: str, capsys: Capture
 ) -> None:
     assert sentence in refused(capsys, "--model", qwen3, "--tokens", "3,1,4", *options)
 
 
 @pytest.mark.parametrize("tokens", ["512", "1,-1", "0,99999"])
-def test_tokens_outside_the_vocabulary_are_refused(tokens: str, qwen3: str, capsys: Capture) -> None:
+def test_tokens_outside_the_vocabulary_are_rejected(tokens: str, qwen3: str, capsys: Capture) -> None:
     assert "is outside the vocabulary of 512" in refused(capsys, "--model", qwen3, f"--tokens={tokens}")
 
 
 @pytest.mark.parametrize("options", [["--tokens", ""], ["--prompt", ""]], ids=["tokens", "prompt"])
-def test_an_empty_prompt_is_not_the_default_one(
+def test_empty_prompt_is_not_the_default_prompt(
     options: list[str], gemma4: str, qwen3: str, capsys: Capture
 ) -> None:
     said = refused(capsys, "--model", qwen3, *options)
     assert "nothing to run" in said or "no tokens" in said
 
 
-def test_a_golden_made_for_other_tokens_is_refused(qwen3: str, capsys: Capture) -> None:
+def test_golden_of_other_tokens_is_rejected(qwen3: str, capsys: Capture) -> None:
     said = refused(capsys, "--model", qwen3, "--golden", golden_of(qwen3), "--tokens", "1,2")
     assert "was made for other tokens" in said
 
 
-def test_a_random_input_has_no_golden(qwen3: str, capsys: Capture) -> None:
+def test_random_input_has_no_golden(qwen3: str, capsys: Capture) -> None:
     said = refused(capsys, "--model", qwen3, "--golden", golden_of(qwen3), "--layers", "1")
     assert "contains values of the model's own input" in said
 
 
 @pytest.mark.parametrize("flag", ["--golden", "--prompt", "--tokens"])
-def test_what_belongs_to_one_model_needs_it_named(flag: str, capsys: Capture) -> None:
+def test_single_model_option_requires_model_flag(flag: str, capsys: Capture) -> None:
     assert f"{flag} goes with a --model" in refused(capsys, flag, "1")
 
 
 # --- prompt, steps, nodes, tiers ----------------------------------------------------------------------------
 
 
-def test_a_prompt_goes_through_the_models_tokenizer(gemma4: str, validate: Validate, capsys: Capture) -> None:
+def test_prompt_is_encoded_by_the_model_tokenizer(gemma4: str, validate: Validate, capsys: Capture) -> None:
     assert validate("--model", gemma4, "--prompt", "the cat", "--steps", "0").exit == 0
     assert re.search(r"  \d+ prompt tokens \+ 0 steps", capsys.readouterr().out)
 
@@ -181,12 +177,12 @@ def test_steps_are_compared_with_the_prompt(steps: int, qwen3: str, validate: Va
     assert seen.exit == 0 and seen.result("logits")["measure"]["positions"] == 3 + steps
 
 
-def test_steps_end_where_the_context_does(qwen3: str, validate: Validate) -> None:
+def test_steps_end_at_the_context_limit(qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, *TWO, "--tokens", "3,1,4", "--ctx", "4")
     assert seen.result("logits")["measure"]["positions"] == 4 and seen.report["ctx"] == 4
 
 
-def test_nodes_named_by_a_pattern_are_compared_too(qwen3: str, validate: Validate) -> None:
+def test_nodes_matching_a_pattern_are_compared_too(qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, *TWO, *FEW, "--nodes", "Qcur-*", "--nodes", "result_norm")
     names = [name_of(result) for result in seen.results if result["kind"] == "node"]
     each = [f"{name}-{layer}" for layer in range(3) for name in ("Qcur.matmul", "Qcur")]
@@ -194,7 +190,7 @@ def test_nodes_named_by_a_pattern_are_compared_too(qwen3: str, validate: Validat
     assert all(result["measure"]["max_ulp"] for result in seen.results if result["kind"] == "node")
 
 
-def test_the_reference_is_t_cpu_unless_another_is_named(qwen3: str, validate: Validate) -> None:
+def test_reference_defaults_to_t_cpu(qwen3: str, validate: Validate) -> None:
     tiers = ("--tiers", "t_cpu:float32-dequant,t_cpu")
     seen = validate("--model", qwen3, *tiers, *FEW)
     assert {(r["tier"], r["reference"]) for r in seen.results if r["kind"] == "layer"} == {
@@ -206,7 +202,7 @@ def test_the_reference_is_t_cpu_unless_another_is_named(qwen3: str, validate: Va
     }
 
 
-def test_a_reference_that_is_not_judged_itself(qwen3: str, validate: Validate) -> None:
+def test_named_reference_is_not_judged(qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, *FEW, "--reference", "t_cpu:float32-dequant")
     assert seen.exit == 0 and {r["tier"] for r in seen.results} == {"t_cpu"}
     assert {r["reference"] for r in seen.results if r["kind"] not in ("tap", "prefill")} == {
@@ -222,7 +218,7 @@ def test_resync_of_some_layers_covers_each_of_them(qwen35moe: str, validate: Val
     assert layers["l_out-1"]["resync"]["max_abs"] == layers["l_out-1"]["max_abs"], "its input is the same"
 
 
-def test_requantised_activations_are_held_to_llama_cpps_own_distance(qwen3: str, validate: Validate) -> None:
+def test_requantised_activations_are_held_to_llama_cpp_distance(qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, "--golden", golden_of(qwen3), "--ordering", "canonical-1-q8")
     assert seen.exit == 0 and seen.result("logits")["status"] == "pass"
     assert seen.result("logits")["measure"]["median_max_abs"] <= seen.result("logits")["limit"]["median_max_abs"]
@@ -232,7 +228,7 @@ def test_requantised_activations_are_held_to_llama_cpps_own_distance(qwen3: str,
 # --- exit codes ---------------------------------------------------------------------------------------------
 
 
-def test_what_is_shown_without_a_limit_is_no_pass(qwen3: str, validate: Validate, capsys: Capture) -> None:
+def test_result_without_a_limit_is_not_a_pass(qwen3: str, validate: Validate, capsys: Capture) -> None:
     seen = validate("--model", qwen3, *Q8)
     assert seen.exit == 77 and set(seen.report["verdict"]["counts"]) == {"skip"}
     assert all(seen.result(f"l_out-{layer}")["measure"]["max_abs"] > 0 for layer in (0, 1)), "shown all the same"
@@ -250,7 +246,7 @@ def test_strict_turns_a_skip_into_a_failure(
     assert validate("--model", qwen3, *FEW, "--strict").exit == 0
 
 
-def test_a_layer_short_of_the_head_has_nothing_to_read_untapped(qwen3: str, validate: Validate) -> None:
+def test_untapped_check_is_skipped_without_the_head(qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, "--tokens", "3,1,4", "--layers", "0:1")
     assert (
         seen.result("untapped")["status"] == "skip"
@@ -259,7 +255,7 @@ def test_a_layer_short_of_the_head_has_nothing_to_read_untapped(qwen3: str, vali
     assert seen.result("stepwise")["status"] == "pass"
 
 
-def test_ctrl_c_is_130(qwen3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_exits_130(qwen3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 

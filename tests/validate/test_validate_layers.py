@@ -27,7 +27,7 @@ def l_out(model: str, tokens: list[int]) -> np.ndarray:
     ("text", "layers"),
     [("all", [0, 1, 2]), ("2", [2]), ("1:3", [1, 2]), (":2", [0, 1]), ("1:", [1, 2]), ("0", [0])],
 )
-def test_layers_are_those_named(text: str, layers: list[int], qwen3: str, validate: Validate) -> None:
+def test_only_named_layers_are_compared(text: str, layers: list[int], qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, *TWO, "--tokens", "3,1,4", "--layers", text)
     assert seen.exit == 0
     assert seen.named("pass", "layer") == [f"l_out-{layer}" for layer in layers]
@@ -35,12 +35,12 @@ def test_layers_are_those_named(text: str, layers: list[int], qwen3: str, valida
 
 
 @pytest.mark.parametrize("text", ["3", "2:4", "1:1", "2:1", "x", ":", "", "-1", "1:2:3", "1,2"])
-def test_layers_that_are_not_there_are_refused(text: str, qwen3: str, capsys: Capture) -> None:
+def test_nonexistent_layers_are_rejected(text: str, qwen3: str, capsys: Capture) -> None:
     assert f"--layers {text}" in refused(capsys, "--model", qwen3, f"--layers={text}").replace("'", "")
 
 
 @pytest.mark.parametrize(("model", "layers"), [("qwen3-q", "1:3"), ("qwen35moe-q", "2:4"), ("gemma4-q", "4:6")])
-def test_layers_fed_by_the_oracle_compute_what_they_do_in_the_whole_model(
+def test_layers_fed_by_the_oracle_match_the_whole_model(
     model: str, layers: str, tmp_path: Path, validate: Validate
 ) -> None:
     """gemma4's layers 4 and 5 read the keys and values of layers that do not run otherwise."""
@@ -68,14 +68,14 @@ def test_layers_fed_by_the_oracle_compute_what_they_do_in_the_whole_model(
     assert seen.report["details"]["inputs"] == {model: f"the oracle's l_out-{first - 1}"}
 
 
-def test_a_golden_and_its_own_l_out_judge_a_part(qwen3: str, validate: Validate) -> None:
+def test_golden_and_its_l_out_validate_a_part_of_the_model(qwen3: str, validate: Validate) -> None:
     golden = golden_of(qwen3)
     seen = validate("--model", qwen3, "--golden", golden, "--layers", "1:", "--input", golden)
     assert seen.exit == 0 and seen.named("pass", "layer") == ["l_out-1", "l_out-2"]
     assert seen.result("logits")["status"] == "pass"
 
 
-def test_a_random_input_is_said_to_be_no_activation_of_the_model(
+def test_random_input_is_labelled_as_not_a_real_activation(
     qwen3: str, validate: Validate, capsys: Capture
 ) -> None:
     one, two, other = (
@@ -88,7 +88,7 @@ def test_a_random_input_is_said_to_be_no_activation_of_the_model(
 
 
 @pytest.mark.parametrize("name", ["input", "l_out"])
-def test_an_npz_feeds_the_first_layer(name: str, qwen3: str, tmp_path: Path, validate: Validate) -> None:
+def test_npz_feeds_the_first_layer(name: str, qwen3: str, tmp_path: Path, validate: Validate) -> None:
     whole = l_out(qwen3, [3, 1, 4])
     path = tmp_path / "x.npz"
     if name == "input":
@@ -104,7 +104,7 @@ def test_an_npz_feeds_the_first_layer(name: str, qwen3: str, tmp_path: Path, val
 
 
 @pytest.mark.parametrize("wrong", ["shape", "words", "layer", "neither", "torn", "bare"])
-def test_an_npz_that_cannot_feed_the_layer_is_refused(
+def test_npz_that_cannot_feed_the_layer_is_rejected(
     wrong: str, qwen3: str, tmp_path: Path, capsys: Capture
 ) -> None:
     path = tmp_path / "x.npz"

@@ -25,7 +25,7 @@ from zinc_rt.model.gguf import digest, read_gguf
 from zinc_rt.validate.command import main
 
 
-def test_json_on_standard_output_is_all_there_is(qwen3: str, capsys: Capture) -> None:
+def test_json_on_stdout_is_the_only_output(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, *FEW, "--json", "-"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert body["schema"] == SCHEMA and body["command"] == "validate" and body["ordering"] == "canonical-1"
@@ -62,14 +62,14 @@ def broken(qwen3: str, tmp_path: Path, plant: Planting) -> tuple[Seen, str, str]
     return Seen(code, json.loads(json_path.read_text())), junit.read_text(), html.read_text()
 
 
-def test_a_nan_survives_json_as_a_word(broken: tuple[Seen, str, str]) -> None:
+def test_nan_is_written_to_json_as_a_string(broken: tuple[Seen, str, str]) -> None:
     seen, _, _ = broken
     assert seen.exit == seen.report["verdict"]["exit"] == 1
     assert seen.result("l_out-1")["first_bad"]["got"] == "nan"
     assert all(math.isfinite(value) for value in numbers(seen.report))
 
 
-def test_junit_counts_what_the_report_does(broken: tuple[Seen, str, str]) -> None:
+def test_junit_counts_match_the_report(broken: tuple[Seen, str, str]) -> None:
     seen, junit, _ = broken
     suite = Xml.fromstring(junit)
     cases, counts = suite.findall("testcase"), seen.report["verdict"]["counts"]
@@ -85,7 +85,7 @@ def test_junit_counts_what_the_report_does(broken: tuple[Seen, str, str]) -> Non
     assert text is not None and "'token': 2, 'dim': 17" in text and "repro zinc-rt validate" in text
 
 
-def test_a_skip_in_junit_has_its_reason(qwen3: str, tmp_path: Path) -> None:
+def test_junit_skip_has_its_reason(qwen3: str, tmp_path: Path) -> None:
     path = tmp_path / "r.xml"
     assert main(["--model", qwen3, *Q8, "--junit", str(path)]) == 77
     suite = Xml.fromstring(path.read_text())
@@ -122,7 +122,7 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
-def test_the_page_stands_alone_and_says_the_verdict(broken: tuple[Seen, str, str]) -> None:
+def test_page_is_self_contained_and_shows_the_verdict(broken: tuple[Seen, str, str]) -> None:
     _, _, html = broken
     page = Page(html)
     words = "".join(page.text)
@@ -145,7 +145,7 @@ def test_wide_tables_and_charts_scroll_in_their_own_box(broken: tuple[Seen, str,
     assert ".wide { overflow-x: auto; }" in html and 'name="viewport"' in html
 
 
-def test_a_page_of_all_embedded_models_parses(tmp_path: Path) -> None:
+def test_page_of_all_embedded_models_parses(tmp_path: Path) -> None:
     path, report = tmp_path / "r.html", tmp_path / "r.json"
     assert main(["--html", str(path), "--json", str(report)]) == 0
     words = "".join(Page(path.read_text()).text)
@@ -158,7 +158,7 @@ def test_a_page_of_all_embedded_models_parses(tmp_path: Path) -> None:
     assert body["ctx"] == 256, "no model ran in less, and not all ran in more"
 
 
-def test_what_a_name_holds_is_text_on_the_page(qwen3: str, tmp_path: Path) -> None:
+def test_model_name_is_escaped_on_the_page(qwen3: str, tmp_path: Path) -> None:
     odd = tmp_path / "<b>&\"'.gguf"
     odd.write_bytes(Path(qwen3).read_bytes())
     html, junit = tmp_path / "r.html", tmp_path / "r.xml"
@@ -167,7 +167,7 @@ def test_what_a_name_holds_is_text_on_the_page(qwen3: str, tmp_path: Path) -> No
     assert Xml.fromstring(junit.read_text()).find("testcase") is not None
 
 
-def test_a_full_disk_is_one_sentence(qwen3: str, capsys: Capture) -> None:
+def test_full_disk_is_reported_in_one_line(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, *FEW, "--html", "/dev/full"]) == 2
     assert "/dev/full: cannot write" in capsys.readouterr().err
 
@@ -197,7 +197,7 @@ def measured(seen: Seen) -> dict[str, Any]:
     ],
     ids=" ".join,
 )
-def test_an_embedded_models_repro_measures_the_same(
+def test_repro_of_embedded_model_gives_same_measurements(
     options: list[str], plant: Planting, validate: Validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zinc_rt.golden.embedded.STEMS", ("qwen3-q",))
@@ -209,7 +209,7 @@ def test_an_embedded_models_repro_measures_the_same(
     assert measured(validate(*repro_of(seen))) == of_the_model
 
 
-def test_a_prompt_is_quoted_for_the_shell(gemma4: str, plant: Planting, validate: Validate) -> None:
+def test_prompt_is_quoted_for_the_shell(gemma4: str, plant: Planting, validate: Validate) -> None:
     plant(element("l_out-2", 1, 3, one_ulp_up))
     seen = validate("--model", gemma4, "--tiers", "t1,t_cpu", "--prompt", "the cat's $(hat)", "--steps", "0")
     assert measured(validate(*repro_of(seen))) == measured(seen)
@@ -218,7 +218,7 @@ def test_a_prompt_is_quoted_for_the_shell(gemma4: str, plant: Planting, validate
 # --- the table ----------------------------------------------------------------------------------------------
 
 
-def test_a_reason_many_rows_share_is_one_line(qwen35moe: str, tmp_path: Path, capsys: Capture) -> None:
+def test_reason_shared_by_many_rows_is_one_line(qwen35moe: str, tmp_path: Path, capsys: Capture) -> None:
     arrays = read_arrays(Path(golden_of(qwen35moe)))
     kept = {name: array for name, array in arrays.items() if not re.fullmatch(r"ffn_moe_topk-\d_deq", name)}
     np.savez(tmp_path / "older.npz", **kept)  # type: ignore[arg-type]
@@ -229,7 +229,7 @@ def test_a_reason_many_rows_share_is_one_line(qwen35moe: str, tmp_path: Path, ca
 
 
 @pytest.mark.parametrize("options", [[], ["--resync"]], ids=["plain", "resync"])
-def test_figures_and_status_fit_a_hundred_columns(
+def test_figures_and_status_fit_in_100_columns(
     options: list[str], qwen35moe: str, plant: Planting, capsys: Capture
 ) -> None:
     plant(element("ffn_out-1", 2, 17, lambda value: value + 100))
@@ -238,7 +238,7 @@ def test_figures_and_status_fit_a_hundred_columns(
     assert rows and max(re.search(r"  (FAIL|pass)\b", row).end() for row in rows) <= 100  # type: ignore[union-attr]
 
 
-def test_two_values_are_told_apart(qwen3: str, plant: Planting, capsys: Capture) -> None:
+def test_close_values_are_printed_distinctly(qwen3: str, plant: Planting, capsys: Capture) -> None:
     plant(element("l_out-1", 2, 17, one_ulp_up))
     main(["--model", qwen3, "--tiers", "t1,t_cpu", *FEW])
     got, want = re.search(r"token 2, dim 17: (\S+), not (\S+)", capsys.readouterr().out).groups()  # type: ignore[union-attr]

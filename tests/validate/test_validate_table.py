@@ -45,18 +45,18 @@ def skipped(name: str, reason: str, measure: Reportable | None = None) -> CheckR
         (["first-divergent", "logits", "logits"], "first-divergent, logits, logits"),
     ],
 )
-def test_neighbours_with_one_reason_are_a_range(names: list[str], line: str) -> None:
+def test_adjacent_rows_with_one_reason_are_a_range(names: list[str], line: str) -> None:
     assert list(reason_lines([skipped(name, "why") for name in names])) == [f"skip  {line}: why"]
 
 
-def test_each_reason_is_a_line_in_the_order_they_came() -> None:
+def test_reasons_are_one_line_each_in_order_of_appearance() -> None:
     lines = list(
         reason_lines([skipped("b", "second nature"), skipped("a-1", "first"), skipped("c", "second nature")])
     )
     assert lines == ["skip  b, c: second nature", "skip  a-1: first"]
 
 
-def test_a_skip_has_a_row_only_where_something_was_measured() -> None:
+def test_skip_has_a_row_only_if_measured() -> None:
     text = str(table([passed("l_out-0"), skipped("l_out-1", "why"), skipped("l_out-2", "no gate", apart(0.25))]))
     rows = text.splitlines()
     assert [row.split()[0] for row in rows] == ["value", "l_out-0", "l_out-2", "skip", "skip"]
@@ -64,11 +64,11 @@ def test_a_skip_has_a_row_only_where_something_was_measured() -> None:
     assert text.count("no gate") == 1
 
 
-def test_nothing_but_skips_is_no_table() -> None:
+def test_only_skips_print_no_table() -> None:
     assert str(table([skipped("l_out-0", "why")])) == "skip  l_out-0: why"
 
 
-def test_the_note_is_last_so_that_only_it_wraps() -> None:
+def test_note_is_the_last_column_so_that_only_it_wraps() -> None:
     row = str(table([failed("l_out-0", token=3, dim=7, got=1.5, want=-2.0)])).splitlines()[1]
     assert row.endswith("FAIL  token 3, dim 7: 1.5, not -2")
 
@@ -83,23 +83,23 @@ def test_the_note_is_last_so_that_only_it_wraps() -> None:
         (5, 7, "5, not 7"),
     ],
 )
-def test_two_values_have_the_digits_that_tell_them_apart(got: float, want: float, shown: str) -> None:
+def test_close_values_get_enough_digits_to_differ(got: float, want: float, shown: str) -> None:
     assert first_bad(failed("x", node="Qcur-3", token=0, head=2, dim=4, got=got, want=want)) == (
         f"node Qcur-3, token 0, head 2, dim 4: {shown}"
     )
 
 
-def test_shapes_that_differ_are_named() -> None:
+def test_shape_mismatch_is_reported() -> None:
     assert first_bad(failed("x", shape=[2, 3], wanted_shape=[3, 2])) == "shape [2, 3], not [3, 2]"
 
 
-def test_a_section_for_each_pair_of_tiers() -> None:
+def test_each_pair_of_tiers_has_a_section() -> None:
     other = CheckResult("m/t1/untapped", "tap", "pass", "t1", "t1", measure=apart(0.0), limit=SAME)
     headings = [str(page).splitlines()[1] for page in sections([passed("l_out-0"), other])]
     assert headings == ["t1 against t_cpu", "t1 against itself"]
 
 
-def test_what_passed_is_a_row_and_what_failed_a_table_unless_all_is_wanted() -> None:
+def test_pass_is_a_row_and_failure_a_table_unless_verbose() -> None:
     logits = CheckResult(
         "m/t1/logits",
         "logits",
@@ -119,7 +119,7 @@ def test_what_passed_is_a_row_and_what_failed_a_table_unless_all_is_wanted() -> 
     assert "1.0e-06" in str(next(sections([layer, logits])))
 
 
-def test_same_bits_are_a_word_and_what_was_only_shown_is_no_pass() -> None:
+def test_equal_bits_print_bit_exact_and_ungated_results_do_not_pass() -> None:
     same = CheckResult("m/t1/l_out-0", "layer", "pass", "t1", "t_cpu", measure=apart(equal_bits=True))
     shown = CheckResult("m/t1/l_out-0", "layer", "skip", "t1", "q", reason="no gate", measure=apart(0.5))
     [text] = map(str, sections([same, shown], verbose=False))
@@ -131,7 +131,7 @@ def test_same_bits_are_a_word_and_what_was_only_shown_is_no_pass() -> None:
     assert text.splitlines()[-1] == "skip  l_out-0: no gate"
 
 
-def test_a_cause_is_said_once_for_all_that_have_it() -> None:
+def test_shared_cause_is_printed_once() -> None:
     results = [failed("l_out-0"), failed("l_out-1"), failed("logits")]
     for result in results[:2]:
         result.cause = "the same cause"
@@ -154,5 +154,5 @@ def test_a_cause_is_said_once_for_all_that_have_it() -> None:
         ([], False, "NOTHING RAN  1 model: 0 checks passed"),
     ],
 )
-def test_the_verdict_is_one_line(results: list[CheckResult], strict: bool, line: str) -> None:
+def test_verdict_is_one_line(results: list[CheckResult], strict: bool, line: str) -> None:
     assert verdict(Report("validate", results=[each.reported() for each in results]), 1, strict=strict) == line

@@ -44,7 +44,7 @@ def recorded(model: str, log: Path) -> str:
     return str(log)
 
 
-def test_every_node_holds(qwen3: str, validate: Validate, capsys: Capture) -> None:
+def test_every_node_matches_the_oracle(qwen3: str, validate: Validate, capsys: Capture) -> None:
     seen = validate("--model", qwen3, *FEW, *VULKAN, "--nodes", "*")
     assert seen.exit == 0 and {each["status"] for each in seen.results} == {"pass"}
     assert seen.result("Qcur-1")["measure"]["equal_bits"] and len(seen.named("pass", "node")) > 30
@@ -56,13 +56,13 @@ def test_every_node_holds(qwen3: str, validate: Validate, capsys: Capture) -> No
 
 
 @pytest.mark.slow
-def test_layers_alone_hold(qwen3: str, validate: Validate) -> None:
+def test_isolated_layers_match_the_oracle(qwen3: str, validate: Validate) -> None:
     assert validate("--model", qwen3, "--golden", golden_of(qwen3), *VULKAN, "--resync").exit == 0
     layers = ("--tokens", "3,1,4", "--layers", "1:2", "--input", "oracle")
     assert validate("--model", qwen3, *VULKAN, *layers).exit == 0
 
 
-def test_a_wrong_kernel_is_named_with_its_node(
+def test_wrong_kernel_is_reported_with_its_node(
     qwen3: str, validate: Validate, wrong_swiglu: None, capsys: Capture
 ) -> None:
     seen = validate("--model", qwen3, *FEW, *VULKAN)
@@ -87,8 +87,6 @@ def test_bisect_names_the_node_of_a_recorded_run(
     assert again[0] == "zinc-rt-replay" and cli(["replay", *again[1:]]) == 1  # the node alone shows it
 
 
-def test_the_oracle_replays_what_a_driver_recorded(
-    qwen3: str, tmp_path: Path, vulkan_driver: PhysicalDevice
-) -> None:
+def test_oracle_replays_a_driver_recording(qwen3: str, tmp_path: Path, vulkan_driver: PhysicalDevice) -> None:
     log = recorded(qwen3, tmp_path / "v.zlog")
     assert cli(["replay", log, "--tiers", "vulkan,t_cpu", "--device", vulkan_driver.option]) == 0

@@ -45,9 +45,7 @@ def bisect(path: Path, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("setting", SETTINGS[:4], ids=lambda s: s.text)
-def test_told_how_flaky_the_test_is_it_needs_few_runs(
-    setting: SimulatedSetting, request: pytest.FixtureRequest
-) -> None:
+def test_known_flake_rate_keeps_run_count_low(setting: SimulatedSetting, request: pytest.FixtureRequest) -> None:
     found = simulate(setting, 1000 if request.config.getoption("--slow") else 200)
     assert np.median(found.runs) <= setting.median_limit
     assert found.right.mean() >= RIGHT_LIMIT
@@ -55,14 +53,14 @@ def test_told_how_flaky_the_test_is_it_needs_few_runs(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS[4:], ids=lambda s: s.text)
-def test_nobody_has_to_know_how_flaky_the_test_is(setting: SimulatedSetting) -> None:
+def test_unknown_flake_rate_is_handled(setting: SimulatedSetting) -> None:
     found = simulate(setting, 1000)
     assert np.median(found.runs) <= setting.median_limit
     assert found.right.mean() >= RIGHT_LIMIT
 
 
 @pytest.mark.parametrize("guilty", [{"v3"}, {"v1", "v4"}])
-def test_from_start_to_verdict(begun: Path, guilty: set[str]) -> None:
+def test_bisection_runs_from_start_to_verdict(begun: Path, guilty: set[str]) -> None:
     """Every command line of it, as a person types them."""
     for _ in range(30):
         _, said = bisect(begun, "next")
@@ -75,7 +73,7 @@ def test_from_start_to_verdict(begun: Path, guilty: set[str]) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "text"), [("fail", ALWAYS), ("pass", NEVER)])
-def test_what_is_not_among_the_variables_is_not_blamed_on_them(
+def test_cause_outside_the_variables_is_not_blamed_on_them(
     begun: Path, outcome: str, text: str, capsys: Capture
 ) -> None:
     for _ in range(40):
@@ -86,7 +84,7 @@ def test_what_is_not_among_the_variables_is_not_blamed_on_them(
     assert "NOT FOUND" in capsys.readouterr().out
 
 
-def test_it_finds_at_which_value_it_begins() -> None:
+def test_first_bad_value_is_found() -> None:
     kernel = Variable("kernel", ("6.8", "6.12", "6.16", "6.18", "7.0"), 0, 4, "kernel")
     problem = Problem((kernel, *variables(3)), rates=Rates(0.001, 0.001))
     model = build(problem)
@@ -103,40 +101,40 @@ def test_it_finds_at_which_value_it_begins() -> None:
     assert best.text == "kernel from 6.18 on (6.16 is good)"
 
 
-def test_values_without_an_order_may_be_bad_in_any_mix() -> None:
+def test_unordered_values_can_be_bad_in_any_combination() -> None:
     bar = Variable("BAR", ("on", "auto", "off"), 0, 2, "bios", ordered=False)
     assert set(bar.patterns()) == {frozenset({2}), frozenset({1, 2})}
 
 
-def test_a_reboot_is_paid_once_and_a_package_costs_nothing() -> None:
+def test_reboot_is_paid_once_and_package_change_is_free() -> None:
     problem = Problem((Variable("a", TWO, 0, 1, "kernel"), Variable("b", TWO, 0, 1, "cmdline"), *variables(1)))
     runs = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1]])
     still, one, two, package = minutes(problem, runs, (0, 0, 0))
     assert still == package == problem.test_minutes and one == two > still
 
 
-def test_of_two_runs_that_tell_as_much_the_cheaper_is_made() -> None:
+def test_cheaper_of_two_equally_informative_runs_is_proposed() -> None:
     problem = Problem((Variable("a", TWO, 0, 1, "kernel"), Variable("b", TWO, 0, 1)), rates=Rates(0.1, 0.001))
     model = build(problem)
     found = propose(problem, model, model.start(), problem.bad)
     assert found is not None and found.run == (1, 0)
 
 
-def test_thirty_variables_are_not_too_many() -> None:
+def test_thirty_variables_are_supported() -> None:
     problem = Problem(variables(30), rates=Rates(0.1, 0.001))
     model = build(problem)
     found = propose(problem, model, model.start(), problem.bad)
     assert found is not None and found.bits > 0.7  # of the 0.76 that so flaky a test can tell
 
 
-def test_the_same_is_asked_until_something_is_recorded(begun: Path) -> None:
+def test_same_run_is_proposed_until_an_outcome_is_recorded(begun: Path) -> None:
     first, again = (bisect(begun, "next")[1]["next"]["set"] for _ in range(2))
     assert first == again
     bisect(begun, "record", "unclear")
     assert bisect(begun, "status")[1]["runs"][0]["outcome"] == "unclear"
 
 
-def test_a_torn_line_costs_only_itself(begun: Path, capsys: Capture) -> None:
+def test_torn_journal_line_loses_only_itself(begun: Path, capsys: Capture) -> None:
     bisect(begun, "record", "fail")
     whole = begun.read_bytes()
     begun.write_bytes(whole + b'\n{"what": "record", "run": {"v0": "go')
@@ -147,12 +145,12 @@ def test_a_torn_line_costs_only_itself(begun: Path, capsys: Capture) -> None:
     assert len(bisect(begun, "status")[1]["runs"]) == 2
 
 
-def test_a_later_edit_of_the_variables_changes_nothing(begun: Path) -> None:
+def test_later_edit_of_variables_file_has_no_effect(begun: Path) -> None:
     begun.with_name("v.yaml").write_text("other")
     assert bisect(begun, "next")[0] == 0
 
 
-def test_what_could_not_be_set_up_is_not_asked_for_again(begun: Path) -> None:
+def test_combination_that_could_not_be_set_up_is_not_proposed_again(begun: Path) -> None:
     _, said = bisect(begun, "next")
     changed = list(said["next"]["change"])
     pair = {name: said["next"]["set"][name] for name in [*changed, *said["next"]["set"]][:2]}
@@ -165,7 +163,7 @@ def test_what_could_not_be_set_up_is_not_asked_for_again(begun: Path) -> None:
         bisect(begun, "record", "fail")
 
 
-def test_nothing_left_to_set_up_is_said(tmp_path: Path, capsys: Capture) -> None:
+def test_exhausted_combinations_are_reported(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "v.yaml").write_text(yaml.safe_dump(document(variables={"v0": {"good": 1, "bad": 2}})))
     path = tmp_path / "j"
     command.main(["start", str(tmp_path / "v.yaml"), "--journal", str(path)])
@@ -174,13 +172,13 @@ def test_nothing_left_to_set_up_is_said(tmp_path: Path, capsys: Capture) -> None
     assert "every combination" in capsys.readouterr().err
 
 
-def test_what_was_set_in_truth_is_recorded(begun: Path) -> None:
+def test_actual_configuration_overrides_proposed_one(begun: Path) -> None:
     bisect(begun, "next")
     _, said = bisect(begun, "record", "pass", "--with", "v0=good,v1=good")
     assert said["runs"][0]["set"]["v0"] == said["runs"][0]["set"]["v1"] == "good"
 
 
-def test_a_wrong_boot_is_no_evidence(tmp_path: Path, capsys: Capture) -> None:
+def test_run_on_wrong_booted_kernel_is_rejected(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "version").write_text("Linux version 6.12.57")
     row = {"good": "6.12", "bad": "7.0", "kind": "kernel", "seen_in": str(tmp_path / "version")}
     (tmp_path / "v.yaml").write_text(yaml.safe_dump(document(variables={"kernel": row})))
@@ -211,12 +209,12 @@ def test_a_wrong_boot_is_no_evidence(tmp_path: Path, capsys: Capture) -> None:
         ({"test_minutes": "long"}, "test_minutes is 'long'"),
     ],
 )
-def test_a_wrong_row_is_named(change: dict[str, Any], said: str) -> None:
+def test_invalid_row_is_reported_by_name(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         parse(document(**change), "v.yaml")
 
 
-def test_the_example_is_one(tmp_path: Path) -> None:
+def test_built_in_example_is_valid(tmp_path: Path) -> None:
     (tmp_path / "v.yaml").write_text(command.EXAMPLE)
     problem, _ = load(tmp_path / "v.yaml")
     runtime = next(each for each in problem.variables if each.name == "runtime power")
@@ -224,7 +222,7 @@ def test_the_example_is_one(tmp_path: Path) -> None:
     assert runtime.how(0).startswith("echo on | sudo tee")
 
 
-def test_values_are_taken_as_written(tmp_path: Path) -> None:
+def test_values_are_read_verbatim(tmp_path: Path) -> None:
     """What YAML would read as a number, a truth value or a day."""
     rows = "kernel: {good: 6.10, bad: 6.20}, bar: {good: on, bad: off}, firmware: {good: 2025-06-13, bad: 0x10}"
     (tmp_path / "v.yaml").write_text(f"schema: {SCHEMA}\nvariables: {{{rows}}}\n")
@@ -247,12 +245,12 @@ def test_values_are_taken_as_written(tmp_path: Path) -> None:
         (["--simulate", "--cases", "0"], "--cases 0"),
     ],
 )
-def test_wrong_words_are_one_sentence(words: list[str], said: str, tmp_path: Path, capsys: Capture) -> None:
+def test_usage_errors_are_one_line(words: list[str], said: str, tmp_path: Path, capsys: Capture) -> None:
     assert command.main([*words, "--journal", str(tmp_path / "j")]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_bisection_under_way_is_not_overwritten(begun: Path, capsys: Capture) -> None:
+def test_running_bisection_is_not_overwritten(begun: Path, capsys: Capture) -> None:
     variables_file = str(begun.with_name("v.yaml"))
     assert command.main(["start", variables_file, "--journal", str(begun)]) == 2
     assert "already contains a bisection" in capsys.readouterr().err
@@ -260,24 +258,24 @@ def test_a_bisection_under_way_is_not_overwritten(begun: Path, capsys: Capture) 
     assert len(list(begun.parent.glob("j.*"))) == 1
 
 
-def test_another_file_is_no_journal(tmp_path: Path, capsys: Capture) -> None:
+def test_foreign_file_is_rejected_as_journal(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "j").write_text("not one\n")
     assert command.main(["next", "--journal", str(tmp_path / "j")]) == 2
     assert "not the journal of a bisection" in capsys.readouterr().err
 
 
-def test_a_journal_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_unwritable_journal_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "v.yaml").write_text(yaml.safe_dump(document()))
     assert command.main(["start", str(tmp_path / "v.yaml"), "--journal", str(tmp_path / "file" / "j")]) == 2
 
 
-def test_the_table_of_runs_is_a_report(tmp_path: Path) -> None:
+def test_run_table_is_a_report(tmp_path: Path) -> None:
     assert command.main(["--simulate", "--cases", "20", "--json", str(tmp_path / "r.json")]) in (0, 1)
     report = json.loads((tmp_path / "r.json").read_text())
     assert len(report["results"]) == len(SETTINGS) and report["results"][0]["limit"]["median_runs"] == 6
 
 
-def test_the_journal_lies_where_state_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_journal_is_stored_in_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert journal.default_path() == tmp_path / "zinc-rt" / "bisect-env.journal"

@@ -23,7 +23,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.skipif(bool(amd_gpus(LinuxDriver())), reason="this machine has an AMD GPU")
-def test_without_a_gpu_it_says_so_and_how_to_simulate(capsys: Capture) -> None:
+def test_missing_gpu_is_reported_with_the_simulation_command(capsys: Capture) -> None:
     assert command.main([]) == 77
     assert "bring-up --device sim" in capsys.readouterr().err
 
@@ -38,13 +38,13 @@ def test_without_a_gpu_it_says_so_and_how_to_simulate(capsys: Capture) -> None:
         (["--device", "sim", "--folder", "/proc/nowhere"], "cannot be written"),
     ],
 )
-def test_wrong_usage_is_one_sentence(words: list[str], said: str, capsys: Capture) -> None:
+def test_usage_errors_are_one_line(words: list[str], said: str, capsys: Capture) -> None:
     assert command.main(words) == 2
     assert said in capsys.readouterr().err
 
 
 @pytest.mark.rest
-def test_a_faulty_simulated_card_ends_it_at_the_first_cause_and_its_bundle_tells(
+def test_faulty_simulated_card_stops_at_first_cause_and_bundle_records_it(
     state: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "report.json"
@@ -68,12 +68,12 @@ def test_a_faulty_simulated_card_ends_it_at_the_first_cause_and_its_bundle_tells
     assert "bring-up-hazard-0.json: pm4-test FAIL" in said and Path("b.tar.gz").stat().st_size < 2_000_000
 
 
-def test_nothing_ran_yet(capsys: Capture) -> None:
+def test_status_before_any_run_exits_77(capsys: Capture) -> None:
     assert command.main(["--device", "sim", "--status"]) == 77
     assert "nothing ran yet on sim" in capsys.readouterr().out
 
 
-def test_two_walks_of_one_device_do_not_mix(state: Path, capsys: Capture) -> None:
+def test_walks_of_one_device_are_kept_separate(state: Path, capsys: Capture) -> None:
     folder = state / "bring-up" / "sim"
     with command._alone(folder):
         assert command.main(["--device", "sim"]) == 2
@@ -81,9 +81,7 @@ def test_two_walks_of_one_device_do_not_mix(state: Path, capsys: Capture) -> Non
 
 
 @pytest.mark.slow
-def test_a_simulated_card_is_walked_from_doctor_to_gates(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_simulated_card_is_walked_from_doctor_to_gates(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.json"
     assert command.main(["--device", "sim", "--json", str(out)]) == 0
     report = json.loads(out.read_text())

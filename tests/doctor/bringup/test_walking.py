@@ -83,12 +83,12 @@ def statuses(results: list[Result]) -> dict[str, str]:
     return {result.id: result.status for result in results}
 
 
-def test_a_good_card_is_walked_to_the_end(machine: Machine) -> None:
+def test_good_card_is_walked_to_the_end(machine: Machine) -> None:
     assert statuses(machine.walk()) == dict.fromkeys(NAMES, "pass")
     assert machine.ran == list(NAMES[1:])
 
 
-def test_before_each_stage_it_says_what_can_happen_and_what_would_be_lost_and_asks(machine: Machine) -> None:
+def test_each_stage_describes_its_risks_and_requests_consent(machine: Machine) -> None:
     asked: list[str] = []
 
     def consent(stage: BringupStage) -> bool:
@@ -105,7 +105,7 @@ def test_before_each_stage_it_says_what_can_happen_and_what_would_be_lost_and_as
 @pytest.mark.parametrize(
     ("answer", "said"), [(None, "nobody to ask: --yes hazard-1 consents"), (False, "declined")]
 )
-def test_without_consent_it_stops_and_names_the_next_command(
+def test_walk_without_consent_stops_and_prints_next_command(
     machine: Machine, answer: bool | None, said: str
 ) -> None:
     machine.consent = lambda stage: answer if stage.name == "hazard-1" else True
@@ -115,21 +115,21 @@ def test_without_consent_it_stops_and_names_the_next_command(
     assert results[-1].advice == "zinc-rt bring-up --device /dev/dri/renderD128 --resume --yes hazard-1"
 
 
-def test_hazard_2_is_never_run_unasked_and_holds_nobody_up(machine: Machine) -> None:
+def test_hazard_2_needs_consent_and_does_not_block_later_stages(machine: Machine) -> None:
     machine.consent = lambda stage: None if stage.name == "hazard-2" else True
     results = machine.walk()
     assert statuses(results)["hazard-2"] == "skip" and results[-1].id == "gates"
     assert "hazard-2" not in machine.ran
 
 
-def test_on_a_simulated_device_nobody_is_asked(machine: Machine) -> None:
+def test_simulated_device_needs_no_consent(machine: Machine) -> None:
     machine.consent = lambda stage: pytest.fail("nothing can happen")
     results = machine.walk(spec=DeviceSpec(simulated=True))
     assert all(result.measure["simulated"] for result in results) and results[-1].id == "gates"
     assert any("SIMULATED" in line for line in machine.said)
 
 
-def test_a_failure_ends_it_with_the_first_cause_and_the_next_command(machine: Machine) -> None:
+def test_failure_ends_walk_with_first_cause_and_next_command(machine: Machine) -> None:
     machine.answers["hazard-1"] = probes("P20/t1", "P33/t1")
     results = machine.walk()
     last = results[-1]
@@ -138,7 +138,7 @@ def test_a_failure_ends_it_with_the_first_cause_and_the_next_command(machine: Ma
     assert machine.ran == ["hazard-0", "hazard-1"]
 
 
-def test_what_doctor_calls_broken_ends_it_before_anything_touches_the_gpu(machine: Machine) -> None:
+def test_broken_doctor_verdict_ends_walk_before_gpu_access(machine: Machine) -> None:
     machine.findings = [
         DoctorFinding("aspm", "warning", "ASPM is on", "", ""),
         DoctorFinding("no-kfd", "broken", "there is no /dev/kfd", "the module is not loaded", "modprobe amdgpu"),
@@ -150,7 +150,7 @@ def test_what_doctor_calls_broken_ends_it_before_anything_touches_the_gpu(machin
     assert [row["id"] for row in report["results"]] == ["aspm", "no-kfd"]
 
 
-def test_one_tier_is_enough_to_go_on_with(machine: Machine) -> None:
+def test_one_passing_tier_is_enough_to_continue(machine: Machine) -> None:
     machine.findings = [DoctorFinding("userq", "broken", "user queues are off", "", "", ("t2",))]
     assert machine.walk(up_to="hazard-0")[-1].status == "pass"
     machine.findings += [DoctorFinding("kfd", "broken", "KFD hides the GPU", "", "", ("t1",))]
@@ -158,7 +158,7 @@ def test_one_tier_is_enough_to_go_on_with(machine: Machine) -> None:
     assert result.status == "fail" and result.reason == "userq: user queues are off"
 
 
-def test_only_tiers_that_passed_what_models_need_run_them(machine: Machine) -> None:
+def test_models_run_only_on_tiers_that_passed_required_probes(machine: Machine) -> None:
     machine.answers["hazard-1"] = probes(skipped=tuple(f"{name}/t2" for name in NEEDED))
     lines: list[list[str]] = []
     run = machine.run
@@ -167,7 +167,7 @@ def test_only_tiers_that_passed_what_models_need_run_them(machine: Machine) -> N
     assert [line[line.index("--tiers") + 1] for line in lines if line[0] == "validate"] == ["t1", "t1,t_cpu"]
 
 
-def test_no_tier_at_all_is_a_failure_and_so_is_a_stage_that_says_nothing(machine: Machine) -> None:
+def test_missing_tiers_or_a_stage_without_output_is_a_failure(machine: Machine) -> None:
     machine.answers["hazard-1"] = probes(skipped=tuple(f"{n}/{t}" for n in NEEDED for t in ("t1", "t2")))
     assert machine.walk()[-1].reason == "no tier passed the tests that models need"
     machine.answers = {"first-kernel": []}
@@ -176,14 +176,14 @@ def test_no_tier_at_all_is_a_failure_and_so_is_a_stage_that_says_nothing(machine
     assert (last.id, last.status) == ("first-kernel", "fail") and "exit code -11" in last.reason
 
 
-def test_gates_that_wait_for_evidence_are_no_failure(machine: Machine) -> None:
+def test_gates_waiting_for_evidence_are_not_failures(machine: Machine) -> None:
     machine.answers["gates"] = [Result("M0/laptop", "gate", "blocked", reason="needs a statement")]
     machine.codes["gates"] = 77
     last = machine.walk()[-1]
     assert (last.status, last.reason) == ("blocked", "M0/laptop: needs a statement")
 
 
-def test_resuming_runs_only_what_has_not_passed_on_this_setup(machine: Machine) -> None:
+def test_resume_runs_only_stages_not_passed_on_this_setup(machine: Machine) -> None:
     machine.walk(up_to="hazard-1")
     machine.ran.clear()
     results = machine.walk(resume=True, up_to="first-kernel")
@@ -195,7 +195,7 @@ def test_resuming_runs_only_what_has_not_passed_on_this_setup(machine: Machine) 
     assert machine.ran == ["hazard-0", "hazard-1"], "another kernel starts anew"
 
 
-def test_a_probe_that_took_the_machine_down_is_blamed_and_not_run_again(machine: Machine) -> None:
+def test_probe_that_crashed_the_machine_is_blamed_and_not_rerun(machine: Machine) -> None:
     machine.dies = "hazard-1"
     with pytest.raises(PowerCut):
         machine.walk()
@@ -208,7 +208,7 @@ def test_a_probe_that_took_the_machine_down_is_blamed_and_not_run_again(machine:
     assert "-k P27 --tiers t1 --hazard 2 --again" in last.advice and "--resume --skip hazard-1" in last.advice
 
 
-def test_a_model_that_took_the_machine_down_is_not_run_again_unasked(machine: Machine) -> None:
+def test_model_that_crashed_the_machine_is_not_rerun_without_consent(machine: Machine) -> None:
     machine.dies = "first-model"
     with pytest.raises(PowerCut):
         machine.walk()
@@ -223,7 +223,7 @@ def test_a_model_that_took_the_machine_down_is_not_run_again_unasked(machine: Ma
     assert machine.walk(resume=True, again=True)[-1].id == "gates"
 
 
-def test_a_walk_that_was_only_interrupted_goes_on(machine: Machine) -> None:
+def test_interrupted_walk_resumes(machine: Machine) -> None:
     machine.dies = "first-kernel"
     with pytest.raises(PowerCut):
         machine.walk()
@@ -231,14 +231,14 @@ def test_a_walk_that_was_only_interrupted_goes_on(machine: Machine) -> None:
     assert machine.walk(resume=True)[-1].id == "gates"
 
 
-def test_a_stage_may_be_left_out(machine: Machine) -> None:
+def test_stage_can_be_skipped(machine: Machine) -> None:
     results = machine.walk(skip={"hazard-2"})
     assert (
         statuses(results)["hazard-2"] == "skip" and "hazard-2" not in machine.ran and len(results) == len(STAGES)
     )
 
 
-def test_hazard_2_runs_only_its_own_probes_and_forces_only_where_a_display_is_lit() -> None:
+def test_hazard_2_runs_only_its_probes_and_forces_only_on_lit_display() -> None:
     stage = STAGES[NAMES.index("hazard-2")]
     dark, lit = stage.words(BringupTarget(CARD)), stage.words(BringupTarget(CARD, lit=("DP-1",)))
     assert "P42,P43,P44,P45,P55" in dark and "--force" not in dark and lit[-1] == "--force"

@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_this_machine_its_hangs_and_what_is_added_go_in_and_names_do_not(folder: Path, capsys: Capture) -> None:
+def test_bundle_contains_machine_hangs_and_additions_without_names(folder: Path, capsys: Capture) -> None:
     hang = folder / "zinc-rt-hangs" / "hang-20261122-1"
     hang.mkdir(parents=True)
     (hang / "report.txt").write_text("stuck at P20, said marmaduke\n")
@@ -44,7 +44,7 @@ def test_this_machine_its_hangs_and_what_is_added_go_in_and_names_do_not(folder:
     assert any("devcoredump.bin is omitted" in note for note in bundle.manifest["notes"])
 
 
-def test_pm4_tests_bundle_is_one_of_the_same_and_all_actions_take_it(folder: Path, capsys: Capture) -> None:
+def test_pm4_test_bundle_has_same_format_and_supports_all_actions(folder: Path, capsys: Capture) -> None:
     line = ["-k", "P20", "--tiers", "t1", "--device"]
     assert pm4_test.main([*line, "sim", "--bundle", "good.tar.zst"]) == 0
     assert pm4_test.main([*line, "sim:@6.17", "--inject", "no-eop", "--bundle", "bad"]) == 1
@@ -67,7 +67,7 @@ def test_pm4_tests_bundle_is_one_of_the_same_and_all_actions_take_it(folder: Pat
     assert "hangs/P20-t1/report.txt" in read(Path("again.tar.gz")).files
 
 
-def test_one_bad_bundle_of_several_is_refused_and_the_others_are_taken(folder: Path, capsys: Capture) -> None:
+def test_one_invalid_bundle_is_rejected_and_others_are_imported(folder: Path, capsys: Capture) -> None:
     command.main(["-o", "b.tar.gz"])
     (folder / "bad.tar.gz").write_bytes((folder / "b.tar.gz").read_bytes()[:-30])
     assert command.main(["import", "b.tar.gz", "bad.tar.gz"]) == 1
@@ -94,7 +94,7 @@ def test_one_bad_bundle_of_several_is_refused_and_the_others_are_taken(folder: P
         (["import", "x.txt", "--store", "x.txt"], "not a store of bundles"),
     ],
 )
-def test_wrong_usage_is_one_sentence(folder: Path, words: list[str], said: str, capsys: Capture) -> None:
+def test_usage_errors_are_one_line(folder: Path, words: list[str], said: str, capsys: Capture) -> None:
     (folder / "x.txt").write_text("no bundle, and no store either: some text that is long enough")
     assert command.main(words) == 2
     assert said in capsys.readouterr().err

@@ -41,7 +41,7 @@ def made(**files: str) -> Bundle:
 
 
 @pytest.mark.parametrize("name", ["bundle", "b.tar.gz", "b.tgz", "b.tar.zst"])
-def test_folders_and_archives_hold_the_same(name: str, tmp_path: Path) -> None:
+def test_folders_and_archives_have_same_content(name: str, tmp_path: Path) -> None:
     bundle = made()
     size_bytes = write(bundle, tmp_path / name)
     again = read(tmp_path / name)
@@ -50,7 +50,7 @@ def test_folders_and_archives_hold_the_same(name: str, tmp_path: Path) -> None:
     assert again.capture.unreadable == {"firmware.txt": "EACCES"}
 
 
-def test_it_lists_every_file_and_says_itself_what_it_is(tmp_path: Path) -> None:
+def test_manifest_lists_every_file_and_identifies_the_bundle(tmp_path: Path) -> None:
     write(made(), tmp_path / "b")
     manifest = json.loads((tmp_path / "b" / MANIFEST).read_text())
     assert manifest["schema"] == SCHEMA and manifest["combination"]["kernel"] == "6.14.0"
@@ -73,7 +73,7 @@ def test_it_lists_every_file_and_says_itself_what_it_is(tmp_path: Path) -> None:
         ({"firmware": {"MES": 0x70}}, "MES firmware 0x70"),
     ],
 )
-def test_a_report_of_another_setup_is_kept_apart(device: dict[str, Any], why: str) -> None:
+def test_report_of_another_setup_is_kept_separate(device: dict[str, Any], why: str) -> None:
     firmware = b"MES feature version: 1, firmware version: 0x00000084\n"
     maker = Maker()
     maker.add_machine(MachineCapture({"proc/version": b"Linux version 6.14.0 (x)\n", "firmware.txt": firmware}))
@@ -87,7 +87,7 @@ def test_a_report_of_another_setup_is_kept_apart(device: dict[str, Any], why: st
     assert bundle.combination.firmware == {"mes": "0x84", "pfp": "0x7"}
 
 
-def test_an_archive_names_nobody_and_is_the_same_for_the_same_files(tmp_path: Path) -> None:
+def test_archive_is_anonymous_and_reproducible(tmp_path: Path) -> None:
     bundle = made()
     for name in ("a.tar.gz", "b.tar.gz"):
         write(bundle, tmp_path / name)
@@ -98,7 +98,7 @@ def test_an_archive_names_nobody_and_is_the_same_for_the_same_files(tmp_path: Pa
         assert {m.name.partition("/")[0] for m in tar} == {"a"}, "unpacked, it litters nothing"
 
 
-def test_secrets_are_gone_from_what_is_written(tmp_path: Path) -> None:
+def test_secrets_are_removed_from_output(tmp_path: Path) -> None:
     plants = Plants(seed=5)
     maker = Maker()
     for name, content in planted(plants, 5).items():
@@ -112,7 +112,7 @@ def test_secrets_are_gone_from_what_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.rest
-def test_however_much_there_is_it_stays_below_its_limit_keeps_the_newest_and_says_what_was_cut(
+def test_oversized_bundle_keeps_newest_data_and_lists_truncations(
     tmp_path: Path,
 ) -> None:
     maker = Maker(most_bytes=450_000)
@@ -148,11 +148,11 @@ def test_many_tiny_files_are_bounded_too() -> None:
     assert sum(row["why"] == "left out" for row in bundle.manifest["cut"]) >= 500
 
 
-def test_the_limit_is_2_mb_whoever_makes_it() -> None:
+def test_size_limit_is_2_mb_for_every_producer() -> None:
     assert MOST_BYTES == Maker().most_bytes == 2_000_000
 
 
-def test_an_older_bundle_is_replaced_and_other_peoples_files_are_not_touched(tmp_path: Path) -> None:
+def test_older_bundle_is_replaced_and_foreign_files_are_untouched(tmp_path: Path) -> None:
     write(made(old="x"), tmp_path / "b")
     write(made(new="y"), tmp_path / "b")
     assert not (tmp_path / "b/logs/old").exists() and (tmp_path / "b/logs/new").exists() and read(tmp_path / "b")
@@ -205,7 +205,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_archive_is_refused_in_one_sentence(case: str, suffix: str, tmp_path: Path) -> None:
+def test_malicious_archive_is_rejected_with_one_line_error(case: str, suffix: str, tmp_path: Path) -> None:
     content, said = HOSTILE[case]
     packed = gzip.compress(content(), 1) if suffix.endswith("gz") else zstandard.compress(content())
     path = tmp_path / f"b{suffix}"
@@ -217,7 +217,7 @@ def test_a_hostile_archive_is_refused_in_one_sentence(case: str, suffix: str, tm
 
 
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
-def test_a_truncated_or_damaged_archive_is_refused_wherever_it_ends(suffix: str, tmp_path: Path) -> None:
+def test_truncated_or_corrupted_archive_is_rejected_at_any_offset(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"b{suffix}"
     write(made(), path)
     whole = path.read_bytes()
@@ -251,7 +251,9 @@ def made_id(whole: bytes, folder: Path, suffix: str) -> str:
         (lambda m: m["combination"].update(firmware=[]), "no proper 'firmware'"),
     ],
 )
-def test_a_manifest_that_lies_is_refused(change: Callable[[Any], Any], said: str, tmp_path: Path) -> None:
+def test_manifest_that_does_not_match_its_files_is_rejected(
+    change: Callable[[Any], Any], said: str, tmp_path: Path
+) -> None:
     bundle = made()
     manifest = json.loads(json.dumps(bundle.manifest))
     change(manifest)
@@ -261,7 +263,7 @@ def test_a_manifest_that_lies_is_refused(change: Callable[[Any], Any], said: str
         read(path)
 
 
-def test_a_folder_with_links_shows_nobody_elses_files(tmp_path: Path) -> None:
+def test_folder_links_do_not_expose_foreign_files(tmp_path: Path) -> None:
     write(made(x="y"), tmp_path / "b")
     (tmp_path / "secret").write_text("y")
     (tmp_path / "b/logs/x").unlink()
@@ -271,7 +273,7 @@ def test_a_folder_with_links_shows_nobody_elses_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing.tar.gz", "missing", "file.txt"])
-def test_what_is_no_bundle_is_refused(name: str, tmp_path: Path) -> None:
+def test_non_bundle_is_rejected(name: str, tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("x")
     with pytest.raises((InputError, UsageError)) as error:
         read(tmp_path / name)

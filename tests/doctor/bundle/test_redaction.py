@@ -44,7 +44,7 @@ def found(secret: str, files: dict[str, bytes]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_every_kind_many_are_planted_and_none_is_found(
+def test_planted_secrets_of_every_kind_are_redacted(
     kind: str, plants: Plants, files: dict[str, bytes], redacted: dict[str, bytes]
 ) -> None:
     secrets = set(plants.said[kind])
@@ -54,7 +54,7 @@ def test_of_every_kind_many_are_planted_and_none_is_found(
     assert not left, f"{len(left)} of {len(secrets)}: {dict(list(left.items())[:3])}"
 
 
-def test_what_a_reader_needs_is_still_there(redacted: dict[str, bytes]) -> None:
+def test_diagnostic_content_is_preserved(redacted: dict[str, bytes]) -> None:
     everything = b"\n".join(redacted.values())
     assert not [text for text in KEPT if text.encode() not in everything]
 
@@ -63,7 +63,7 @@ def one(text: str, name: str = "logs/x.log") -> str:
     return Redactor().redact({name: text.encode()})[0][name].decode()
 
 
-def test_the_same_thing_has_the_same_placeholder_in_every_file_however_it_is_written() -> None:
+def test_same_value_gets_same_placeholder_in_every_file_and_spelling() -> None:
     made, _ = Redactor().redact(
         {
             "a.log": b"link/ether 3C:7C:3F:11:22:33\nHostname set to <tower7>.\nuid=1000(alice)\n",
@@ -109,11 +109,11 @@ def test_the_same_thing_has_the_same_placeholder_in_every_file_however_it_is_wri
         "node 0x7f3a2c001000 -> t1:gfx1201 at c0ffee00c0ffee00",
     ],
 )
-def test_what_looks_like_a_secret_and_is_none_stays(text: str) -> None:
+def test_lookalikes_of_secrets_are_preserved(text: str) -> None:
     assert one(text) == text
 
 
-def test_of_a_command_line_drivers_parameters_stay_and_all_else_goes() -> None:
+def test_kernel_command_line_keeps_only_known_parameters() -> None:
     line = (
         "BOOT_IMAGE=/vmlinuz-6.14 root=/dev/mapper/vg-private ro quiet amdgpu.ppfeaturemask=0xffffffff iommu=pt "
         "pcie_aspm=off cryptdevice=/dev/sda2:vault rd.luks.key=hunter2 bareword nomodeset amdgpu.user_queue=1"
@@ -124,14 +124,12 @@ def test_of_a_command_line_drivers_parameters_stay_and_all_else_goes() -> None:
     )
 
 
-def test_redacting_twice_changes_nothing(redacted: dict[str, bytes]) -> None:
+def test_redaction_is_idempotent(redacted: dict[str, bytes]) -> None:
     texts = {name: content for name, content in redacted.items() if b"\0" not in content}
     assert Redactor().redact(texts)[0] == texts
 
 
-def test_a_binary_file_keeps_its_length_and_every_offset(
-    files: dict[str, bytes], redacted: dict[str, bytes]
-) -> None:
+def test_binary_file_keeps_length_and_offsets(files: dict[str, bytes], redacted: dict[str, bytes]) -> None:
     before, after = files["hangs/P20-t1/ring.bin"], redacted["hangs/P20-t1/ring.bin"]
     assert len(before) == len(after) and before[:259] == after[:259] and after.endswith(b"\xff\xfe\0")
 
@@ -145,17 +143,17 @@ def test_a_binary_file_keeps_its_length_and_every_offset(
         ("x/id_ed25519", b"-----"),
     ],
 )
-def test_what_cannot_be_looked_through_stays_at_home(name: str, content: bytes) -> None:
+def test_unscannable_files_are_excluded(name: str, content: bytes) -> None:
     made, left_out = Redactor().redact({name: content})
     assert not made and left_out[name]
 
 
-def test_a_name_behind_an_escaped_line_end_is_a_name() -> None:
+def test_name_after_escaped_newline_is_redacted() -> None:
     text = r'"uid=1000(alice)\nalice said\talice: C:\Users\tom\x" tom'
     assert one(text) == r'"uid=1000(<user-1>)\n<user-1> said\t<user-1>: C:\Users\<user-2>\<path-1>" <user-2>'
 
 
-def test_names_known_beforehand_are_hidden_wherever_they_stand() -> None:
+def test_known_names_are_redacted_everywhere() -> None:
     made, _ = Redactor(known={"host": ["pc"], "user": ["max"]}).redact(
         {"x.log": b"PC is up; max_link_speed is for max, spaceport pc-3 maximal\n"}
     )

@@ -76,7 +76,7 @@ def machines(*bundles: Bundle) -> list[StoredMachine]:
         return memory.machines()
 
 
-def test_a_combination_is_read_from_the_machines_files() -> None:
+def test_combination_is_read_from_machine_files() -> None:
     found = bundle().combination
     assert (found.chip, found.kernel, found.pci_id) == ("gfx1201", "6.14.0", "1002:7551")
     assert found.firmware == {"mes": "0x84"} and found.packages == {"mesa-vulkan-drivers": "25.0.7"}
@@ -85,7 +85,7 @@ def test_a_combination_is_read_from_the_machines_files() -> None:
     assert combination({}) == MachineCombination(), "what is absent is unknown"
 
 
-def test_importing_twice_is_once_and_everything_comes_back(store: BundleStore) -> None:
+def test_import_is_idempotent_and_lossless(store: BundleStore) -> None:
     one = bundle(failed=("P20/t1",), mes=0x70)
     assert store.add(one) and not store.add(one)
     [machine] = store.machines()
@@ -99,7 +99,7 @@ def test_importing_twice_is_once_and_everything_comes_back(store: BundleStore) -
 @pytest.mark.parametrize(
     "content", [b"hello, this is no database at all, and long enough", b"SQLite format 3\0" + b"x" * 100]
 )
-def test_a_file_that_is_no_store_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_non_store_file_is_rejected(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite"
     path.write_bytes(content)
     with pytest.raises(InputError, match="not a store of bundles"):
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_store_is_refused(content: bytes, tmp_path: Path) -> N
     assert path.read_bytes() == content
 
 
-def test_a_store_of_another_version_and_another_database_are_refused(store: BundleStore, tmp_path: Path) -> None:
+def test_store_of_another_version_and_foreign_database_are_rejected(store: BundleStore, tmp_path: Path) -> None:
     store.close()
     for path, statement, said in (
         (store.path, "PRAGMA user_version = 2", "version 2, this build reads 1"),
@@ -121,7 +121,7 @@ def test_a_store_of_another_version_and_another_database_are_refused(store: Bund
         BundleStore(tmp_path / "none.sqlite", must_exist=True)
 
 
-def test_two_machines_differ_in_what_makes_them_then_in_how_they_behave() -> None:
+def test_machines_are_compared_by_configuration_then_by_behaviour() -> None:
     good = bundle(**{f"{DEVICE}/power_state": b"D0\n"})
     bad = bundle("6.15.0", 0x70, failed=("P20/t1",), mesa="24.1", parameter="-1", card="7",
                  **{f"{DEVICE}/power_state": b"D3hot\n", f"{DEVICE}/current_link_width": b"4\n"})  # fmt: skip
@@ -146,7 +146,7 @@ def test_two_machines_differ_in_what_makes_them_then_in_how_they_behave() -> Non
     )
 
 
-def test_a_regression_names_the_neighbouring_versions_and_whether_nothing_else_differs() -> None:
+def test_regression_names_adjacent_versions_and_whether_all_else_is_equal() -> None:
     found = regressions(
         machines(
             bundle("6.9.0", card="1"),
@@ -161,7 +161,7 @@ def test_a_regression_names_the_neighbouring_versions_and_whether_nothing_else_d
     assert not others, "MES 0x84 both passes and fails: it is not to blame"
 
 
-def test_a_firmware_may_be_the_guilty_one_and_both_being_new_convicts_neither_alone() -> None:
+def test_firmware_can_be_blamed_and_two_new_components_are_both_suspects() -> None:
     one, two = bundle("6.14.0", 0x84), bundle("6.14.0", 0x110, failed=("P33/t1",))
     assert [(each.variable, each.good, each.bad, each.alone) for each in regressions(machines(one, two))] == [
         ("mes (firmware)", "0x84", "0x110", True)
@@ -173,7 +173,7 @@ def test_a_firmware_may_be_the_guilty_one_and_both_being_new_convicts_neither_al
     }
 
 
-def test_what_parts_good_from_bad_is_every_value_that_no_machine_of_the_other_side_has() -> None:
+def test_discriminating_values_occur_on_one_side_only() -> None:
     found = suspicions(
         machines(
             bundle(parameter="1", card="1"),
@@ -193,7 +193,7 @@ def test_simulated_machines_are_never_mixed_with_cards() -> None:
     assert len(matrix(mixed).rows) == 2
 
 
-def test_versions_are_in_the_order_of_their_numbers() -> None:
+def test_versions_are_ordered_numerically() -> None:
     assert sorted(["6.14", "6.9", "6.14-rc2", "0x110", "0x84"], key=natural) == [
         "6.9",
         "6.14",
@@ -203,7 +203,7 @@ def test_versions_are_in_the_order_of_their_numbers() -> None:
     ]
 
 
-def test_the_page_shows_every_combination_probe_and_regression_and_runs_nothing() -> None:
+def test_page_shows_combinations_probes_and_regressions_without_scripts() -> None:
     seen = machines(
         bundle("6.14.0"),
         bundle("6.15.0<script>alert(1)</script>", failed=("P20/t1",), mes=0x70),
@@ -217,7 +217,7 @@ def test_the_page_shows_every_combination_probe_and_regression_and_runs_nothing(
     assert [row.worst("P20/t1") for row in matrix(seen).rows] == ["pass", "fail", "pass"]
 
 
-def test_kcidb_gets_checkouts_builds_and_tests_that_its_schema_takes() -> None:
+def test_kcidb_output_of_checkouts_builds_and_tests_matches_its_schema() -> None:
     seen = machines(bundle(failed=("P20/t1",)), bundle("6.15.0"), bundle("7.0", simulated=True))
     report = json.loads(json.dumps(export(seen)))
     assert report["version"] == {"major": 5, "minor": 3} and not list(problems(report))
@@ -247,7 +247,7 @@ def test_kcidb_gets_checkouts_builds_and_tests_that_its_schema_takes() -> None:
         (lambda r: r["checkouts"].append(r["checkouts"][0]), "there twice"),
     ],
 )
-def test_what_kcidb_would_refuse_is_found(change: object, said: str) -> None:
+def test_kcidb_schema_violations_are_detected(change: object, said: str) -> None:
     report = export(machines(bundle()))
     change(report)  # type: ignore[operator]
     assert any(said in each for each in problems(report)), list(problems(report))

@@ -48,7 +48,7 @@ def on_fake(monkeypatch: pytest.MonkeyPatch, *there: FakeDevice, instance: int =
     monkeypatch.setenv("VK_DRIVER_FILES", "/none.json")
 
 
-def test_every_probe_says_what_it_proves_and_why_it_fails() -> None:
+def test_every_probe_documents_its_purpose_and_failure_causes() -> None:
     assert [probe.id for probe in PROBES] == [f"V{number:02}" for number in range(1, len(PROBES) + 1)]
     for probe in PROBES:
         assert probe.proves and probe.passes_when, probe.id
@@ -57,14 +57,14 @@ def test_every_probe_says_what_it_proves_and_why_it_fails() -> None:
 
 @pytest.mark.parametrize("source", sources(PROBE_KERNELS), ids=lambda source: source.name)
 @pytest.mark.rest(keep=4)
-def test_a_kernel_of_probes_is_what_its_source_gives(source: GlslSource) -> None:
+def test_probe_kernel_matches_its_assembled_source(source: GlslSource) -> None:
     assert not stale(source), "zinc-rt vulkan compile"
     if available():
         assert compile_source(source) == source.built.read_bytes()
 
 
 @pytest.mark.rest
-def test_all_probes_of_what_models_need_pass_on_this_driver(
+def test_probes_required_by_models_pass_on_this_driver(
     vulkan_driver: object, said: Said, tmp_path: Path, slow_counts: Any
 ) -> None:
     which = slow_counts("V01-V13", "V01-V15")
@@ -79,15 +79,13 @@ def test_all_probes_of_what_models_need_pass_on_this_driver(
     assert floats["measure"]["claims"], "what the driver claims is in the report, beside what was measured"
 
 
-def test_list_tells_every_probe_without_a_driver(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_shows_every_probe_without_a_driver(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     on_fake(monkeypatch)
     code, text = said("--list")
     assert code == 0 and all(probe.id in text for probe in PROBES)
 
 
-def test_without_a_device_nothing_runs_and_the_apt_line_is_said(
-    said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_device_runs_nothing_and_prints_apt_command(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     on_fake(monkeypatch, instance=-9)
     code, text = said()
     assert code == 77 and "no Vulkan driver has a device here (/none.json: no such file)" in text
@@ -100,15 +98,13 @@ def test_without_a_device_nothing_runs_and_the_apt_line_is_said(
 
 
 @pytest.mark.parametrize("which", ["vulkan:3", "vulkan:voodoo", "sim", "vulcan"])
-def test_a_device_that_there_is_not_is_wrong_usage(
-    said: Said, monkeypatch: pytest.MonkeyPatch, which: str
-) -> None:
+def test_nonexistent_device_is_a_usage_error(said: Said, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
     on_fake(monkeypatch, FakeDevice())
     code, text = said("--device", which)
     assert code == 2 and which in text and "Traceback" not in text
 
 
-def test_a_device_that_lacks_a_feature_fails_by_name_and_what_needs_it_is_skipped(
+def test_missing_feature_fails_by_name_and_dependents_are_skipped(
     said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_fake(monkeypatch, FakeDevice(features=frozenset(FEATURES) - {"bufferDeviceAddress"}))
@@ -120,7 +116,7 @@ def test_a_device_that_lacks_a_feature_fails_by_name_and_what_needs_it_is_skippe
     assert "V06/vulkan  skip" in text and "needs V05 (because V03 failed)" in text
 
 
-def test_a_driver_that_dies_is_told_and_takes_nothing_with_it(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crashing_driver_is_reported_and_contained(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     on_fake(monkeypatch, FakeDevice())
     monkeypatch.setattr(FakeVulkan, "vkEnumeratePhysicalDevices", lambda *_: os._exit(3))
     code, text = said()
@@ -131,7 +127,7 @@ def test_a_driver_that_dies_is_told_and_takes_nothing_with_it(said: Said, monkey
     ("result", "words"),
     [(-4, "VK_ERROR_DEVICE_LOST"), (-2, "VK_ERROR_OUT_OF_DEVICE_MEMORY"), (-3, "VK_ERROR_INITIALIZATION_FAILED")],
 )
-def test_what_a_driver_answers_is_an_outcome_with_advice(result: int, words: str) -> None:
+def test_driver_error_is_a_result_with_advice(result: int, words: str) -> None:
     found = explained(BY_ID["V05"], outcome_from(VulkanError(result, "vkQueueSubmit", "Fake 9000")))
     assert found.status == "fail" and words in found.reason and found.advice
 
@@ -169,7 +165,7 @@ def fused(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("driver", "symptom"), [(flushed, "denormals"), (truncated, "rounding"), (fused, "contraction")]
 )
-def test_a_driver_that_changes_float_arithmetic_is_found_by_name(
+def test_driver_that_changes_float_arithmetic_is_reported_by_name(
     driver: Callable[..., np.ndarray], symptom: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arithmetic, "measured", lambda bench, *operands: driver(*operands))
@@ -180,7 +176,7 @@ def test_a_driver_that_changes_float_arithmetic_is_found_by_name(
     assert explained(BY_ID["V06"], failed.value.outcome).cause
 
 
-def test_a_barrier_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ineffective_barrier_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     stale = np.full(order.CELLS, order.HOPS, np.uint32)
     stale[5] -= 1
     monkeypatch.setattr(order, "hops", lambda bench, *, barriers: stale)

@@ -87,7 +87,7 @@ def test_every_peer_is_a_row(
 
 
 @pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
-def test_a_simulated_tier_has_the_references_bits_and_says_what_it_is(tmp_path: Path) -> None:
+def test_simulated_tier_matches_reference_bits_and_is_labelled(tmp_path: Path) -> None:
     code, rows = compared(tmp_path, "--peers", "t1", "--device", "sim", "--no-speed")
     assert code == 0 and set(rows) == {"t1", "t_cpu"}
     assert rows["t1"]["measure"]["same_bits"] and rows["t1"]["measure"]["simulated"]
@@ -95,7 +95,7 @@ def test_a_simulated_tier_has_the_references_bits_and_says_what_it_is(tmp_path: 
     assert "simulated" in json.loads((tmp_path / "report.json").read_text())["shortcuts"][0]
 
 
-def test_a_hang_and_a_crash_are_rows_and_the_rest_goes_on(
+def test_hang_and_crash_are_rows_and_remaining_peers_run(
     tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in {**fakes.packages(tmp_path), "RIGHT": str(right), "FAKE": "crash"}.items():
@@ -114,7 +114,7 @@ def test_a_hang_and_a_crash_are_rows_and_the_rest_goes_on(
     assert rows["llama.cpp hangs"]["repro"].endswith("-o json")
 
 
-def test_what_is_not_here_is_skipped_with_how_to_get_it(
+def test_missing_peer_is_skipped_with_install_instructions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -124,7 +124,7 @@ def test_what_is_not_here_is_skipped_with_how_to_get_it(
     assert "--llama-dir" in rows["llama.cpp"]["advice"] and "NOTHING RAN" in capsys.readouterr().out
 
 
-def test_the_list_of_peers_is_the_registrys_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_peer_list_contains_registry_tiers_and_external_peers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--model", MODEL, "--peers", "help"]) == 0
     listed = capsys.readouterr().out
     assert all(f"{row.tier} " in listed for row in registry.built()) and "tinygrad" in listed
@@ -144,7 +144,7 @@ def test_the_list_of_peers_is_the_registrys_and_the_others(capsys: pytest.Captur
         (["--json", "/missing/r.json"], "there is no folder /missing"),
     ],
 )
-def test_wrong_usage_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_are_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--model", MODEL, *words]) == 2
     assert said in capsys.readouterr().err
 
@@ -152,7 +152,7 @@ def test_wrong_usage_is_one_sentence(words: list[str], said: str, capsys: pytest
 # --- its parts ----------------------------------------------------------------------------------------------
 
 
-def test_a_child_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_child_is_killed_with_its_descendants(tmp_path: Path) -> None:
     body = "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
     done = run([str(fakes.program(tmp_path, "parent", body))], 2.0)
     assert done.timed_out and done.code is None and "did not end within" in done.why
@@ -165,7 +165,7 @@ def test_a_child_is_ended_with_all_it_started(tmp_path: Path) -> None:
         pytest.fail("what it started still runs")
 
 
-def test_an_interrupt_ends_the_peer_that_runs(tmp_path: Path) -> None:
+def test_interrupt_kills_the_running_peer(tmp_path: Path) -> None:
     body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     fakes.program(tmp_path / "build", "llama-bench", body)
     words = [
@@ -197,13 +197,13 @@ def test_an_interrupt_ends_the_peer_that_runs(tmp_path: Path) -> None:
     assert not psutil.pid_exists(peer)
 
 
-def test_a_child_that_cannot_start_says_why() -> None:
+def test_child_that_cannot_start_reports_why() -> None:
     assert run(["/missing/program"], 1.0).why == "cannot be started: No such file or directory"
     assert run([sys.executable, "-c", "import sys; sys.exit('no weights')"], 20.0).why == "exit code 1: no weights"
 
 
 @pytest.mark.parametrize("head", ["common_debug_cb_eval", "ggml_debug"])
-def test_printed_tensors_are_read_where_they_are_shown(head: str) -> None:
+def test_printed_tensors_are_parsed_from_output(head: str) -> None:
     array = np.arange(9 * 8, dtype=np.float32).reshape(9, 8) / 8 - 3
     small = np.array([[1.5, float("nan"), -2.0]], np.float32)
     text = "\n".join(
@@ -222,14 +222,14 @@ def test_printed_tensors_are_read_where_they_are_shown(head: str) -> None:
     assert np.isnan(found["result_output"].values[1])
 
 
-def test_a_torn_print_gives_what_is_whole() -> None:
+def test_truncated_print_yields_complete_tensors() -> None:
     array = np.ones((4, 5), np.float32)
     text = fakes.printed("l_out-0", array) + "\n" + "\n".join(fakes.printed("l_out-1", array).splitlines()[:5])
     assert set(samples(text)) == {"l_out-0"}
     assert samples("") == {} and samples("nothing: of = the kind") == {}
 
 
-def test_of_a_name_that_comes_again_the_first_counts() -> None:
+def test_first_duplicate_name_wins() -> None:
     one, two = np.ones((1, 3), np.float32), np.full((1, 3), 2, np.float32)
     assert samples(fakes.printed("x", one) + "\n" + fakes.printed("x", two))["x"].values.tolist() == [1, 1, 1]
 
@@ -238,7 +238,7 @@ def outcome(values: np.ndarray, **more: Any) -> PeerOutcome:
     return PeerOutcome("peer", logits=values.astype(np.float32), **more)
 
 
-def test_the_distance_is_over_what_both_have() -> None:
+def test_distance_covers_values_present_in_both() -> None:
     want = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
     right = outcome(want, layers={0: want, 1: want})
     found = distance(outcome(want + 0.5, layers={0: want * 1.01}), right)
@@ -251,7 +251,7 @@ def test_the_distance_is_over_what_both_have() -> None:
     assert distance(outcome(broken), right).nonfinite == 1 and distance(outcome(broken), right).logits == np.inf
 
 
-def test_a_sample_of_the_last_token_alone_is_compared_with_the_last() -> None:
+def test_sample_of_last_token_is_compared_with_last_token() -> None:
     want = np.arange(12, dtype=np.float32).reshape(3, 4)
     sample = Sample(np.array([[0, 0], [0, 3]]), np.array([8.0, 11.5]), rows=1, digits=4)
     peer = PeerOutcome("peer", sampled_logits=sample, sampled_layers={0: sample})
@@ -259,7 +259,7 @@ def test_a_sample_of_the_last_token_alone_is_compared_with_the_last() -> None:
     assert found.logits == 0.5 and found.samples == 4 and found.layers[0] > 0
 
 
-def test_a_tier_with_other_bits_fails_with_the_next_command() -> None:
+def test_tier_with_different_bits_fails_with_next_command() -> None:
     arguments = parser().parse_args(["--model", MODEL])
     want = np.ones((2, 5), np.float32)
     task = PeerTask(Path(MODEL), (1, 2), "", Path())
@@ -277,7 +277,7 @@ def test_a_tier_with_other_bits_fails_with_the_next_command() -> None:
             assert result.advice == f"zinc-rt validate --model {MODEL} --tokens 1,2 --tiers t1,t_cpu"
 
 
-def test_several_builds_of_one_checkout_are_peers_of_their_own(tmp_path: Path) -> None:
+def test_several_builds_of_one_checkout_are_separate_peers(tmp_path: Path) -> None:
     for name in ("build-hip", "build-vulkan"):
         fakes.program(tmp_path / name / "bin", "llama-bench", "")
     assert [peer.name for peer in llama_programs.peers([str(tmp_path)])] == [
@@ -286,7 +286,7 @@ def test_several_builds_of_one_checkout_are_peers_of_their_own(tmp_path: Path) -
     ]
 
 
-def test_a_dump_goes_before_a_print(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dump_takes_precedence_over_print(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The dumper beside llama-bench: every value, ids as they are."""
     body = (
         "import shutil, numpy as np\n"
@@ -304,7 +304,7 @@ def test_a_dump_goes_before_a_print(tmp_path: Path, right: Path, monkeypatch: py
     assert fakes.report(path)["llama.cpp"]["measure"]["same_bits"]
 
 
-def test_what_a_peer_cannot_do_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_peer_feature_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fakes.program(tmp_path / "build", "llama-bench", "print('[]')")
     fakes.program(tmp_path / "build", "llama-eval-callback", "")
     words = ["--llama-dir", str(tmp_path / "build"), "--peers", "llama.cpp", "--reference", "llama.cpp"]
