@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 # Before anything imports NumPy: the workers share the cores already, and BLAS threads beyond them only wait.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+for name in (
+    "COLUMNS",
+    "LINES",
+):  # readline sets them in the workers; commands would fold their tables to 80 columns
+    os.environ.pop(name, None)
 EMBEDDED = Path(__file__).resolve().parent.parent / "golden"  # the models that ship with the package
 
 

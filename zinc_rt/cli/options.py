@@ -287,7 +287,7 @@ def read_model(path: str) -> GGUFFile:
     gguf = read_gguf(path)
     if not gguf.tensors:
         raise InputError(
-            f"{path}: a vocabulary only, without tensors to compute with",
+            f"{path}: the file contains a tokenizer but no tensors",
             next="use a whole model; zinc-rt tokenize and inspect take this one",
         )
     return gguf
