@@ -46,25 +46,26 @@ class AddressMap:
         return min(covering, key=lambda region: region.size_bytes, default=None)
 
     def near(self, va: int) -> Region | None:
-        """Return the nearest region that ends at or below `va`, the smallest of several: the origin of an
-        overrun. None if it is far."""
+        """Return the nearest region that ends at or below `va`, the smallest of several: a likely origin of an
+        overrun. Return None if it is far away."""
         below = [region for region in self._regions if region.end <= va < region.end + FAR_BYTES]
         return max(below, key=lambda region: (region.end, -region.size_bytes), default=None)
 
     def behind(self, va: int) -> Region | None:
-        """Return the nearest region that begins above `va`, the smallest of several. None if it is far."""
+        """Return the nearest region that begins above `va`, the smallest of several. Return None if it is far
+        away."""
         above = [region for region in self._regions if va < region.va < va + FAR_BYTES]
         return min(above, key=lambda region: (region.va, region.size_bytes), default=None)
 
     def name(self, va: int) -> str | None:
-        """Return "weights+0x40", or None outside all allocations."""
+        """Return "weights+0x40", or None if `va` is outside all allocations."""
         region = self.at(va)
         if region is None:
             return None
         return f"{region.name}+{va - region.va:#x}" if va != region.va else region.name
 
     def describe(self, va: int) -> str:
-        """Return the name; outside all allocations, the distances to the neighbouring ones."""
+        """Describe `va` by its name or, outside all allocations, by the distances to the neighbouring ones."""
         inside = self.name(va)
         if inside is not None:
             return inside
@@ -77,7 +78,7 @@ class AddressMap:
         return f"in no allocation: {', '.join(said)}" if said else "in no allocation, and none is nearby"
 
     def refusal(self, va: int, size_bytes: int, kind: str) -> str | None:
-        """Return, for the PM4 linter, why these bytes cannot be used, or an empty result. They may span
+        """Return the reason why these bytes cannot be used, for the PM4 linter; empty if they can. They may span
         adjacent regions."""
         at, end = va, va + max(size_bytes, 1)
         while at < end:

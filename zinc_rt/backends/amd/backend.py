@@ -55,7 +55,7 @@ class AmdBackend(ClosedAtExit):
         *,
         channel: SideChannel | None = None,
     ) -> None:
-        """Take ownership of `side`; `owner` closes the underlying driver last. `channel`: of a simulated
+        """Take ownership of `side`. `owner` closes the underlying driver last. `channel` belongs to a simulated
         device."""
         debug = device.simulated if options.debug is None else options.debug
         self.side = side
@@ -127,12 +127,12 @@ class AmdBackend(ClosedAtExit):
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. The caller has waited for every replay that uses it."""
+        """Free a buffer. The caller must have waited for every replay that uses it."""
         buffer.check_owned()
         self.memory.free(buffer)
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """Read memory. Raises ValueError for memory the CPU cannot map (heap device_local)."""
+        """Read memory. Raise ValueError for memory the CPU cannot map (heap device_local)."""
         storage: Storage = buffer.storage
         return storage.view()[offset_bytes : offset_bytes + size_bytes].toreadonly()
 
@@ -208,7 +208,7 @@ class AmdBackend(ClosedAtExit):
         return self._builder.build(lowered, buffers)
 
     def unload(self, executable: AmdExecutable) -> None:
-        """Free an indirect buffer. The caller has waited for its replays."""
+        """Free an indirect buffer. The caller must have waited for its replays."""
         self._queues.forget(executable)
         self._builder.free(executable)
 
@@ -220,7 +220,8 @@ class AmdBackend(ClosedAtExit):
         return self._queues.ids
 
     def _node_at(self, queue_id: int, packet_va: int) -> Node | None:
-        """Whose dispatch lies at that address, of what is built; other queues have ids of their own."""
+        """Return the node whose dispatch packet is at that address. Only built executables are searched; queues of
+        other backends have other ids."""
         if queue_id not in self._queues.ids:
             return None
         executable, offset_dw = self._builder.at(packet_va)
@@ -229,7 +230,7 @@ class AmdBackend(ClosedAtExit):
     # Submission
 
     def submit(self, executable: AmdExecutable, stream: Stream) -> TimelineFence:
-        """Submit INDIRECT_BUFFER, fence, doorbell. Raises Hang if the ring stays full."""
+        """Submit INDIRECT_BUFFER, fence, doorbell. Raise Hang if the ring stays full."""
         return self._queues.submit(executable, stream)
 
     def copy(
@@ -260,18 +261,18 @@ class AmdBackend(ClosedAtExit):
         return self._queues.prepared(executable, stream)
 
     def content(self, buffer: DeviceBuffer) -> bytes:
-        """Return the content of an allocation as the next submission sees it. Nothing may be in flight."""
+        """Return the content of an allocation as the next submission sees it. The device must be idle."""
         if buffer.mapping is not None:
             return bytes(buffer.mapping.view)
         return self._transfers().read(buffer.gpu_va, buffer.size_bytes)
 
     def read_back(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> bytes:
-        """Read any memory through a copy on the device. Nothing may be in flight."""
+        """Read any memory through a copy on the device. The device must be idle."""
         return self._transfers().read(buffer.storage.gpu_va + offset_bytes, size_bytes)
 
     def spoilt(self, buffer: Buffer, array: Weight | np.ndarray) -> int:
-        """Return the first byte of a weight or constant that differs from its upload; -1 if all match.
-        Nothing may be in flight."""
+        """Return the first byte of a weight or constant that differs from its upload; -1 if all match. The device
+        must be idle."""
         want = np.ascontiguousarray(self._packed(array)).reshape(-1).view(np.uint8)
         got = np.frombuffer(self._transfers().read(buffer.storage.gpu_va, want.nbytes), np.uint8)
         wrong = np.flatnonzero(got != want)

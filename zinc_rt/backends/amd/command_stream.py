@@ -68,7 +68,7 @@ def packets(
 
 
 class _Registers:
-    """What the stream has set so far: a dispatch sets only what it changes."""
+    """The registers that the stream has set so far. A dispatch sets only registers that change."""
 
     def __init__(self) -> None:
         self._values: dict[int, tuple[int, ...]] = {}

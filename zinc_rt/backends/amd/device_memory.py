@@ -31,7 +31,7 @@ NamedRange = tuple[int, int, str]
 
 @dataclass(eq=False, slots=True)
 class MemoryBlock:
-    """One allocation of the transport, freed with its last buffer."""
+    """One allocation of the transport. It is freed with its last buffer."""
 
     device: DeviceBuffer
     region: Region
@@ -65,7 +65,8 @@ class DeviceMemory:
     """All memory that one backend allocated from its transport, except the queues."""
 
     def __init__(self, transport: Transport, announce: Announce | None = None) -> None:
-        """`announce`: told of every suballocation, where the device can use that for bounds checks."""
+        """Create an empty memory manager. `announce` receives every suballocation if the device can use it for
+        bounds checks."""
         self.addresses = AddressMap()
         self._announce = announce
         self._transport = transport
@@ -98,7 +99,7 @@ class DeviceMemory:
             self._announce(rows)
 
     def name_parts(self, buffer: Buffer, parts: Iterable[NamedRange], *, alone: bool = False) -> None:
-        """Name the parts of a buffer that an executable uses. `alone`: replaces all other names there."""
+        """Name the parts of a buffer that an executable uses. `alone` replaces all other names there."""
         storage: Storage = buffer.storage
         before = storage.parts if alone else set()
         storage.parts = {*storage.parts.difference(before), *parts}
@@ -134,7 +135,9 @@ class DeviceMemory:
 
 
 def packed(sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
-    """Return names with their offsets, one list per allocation of at most POOL_BYTES."""
+    """Pack named sizes into allocations. Return names with offsets, one list per allocation of at most
+    POOL_BYTES.
+    """
     pools: list[list[tuple[str, int]]] = []
     end = POOL_BYTES
     for name, size_bytes in sizes.items():

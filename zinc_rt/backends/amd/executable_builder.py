@@ -35,9 +35,9 @@ Program = LoweredGraph | PlannedGraph
 
 @dataclass(frozen=True, slots=True)
 class ExecutableBuilder:
-    """Builds the programs of a backend. `put` writes device memory. `precompile`: of a simulated device, for
-    kernels about to run. `debug`: lint every indirect buffer, and check each dispatch of a graph against
-    its kernel's container."""
+    """Builder of a backend's programs. `put` writes device memory. `precompile` of a simulated device receives
+    kernels that will run soon. `debug` lints every indirect buffer and checks each dispatch of a graph against its
+    kernel's container."""
 
     memory: DeviceMemory
     code: LoadedKernels | None  # None: a chip without kernels
@@ -105,7 +105,7 @@ class ExecutableBuilder:
         return executable
 
     def _stamps(self, plan: DispatchPlan) -> Stamps:
-        """Where a timed graph's readings go. The host has written it: flush before it runs."""
+        """Allocate the timestamps of a timed graph. The host writes them: flush before the program runs."""
         whose = tuple((step.node, step.launch.kernel) for step in plan.dispatches)
         size_bytes = max(1, len(whose)) * STAMPS_BYTES
         block = self.memory.block(size_bytes, Placement.VRAM_BAR, f"times of {plan.name}", Placement.GTT)
@@ -121,7 +121,8 @@ class ExecutableBuilder:
         executable: AmdExecutable,
         va: int,
     ) -> None:
-        """Announce what lies where, last of all: in buffers that others use too a failed build leaves no names."""
+        """Announce the names of buffer parts. This is the last step of a build, so that a failed build leaves no
+        names in shared buffers."""
         own: list[NamedRange] = []
         for allocation, offset, size_bytes, name in places(plan, lowered.graph, lowered.plan):
             if allocation:
@@ -153,12 +154,12 @@ class ExecutableBuilder:
 
 
 def _images(read: Callable[[str], Zrt], keys: tuple[KernelKey, ...]) -> dict[str, bytes]:
-    """Machine code by kernel, its constants patched."""
+    """Return machine code by kernel, with constants patched."""
     return {name: patched(read(name), dict(patches)) for name, patches in sorted(keys)}
 
 
 def _extent(lowered: Program, buffers: Mapping[str, Buffer], name: str) -> Range:
-    """Where a buffer of a graph lies, first byte and the one behind the last."""
+    """Return the address range of a graph's buffer: first byte and end."""
     first = gpu_address(lowered, buffers, Ref(name))
     size = buffers[name].size_bytes if name in buffers else lowered.plan.placements[name].size_bytes
     return first, first + size

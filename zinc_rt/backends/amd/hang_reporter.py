@@ -1,4 +1,4 @@
-"""Makes the Hang of a backend: looks at the ring, asks the kernel, saves the bundle."""
+"""Create the Hang error of a backend: examine the ring, query the kernel, save the bundle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zinc_rt.backends.base import Device
 
 
 class HangReporter:
-    """Remembers from the start what is old: log lines and core dumps."""
+    """Reporter of hangs. It records existing log lines and core dumps at creation, to ignore them later."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class HangReporter:
         find_fault: stopped_ring.FindFault | None = None,
         find_waves: Callable[[int], tuple[str, ...]] | None = None,
     ) -> None:
-        """`find_fault`: what a simulated device knows of a fault in a page, by queue id and address. `find_waves`:
-        where the waves of a queue stand."""
+        """Record the current state. `find_fault` returns what a simulated device knows about a page fault, by
+        queue id and address. `find_waves` returns the positions of a queue's waves."""
         self.folder = folder
         self._side = side
         self._addresses = addresses
@@ -42,7 +42,7 @@ class HangReporter:
         self._old_dumps = core_dumps(side.transport.driver)
 
     def hang(self, ring: AmdRing, what: str) -> Hang:
-        """With its bundle saved, or the reason why not."""
+        """Create a Hang for `ring`. It has the path of the saved bundle, or the reason why none was saved."""
         report = self.examine(ring, what)
         if self.folder is None:
             return Hang(report, None, "no folder was given for it")
@@ -52,7 +52,7 @@ class HangReporter:
             return Hang(report, None, f"{self.folder}: {error.strerror or error}")
 
     def examine(self, ring: AmdRing, what: str) -> HangReport:
-        """The state of one ring now. Changes nothing on the device."""
+        """Report the current state of one ring. This changes nothing on the device."""
         ring.look()
         addresses = self._addresses
         shown = stopped_ring.window(ring, addresses)

@@ -1,4 +1,4 @@
-"""What a simulated device says that no hardware can, in the words of a backend: kernels, source lines, nodes."""
+"""Convert findings of a simulated device to a backend's terms: kernels, source lines, nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ KERNEL = "kernel "  # as loaded_kernels names what it loads
 
 @dataclass(frozen=True, slots=True)
 class QueueFinding:
-    """`packet_va`: where the packet lies that did it, or launched what did."""
+    """A finding of one queue. `packet_va` is the address of the packet that caused it, or that launched its
+    cause.
+    """
 
     queue_id: int
     packet_va: int
@@ -33,8 +35,9 @@ class QueueFinding:
 
 
 class StoppedWaves:
-    """Called while a fence is waited for. A simulated device knows at once that a wave stopped for good, which is
-    an incident; hardware leaves it to the deadline. What the device found before is another backend's."""
+    """A check that is called while a fence is waited for. A simulated device knows at once that a wave stopped
+    permanently and reports it as an incident; hardware runs into the deadline. Earlier findings of the device
+    belong to other backends."""
 
     def __init__(self, instrument: AmdInstrument, incidents: list[Incident]) -> None:
         self._instrument = instrument
@@ -67,8 +70,9 @@ class AmdInstrument:
         node_at: Callable[[int, int], Node | None],
         name_parts: NameParts,
     ) -> None:
-        """`read`: a kernel by name, for the lines of its source. `node_at`: by a queue's id and a packet's
-        address, whose dispatch it is. `name_parts`: DeviceMemory's. Other backends may share the device."""
+        """Attach to `device`, which other backends may share. `read` returns a kernel by name, for its source
+        lines. `node_at` returns the node of a dispatch by queue id and packet address. `name_parts` is
+        DeviceMemory's."""
         self._device = device
         self._read = read
         self._node_at = node_at
@@ -76,23 +80,23 @@ class AmdInstrument:
         self._known: dict[Any, Finding] = {}
 
     def findings(self) -> list[Finding]:
-        """Each once, without what is only a remark about another compiler's code."""
+        """Return each finding once, without mere remarks about code of other compilers."""
         told = (each for each in self._device.findings() if not is_remark(each.rule, _compiler(each)))
         return list(dict.fromkeys(map(self._finding, told)))
 
     def count(self, rules: Collection[str]) -> int:
-        """How many findings of these rules there are so far."""
+        """Return the number of findings of these rules so far."""
         return sum(each.rule in rules for each in self._device.findings())
 
     def queue_findings(self, rules: Collection[str], since: int = 0) -> list[QueueFinding]:
-        """Findings of these rules in order, of every queue of the device, but for the first `since`. Unlike
-        `findings` a repeated one comes again, and nodes are looked up now: another queue of the same id may have
-        had the same to say."""
+        """Return findings of these rules in order, for every queue of the device, without the first `since`.
+        Unlike `findings`, repeated findings are included, and nodes are looked up now, because another queue with
+        the same id may have had the same finding."""
         told = [each for each in self._device.findings() if each.rule in rules][since:]
         return [QueueFinding(each.queue_id, each.packet_va, self._made(each)) for each in told]
 
     def unfinished(self, queue_id: int) -> tuple[str, ...]:
-        """Where the waves of that queue stand that have begun and not ended, a sentence each place."""
+        """Return the positions of that queue's unfinished waves, one sentence for each position."""
         before = len(self.queue_findings(STILL_RUNNING))
         self._device.tell_unfinished()
         told = self.queue_findings(STILL_RUNNING)
@@ -166,13 +170,13 @@ class AmdInstrument:
 
 
 def _compiler(each: Any) -> str:
-    """Who made the code that a device's finding is about; "" for our own, and where it is about none."""
+    """Return the compiler of the code that a finding is about; "" for our own code, or if it is not about code."""
     return _named(each.place.kernel)[1] if each.place is not None else ""
 
 
 def _named(described: str) -> tuple[str, str]:
-    """The name and the compiler of a kernel whose first byte an address space calls so, as label_of does; empty
-    for anything else."""
+    """Return the name and the compiler of a kernel from the label of its first byte, as made by label_of; empty
+    for any other label."""
     label, _, offset = described.rpartition("+")
     if not label.startswith(KERNEL) or offset != "0x0":
         return "", ""

@@ -1,4 +1,6 @@
-"""The kernel's log since some moment, and the core dump amdgpu leaves after a reset, if they may be read."""
+"""The kernel log since a point in time, and the core dump that amdgpu leaves after a reset, if they are
+readable.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ class KmdLog(Protocol):
     """Why there is no log; empty where there is one."""
 
     def lines(self) -> tuple[str, ...]:
-        """What was logged since this object was made."""
+        """Return the messages logged since this object was created."""
 
 
 class KmsgLog:
-    """/dev/kmsg from now on. Without permission (dmesg_restrict) it is empty and says so."""
+    """Reader of /dev/kmsg from now on. Without permission (dmesg_restrict) it is empty and reports that."""
 
     def __init__(self, path: str = KMSG) -> None:
         self.missing = ""
@@ -55,7 +57,7 @@ class KmsgLog:
 
 
 class SimulatedLog:
-    """The log of a simulated machine, which reads to its end without blocking."""
+    """The log of a simulated machine. Reads to the end never block."""
 
     def __init__(self, driver: Driver, path: str = KMSG) -> None:
         self.missing = ""
@@ -74,7 +76,8 @@ class SimulatedLog:
 
 
 def record_text(record: bytes) -> str:
-    """ "[12.345678] amdgpu: …" of "6,339,12345678,-;amdgpu: …"; only the first line, the rest are its tags."""
+    """Convert "6,339,12345678,-;amdgpu: …" to "[12.345678] amdgpu: …". Only the first line is used; the rest are
+    tags."""
     head, found, text = record.decode(errors="replace").partition(";")
     fields = head.split(",")
     message = text.split("\n", 1)[0]
@@ -84,7 +87,7 @@ def record_text(record: bytes) -> str:
 
 
 def core_dump(driver: Driver, old: frozenset[str]) -> bytes:
-    """The first dump that was not there before; empty where there is none or it may not be read."""
+    """Return the first dump that is not in `old`; empty if there is none or it is unreadable."""
     for name in core_dumps(driver) - old:
         try:
             return driver.read_file(f"{CORE_DUMPS}/{name}/data")

@@ -1,8 +1,7 @@
-"""What the operating system's kernel does for a ring and tells it: all that differs between T1 and T2.
+"""Operations of the kernel driver for a ring. All differences between T1 and T2 are here.
 
-T1 is told of faults and resets by KFD events; T2 has to ask. T1 flushes HDP by a register, T2 by a packet. T2's
-kernel sees a submission's end by PROTECTED_FENCE_SIGNAL.
-"""
+T1 receives faults and resets as KFD events; T2 polls for them. T1 flushes HDP through a register, T2 with a
+packet. T2's kernel driver detects the end of a submission by PROTECTED_FENCE_SIGNAL."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ ASK_SECONDS = 0.1  # of KmdSide.ask_seconds: longer than a decode step, so that 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that ended the queues: nothing submitted before it will finish."""
+    """An event that ended the queues: no earlier submission will finish."""
 
     kind: Literal["fault", "reset", "lost"]
     text: str
@@ -42,19 +41,19 @@ class KmdSide(Protocol):
     ask_seconds: float  # how often `look` is called while a fence is waited for: an ioctl each
 
     def create_queue(self, *, ring_bytes: int, priority: int) -> Queue:
-        """`priority`: a stream's; 0 is normal, higher goes first."""
+        """Create a queue. `priority` is the stream's: 0 is normal, higher values go first."""
 
     def settle(self) -> None:
-        """Every allocation so far can be reached by the GPU."""
+        """Wait until the GPU can reach every allocation made so far."""
 
     def flush_hdp(self) -> tuple[Packet, ...]:
-        """CPU writes through the BAR become visible: at once, or by packets before what reads them."""
+        """Make CPU writes through the BAR visible: at once, or by packets that precede the reads."""
 
     def after_fence(self) -> tuple[Packet, ...]:
-        """Packets that end every submission, behind its fence."""
+        """Return the packets that end every submission, after its fence."""
 
     def look(self) -> None:
-        """Collect incidents, without waiting."""
+        """Collect incidents without waiting."""
 
     def close(self) -> None: ...
 
@@ -74,7 +73,7 @@ class KfdSide:
         return self._gpu.create_queue(ring_bytes=ring_bytes, priority=min(15, max(0, KFD_PRIORITY + priority)))
 
     def settle(self) -> None:
-        """MAP_MEMORY_TO_GPU returned: nothing is pending."""
+        """Do nothing: nothing is pending after MAP_MEMORY_TO_GPU returns."""
 
     def flush_hdp(self) -> tuple[Packet, ...]:
         self._gpu.flush_hdp()
@@ -109,7 +108,7 @@ class UserqSide:
         self._old = gpu.fault()  # the kernel keeps the last one for good
 
     def create_queue(self, *, ring_bytes: int, priority: int) -> Queue:
-        """HIGH needs CAP_SYS_NICE and is never taken."""
+        """Create a queue. Priority HIGH needs CAP_SYS_NICE and is never used."""
         if priority > 0:
             level = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_NORMAL_HIGH
         elif priority < 0:
@@ -138,7 +137,7 @@ class UserqSide:
             _note(self.incidents, Incident("fault", fault_text(fault), fault))
 
     def close(self) -> None:
-        """Nothing of its own."""
+        """Close. There are no resources to release."""
 
 
 def wait_until_or_incident(
@@ -147,10 +146,9 @@ def wait_until_or_incident(
     timeout_seconds: float,
     watch: Callable[[], object] = lambda: None,
 ) -> None:
-    """Poll until `reached`, an incident of `side`, or the timeout; call `watch` as often as the side is asked.
+    """Poll until `reached`, an incident of `side`, or the timeout; call `watch` each time the side is polled.
 
-    The caller asks `reached` and `side.incidents` afterwards which it was.
-    """
+    The caller asks `reached` and `side.incidents` afterwards which it was."""
     end = time.monotonic() + timeout_seconds
     left = timeout_seconds
     while not side.incidents and not wait_until(reached, time.sleep, max(0.0, min(side.ask_seconds, left))):
@@ -162,7 +160,7 @@ def wait_until_or_incident(
 
 
 def _note(incidents: list[Incident], incident: Incident) -> None:
-    """Once: a lost device fails every question alike."""
+    """Add an incident unless it is present: on a lost device every query fails in the same way."""
     if incident not in incidents:
         incidents.append(incident)
 

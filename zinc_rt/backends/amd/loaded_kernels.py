@@ -1,4 +1,5 @@
-"""Kernels in GPU memory: each once, with its constants patched, as long as an executable dispatches it."""
+"""Kernels in GPU memory. Each is loaded once, with its constants patched, and stays while an executable dispatches
+it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from zinc_rt.mem.heaps import BufferHeap
 
 @dataclass(frozen=True, slots=True)
 class LoadedKernel:
-    """What a dispatch needs of a kernel. `rsrc` are PGM_RSRC1 to 3, `program_va` is 256-byte aligned."""
+    """A kernel's data for a dispatch. `rsrc` are PGM_RSRC1 to 3; `program_va` is 256-byte aligned."""
 
     name: str
     program_va: int
@@ -38,13 +39,14 @@ KernelKey = tuple[str, tuple[tuple[str, int], ...]]  # name, patches
 
 
 def label_of(name: str, zrt: Zrt) -> str:
-    """What its code is called in device memory. Two backends that share a device may have a kernel of one name
-    each: another compiler's says whose it is."""
+    """Return the label of a kernel's code in device memory. Two backends that share a device may each have a
+    kernel of the same name; the label of another compiler's code includes the compiler."""
     return f"kernel {name} by {zrt.compiler}" if zrt.compiler else f"kernel {name}"
 
 
 class LoadedKernels:
-    """`read(name)` gives a kernel's container, `write(va, bytes)` puts bytes into device memory."""
+    """The kernels of one backend. `read(name)` returns a kernel's container, `write(va, bytes)` writes device
+    memory."""
 
     def __init__(
         self, read: Callable[[str], Zrt], memory: DeviceMemory, write: Callable[[int, np.ndarray], None]
@@ -56,8 +58,8 @@ class LoadedKernels:
         self._users: Counter[KernelKey] = Counter()
 
     def load(self, keys: Iterable[KernelKey]) -> dict[KernelKey, LoadedKernel]:
-        """Those that are new go into one allocation; `release` gives them up. Raises UnsupportedError for one that
-        needs scratch."""
+        """Load kernels; new ones share one allocation. `release` frees them. Raise UnsupportedError for a kernel
+        that needs scratch."""
         wanted = list(dict.fromkeys(keys))
         fresh = [(key, self.read(key[0])) for key in wanted if key not in self._loaded]
         offsets, end = [], 0
@@ -100,7 +102,7 @@ class LoadedKernels:
             self._loaded[key] = kernel, buffer
 
     def release(self, keys: Iterable[KernelKey]) -> None:
-        """One user less of each: the memory of those that nobody dispatches any more goes back."""
+        """Drop one reference to each kernel. Memory of kernels without references is freed."""
         for key in keys:
             self._users[key] -= 1
             if not self._users[key]:

@@ -1,4 +1,4 @@
-"""From a driver to a backend: the GPU found, opened, and closed again with the backend."""
+"""Open a backend from a driver: select a GPU, open it, and close it with the backend."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ Check = Callable[[Driver, Gpu], TierAnswer]  # kmd.discover's
 
 
 def availability(host: Host, tier: str, check: Check) -> Availability:
-    """What a tier's check says of every AMD GPU: the first usable one counts, else the first that has kernels."""
+    """Apply a tier's check to every AMD GPU. Return the result of the first usable GPU, else of the first one with
+    kernels."""
     driver = host.driver
     if driver is None or not host.gpus:
         return Availability(False, "no AMD GPU here", "zinc-rt devices shows what was looked at")
@@ -50,8 +51,8 @@ def _on_device(answer: TierAnswer, gpu: Gpu, tier: str, known: tuple[str, ...]) 
 
 
 def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
-    """`opener`: open_t1 or open_t2. Option `kernels`: a set in place of the chip's own. Raises UnsupportedError
-    for a kernel set of another chip."""
+    """Open a backend. `opener` is open_t1 or open_t2. Option `kernels` replaces the chip's own set. Raise
+    UnsupportedError for a kernel set of another chip."""
     with ExitStack() as undo:
         undo.callback(opening.after)
         driver = opening.driver
@@ -72,7 +73,7 @@ def open_amd(opening: Opening, opener: Callable[..., AmdBackend]) -> AmdBackend:
 
 
 def first_gpu(driver: Driver) -> TopologyNode:
-    """Raises NothingRan naming what is there instead."""
+    """Return the first GPU. Raise NothingRan, with the devices that are present instead."""
     topology = read_topology(driver)
     for node in topology.gpus:
         if node.arch in ARCHITECTURES:
@@ -88,7 +89,7 @@ def first_gpu(driver: Driver) -> TopologyNode:
 def backend_on(
     driver: Driver, node: TopologyNode, side: KmdSide, tier: str, options: AmdOptions, undo: ExitStack
 ) -> AmdBackend:
-    """The backend over an open transport; what `undo` holds is closed with it."""
+    """Create the backend over an open transport. The contents of `undo` are closed with it."""
     channel = driver if isinstance(driver, SideChannel) else None
     backend = AmdBackend(side, registry.spec(tier), device_of(driver, node), options, channel=channel)
     backend.owner = undo.pop_all().close

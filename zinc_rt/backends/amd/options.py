@@ -1,4 +1,4 @@
-"""How a backend of T1 or T2 works, whatever GPU it is on."""
+"""Options of a T1 or T2 backend that do not depend on the GPU."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AmdOptions:
-    """What an AmdBackend is told beside its device.
+    """Options of an AmdBackend, in addition to its device.
 
-    `kernels`: None is a chip without any. `hang_folder`: where bundles go; None saves none. `timeout_seconds`: for
-    what the backend itself waits for, copies and a full ring. `log`: the Linux kernel's, where it is not this
-    machine's. `debug`: lint everything before it is submitted, and hold dispatches against their kernels; unless
-    said, on a simulated device.
-    """
+    `kernels` None: the chip has none. `hang_folder`: the parent folder of bundles; None saves none.
+    `timeout_seconds`: for waits of the backend itself, copies and a full ring. `log`: the Linux kernel's log, if
+    it is not this machine's. `debug`: lint everything before submission and check dispatches against their
+    kernels; the default is true on a simulated device."""
 
     ordering: str = ""
     kernels: BinaryKernelSet | None = None

@@ -1,4 +1,4 @@
-"""A executable's content on a GPU tier: PM4 packets for one indirect buffer."""
+"""The content of an executable on a GPU tier: PM4 packets for one indirect buffer."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class IndirectCode:
 
 @dataclass(frozen=True, slots=True)
 class PacketList:
-    """Raw packets, run as they stand; the backend puts a wait for the queue's earlier waves before them, and a
-    cache invalidation. `dispatches`: which of them, by index, are a plan's."""
+    """Raw packets, run unchanged. The backend inserts a wait for the queue's earlier waves and a cache
+    invalidation first. `dispatches`: the indices of packets that are a plan's dispatches."""
 
     packets: tuple[Packet, ...]
     name: str = "packets"
@@ -57,7 +57,7 @@ class PacketList:
 
 @dataclass(eq=False, slots=True)
 class AmdExecutable:
-    """What was built of a lowered graph or a packet list: its indirect buffer in GPU memory, replayed as it is."""
+    """The executable of a lowered graph or a packet list: an indirect buffer in GPU memory, replayed unchanged."""
 
     name: str
     ib: IndirectCode
@@ -71,12 +71,12 @@ class AmdExecutable:
     stamps: Stamps | None = None  # of a timed graph
 
     def kernels(self) -> dict[str, bytes]:
-        """The machine code it dispatches, by kernel."""
+        """Return the machine code that it dispatches, by kernel."""
         return self.code()
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Those that its dispatches are for, each once."""
+        """Return the nodes of its dispatches, each once."""
         whose = (*(node for _, node in self.dispatched if node is not None), *self.merged)
         return tuple({id(node): node for node in whose}.values())
 
@@ -87,10 +87,10 @@ class AmdExecutable:
 def ib_content(
     stream: PacketList, generation: Generation
 ) -> tuple[list[int], tuple[tuple[int, Node | None], ...]]:
-    """The dwords of the buffer, a multiple of IB_ALIGN_DW, and at which of them each dispatch of a node begins.
+    """Return the dwords of the buffer, padded to a multiple of IB_ALIGN_DW, and the dword at which each dispatch
+    of a node begins.
 
-    Raises UnsupportedError where they are too many.
-    """
+    Raise UnsupportedError if there are too many."""
     # a fence orders nothing after it: without the flush two replays submitted in a row would overlap
     before = (EventWrite.cs_partial_flush(), AcquireMem(ACQUIRE_CACHES[generation]))
     words = [word for packet in before for word in packet.words(generation)]

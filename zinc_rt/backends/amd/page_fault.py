@@ -1,8 +1,7 @@
-"""What only a simulated device tells of a page fault: access and byte, packet, instruction, wave.
+"""Details of a page fault that only a simulated device has: access and byte, packet, instruction, wave.
 
-Silicon gives the page, and whether it was missing, read-only or not executable (KFD's MEMORY event, INFO's
-GPUVM_FAULT). Nothing here is known of a real GPU, and a report says so.
-"""
+Hardware reports the page, and whether it was missing, read-only or not executable (KFD's MEMORY event, INFO's
+GPUVM_FAULT). None of the data here is available on a real GPU, and reports state that."""
 
 from __future__ import annotations
 
@@ -31,9 +30,10 @@ UNSEEN = (
 
 @dataclass(frozen=True, slots=True)
 class SimulatedFault:
-    """`allocation` is where `va` lies by this backend's names, `near` by the device's, which knows a plan's
-    buffers and what was freed. `dispatch` counts from 0 the dispatches of `program`, its indirect buffer; None
-    where the packet is no dispatch. What follows is empty where the access was no wave's. `lanes` a bit each."""
+    """The details of one fault. `allocation` names `va` by this backend's names, `near` by the device's, which
+    include a plan's buffers and freed memory. `dispatch` counts the dispatches of `program`, its indirect buffer,
+    from 0; None if the packet is no dispatch. The following fields are empty if the access was not made by a wave.
+    `lanes` has one bit per lane."""
 
     va: int
     access: str
@@ -56,13 +56,13 @@ class SimulatedFault:
 
     @property
     def summary(self) -> str:
-        """In one clause, for the reason of a hang."""
+        """Summarise the fault in one clause, for the reason of a hang."""
         who = [f"node {self.node}"] if self.node else []
         who += [f"kernel {self._code()}", self._wave()] if self.pc is not None else [self.packet]
         return f"{self.access} at {self.va:#x} by {', '.join(who)}"
 
     def lines(self) -> list[str]:
-        """Rows of a report: what, then the words."""
+        """Return rows of a report, each a label and its text."""
         rows = [f"access    {self.access} at {self.va:#x}, {self.why}: {self.allocation}"]
         if self.near != self.allocation:
             rows.append(f"near      {self.near}")
@@ -93,8 +93,8 @@ class SimulatedFault:
 
 
 class FaultFinder:
-    """What the simulated device knows of a backend's fault in a page. Other queues, with ids of their own, may
-    share the device; what it found before the backend was made is theirs."""
+    """Finder of a simulated device's data about a backend's page fault. Queues of other backends, with other ids,
+    may share the device; findings from before the backend was created are ignored."""
 
     def __init__(
         self,
@@ -104,7 +104,8 @@ class FaultFinder:
         queue_ids: Callable[[], Collection[int]],
         generation: Generation,
     ) -> None:
-        """`executable_at`: what holds a packet's address, and at which dword. `queue_ids`: the backend's own."""
+        """Attach to `instrument`. `executable_at` returns the program that contains a packet's address, and the
+        dword. `queue_ids` returns the backend's own queues."""
         self._instrument = instrument
         self._addresses = addresses
         self._executable_at = executable_at
@@ -113,7 +114,9 @@ class FaultFinder:
         self._before = instrument.count(FAULTED)
 
     def __call__(self, queue_id: int, page_va: int) -> tuple[SimulatedFault, Node | None] | None:
-        """The latest fault of that queue in that page, else of another queue of the backend; and whose it was."""
+        """Return the latest fault of that queue in that page, else of another queue of the backend, and its
+        queue.
+        """
         here = [
             each
             for each in self._instrument.queue_findings(FAULTED, self._before)
@@ -128,7 +131,7 @@ class FaultFinder:
         return self._placed(here[-1]), here[-1].finding.node
 
     def _placed(self, found: QueueFinding) -> SimulatedFault:
-        """With the dispatch and the kernel, where the packet lies in an executable of ours."""
+        """Add the dispatch and the kernel if the packet is in one of our executables."""
         finding, fault = found.finding, found.finding.fault
         assert fault is not None
         seen = SimulatedFault(

@@ -1,9 +1,8 @@
 """The one function that hands dwords to the GPU, compiled: copy, store fence, wptr, store fence, doorbell.
 
-Python cannot order stores, so there is no other form of it. The ring may be write-combined and the doorbell is
-device memory: each `sfence` makes what stands before it visible before what stands after (errata 18), and the
-doorbell is one aligned 64-bit store. wptr and doorbell count dwords and are never wrapped.
-"""
+Python cannot order stores, so there is no Python version. The ring may be write-combined and the doorbell is
+device memory: each `sfence` makes earlier stores visible before later ones (errata 18), and the doorbell is one
+aligned 64-bit store. wptr and doorbell count dwords and are never wrapped."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ done:
 
 
 class PublishTarget:
-    """Where one queue's stores go. `address` is what publish takes, valid as long as this object lives."""
+    """The store targets of one queue. `address` is the argument of publish, valid as long as this object lives."""
 
     def __init__(self, *, ring_address: int, ring_dw: int, wptr_address: int, doorbell_address: int) -> None:
         if ring_dw < 1 or ring_dw & (ring_dw - 1):
@@ -90,7 +89,7 @@ class PublishTarget:
 
 
 class _Compiled:
-    """Keeps the machine code alive for as long as someone may call it."""
+    """The owner of the machine code, which keeps it alive while it can be called."""
 
     def __init__(self) -> None:
         machine = _machine()
@@ -109,12 +108,12 @@ def _compiled() -> _Compiled:
 
 
 def publisher() -> Publish:
-    """The compiled publish. Raises UnsupportedError on a host whose store fence is not known here."""
+    """Return the compiled publish. Raise UnsupportedError on a host without a known store fence."""
     return _compiled().call
 
 
 def source(host: str) -> str:
-    """LLVM IR for a host as platform.machine() names it."""
+    """Return the LLVM IR for a host named as by platform.machine()."""
     if host not in STORE_FENCE:
         raise UnsupportedError(
             f"tiers t1 and t2 on a {host} host: no store fence is known for it",

@@ -148,7 +148,9 @@ class AmdRing:
         return ReadyDwords(words, name, fence_at=fence_at, fence_end_dw=fence_end, ib=ib)
 
     def fence_packet(self, value: int = 0, *, dma: bool = False) -> ReleaseMem:
-        """After all earlier work: caches written back, then 64 bits of this timeline."""
+        """Return the fence packet: after all earlier work, write back caches, then write 64 bits of this
+        timeline.
+        """
         caches = RELEASE_CACHES[self.generation]
         return ReleaseMem(self.timeline.gpu_va, value, caches, data_sel=2, wait_sync=int(dma))
 
@@ -254,7 +256,8 @@ class AmdRing:
         return [Submission(*entry) for entry in (*self._finished, *self._submitted)]
 
     def words(self, start_dw: int, end_dw: int) -> list[int]:
-        """The ring's content between two places on wptr's scale. Raises ValueError where it is written over."""
+        """Return the ring's content between two positions on wptr's scale. Raise ValueError if it has been
+        overwritten."""
         if not max(0, self.wptr_dw - self.ring_dw) <= start_dw <= end_dw <= self.wptr_dw:
             raise ValueError(f"{self.name}: dwords {start_dw} to {end_dw} are not in the ring")
         memory = self.queue.ring.host.view.cast("I")
@@ -311,7 +314,8 @@ class AmdRing:
         return "userq" if self.queue.inherits_vmid else "kfd"
 
     def _recall(self, wptr_dw: int, value: int, ready: ReadyDwords) -> None:
-        """Ctrl-C came between the stores and the notes on them: memory knows whether the dwords went out."""
+        """Recover after a KeyboardInterrupt between the stores and their bookkeeping: read memory to see whether
+        the dwords were published."""
         end = wptr_dw + ready.count_dw
         if ctypes.c_uint64.from_address(self.queue.wptr.host.address).value == end:
             self.wptr_dw = end

@@ -37,7 +37,8 @@ def ends(va: int) -> tuple[Packet, ...]:
 
 @dataclass(slots=True)
 class Stamps:
-    """Where a executable's readings lie: memory that the host reaches. `dispatches`: whose they are."""
+    """The location of an executable's timestamps, in host-visible memory. `dispatches`: the dispatch of each
+    reading."""
 
     block: MemoryBlock
     simulated: bool
@@ -47,7 +48,7 @@ class Stamps:
         self.block.device.host.view[:] = bytes(self.block.device.size_bytes)
 
     def read(self) -> Times:
-        """Of the last replay, which has ended; nothing before the first."""
+        """Return the readings of the last replay, which must have finished; nothing before the first replay."""
         size_bytes = STAMPS_BYTES * len(self.dispatches)
         ticks = struct.unpack(f"<{size_bytes // 8}Q", self.block.device.host.view[:size_bytes])
         if not any(ticks):

@@ -1,4 +1,4 @@
-"""Look at a ring that stands still: where it stopped, in which packet, and what most likely holds it."""
+"""Examine a stalled ring: where it stopped, in which packet, and the most likely cause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IB_SHOWN_LINES = 400
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of the ring that begins at a submission: `words` from `start_dw` on."""
+    """A part of the ring that begins at a submission: `words` from `start_dw` on."""
 
     start_dw: int
     words: Sequence[int]
@@ -75,7 +75,7 @@ def _submission_state(each: Submission, seen: int, consumed_dw: int) -> Submissi
 
 
 def stuck_submission(ring: AmdRing) -> Submission | None:
-    """The oldest that has not finished: what holds everything behind it."""
+    """Return the oldest unfinished submission, which blocks all later ones."""
     seen = fence_state(ring).seen
     for each in ring.submissions():
         finished = each.fence_value <= seen if each.fence_value else each.end_dw <= ring.consumed_dw
@@ -85,7 +85,7 @@ def stuck_submission(ring: AmdRing) -> Submission | None:
 
 
 def window(ring: AmdRing, addresses: AddressMap) -> Window:
-    """Around rptr, beginning where a packet surely begins."""
+    """Return the window around rptr. It begins at a known packet boundary."""
     known = [each for each in ring.submissions() if each.start_dw >= max(0, ring.wptr_dw - ring.ring_dw)]
     if not known:
         return Window(ring.wptr_dw, (), "", "nothing was submitted")
@@ -107,7 +107,7 @@ def window(ring: AmdRing, addresses: AddressMap) -> Window:
 
 
 def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, addresses: AddressMap) -> str:
-    """On silicon rptr stops at a bad packet, inside it or behind it, so both sides of it are named."""
+    """Name the packets on both sides of rptr: hardware stops rptr at a bad packet, inside it or after it."""
     before = [item for item in items if item.offset < rptr]
     at = next((item for item in items if item.offset == rptr), None)
     said = []
@@ -120,14 +120,14 @@ def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, address
 
 
 def one_line(item: DecodedPacket, ring: AmdRing, addresses: AddressMap) -> str:
-    """A packet with those of its fields that are not 0."""
+    """Format a packet with those of its fields that are not 0."""
     texts = item_texts(item, ring.generation, addresses.name)
     words = [word for index in sorted(texts) for word in texts[index].split()]
     return " ".join(word for word in words if not word.endswith(("=0", "(0)")))
 
 
 def ib_text(ib: IndirectCode, words: Sequence[int], generation: Generation, addresses: AddressMap) -> str:
-    """The buffer as it lies in memory now; a difference from what was built is said first."""
+    """Disassemble the buffer as it is in memory now. A difference from the built content is reported first."""
     head = f"{ib.name}, {len(words)} dwords at {ib.gpu_va:#x}"
     changed = [index for index, (now, built) in enumerate(zip(words, ib.words, strict=False)) if now != built]
     if changed:
@@ -146,7 +146,7 @@ def ib_text(ib: IndirectCode, words: Sequence[int], generation: Generation, addr
 
 
 def ib_words(ib: IndirectCode) -> tuple[int, ...]:
-    """From memory where the host reaches it, else as built."""
+    """Return the buffer's dwords, from memory if the host can read it, else as built."""
     if ib.buffer.mapping is None:
         return ib.words
     start = ib.offset_bytes
@@ -154,7 +154,7 @@ def ib_words(ib: IndirectCode) -> tuple[int, ...]:
 
 
 def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: AddressMap) -> tuple[str, ...]:
-    """What the linter refuses in the ring's window and in the indirect buffer."""
+    """Return linter errors in the ring's window and in the indirect buffer."""
     found = []
     for where, words, is_ib in (("ring", shown.words, False), ("indirect buffer", ib, True)):
         refused = lint(words, ring.generation, queue=ring.lint_queue, is_ib=is_ib, mapped=addresses.refusal)
@@ -171,9 +171,9 @@ FindFault = Callable[[int, int], tuple[SimulatedFault, Node | None] | None]
 def fault_states(
     ring: AmdRing, addresses: AddressMap, find: FindFault | None = None
 ) -> tuple[tuple[FaultState, ...], Node | None]:
-    """Each fault's address as a name, and the submissions in flight whose packets name that page, or at least the
-    allocation; with what a simulated device saw, and the node of the first. What a kernel computes for itself is
-    in no packet."""
+    """Describe each fault: the name of its address, and the submissions in flight whose packets name that page, or
+    at least the allocation. Details from a simulated device and the node of the first submission are included.
+    Addresses that a kernel computes itself are in no packet."""
     states, node = [], None
     for incident in ring.side.incidents:
         if incident.fault is None:
@@ -190,7 +190,7 @@ def fault_states(
 
 
 def _naming(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
-    """Submissions not finished whose packets touch these bytes."""
+    """Return unfinished submissions whose packets name these bytes."""
     seen = fence_state(ring).seen
     running = [each for each in ring.submissions() if not 0 < each.fence_value <= seen]
     distinct = {each.ready: None for each in running}  # a replayed graph is one object, however often it runs
@@ -212,7 +212,7 @@ def _names(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
 
 
 def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...]) -> str:
-    """The likeliest reason, in one sentence. Certain knowledge goes before guesses."""
+    """Return the most likely reason in one sentence. Certain reasons precede guesses."""
     if faults:
         first = faults[0]
         by = f", named by {', '.join(first.submissions)}" if first.submissions else ""
@@ -248,7 +248,8 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
 
 
 def _miscounted(ring: AmdRing) -> str:
-    """Where wptr went on by another number than its dwords: what lies between was never written."""
+    """Find a submission whose wptr advance differs from its number of dwords: the dwords between were never
+    written."""
     for each in ring.submissions():
         moved, dwords = each.end_dw - each.start_dw, each.ready.count_dw
         if moved != dwords:

@@ -1,8 +1,7 @@
-"""A queue of its own for every stream, and what goes into it: replays, copies by the command processor, waits.
+"""One queue per stream, and its submissions: replays, copies by the command processor, waits.
 
-Streams run independently, and one waits for another's fence on the GPU. Between two replays of one stream nothing
-is encoded: a few ready dwords are copied into its ring.
-"""
+Streams run independently; the GPU waits when a stream depends on another's fence. Between two replays of one
+stream nothing is encoded: a few ready dwords are copied into its ring."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class _StreamQueue:
 
 
 class StreamQueues:
-    """The queues of one backend. Made on a stream's first use, given back by `close`."""
+    """The queues of one backend. Each is created on the first use of its stream and destroyed by `close`."""
 
     def __init__(
         self,
@@ -54,7 +53,8 @@ class StreamQueues:
         make_hang: MakeHang,
         watch: Callable[[], None],
     ) -> None:
-        """`watch` is called while a fence is waited for; `make_hang` makes the report of a queue that stands."""
+        """Create without queues. `watch` is called while a fence is waited for; `make_hang` creates the report of
+        a stalled queue."""
         self.timeout_seconds = options.timeout_seconds
         self.submissions = Submissions()
         self._side = side
@@ -77,11 +77,11 @@ class StreamQueues:
         return {queue.ring.queue.queue_id for queue in self._queues.values()}
 
     def wrote_bar(self) -> None:
-        """The host has written through the BAR: what is submitted next sees it."""
+        """Note that the host wrote through the BAR: flush before the next submission."""
         self._bar_writes += 1
 
     def allocated(self) -> None:
-        """There is memory that the GPU must be able to reach before the next submission."""
+        """Note an allocation that the GPU must be able to reach before the next submission."""
         self._unsettled = True
 
     def settle(self) -> None:
@@ -90,7 +90,7 @@ class StreamQueues:
             self._unsettled = False
 
     def ring(self, stream: Stream) -> AmdRing:
-        """The stream's ring, for packets of one's own."""
+        """Return the stream's ring, for custom packets."""
         queue = self._queues.get(stream)
         if queue is None:
             queue = self._queues[stream] = self._new_queue(stream.name, stream.priority)
@@ -98,13 +98,13 @@ class StreamQueues:
         return queue.ring
 
     def forget(self, executable: AmdExecutable) -> None:
-        """It is not submitted any more."""
+        """Drop the ready dwords of an executable that is not submitted any more."""
         for queue in self._queues.values():
             queue.ready.pop(executable, None)
             queue.flushing.pop(executable, None)
 
     def submit(self, executable: AmdExecutable, stream: Stream) -> TimelineFence:
-        """INDIRECT_BUFFER, fence, doorbell. Raises Hang where the ring stays full."""
+        """Submit INDIRECT_BUFFER, fence, doorbell. Raise Hang if the ring stays full."""
         queue = self._queues.get(stream)
         if queue is None or stream.waits or self._unsettled or queue.flushed != self._bar_writes:
             return self._submit_with_care(executable, stream)
@@ -117,13 +117,14 @@ class StreamQueues:
         return fence
 
     def prepared(self, executable: AmdExecutable, stream: Stream) -> tuple[AmdRing, ReadyDwords]:
-        """What `submit` would put into which ring next. Nothing is submitted."""
+        """Return the dwords and the ring of the next `submit`, without submitting."""
         ring = self.ring(stream)
         queue = self._queues[stream]
         return ring, self._ready(queue, executable, (*self._waits(stream, ring), *self._flush(queue)))
 
     def dma(self, name: str, packets: Iterable[Packet], stream: Stream) -> TimelineFence:
-        """By the command processor, behind the stream's waves; its queue goes on when that has ended."""
+        """Copy with the command processor, after the stream's waves. The queue continues when the copy has
+        finished."""
         ring = self.ring(stream)
         queue = self._queues[stream]
         flush = self._flush(queue)
@@ -138,7 +139,7 @@ class StreamQueues:
         return fence
 
     def close(self, drain_seconds: float) -> list[BaseException]:
-        """Wait for what runs at most so long, then give the queues back; what would not go is returned."""
+        """Wait at most `drain_seconds` for running work, then destroy the queues. Return the errors."""
         self._closed = True
         deadline = time.monotonic() + drain_seconds
         failures: list[BaseException] = []
@@ -151,7 +152,7 @@ class StreamQueues:
         return failures
 
     def _submit_with_care(self, executable: AmdExecutable, stream: Stream) -> TimelineFence:
-        """The first on a stream, one that waits for other streams, or one with host writes to be seen."""
+        """Submit on the checked path: first on a stream, with waits for other streams, or after host writes."""
         ring = self.ring(stream)
         queue = self._queues[stream]
         flush = self._flush(queue)
@@ -168,7 +169,8 @@ class StreamQueues:
         return fence
 
     def _flush(self, queue: _StreamQueue) -> tuple[Packet, ...]:
-        """What makes the host's BAR writes seen by this queue. A packet in another queue orders nothing here."""
+        """Return packets that make BAR writes of the host visible to this queue. A packet in another queue does
+        not order them."""
         return self._side.flush_hdp() if queue.flushed != self._bar_writes else ()
 
     def _ready(self, queue: _StreamQueue, executable: AmdExecutable, before: Iterable[Packet] = ()) -> ReadyDwords:
@@ -178,7 +180,8 @@ class StreamQueues:
         return queue.ring.encode((*before, call), executable.name, ib=executable.ib)
 
     def _waits(self, stream: Stream, ring: AmdRing) -> list[Packet]:
-        """Packets that hold this queue until other streams' fences; another backend's are waited for here."""
+        """Return packets that make this queue wait for fences of other streams. Fences of other backends are
+        waited for on the host."""
         ours = {queue.ring.timeline for queue in self._queues.values()}
         packets: list[Packet] = []
         for fence in single_fences(stream.waits):

@@ -32,8 +32,8 @@ def open_t1(
     node: TopologyNode | None = None,
     after: Callable[[], None] = lambda: None,
 ) -> AmdBackend:
-    """KFD on `node`, else on the first GPU with packet layouts. `after` is called when the backend has closed, or
-    could not be opened."""
+    """Open KFD on `node`, else on the first GPU with packet layouts. `after` is called when the backend was closed
+    or could not be opened."""
     with ExitStack() as undo:
         undo.callback(after)
         process = KfdProcess(driver)

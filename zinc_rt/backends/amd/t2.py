@@ -32,7 +32,9 @@ def open_t2(
     node: TopologyNode | None = None,
     after: Callable[[], None] = lambda: None,
 ) -> AmdBackend:
-    """User queues on `node`, else as open_t1. Raises UnsupportedError saying why not."""
+    """Open user queues on `node`, else as open_t1. Raise UnsupportedError with the reason if that is
+    impossible.
+    """
     with ExitStack() as undo:
         undo.callback(after)
         node = node or first_gpu(driver)

@@ -1,8 +1,7 @@
-"""Bytes into VRAM the CPU does not map, and out of it: by a staging buffer and the command processor.
+"""Copy bytes to and from VRAM that the CPU does not map, with a staging buffer and the command processor.
 
-DMA_DATA needs no shader. Two halves of the staging buffer take turns, so the host fills one while the GPU reads
-the other.
-"""
+DMA_DATA needs no shader. The two halves of the staging buffer alternate, so the host fills one while the GPU reads
+the other."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ FROM_ADDRESS, FROM_PACKET = 3, 2  # src_sel
 
 
 def zeros(gpu_va: int, size_bytes: int) -> Iterator[Packet]:
-    """Packets that fill those bytes."""
+    """Return packets that zero those bytes."""
     for start in range(0, size_bytes, PACKET_BYTES):
         yield DmaData(0, gpu_va + start, min(PACKET_BYTES, size_bytes - start), src_sel=FROM_PACKET)
 
 
 def copies(source_va: int, target_va: int, size_bytes: int) -> list[Packet]:
-    """Through L2, past none of its lines."""
+    """Return packets that copy through L2, without bypassing any of its lines."""
     return [
         DmaData(source_va + start, target_va + start, min(PACKET_BYTES, size_bytes - start), src_sel=FROM_ADDRESS)
         for start in range(0, size_bytes, PACKET_BYTES)
@@ -47,7 +46,7 @@ class Transfer:
         self._busy: list[TimelineFence | None] = [None, None]
 
     def write(self, gpu_va: int, array: np.ndarray) -> None:
-        """Copy an array's bytes to `gpu_va`. On its way when this returns: `finish` waits."""
+        """Copy an array's bytes to `gpu_va`. It returns before the copy is complete; `finish` waits."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for start in range(0, content.nbytes, self._half_bytes):
             piece = content[start : start + self._half_bytes]
@@ -57,13 +56,13 @@ class Transfer:
             self._busy[self._half] = self._ring.submit(self._ring.encode((copy,), "upload", dma=True))
 
     def fill(self, gpu_va: int, size_bytes: int) -> None:
-        """Zeros. Returns when they are there."""
+        """Zero memory. Return when it is complete."""
         for packet in zeros(gpu_va, size_bytes):
             self._ring.submit(self._ring.encode((packet,), "fill", dma=True))
         self.finish()
 
     def read(self, gpu_va: int, size_bytes: int) -> bytes:
-        """A copy of those bytes. Waits for everything before it."""
+        """Return a copy of those bytes. Wait for all earlier work."""
         content = bytearray()
         for start in range(0, size_bytes, self._half_bytes):
             piece = min(self._half_bytes, size_bytes - start)
@@ -77,7 +76,7 @@ class Transfer:
         self._ring.idle(self._timeout_seconds)
 
     def _take_half(self) -> int:
-        """Offset of the half that was used longest ago, once the GPU has read it."""
+        """Return the offset of the least recently used half, after the GPU has read it."""
         self._half = 1 - self._half
         fence = self._busy[self._half]
         if fence is not None:

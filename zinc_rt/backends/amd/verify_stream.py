@@ -1,8 +1,7 @@
-"""Debug mode: each dispatch of an executable's dwords, held against the kernel's container and the plan.
+"""Debug mode: check each dispatch of an executable's dwords against the kernel's container and the plan.
 
-The dwords are decoded again and the registers followed, so a wrong offset, a swapped field or a forgotten flush
-in what wrote them does not pass. What a kernel needs is read from its .zrt, not from what the writer made of it.
-"""
+The dwords are decoded again and register state is tracked, which detects wrong offsets, swapped fields and missing
+flushes in the encoder. The kernel's requirements are read from its .zrt, not from the encoder."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ Extent = Callable[[str], Range]
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What is known of an executable apart from its dwords. `block_va`: of the plan's block; `kernel` and `zrt`:
-    by what a dispatch runs; `extent`: of the graph's buffers."""
+    """Facts about an executable that do not come from its dwords. `block_va`: of the plan's block; `kernel` and
+    `zrt`: by the code that a dispatch runs; `extent`: of the graph's buffers."""
 
     block_va: int
     kernel: Callable[[KernelKey], LoadedKernel]
@@ -43,8 +42,8 @@ class Expectation:
 
 
 def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, expected: Expectation) -> None:
-    """`dispatches`: by the dword at which each one's packets begin. Raises EncodeError naming the first dispatch
-    that is not what its kernel and its node need."""
+    """Check all dispatches. `dispatches` is keyed by the dword at which each one's packets begin. Raise
+    EncodeError for the first dispatch that does not match its kernel and node."""
     items = decode_stream(words, expected.generation)
     state, order = DispatchState(expected.generation), _Order(expected)
     left = dict(sorted(dispatches.items()))
@@ -79,7 +78,7 @@ def _who(step: Dispatch) -> str:
 def _launched(
     packet: DispatchDirect | DispatchIndirect, state: DispatchState, step: Dispatch, expected: Expectation
 ) -> Iterator[tuple[str, str]]:
-    """What the registers and the packet say, against the container and the plan."""
+    """Check the registers and the packet against the container and the plan."""
     kernel, zrt, seen = expected.kernel(step.code), expected.zrt(step.launch.kernel), state.registers
     rsrc1 = _fields(PGM_RSRC1[expected.generation], seen.get(Sh.PGM_RSRC1, 0))
     rsrc2 = _fields(PGM_RSRC2[expected.generation], seen.get(Sh.PGM_RSRC2, 0))
@@ -139,7 +138,7 @@ def _axes_used(zrt: Zrt) -> int:
 
 @dataclass(slots=True)
 class _Order:
-    """Bytes touched since the last flush: a dispatch that needs them must come behind one."""
+    """The bytes touched since the last flush. A dispatch that depends on them must follow a flush."""
 
     expected: Expectation
     waited: bool = False  # for the waves; their stores are seen once caches were invalidated too
@@ -156,8 +155,8 @@ class _Order:
         self.grids = None
 
     def dispatch(self, step: Dispatch) -> Iterator[tuple[str, str]]:
-        """Conflicts with what runs beside it. A temporary is written by the first launch that names it; what
-        launches of one node share of the graph's buffers is the node's own affair."""
+        """Check conflicts with concurrent dispatches. A temporary is written by the first launch that names it;
+        conflicts between launches of one node over the graph's buffers are not checked."""
         self.waited = False
         if self.grids is not None and isinstance(step.grid, GridInBlock):
             yield f"{self.grids.launch.kernel}, which makes its grid, may still run", FLUSH
@@ -180,7 +179,7 @@ class _Order:
 
 
 def _touched(step: Dispatch, extent: Extent) -> tuple[list[tuple[str, Range]], list[tuple[str, Range]]]:
-    """What this launch reads and writes of the graph's buffers."""
+    """Return this launch's reads and writes of the graph's buffers."""
     if step.node is None:
         return [], []
     named = {buffer.name for buffer in step.launch.buffers if isinstance(buffer, Ref)}
