@@ -9,8 +9,8 @@ from zinc_rt.backends.spec import BackendSpec
 
 
 class ClosedAtExit:
-    """Closes itself at the end of its block; if the block raised, it does not wait, and the block's error
-    takes precedence."""
+    """A mixin that closes itself at the end of its `with` block. If the block raised, it does not wait, and the
+    block's error takes precedence."""
 
     spec: BackendSpec
 

@@ -1,4 +1,4 @@
-"""What tiers that compute on this machine's CPU have in common: host memory as a backend's, the CPU's name."""
+"""Common parts of tiers that compute on this machine's CPU: memory functions over host memory, the CPU's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALIGNMENT_BYTES = 64  # a cache line, and the widest vector
 
 
 class HostMemory:
-    """Weights stay where the file is mapped; everything else is host memory. Replays run on `executor`."""
+    """Host memory as a backend's memory. Weights stay in the mapped file. Replays run on `executor`."""
 
     def __init__(self, executor: HostExecutor) -> None:
         self._executor = executor
@@ -45,7 +45,7 @@ class HostMemory:
         size_bytes: int,
         stream: Stream,
     ) -> HostFence:
-        """Raises ValueError for weights: they are the file's own bytes here."""
+        """Copy bytes. Raise ValueError for weights, which are the file's own bytes here."""
         read = _plain(source)[source_offset_bytes : source_offset_bytes + size_bytes]
         written = _plain(target)[target_offset_bytes : target_offset_bytes + size_bytes]
         return self._executor.submit(partial(np.copyto, written, read), stream)
@@ -59,7 +59,7 @@ class HostMemory:
 
 
 def aligned(size_bytes: int, alignment: int = ALIGNMENT_BYTES) -> np.ndarray:
-    """uint8, zeroed, on a multiple of `alignment`."""
+    """Return zeroed uint8 memory that starts at a multiple of `alignment`."""
     room = np.zeros(size_bytes + alignment, np.uint8)
     skip = -room.ctypes.data % alignment
     return room[skip : skip + size_bytes]

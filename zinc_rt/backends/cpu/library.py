@@ -30,7 +30,8 @@ FAILED = ".failed"  # behind a key: why its library is not used
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """`level`: what the kernels were compiled for. `notes`: why no better one is used."""
+    """The loaded library. `level`: the instruction-set level it was compiled for. `notes`: why no higher level is
+    used."""
 
     handle: ctypes.CDLL
     level: str
@@ -39,7 +40,7 @@ class Library:
     cached: bool = True
 
     def address(self, kernel: str) -> int:
-        """Of a kernel, by the name that a launch gives."""
+        """Return the address of a kernel, by the name in a launch."""
         function = getattr(self.handle, f"zrt_{kernel}")
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
@@ -49,10 +50,10 @@ _LOADED: dict[tuple[str, str], Library] = {}  # a library is loaded once
 
 
 def library(named: str = "", *, say: Callable[[str], None] = lambda line: None) -> Library:
-    """For this machine; `named`: another compiler. `say` hears of what takes long.
+    """Return the library for this machine. `named` selects another compiler. `say` receives messages about slow
+    steps.
 
-    Raises UnsupportedError with the reason where no level gives the right bits, or nothing compiles.
-    """
+    Raise UnsupportedError with the reason if no level computes the right bits, or nothing compiles."""
     cache = ObjectCache(cache_folder() / "native")
     where = (named, str(cache.folder))
     if where not in _LOADED:
@@ -95,7 +96,8 @@ def first_good(
 
 
 def _alike(notes: Sequence[str]) -> str:
-    """What several builds got wrong, where all of them got the same wrong: then no compiler and no CPU did it."""
+    """Return the error that all builds have in common, or nothing. Such an error is not caused by one compiler or
+    CPU."""
     wrong = {note.partition(FAILED_TEST)[2].removesuffix(")") for note in notes}
     return wrong.pop() if len(notes) > 1 and len(wrong) == 1 else ""
 
@@ -108,7 +110,7 @@ def _good(
     check: Callable[[bytes], str],
     say: Callable[[str], None],
 ) -> tuple[bytes, bool] | str:
-    """A library that passed its self-test and whether it was there already, or why there is none."""
+    """Return a library that passed its self-test and whether it was cached, or the reason why there is none."""
     key = build.key(using, level)
     if (content := cache.load(key)) is not None:
         return content, True
@@ -178,7 +180,8 @@ def _file(content: bytes) -> Iterator[Path]:
 
 @contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Of several processes that find no library, one compiles it. Without a lock where none can be had."""
+    """Hold a lock so that only one of several processes compiles the library. Without lock support there is no
+    lock."""
     try:
         import fcntl
 

@@ -38,7 +38,8 @@ REFUSALS = {
 
 
 def probe(host: Host) -> Availability:
-    """Compiles on a machine's first time: only then it is known whether the kernels run here."""
+    """Probe the tier. On a machine's first time this compiles the kernels, because only a test shows whether they
+    run."""
     try:
         found = library(_named_compiler(), say=_say)
     except UnsupportedError as error:
@@ -50,7 +51,8 @@ def probe(host: Host) -> Availability:
 
 
 def open(opening: Opening) -> NativeBackend:
-    """Options: `threads`, physical cores unless given; `affinity`, CPUs to pin them to, one each."""
+    """Open the backend. Options: `threads`, by default the number of physical cores; `affinity`, one CPU per
+    thread."""
     if opening.ordering not in ORDERINGS:
         raise UnsupportedError(
             f"{opening.spec.tier} computes {', '.join(sorted(ORDERINGS))}, not {opening.ordering}",
@@ -68,7 +70,7 @@ def open(opening: Opening) -> NativeBackend:
 
 
 class NativeBackend(HostMemory):
-    """`splitting` is for tests: no result depends on how work is cut."""
+    """The backend of compiled kernels. `splitting` is for tests: results do not depend on how work is split."""
 
     instrument: None = None
 
@@ -123,7 +125,9 @@ class NativeBackend(HostMemory):
 
 
 def _named_compiler() -> str:
-    """From the environment, where every command has checked it: it holds for the whole process."""
+    """Return the compiler named in the environment. Every command has checked it; it applies to the whole
+    process.
+    """
     return os.environ.get("ZINC_RT_CC", "").strip()
 
 

@@ -1,4 +1,4 @@
-"""One node on a backend of host memory: operands in, outputs back. The self-test and the tests use it."""
+"""Run one node on a host-memory backend: operands in, outputs back. Used by the self-test and the tests."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def run_node(
     place: Place = np.copy,
     **attrs: Any,
 ) -> tuple[np.ndarray, ...]:
-    """Every output in port order, at its capacity; the rest as lower.one_node has it. Raises UnsupportedError
-    where the kernel table refuses the node."""
+    """Run a node. Return every output in port order, at its capacity; other arguments are lower.one_node's. Raise
+    UnsupportedError if the kernel table refuses the node."""
     made = one_node(op, operands, fresh, capacity=capacity, place=place, **attrs)
     entry = choose(made.node, made.graph, backend.kernels.entries, backend.ordering)
     if isinstance(entry, str):

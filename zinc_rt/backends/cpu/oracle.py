@@ -77,7 +77,9 @@ class BoundCall:
 
 @dataclass(frozen=True, slots=True)
 class CpuExecutable:
-    """`seen_ns`: two readings a call of the last replay; None where it is not timed."""
+    """The executable of T-CPU. `seen_ns`: two clock readings per call of the last replay; None if it is not
+    timed.
+    """
 
     calls: tuple[BoundCall, ...]
     counts: np.ndarray  # i32, the step block's, in the order of SYMBOLS
@@ -112,7 +114,7 @@ class CpuBackend(HostMemory):
         spec: BackendSpec | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`clock_ns`: what timed programs read."""
+        """Create a backend. `clock_ns` is the clock for timed programs."""
         self._clock_ns = clock_ns
         self.spec = spec or registry.spec(registry.ORACLE)
         self.kernels = KERNELS
@@ -140,7 +142,7 @@ class CpuBackend(HostMemory):
         return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if lowered.timed else None)
 
     def unload(self, executable: CpuExecutable) -> None:
-        """It holds nothing of its own."""
+        """Do nothing: an executable has no resources of its own."""
 
     def submit(self, executable: CpuExecutable, stream: Stream) -> HostFence:
         self.submissions.fast += 1
@@ -176,7 +178,7 @@ class CpuBackend(HostMemory):
 
 
 def _failed(tier: str, node: Node, error: Exception) -> NodeFailed:
-    """Names the node, and the deepest line of the oracle's own that the error came through."""
+    """Create the error that names the node and the deepest line in the oracle's own code."""
     lines = [
         f"kernels/reference/{path.relative_to(REFERENCE)}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)

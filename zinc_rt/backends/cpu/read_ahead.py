@@ -1,11 +1,10 @@
-"""Weights of a mapped file asked for before they are needed: madvise(2), best effort, never an error.
+"""Prefetch weights of a mapped file with madvise(2). Best effort: failures are ignored.
 
-A model that fits memory is asked for whole when its first graph is built. One that does not is read by layer:
-while a replay is in one layer, the next ones are read, as far as BUDGET_BYTES and a quarter of the memory
-reach, and from the last layer on the first ones again, for the next token. What a token reads only a part of
-(a row of the embedding, a few experts) is left to the page faults: asking for all of it would read what
-nobody wants.
-"""
+A model that fits in memory is prefetched completely when its first graph is built. Otherwise weights are
+prefetched one layer at a time: while a replay executes one layer, the next ones are read, up to BUDGET_BYTES and a
+quarter of the memory. At the last layer, prefetching wraps around to the first layers, for the next token. Weights
+that a token reads only in part (a row of the embedding, a few experts) are left to page faults, because most of a
+prefetch would be unused."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """Of this process's memory, whole pages."""
+    """A range of whole pages in this process's memory."""
 
     address: int
     size_bytes: int
@@ -48,7 +47,7 @@ class PageRange:
 
 @dataclass(frozen=True, slots=True)
 class WeightGroup:
-    """The weights that neighbouring nodes of one layer read whole, in the order they are first read."""
+    """The weights that neighbouring nodes of one layer read completely, in order of first use."""
 
     layer: int | None
     ranges: tuple[PageRange, ...]
@@ -61,8 +60,8 @@ class WeightGroup:
 def groups_of(
     lowered: LoweredGraph, buffers: Mapping[str, Buffer]
 ) -> tuple[tuple[WeightGroup, ...], dict[int, int]]:
-    """The groups of a lowered graph, and which one each node is in, by id(node). A weight is in the first that
-    reads it."""
+    """Return the groups of a lowered graph, and the group of each node by id(node). A weight belongs to the first
+    group that reads it."""
     found: list[tuple[int | None, list[PageRange]]] = []
     where: dict[int, int] = {}
     seen: set[str] = set()
@@ -89,7 +88,7 @@ def _read_whole(node: Node, lowered: LoweredGraph) -> Iterator[str]:
 
 
 def _pages(weight: Weight) -> Iterator[PageRange]:
-    """One range, or one for each of a weight's parts that lie apart (a slice of a merged tensor)."""
+    """Return one page range, or one for each non-adjacent part of a weight (a slice of a merged tensor)."""
     raw = weight.raw
     if raw.ndim > 2 and not raw.flags.c_contiguous:
         for part in range(raw.shape[0]):
@@ -101,8 +100,8 @@ def _pages(weight: Weight) -> Iterator[PageRange]:
 
 
 def next_groups(groups: Sequence[WeightGroup], at: int, budget_bytes: int = BUDGET_BYTES) -> list[int]:
-    """Which to ask for while `at` runs: those behind it, round to the first, as far as the budget reaches; one at
-    least."""
+    """Return the groups to prefetch while `at` runs: the following ones, wrapping around, up to the budget; at
+    least one."""
     found: list[int] = []
     left = budget_bytes
     for step in range(1, len(groups)):
@@ -115,7 +114,7 @@ def next_groups(groups: Sequence[WeightGroup], at: int, budget_bytes: int = BUDG
 
 
 def memory_bytes() -> int:
-    """What can be had without swapping: free memory and page cache, no more than a container grants."""
+    """Return the memory available without swapping: free memory and page cache, limited by the container."""
     most = psutil.virtual_memory().available
     for path in CGROUP_LIMITS:
         try:
@@ -128,9 +127,9 @@ def memory_bytes() -> int:
 
 
 def advise(wanted: PageRange) -> None:
-    """Has a range read, and returns when it is there: MADV_POPULATE_READ reads as a page fault does, in large
-    folios and long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts reading and whose
-    pages are small: a token then took four times as long where memory is short (Linux 6.18, virtio disk)."""
+    """Read a range and return when it is resident. MADV_POPULATE_READ reads as a page fault does, in large folios
+    and long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts an asynchronous read with small
+    pages: with short memory a token then took four times as long (Linux 6.18, virtio disk)."""
     libc = _libc()
     if libc is None:
         return
@@ -147,8 +146,8 @@ def _libc() -> ctypes.CDLL | None:
 
 @dataclass(eq=False, slots=True)
 class FollowedGraph:
-    """One lowered graph: its groups, and which of them each of its tasks is in (-1 for none). `room_bytes`: more
-    than that asked for ahead would push out what was asked for before."""
+    """One lowered graph: its groups, and the group of each task (-1 for none). `room_bytes`: limit of the
+    prefetched bytes; prefetching more would evict earlier prefetches."""
 
     groups: tuple[WeightGroup, ...]
     task_group: np.ndarray
@@ -160,7 +159,7 @@ class FollowedGraph:
 
 
 class ReadAhead:
-    """Of one backend. `add` a graph when it is built; `following` asks for its pages while it runs."""
+    """The prefetcher of one backend. Call `add` when a graph is built; `following` prefetches while it runs."""
 
     def __init__(
         self,
@@ -182,7 +181,8 @@ class ReadAhead:
     def add(
         self, lowered: LoweredGraph, buffers: Mapping[str, Buffer], nodes: Sequence[Node | None]
     ) -> FollowedGraph | None:
-        """`nodes`: whose task each is. None where all of its weights fit memory: they are asked for here, once."""
+        """Prepare a graph. `nodes`: the node of each task. Return None if all its weights fit in memory; then they
+        are prefetched here, once."""
         groups, where = groups_of(lowered, buffers)
         of_tasks = [where.get(id(node), -1) for node in nodes]
         followed = FollowedGraph(groups, np.array(of_tasks, np.int32))
@@ -205,7 +205,7 @@ class ReadAhead:
 
     @contextmanager
     def following(self, followed: FollowedGraph | None, running: Callable[[], int]) -> Iterator[None]:
-        """While the body runs a graph; `running`: the task that it is at."""
+        """Prefetch while the body runs a graph. `running` returns the current task."""
         if followed is None or not followed.groups:
             yield
             return

@@ -28,7 +28,8 @@ from zinc_rt.lower.one_node import Place
 
 
 def difference(backend: NativeBackend, case: Case, place: Place = np.copy) -> str:
-    """What is wrong with a case's outputs; empty for nothing. NaN equals NaN. `place`: where operands lie."""
+    """Describe the difference of a case's outputs from the expected ones; empty if there is none. NaN equals NaN.
+    `place` places the operands in memory."""
     operands = case.operands()
     mine = [operand.copy() if isinstance(operand, np.ndarray) else operand for operand in operands]
     with np.errstate(all="ignore"):
@@ -43,13 +44,13 @@ def difference(backend: NativeBackend, case: Case, place: Place = np.copy) -> st
 
 
 def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Where two arrays have the same bits, or both NaN."""
+    """Return whether two arrays have the same bits, or NaN in the same places."""
     equal = np.ascontiguousarray(a).view(np.uint32) == np.ascontiguousarray(b).view(np.uint32)
     return equal | (np.isnan(a) & np.isnan(b)) if a.dtype == np.float32 else equal
 
 
 def problems(handle: ctypes.CDLL, place: Place = np.copy) -> Iterator[str]:
-    """A line for each kernel that gives other bits than the oracle."""
+    """Return a line for each kernel with wrong bits."""
     spec = registry.spec("t_cpu_native")
     code = library.Library(handle, "self-test", "")
     for ordering in sorted(ORDERINGS):

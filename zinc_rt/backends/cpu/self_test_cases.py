@@ -1,7 +1,6 @@
-"""Small unkind operands for every opcode that has a native kernel: what the self-test runs.
+"""Small operands with edge cases for every opcode that has a native kernel: the cases of the self-test.
 
-An opcode with several kernels has a row for each; one that reads weights of any type runs with each.
-"""
+An opcode with several kernels has a row for each. A kernel that reads weights of any type runs with each type."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from zinc_rt.kernels.native.types import dtypes
 
 @dataclass(frozen=True, slots=True)
 class SelfTestRow:
-    """`types`: of the weights that a projection or a look-up reads, by turns; others are f32. `without`: optional
-    ports left out."""
+    """The cases of one kernel. `types`: weight types that a projection or a look-up reads, in turn; others are
+    f32. `without`: optional ports that are absent."""
 
     op: Op
     dims: Mapping[str, int]
@@ -133,7 +132,7 @@ ROWS: tuple[SelfTestRow, ...] = (
 
 
 def cases() -> Iterator[Case]:
-    """The same ones at every call."""
+    """Return the cases. Every call returns the same ones."""
     for number, row in enumerate(ROWS):
         for dtype in row.types:
             yield Case(row.op, row.dims, row.attrs, dtype, without=row.without, seed=number)

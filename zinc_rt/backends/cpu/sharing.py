@@ -1,9 +1,8 @@
-"""What several nodes would compute alike is computed once: an input that three projections quantise.
+"""Compute values once that several nodes would compute alike, such as an input that three projections quantise.
 
-A shared launch depends on nothing but its inputs, which are values of the graph, and writes temporaries only. The
-first node's launch stays, its temporaries live until the last node's have read them, the others' launches go, and
-the barriers that waited for those too.
-"""
+A shared launch depends only on its inputs, which are values of the graph, and writes only temporaries. The first
+node's launch is kept, and its temporaries live until the last node has read them. The other nodes' launches are
+removed, with the barriers that only waited for them."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ SHARED_KERNELS = frozenset({"quantise32", "quantise256", "dequantise"})
 
 @dataclass(frozen=True, slots=True)
 class NativeStep:
-    """A dispatch; `barrier`: all before it must have ended."""
+    """A dispatch. `barrier`: all earlier steps must have finished."""
 
     barrier: bool
     dispatch: Dispatch
@@ -30,7 +29,7 @@ class NativeStep:
 
 @dataclass(slots=True)
 class _Shared:
-    """A temporary that several nodes read; groups lie between barriers."""
+    """A temporary that several nodes read. Groups are separated by barriers."""
 
     size_bytes: int
     first: int
@@ -45,9 +44,10 @@ class _Sharing:
 
 
 def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
-    """The plan's dispatches, each shared one once, and how large the block is with what they keep.
+    """Return the plan's dispatches with each shared one once, and the size of the block that holds their
+    temporaries.
 
-    Grids that are data need no dispatch here: whoever walks the steps reads the counts."""
+    Grids from data need no dispatch here, because the executor reads the counts itself."""
     steps = list(_steps(plan))
     changed = _changed_in_place(graph)
     sharing = _Sharing()
@@ -100,7 +100,7 @@ def _steps(plan: DispatchPlan) -> Iterable[NativeStep]:
 
 
 def _changed_in_place(graph: OpGraph) -> frozenset[str]:
-    """Buffers that a node writes: they have another value later under the same name."""
+    """Return the buffers that a node updates in place: the name refers to another value afterwards."""
     return frozenset(
         name
         for node in graph.nodes
@@ -112,7 +112,8 @@ def _changed_in_place(graph: OpGraph) -> frozenset[str]:
 
 
 def _shareable(launch: Launch) -> bool:
-    """Not what reads a temporary: it is the node's own, whatever others call theirs."""
+    """Return whether a launch can be shared. One that reads a temporary cannot: temporaries are private to their
+    node."""
     return launch.kernel in SHARED_KERNELS and not isinstance(launch.buffers[0], Temp)
 
 
@@ -121,7 +122,7 @@ def _sources(launch: Launch) -> frozenset[str]:
 
 
 def _computes(launch: Launch) -> object:
-    """Equal for launches that write the same values."""
+    """Return a key that is equal for launches that write the same values."""
     buffers = tuple(each.size_bytes if isinstance(each, Temp) else each for each in launch.buffers)
     return launch.kernel, buffers, launch.constants, launch.grid
 

@@ -31,7 +31,7 @@ TASK = np.dtype(
 
 
 class TaskListStruct(ctypes.Structure):
-    """task.h's `task_list`."""
+    """`task_list` of task.h."""
 
     _fields_ = (
         ("tasks", ctypes.c_void_p),
@@ -44,7 +44,7 @@ class TaskListStruct(ctypes.Structure):
 
 
 class PoolStruct(ctypes.Structure):
-    """task.h's `pool`. It must lie on a cache line: `aligned` makes room."""
+    """`pool` of task.h. It must be aligned to a cache line; `aligned` allocates it so."""
 
     _fields_ = (
         ("running", ctypes.c_void_p),
@@ -60,7 +60,7 @@ class PoolStruct(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How ranges are cut, for tests: no result may depend on it. `least` 0: as each launch says."""
+    """How ranges are split, for tests: results must not depend on it. `least` 0: the value of each launch."""
 
     least: int = 0
     shuffle: int = 0
@@ -68,8 +68,8 @@ class Splitting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeExecutable:
-    """`tasks`: whose each is, None for what the plan added, and its kernel. The arrays keep alive what the tasks
-    point to."""
+    """`tasks`: the node of each task, None for tasks that the plan added, and its kernel. The arrays keep alive
+    what the tasks point to."""
 
     struct: TaskListStruct
     tasks: tuple[tuple[Node | None, str], ...]
@@ -87,7 +87,7 @@ class NativeExecutable:
         return tuple({id(node): node for node, _ in self.tasks if node is not None}.values())
 
     def times(self) -> Times:
-        """A task that had no items took no time."""
+        """Return the times of the last replay. A task without items has a duration of 0."""
         if self.seen is None or not self.host_ns or self.seen[1] <= self.seen[0]:
             return Times(CLOCK, False, ())
         first, last = int(self.seen[0]), int(self.seen[1])
@@ -104,7 +104,7 @@ class NativeExecutable:
         return Times(CLOCK, False, tuple(dispatches), host_time=True)
 
     def running(self) -> int:
-        """The last task of which something was claimed; 0 before any was. May be asked while it runs."""
+        """Return the last task of which a part was claimed; 0 before any was. May be called during a replay."""
         claimed = np.flatnonzero(self.cells.view(np.uint32)[:, 0])  # the lower half of `next`
         return int(claimed[-1]) if claimed.size else 0
 
@@ -112,7 +112,8 @@ class NativeExecutable:
 def build(
     lowered: LoweredGraph, buffers: Mapping[str, Buffer], kernel: Callable[[str], int], splitting: Splitting
 ) -> NativeExecutable:
-    """`kernel` gives a kernel's address by its name. Raises UnsupportedError for a grid that none can have."""
+    """Build an executable. `kernel` returns a kernel's address by name. Raise UnsupportedError for an unsupported
+    grid."""
     steps, block_bytes = share(dispatch_plan(lowered), lowered.graph)
     block = aligned(block_bytes)
     address = _Addresses(lowered, buffers, block.ctypes.data)
@@ -154,7 +155,7 @@ def _claims(step: Dispatch, splitting: Splitting) -> tuple[int, int]:
 
 
 class _Addresses:
-    """Where a launch's operands lie."""
+    """The addresses of a launch's operands."""
 
     def __init__(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer], block: int) -> None:
         self._lowered = lowered

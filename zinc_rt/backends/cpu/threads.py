@@ -28,7 +28,7 @@ def default_threads() -> int:
 
 
 def _quota() -> int | None:
-    """CPUs' worth of time that the control group grants; None for no limit."""
+    """Return the CPU quota of the control group, in CPUs; None without a limit."""
     quota, _, period = _read(CGROUP_2).partition(" ")
     if not period:
         quota, period = (_read(CGROUP_1.format(which)) for which in ("quota", "period"))
@@ -107,7 +107,9 @@ class Helpers:
             seen = self._library.zrt_help(ctypes.byref(self.pool), seen)
 
     def _pin(self, number: int) -> None:
-        """The calling thread. Not where a CPU went offline since `check_affinity`: threads then run anywhere."""
+        """Pin the calling thread. Skipped if a CPU went offline since `check_affinity`; then threads run
+        anywhere.
+        """
         if self._affinity:
             with suppress(OSError):
                 os.sched_setaffinity(0, {self._affinity[number % len(self._affinity)]})
@@ -128,7 +130,7 @@ def check_affinity(cpus: tuple[int, ...]) -> None:
 
 
 def _sched_yield() -> Any:
-    """The C library's, which gives the core to whoever waits for one."""
+    """Call the C library's sched_yield, which yields the core to another runnable thread."""
     if os.name == "nt":
         return ctypes.WinDLL("kernel32").SwitchToThread  # type: ignore[attr-defined]
     return ctypes.CDLL(None).sched_yield

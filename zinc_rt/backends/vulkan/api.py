@@ -1,7 +1,6 @@
-"""Vulkan's structs and functions as ctypes' types, made when they are first asked for, and its constants.
+"""Vulkan's structs and functions as ctypes types, created on first use, and its constants.
 
-The words that they are made of (`size:u64`) are in vk_xml.py, which ci/vulkan_api.py writes.
-"""
+Their descriptions (`size:u64`) are in vk_xml.py, which ci/vulkan_api.py generates."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _SCALARS: dict[str, Any] = {
 
 
 class VulkanStruct(ctypes.Structure):
-    """A struct that keeps alive what its pointers point to. No member but Vulkan's can be set."""
+    """A struct that keeps the targets of its pointers alive. Only members that Vulkan defines can be set."""
 
     __slots__ = ("_held",)
 
@@ -42,7 +41,7 @@ class VulkanUnion(ctypes.Union):
 
 @cache
 def struct_type(name: str) -> type[VulkanStruct]:
-    """The ctypes type of a struct. KeyError for one that ci/vulkan_api.py was not asked for."""
+    """Return the ctypes type of a struct. Raise KeyError if ci/vulkan_api.py did not generate it."""
     members = [member.rpartition(":")[::2] for member in STRUCTS[name].split()]
     fields = [(called, _type(word)) for called, word in members]
     return type(name, (VulkanStruct,), {"__slots__": (), "_fields_": fields})
@@ -66,8 +65,8 @@ def _type(word: str) -> Any:
 
 
 def struct(name: str, **members: Any) -> Any:
-    """A struct with its sType. A pointer takes an object of ctypes, which lives as long as the struct does; an
-    address as int is the caller's to keep. AttributeError for a member that it lacks."""
+    """Create a struct with its sType. A pointer member takes a ctypes object, which the struct keeps alive, or an
+    address as int, which the caller keeps alive. Raise AttributeError for an unknown member."""
     made: Any = struct_type(name)()
     if name in STYPES:
         made.sType = STYPES[name]
@@ -83,7 +82,7 @@ def struct(name: str, **members: Any) -> Any:
 
 
 def chain(first: Any, *rest: Any) -> Any:
-    """`first`, its pNext pointing to the next, and so on; it keeps them alive."""
+    """Link structs through pNext, starting with `first`. Each keeps the next alive."""
     left = first
     for each in rest:
         left.pNext = ctypes.addressof(each)
@@ -94,5 +93,5 @@ def chain(first: Any, *rest: Any) -> Any:
 
 @cache
 def function_type(command: str) -> Any:
-    """The ctypes type of a command's function. KeyError for one that ci/vulkan_api.py was not asked for."""
+    """Return the ctypes type of a command's function. Raise KeyError if ci/vulkan_api.py did not generate it."""
     return ctypes.CFUNCTYPE(*(_type(word) for word in COMMANDS[command].split()))

@@ -1,7 +1,6 @@
-"""Vulkan: a lowered graph as a command buffer, recorded once and replayed through timeline semaphores.
+"""Vulkan backend: a lowered graph as a command buffer, recorded once and replayed with timeline semaphores.
 
-Memory is in memory.py, what is recorded in executable.py, what is submitted in streams.py.
-"""
+Memory is in memory.py, recording in executable.py, submission in streams.py."""
 
 from __future__ import annotations
 
@@ -41,12 +40,12 @@ FIRST_RUN_SECONDS = 10.0  # a software driver may compile a kernel for so long, 
 
 @dataclass(frozen=True, slots=True)
 class VulkanOptions:
-    """How a VulkanBackend works, whatever device it is on.
+    """Options of a VulkanBackend that do not depend on the device.
 
-    `timeout_seconds`: for what the backend itself waits for. `cache`: keeps the driver's compiled kernels; None:
-    nobody does. `debug`: barriers write their numbers, so that a replay that stands says where. `guarded`: poison
-    around every allocation, compared after every wait. `staged`: device memory as if the host mapped none of it.
-    """
+    `timeout_seconds`: for waits of the backend itself. `cache`: stores the driver's compiled kernels; None: they
+    are not stored. `debug`: barriers write their numbers, which locates a stalled replay. `guarded`: place poison
+    around every allocation and compare it after every wait. `staged`: treat device memory as if the host could not
+    map it."""
 
     timeout_seconds: float = 60.0
     cache: ObjectCache | None = None
@@ -56,8 +55,8 @@ class VulkanOptions:
 
 
 class VulkanBackend(ClosedAtExit):
-    """A Backend on one Vulkan device: owns all that it makes of it. A context manager. One host thread drives it,
-    in the process that opened it."""
+    """A Backend on one Vulkan device. It owns all objects that it creates there. A context manager. One host
+    thread drives it, in the process that opened it."""
 
     instrument: None = None
     builds_planned = True
@@ -72,8 +71,8 @@ class VulkanBackend(ClosedAtExit):
         *,
         after: Callable[[], None] = lambda: None,
     ) -> None:
-        """`after` is called when the backend has closed, or could not be opened: whoever opened the device closes
-        it there."""
+        """Create a backend. `after` is called when the backend was closed or could not be opened; the opener of
+        the device closes the device there."""
         self.spec = spec
         self.ordering = ordering
         self.kernels = kernels
@@ -111,7 +110,7 @@ class VulkanBackend(ClosedAtExit):
     # Memory
 
     def alloc(self, size_bytes: int, heap: str, name: str, *, zeroed: bool = True) -> Buffer:
-        """Raises UnsupportedError with the sizes where the device has not so much."""
+        """Allocate memory. Raise UnsupportedError with the sizes if the device has too little."""
         self._check_process()
         block = self.memory.block(size_bytes, heap, name)
         buffer = self.memory.buffer(block, 0, size_bytes, heap, name)
@@ -123,12 +122,12 @@ class VulkanBackend(ClosedAtExit):
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        """The caller has waited for every replay that uses it."""
+        """Free a buffer. The caller must have waited for every replay that uses it."""
         buffer.check_owned()
         self.memory.free(buffer)
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """ValueError for memory the host does not map."""
+        """Read memory. Raise ValueError if the host cannot map it."""
         storage: VulkanStorage = buffer.storage
         view = storage.view()[offset_bytes : offset_bytes + size_bytes]
         self.memory.invalidate(storage.block, storage.offset_bytes + offset_bytes, size_bytes)
@@ -143,7 +142,7 @@ class VulkanBackend(ClosedAtExit):
             self._put(storage, offset_bytes, np.frombuffer(data, np.uint8))
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> SemaphoreFence:
-        """By vkCmdFillBuffer: whole dwords."""
+        """Fill memory with vkCmdFillBuffer, in whole dwords."""
         self._check_process()
         commands = zeroed(buffer.storage, offset_bytes, size_bytes)
         return self._streams.run_once(f"fill {buffer.name}", commands, stream)
@@ -163,15 +162,15 @@ class VulkanBackend(ClosedAtExit):
         return self._streams.run_once(what, [command] if size_bytes else [], stream)
 
     def upload(self, weights: Mapping[str, Weight], constants: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
-        """As the kernels want each type: in place where the device reads the host's pages and the type stays as in
-        the file, else copied into as few allocations as it allows."""
+        """Upload weights in each kernel's type. Weights stay in place if the device reads the host's pages and the
+        file's type is used; others are copied into as few allocations as the device allows."""
         self._check_process()
         return upload(self.memory, self.kernels, self._put_later, self._finish, weights, constants)
 
     # Executables
 
     def build(self, lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
-        """Recorded once; pipelines that are missing are compiled together."""
+        """Record a command buffer once. Missing pipelines are compiled together."""
         self._check_process()
         executable = self.builder.build(lowered, buffers)
         if executable.timestamps is not None:
@@ -180,7 +179,7 @@ class VulkanBackend(ClosedAtExit):
         return executable
 
     def unload(self, executable: VulkanExecutable) -> None:
-        """The caller has waited for its replays."""
+        """Free an executable. The caller must have waited for its replays."""
         self._streams.forget(executable)
         self.builder.free(executable)
 
@@ -196,8 +195,8 @@ class VulkanBackend(ClosedAtExit):
             raise CheckFailed("; ".join(spoilt), next="zinc-rt kernel-test finds the kernel")
 
     def dispatch(self, launch: Launch, buffers: Mapping[str, Buffer]) -> None:
-        """One launch of no graph, its grid in numbers; `buffers` by the names of its Refs. It has ended when this
-        returns."""
+        """Run one launch outside a graph and wait for it. Its grid is constant. `buffers` are named as in its
+        Refs."""
         self._check_process()
         key = (launch.kernel, launch.patches)
         pipelines, new = self._pipelines.get([key])
@@ -220,14 +219,14 @@ class VulkanBackend(ClosedAtExit):
             self.free(place)
 
     def run_now(self, name: str, commands: Iterable[VulkanCommand], timeout_seconds: float | None = None) -> None:
-        """Commands of one's own, behind what was submitted to their stream; returns when they have ended."""
+        """Run custom commands after earlier submissions of their stream, and wait for them."""
         fence = self._streams.run_once(name, commands, self._own_stream)
         fence.wait(self.options.timeout_seconds if timeout_seconds is None else timeout_seconds)
 
     # Inside
 
     def _put_later(self, storage: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
-        """uint8, 1-D; there after `_finish`."""
+        """Queue a write of `content`, uint8, 1-D. It is complete after `_finish`."""
         if storage.block.host is None:
             self._transfers().write(storage, offset_bytes, content)
             return
@@ -251,7 +250,7 @@ class VulkanBackend(ClosedAtExit):
         return self._staging
 
     def _warm(self, new: list[Pipeline]) -> None:
-        """No step is charged with a software driver's compiler."""
+        """Run new pipelines once, so that no step includes a software driver's compile time."""
         if new:
             seconds = max(self.options.timeout_seconds, FIRST_RUN_SECONDS * len(new))
             self.run_now("first runs of kernels", empty_runs(new, self._pipelines.layout), seconds)
@@ -271,9 +270,9 @@ class VulkanBackend(ClosedAtExit):
     # End
 
     def close(self, *, drain_seconds: float | None = None) -> None:
-        """Wait for what runs (`drain_seconds`, else the backend's time-out), then destroy everything that was made
-        here. Raises VulkanHang where something goes on running: then all of it stays, and the device with it.
-        Harmless twice, and in a fork of the process that opened it."""
+        """Wait for running work (`drain_seconds`, by default the backend's timeout), then destroy all objects
+        created here. Raise VulkanHang if work does not finish: then nothing is destroyed, the device included. May
+        be called twice, and has no effect in a fork of the process that opened it."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""One allocation of device memory, a buffer's place in it, and the poison beside it that no kernel may touch."""
+"""Device memory blocks: one allocation, a buffer's range in it, and guard poison that kernels must not touch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ POISON = bytes((0xA5, 0xFF))  # as float32 a NaN, as an index negative
 
 @dataclass(eq=False, slots=True)
 class VulkanBlock:
-    """One VkDeviceMemory and the VkBuffer over all of it. `host`: its bytes, None where the host maps none.
-    `guard_bytes`: poison on both sides of what is used. `keeps`: whose memory was imported."""
+    """One VkDeviceMemory and the VkBuffer over all of it. `host`: its bytes; None if the host cannot map it.
+    `guard_bytes`: poison on both sides of the used part. `keeps`: the owner of imported memory."""
 
     name: str
     size_bytes: int
@@ -35,7 +35,7 @@ class VulkanBlock:
 
 @dataclass(eq=False, slots=True)
 class VulkanStorage:
-    """Where a Buffer of this backend lies: `offset_bytes` of the block's used part."""
+    """The location of a Buffer of this backend: `offset_bytes` in the block's used part."""
 
     block: VulkanBlock
     offset_bytes: int
@@ -47,18 +47,18 @@ class VulkanStorage:
 
     @property
     def handle_offset(self) -> int:
-        """In the block's VkBuffer."""
+        """Return the offset in the block's VkBuffer."""
         return self.block.guard_bytes + self.offset_bytes
 
     def view(self) -> memoryview:
-        """The host's bytes. ValueError where the host maps none."""
+        """Return the host's bytes. Raise ValueError if the host cannot map them."""
         if self.block.host is None:
             raise ValueError(f"{self.block.name}: the host does not map this memory; copy it to heap host_visible")
         return self.block.host[self.handle_offset : self.handle_offset + self.size_bytes]
 
 
 def poison(block: VulkanBlock) -> None:
-    """Both sides anew."""
+    """Write the poison on both sides."""
     if block.guard_bytes and block.host is not None:
         content = POISON * (block.guard_bytes // len(POISON))
         block.host[: block.guard_bytes] = content
@@ -66,7 +66,7 @@ def poison(block: VulkanBlock) -> None:
 
 
 def spoilt(block: VulkanBlock) -> list[str]:
-    """A sentence for each side that somebody wrote to; nothing where there is no poison."""
+    """Return a sentence for each side with damaged poison; nothing if there is no poison."""
     if not block.guard_bytes or block.host is None:
         return []
     found = []

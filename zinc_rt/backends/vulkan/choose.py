@@ -1,4 +1,4 @@
-"""Which of a machine's Vulkan devices: the best, the Nth, or one by a part of its name."""
+"""Select a Vulkan device: the best, the Nth, or one by a part of its name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SOFTWARE = "in software: no GPU's speed"
 
 
 def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevice, str]:
-    """A device that can run models, and a line why it. `which`: one of ANY, a number, or a part of a name. Raises
-    UsageError for a number or name that fits none, or a name that fits two; UnsupportedError where none of those
-    allowed can run a model."""
+    """Select a device that can run models, and describe the reason in a line. `which` is ANY, a number, or a part
+    of a name. Raise UsageError for a number or name without a match, or a name with two; UnsupportedError if no
+    allowed device can run a model."""
     found = pick(devices, which)
     if which in ANY and found.missing:
         why = "; ".join(f"{each.name}: {each.missing}" for each in _allowed(devices, which))
@@ -31,7 +31,7 @@ def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevic
 
 
 def pick(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
-    """As `choose`, but where no device can run a model, the first of those allowed."""
+    """Select as `choose` does, but return the first allowed device if none can run a model."""
     if which not in ANY:
         return _named(devices, which)
     allowed = _allowed(devices, which)
@@ -61,7 +61,7 @@ def _named(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
 
 
 def said(device: PhysicalDevice) -> str:
-    """A device in a line."""
+    """Describe a device in one line."""
     return f"{device.name}, {device.driver}{f' ({SOFTWARE})' if device.is_cpu else ''}"
 
 

@@ -1,4 +1,4 @@
-"""What a command buffer holds, as data under Vulkan's own names; `record` writes a list of them."""
+"""Command buffer contents as data, under Vulkan's own names. `record` writes a list of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BY_TRANSFER = api.VK_ACCESS_TRANSFER_READ_BIT | TRANSFER_WRITE
 
 class VulkanCommand(Protocol):
     def record(self, vk: Any, buffer: int) -> None:
-        """Into a command buffer that was begun."""
+        """Record into a command buffer that was begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CmdBindPipeline:
 
 @dataclass(frozen=True, slots=True)
 class CmdPushConstants:
-    """ABI vk-1: the address of the kernarg block, and nothing else."""
+    """Push constants of ABI vk-1: only the address of the kernarg block."""
 
     layout: int
     kernarg_va: int
@@ -57,7 +57,7 @@ class CmdDispatch:
 
 @dataclass(frozen=True, slots=True)
 class CmdDispatchIndirect:
-    """The grid is three dwords at an offset of a VkBuffer."""
+    """An indirect dispatch. The grid is three dwords at an offset of a VkBuffer."""
 
     handle: int
     offset_bytes: int
@@ -68,7 +68,8 @@ class CmdDispatchIndirect:
 
 @dataclass(frozen=True, slots=True)
 class CmdPipelineBarrier:
-    """A global memory barrier: what `after` did by `writes` has ended, and `before` finds it by `reads`."""
+    """A global memory barrier: the `writes` of stages `after` complete and become visible to the `reads` of stages
+    `before`."""
 
     after: int
     before: int
@@ -82,7 +83,7 @@ class CmdPipelineBarrier:
 
 @dataclass(frozen=True, slots=True)
 class CmdFillBuffer:
-    """A dword again and again. Offset and size are multiples of 4."""
+    """Fill with a repeated dword. Offset and size are multiples of 4."""
 
     handle: int
     offset_bytes: int
@@ -122,7 +123,7 @@ class CmdResetQueryPool:
 
 @dataclass(frozen=True, slots=True)
 class CmdWriteTimestamp:
-    """When everything before it has ended."""
+    """Write a timestamp after all earlier commands have finished."""
 
     pool: int
     query: int
@@ -152,7 +153,7 @@ TO_CHECKPOINT = CmdPipelineBarrier(
 
 
 class CommandPool:
-    """Command buffers of one queue family, each of which may be freed alone."""
+    """The command buffers of one queue family, each of which can be freed separately."""
 
     def __init__(self, device: VulkanDevice) -> None:
         self._vk, self._device = device.vk, device.handle
@@ -166,8 +167,7 @@ class CommandPool:
         self._pool = handle.value
 
     def record(self, commands: Iterable[VulkanCommand], *, replayed: bool) -> int:
-        """A command buffer of its own with these. `replayed`: submitted again and again, also before it has
-        ended."""
+        """Record a new command buffer. `replayed`: it is submitted repeatedly, even while still pending."""
         info = api.struct(
             "VkCommandBufferAllocateInfo",
             commandPool=self._pool,
@@ -198,5 +198,5 @@ class CommandPool:
         self._vk.vkFreeCommandBuffers(self._device, self._pool, 1, byref(ctypes.c_void_p(buffer)))
 
     def close(self) -> None:
-        """With every buffer of its own that is left."""
+        """Destroy the pool with all its remaining command buffers."""
         self._vk.vkDestroyCommandPool(self._device, self._pool, None)

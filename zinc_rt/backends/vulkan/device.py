@@ -1,4 +1,4 @@
-"""Vulkan's devices: those there are, and one that is opened."""
+"""Enumerate Vulkan devices, and open one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DeviceQueue:
 
 @dataclass(slots=True)
 class VulkanDevice:
-    """A device that is open: its instance, functions and queues. Whoever opened it closes it, last."""
+    """An open device: its instance, functions and queues. The opener closes it last."""
 
     physical: PhysicalDevice
     vk: Vulkan
@@ -82,22 +82,22 @@ class VulkanDevice:
 
     @property
     def float_modes(self) -> tuple[str, ...]:
-        """Execution modes to add to every kernel, in SPIR-V's words."""
+        """Return the execution modes to add to every kernel, by their SPIR-V names."""
         return self.physical.float_modes
 
     @property
     def timestamp_period(self) -> float:
-        """Nanoseconds a tick."""
+        """Return the nanoseconds per tick."""
         return self.physical.limits.timestamp_period_ns
 
     @property
     def valid_bits(self) -> int:
-        """Of a timestamp; 0: the queue has none."""
+        """Return the valid bits of a timestamp; 0 if the queue has no timestamps."""
         return self.physical.queue_families[self.queues[0].family].timestamp_bits
 
     @property
     def external_memory_host(self) -> bool:
-        """Whether host memory can be imported."""
+        """Return whether host memory can be imported."""
         return "VK_EXT_external_memory_host" in self.extensions
 
     @property
@@ -105,14 +105,15 @@ class VulkanDevice:
         return self.physical.pipeline_cache_uuid
 
     def close(self) -> None:
-        """The caller has destroyed everything that was made of it."""
+        """Destroy the device. The caller must have destroyed all its objects."""
         if self.handle:
             self.vk.vkDestroyDevice(self.handle, None)
             self.vk.vkDestroyInstance(self.instance, None)
         self.handle = self.instance = 0
 
     def abandon(self) -> None:
-        """Something runs on it that does not end: `close` leaves it to the end of the process."""
+        """Leave the device open until the process ends, because work on it does not finish. `close` then does
+        nothing."""
         self.handle = self.instance = 0
 
     def __enter__(self) -> VulkanDevice:
@@ -123,9 +124,9 @@ class VulkanDevice:
 
 
 def list_devices() -> tuple[PhysicalDevice, ...]:
-    """Every device of every driver: discrete ones first, then integrated, virtual and CPU, each kind in the
-    drivers' order; () where no driver has one. Raises UnsupportedError where there is no loader, VulkanError where
-    it makes no instance."""
+    """Return every device of every driver: discrete ones first, then integrated, virtual and CPU, each kind in the
+    drivers' order; () if no driver has one. Raise UnsupportedError if there is no loader, VulkanError if it cannot
+    create an instance."""
     try:
         with opened_instance() as (vulkan, instance):
             handles = _handles(vulkan, instance)
@@ -140,8 +141,8 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
 
 
 def open_device(physical: PhysicalDevice) -> VulkanDevice:
-    """An instance and a device of its own. Raises UnsupportedError for one that lacks what models need, or that is
-    no longer there; VulkanError where the driver refuses."""
+    """Open a device with an instance of its own. Raise UnsupportedError if it lacks features that models need or
+    is no longer present; VulkanError if the driver refuses."""
     if physical.missing:
         raise UnsupportedError(f"{physical.name}: {physical.missing}", next="zinc-rt devices lists the others")
     vulkan, instance = _create_instance()
@@ -192,7 +193,7 @@ def _opened(vulkan: Vulkan, instance: int, here: int, physical: PhysicalDevice) 
 
 
 def _features(physical: PhysicalDevice, names: frozenset[str]) -> Any:
-    """The chain that enables features by name, and nothing else: robustBufferAccess would cost bounds checks."""
+    """Return a chain that enables features by name and no others: robustBufferAccess would add bounds checks."""
     features, f12 = struct("VkPhysicalDeviceFeatures2"), struct("VkPhysicalDeviceVulkan12Features")
     f13 = struct("VkPhysicalDeviceVulkan13Features")
     for each in (features.features, f12, f13):
@@ -207,7 +208,7 @@ def _features(physical: PhysicalDevice, names: frozenset[str]) -> Any:
 
 @contextmanager
 def opened_instance() -> Iterator[tuple[Vulkan, int]]:
-    """An instance's functions and its handle, for questions."""
+    """Create an instance for queries. Yield its functions and handle."""
     vulkan, instance = _create_instance()
     try:
         yield vulkan, instance
@@ -231,7 +232,7 @@ def _create_instance() -> tuple[Vulkan, int]:
 
 
 def instance_extensions(vulkan: Vulkan) -> frozenset[str]:
-    """Of the loader and all drivers."""
+    """Return the instance extensions of the loader and all drivers."""
     count = ctypes.c_uint32()
     vulkan.vkEnumerateInstanceExtensionProperties(None, byref(count), None)
     rows = (api.struct_type("VkExtensionProperties") * count.value)()

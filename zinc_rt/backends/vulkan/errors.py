@@ -1,4 +1,4 @@
-"""A command that failed: its result by name, what it was called for, and what to do about it."""
+"""Errors of Vulkan commands: the result by name, the object concerned, and advice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADVICE = {
 
 
 class VulkanError(ZincError):
-    """A VkResult below zero. `result`: its name; `call`: the command; `about`: the object or sizes it was for."""
+    """A negative VkResult. `result`: its name; `call`: the command; `about`: the object or sizes concerned."""
 
     exit_code = 1
 
@@ -37,10 +37,10 @@ class VulkanError(ZincError):
 
     @property
     def lost(self) -> bool:
-        """Whether the device is gone: nothing of it can be waited for any more."""
+        """Return whether the device is lost: waiting on it is impossible."""
         return self.result == "VK_ERROR_DEVICE_LOST"
 
     def of(self, about: str) -> VulkanError:
-        """The same error, saying what it was for."""
+        """Return the same error with `about` set."""
         code = next((value for value, name in RESULTS.items() if name == self.result), 0)
         return VulkanError(code, self.call, about)

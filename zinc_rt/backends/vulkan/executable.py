@@ -48,8 +48,8 @@ Put = Callable[[VulkanStorage, int, np.ndarray], None]
 
 @dataclass(eq=False, slots=True)
 class VulkanExecutable:
-    """What was built of a lowered graph. `block`: arguments, grids and temporaries of its dispatches;
-    `checkpoint`: of a debug build, where each of its barriers writes its number."""
+    """The executable of a lowered graph. `block`: arguments, grids and temporaries of its dispatches;
+    `checkpoint`: in a debug build, the location where each barrier writes its number."""
 
     plan: DispatchPlan
     command_buffer: int
@@ -64,11 +64,11 @@ class VulkanExecutable:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Those that its dispatches are for, each once."""
+        """Return the nodes of its dispatches, each once."""
         return tuple({id(step.node): step.node for step in self.plan.dispatches if step.node is not None}.values())
 
     def kernels(self) -> dict[str, bytes]:
-        """The SPIR-V it dispatches, by kernel."""
+        """Return the SPIR-V that it dispatches, by kernel."""
         return {
             name: self.read_module(name) for name in sorted({step.launch.kernel for step in self.plan.dispatches})
         }
@@ -77,7 +77,9 @@ class VulkanExecutable:
         return self.timestamps.read() if self.timestamps is not None else Times("", False, ())
 
     def stopped_at(self) -> tuple[Dispatch, ...]:
-        """The dispatches of which one has not ended, after a replay that does not; none where nothing says so."""
+        """Return the dispatches of which one has not finished, after a stalled replay; none without
+        checkpoints.
+        """
         if self.checkpoint is None or self.checkpoint.host is None:
             return ()
         storage = VulkanStorage(self.checkpoint, 0, CHECKPOINT_BYTES)
@@ -93,8 +95,8 @@ class VulkanExecutable:
 
 @dataclass(frozen=True, slots=True)
 class VulkanBuilder:
-    """Builds what a backend submits. `put` writes device memory, `warm` is given the pipelines that are new.
-    `debug`: barriers write their numbers."""
+    """Builder of a backend's executables. `put` writes device memory, `warm` receives new pipelines. `debug`:
+    barriers write their numbers."""
 
     device: VulkanDevice
     memory: VulkanMemory
@@ -106,8 +108,8 @@ class VulkanBuilder:
     debug: bool = False
 
     def build(self, lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
-        """Raises UnsupportedError for a grid the device has not, ValueError where a kernel takes other arguments
-        than its row gives."""
+        """Build an executable. Raise UnsupportedError for a grid that the device does not support, ValueError if a
+        kernel's arguments differ from its row."""
         plan = dispatches_of(lowered)
         self._check_grids(plan)
         with ExitStack() as undo:
@@ -139,7 +141,7 @@ class VulkanBuilder:
         timestamps: Timestamps | None = None,
         checkpoint: VulkanBlock | None = None,
     ) -> int:
-        """A plan's command buffer; its pipelines are there."""
+        """Record a plan's command buffer. Its pipelines must exist."""
         pipelines, _ = self.pipelines.get(step.code for step in plan.dispatches)
         whole = VulkanStorage(block, 0, plan.size_bytes)
         commands = replayed(plan, whole, pipelines, self.pipelines.layout, timestamps, checkpoint)
@@ -173,7 +175,7 @@ def replayed(
     timestamps: Timestamps | None = None,
     checkpoint: VulkanBlock | None = None,
 ) -> Iterator[VulkanCommand]:
-    """A plan's command buffer. `block` is the plan's. With `timestamps` every dispatch runs alone."""
+    """Return the commands of a plan. `block` is the plan's block. With `timestamps`, dispatches do not overlap."""
     if timestamps is not None:
         yield CmdResetQueryPool(timestamps.pool, timestamps.count)
     yield BEGIN
@@ -228,7 +230,7 @@ def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipelin
 
 
 def empty_runs(pipelines: Iterable[Pipeline], layout: int) -> Iterator[VulkanCommand]:
-    """Each pipeline over no workgroup: a software driver compiles a kernel where it is first dispatched."""
+    """Dispatch each pipeline with no workgroups: a software driver compiles a kernel at its first dispatch."""
     for pipeline in pipelines:
         yield CmdBindPipeline(pipeline.handle)
         yield CmdPushConstants(layout, 0)
@@ -236,7 +238,7 @@ def empty_runs(pipelines: Iterable[Pipeline], layout: int) -> Iterator[VulkanCom
 
 
 def single_run(pipeline: Pipeline, layout: int, kernarg_va: int, grid: Grid) -> Iterator[VulkanCommand]:
-    """One dispatch. ValueError for a grid that is a count of the step."""
+    """Return the commands of one dispatch. Raise ValueError for a grid that depends on a count of the step."""
     x, y, z = (int(axis) for axis in grid)
     yield CmdBindPipeline(pipeline.handle)
     yield CmdPushConstants(layout, kernarg_va)

@@ -1,4 +1,4 @@
-"""What a driver knows of why it gave a device up: VK_EXT_device_fault."""
+"""Query the driver's reason for a lost device: VK_EXT_device_fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ ADDRESS_TYPES = (  # VkDeviceFaultAddressTypeEXT
 
 
 def device_fault(device: VulkanDevice) -> str:
-    """Of a device that is lost: the driver's words, with the addresses it names; "" where it has none."""
+    """Return the driver's description of a lost device's fault, with the addresses that it names; "" if it has
+    none."""
     if EXTENSION not in device.extensions:
         return ""
     counts = api.struct("VkDeviceFaultCountsEXT")
@@ -44,7 +45,8 @@ def device_fault(device: VulkanDevice) -> str:
 
 
 def _address(found: ctypes.Structure) -> str:
-    """The precision is a power of two: the fault lies in the block of so many bytes that holds the address."""
+    """Format an address. The precision is a power of two: the fault is in the aligned block of that size around
+    the address."""
     kind, va, precision = found.addressType, found.reportedAddress, found.addressPrecision
     name = ADDRESS_TYPES[kind] if kind < len(ADDRESS_TYPES) else f"fault type {kind}"
     return f"{name} at {va:#x}" + (f" (to {precision} bytes)" if precision > 1 else "")

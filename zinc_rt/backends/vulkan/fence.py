@@ -14,7 +14,7 @@ _LOST = 1 << 64  # above every value: nothing is waited for any more
 
 
 class SemaphoreTimeline:
-    """Values 1, 2, 3, … of one stream. `submitted` is the last given out, `seen` the last that was read."""
+    """Values 1, 2, 3, … of one stream. `submitted` is the last allocated value, `seen` the last value read."""
 
     def __init__(
         self, name: str, device: VulkanDevice, wait: Callable[[SemaphoreTimeline, int, float], None]
@@ -40,20 +40,20 @@ class SemaphoreTimeline:
         )
 
     def advanced(self) -> int:
-        """The value of what was submitted just now."""
+        """Record a submission and return its value."""
         self.submitted += 1
         self.next_value.value = self.submitted + 1
         return self.submitted
 
     def poll(self) -> int:
-        """The semaphore's value."""
+        """Read the semaphore's value."""
         if self.error is None:
             self._vk.vkGetSemaphoreCounterValue(self._device, self.semaphore, byref(self._counter))
             self.seen = self._counter.value
         return self.seen
 
     def reached(self, value: int, timeout_seconds: float) -> bool:
-        """Block until the value is there; False where the time is over."""
+        """Block until the value is reached. Return False after the timeout."""
         self._awaited.value = value
         nanoseconds = min(max(0, int(timeout_seconds * 1e9)), (1 << 63) - 1)
         if self._vk.vkWaitSemaphores(self._device, byref(self._wait_info), nanoseconds) == VK_TIMEOUT:
@@ -62,7 +62,7 @@ class SemaphoreTimeline:
         return True
 
     def lose(self, error: BaseException) -> None:
-        """Nothing more comes: every fence not reached yet is done, with `error`."""
+        """Mark the timeline as lost: every pending fence completes with `error`."""
         if self.error is None:
             self.last_good, self.seen, self.error = self.seen, _LOST, error
 
@@ -86,7 +86,7 @@ class SemaphoreFence:
         return self.value <= self.timeline.seen or self.value <= self.timeline.poll()
 
     def wait(self, timeout_seconds: float) -> None:
-        """Raises DeadlineMissed after the timeout, or what the device was lost by."""
+        """Wait. Raise DeadlineMissed after the timeout, or the error that lost the device."""
         timeline = self.timeline
         if self.value > timeline.seen:
             timeline.wait(timeline, self.value, timeout_seconds)

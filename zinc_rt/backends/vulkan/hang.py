@@ -1,4 +1,4 @@
-"""What is said of a replay that does not end: which stream and value, what was replayed, how far it came."""
+"""Report a replay that does not finish: the stream and value, the executable, and its progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zinc_rt.ir.graph import Node
 
 
 class VulkanHang(DeadlineMissed):
-    """`executable`: the name of what stands. `lost`: the driver gave the device up."""
+    """A hang. `executable`: the name of the stalled executable. `lost`: the driver lost the device."""
 
     def __init__(self, message: str, node: Node | None, executable: str, *, lost: bool, next: str) -> None:
         super().__init__(message, next=next)
@@ -29,7 +29,8 @@ def hang(
     *,
     lost: bool = False,
 ) -> VulkanHang:
-    """Value `value` of a stream's timeline was not reached, for the reason `why`; `executable` stands."""
+    """Create the error for `value` of a stream's timeline, which was not reached for the reason `why`.
+    `executable` is the stalled one."""
     standing = executable.stopped_at() if executable is not None else ()
     node = next((step.node for step in standing if step.node is not None), None)
     parts = [

@@ -1,7 +1,6 @@
-"""The drivers that are installed, as the loader finds them: manifests (ICD files) and the library each names.
+"""Find installed drivers as the loader does: manifests (ICD files) and the library that each names.
 
-Places and order are the loader's (LoaderDriverInterface.md of Vulkan-Loader), without those of Windows' registry.
-"""
+Folders and order are the loader's (LoaderDriverInterface.md of Vulkan-Loader), without the Windows registry."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ OWN_LIST = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # in place of the folders; t
 
 @dataclass(frozen=True, slots=True)
 class InstalledDriver:
-    """One manifest. `trouble`: why the loader can do nothing with it, "" where its library opens."""
+    """One manifest. `trouble`: why the loader cannot use it; "" if its library opens."""
 
     manifest: str
     library: str = ""
@@ -26,17 +25,17 @@ class InstalledDriver:
 
 
 def named(environment: Mapping[str, str] = os.environ) -> str:
-    """The variable that names manifests in place of the folders, as NAME=value; "" where none does."""
+    """Return the variable that names manifests instead of the folders, as NAME=value; "" if none is set."""
     return next((f"{name}={environment[name]}" for name in OWN_LIST if environment.get(name)), "")
 
 
 def installed(environment: Mapping[str, str] = os.environ) -> tuple[InstalledDriver, ...]:
-    """Every manifest the loader would read, in its order, its library opened to see whether it can be."""
+    """Return every manifest that the loader would read, in its order. Each library is opened as a test."""
     return tuple(read(path) for path in manifests(environment))
 
 
 def manifests(environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """The files; those that a variable names are listed also where they do not exist."""
+    """Return the manifest files. Files named by a variable are included even if they do not exist."""
     files: list[Path] = []
     own = named(environment)
     for entry in own.partition("=")[2].split(os.pathsep) if own else folders(environment):
@@ -56,7 +55,7 @@ def folders(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def read(path: Path) -> InstalledDriver:
-    """What a manifest says, and whether its library opens."""
+    """Read a manifest, and test whether its library opens."""
     try:
         icd = json.loads(path.read_text(encoding="utf-8"))["ICD"]
         library, version = str(icd["library_path"]), str(icd.get("api_version", ""))

@@ -1,7 +1,6 @@
-"""The layers between us and the driver: those that the environment names, and implicit ones that are not off.
+"""Active Vulkan layers: those named by the environment, and implicit ones that are not disabled.
 
-What the loader does with them is in LoaderLayerInterface.md of Vulkan-Loader.
-"""
+The rules are in LoaderLayerInterface.md of Vulkan-Loader."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ NAMED = ("VK_INSTANCE_LAYERS", "VK_LOADER_LAYERS_ENABLE")
 
 
 def active(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Their names, those that were asked for first."""
+    """Return the names of active layers, explicitly requested ones first."""
     gone = missing(environment)
     asked = [name for name in _asked(environment) if name not in gone]
     implicit = [
@@ -27,7 +26,7 @@ def active(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 
 def missing(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Those that the environment asks for and that are not installed: the loader goes without."""
+    """Return the layers that the environment requests but that are not installed. The loader ignores them."""
     kinds = ("explicit_layer.d", "implicit_layer.d")
     there = {str(each["name"]) for kind in kinds for each in _installed(kind, environment)}
     return tuple(name for name in _asked(environment) if "*" not in name and name not in there)
@@ -39,7 +38,7 @@ def _asked(environment: Mapping[str, str]) -> list[str]:
 
 
 def _installed(kind: str, environment: Mapping[str, str]) -> list[Any]:
-    """The layers of every manifest that can be read."""
+    """Return the layers of every readable manifest."""
     folders = [folder.replace("icd.d", kind) for folder in icd.folders(environment)]
     if kind == "explicit_layer.d" and (own := environment.get("VK_LAYER_PATH")):
         folders = own.split(os.pathsep)

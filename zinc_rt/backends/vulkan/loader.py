@@ -1,9 +1,8 @@
-"""Vulkan's functions: of the system's loader, or where there is none of an installed driver itself.
+"""Vulkan's functions, from the system's loader or, without a loader, from an installed driver.
 
 vulkan = loader.load()
 vulkan.vkEnumerateInstanceVersion(byref(version))      # before there is an instance
-vulkan.of(instance).vkEnumeratePhysicalDevices(...)    # an instance's functions
-"""
+vulkan.of(instance).vkEnumeratePhysicalDevices(...)    # an instance's functions"""
 
 from __future__ import annotations
 
@@ -30,15 +29,15 @@ INSTALL = (
 
 
 class Vulkan:
-    """Functions by their own names, each resolved when first used. One that returns a VkResult raises VulkanError
-    below zero and returns the others (VK_TIMEOUT, VK_INCOMPLETE)."""
+    """Functions by their own names, resolved on first use. A function that returns a VkResult raises VulkanError
+    for negative values and returns the others (VK_TIMEOUT, VK_INCOMPLETE)."""
 
     def __init__(self, find: Callable[[int | None, bytes], int | None], source: str, instance: int | None = None):
-        """`find`: vkGetInstanceProcAddr; `source`: the library it is from."""
+        """Create from `find`, a vkGetInstanceProcAddr. `source` is the library that it comes from."""
         self._find, self.source, self._instance = find, source, instance
 
     def of(self, instance: int) -> Vulkan:
-        """The functions of an instance, its layers included."""
+        """Return the functions of an instance, including its layers."""
         return Vulkan(self._find, self.source, instance)
 
     def __getattr__(self, name: str) -> Any:
@@ -66,9 +65,10 @@ def _checked(name: str, function: Any) -> Any:
 
 @cache
 def load() -> Vulkan:
-    """Vulkan of this process. Raises UnsupportedError where there is neither loader nor driver.
+    """Load Vulkan for this process. Raise UnsupportedError if there is neither a loader nor a driver.
 
-    lavapipe takes every core of the machine: it is told how many this process may use, unless the user said so."""
+    lavapipe uses every core of the machine: its thread count is set to the cores available to this process, unless
+    the user set it."""
     os.environ.setdefault("LP_NUM_THREADS", str(available_cores()))
     for library in LIBRARIES:
         if handle := _opened(library):
@@ -92,7 +92,7 @@ def _opened(library: str) -> ctypes.CDLL | None:
 
 
 def _driver_alone(driver: icd.InstalledDriver) -> Vulkan | None:
-    """A driver's own functions, where it is willing to talk without a loader."""
+    """Return a driver's own functions if it can be used without a loader."""
     handle = ctypes.CDLL(driver.library)
     if not hasattr(handle, "vk_icdGetInstanceProcAddr"):
         return None

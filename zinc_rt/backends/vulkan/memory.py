@@ -1,7 +1,6 @@
-"""Memory of a Vulkan device: allocations with one buffer and one address each, many small buffers in one of them.
+"""Memory of a Vulkan device: allocations with one buffer and one address each, shared by small buffers.
 
-Kernels know addresses only, so a VkBuffer is there for its address, for indirect grids and for copies.
-"""
+Kernels use addresses only. A VkBuffer is needed for its address, for indirect grids and for copies."""
 
 from __future__ import annotations
 
@@ -41,8 +40,8 @@ USAGE = (
 
 
 class VulkanMemory:
-    """What one backend has allocated. `staged`: device memory as if the host mapped none of it. `guarded`: every
-    allocation between pages of poison, which `spoilt` compares."""
+    """The allocations of one backend. `staged`: treat device memory as if the host could not map it. `guarded`:
+    place every allocation between pages of poison, which `spoilt` compares."""
 
     def __init__(self, device: VulkanDevice, *, staged: bool = False, guarded: bool = False) -> None:
         self._device = device
@@ -59,8 +58,8 @@ class VulkanMemory:
         return tuple(self._blocks)
 
     def block(self, size_bytes: int, heap: str, name: str) -> VulkanBlock:
-        """An allocation of its own, its bytes undefined. Raises UnsupportedError with the sizes where there is not
-        so much."""
+        """Allocate a separate block with undefined bytes. Raise UnsupportedError with the sizes if there is not
+        enough memory."""
         if heap not in WANTED:
             raise ValueError(f"{name}: no heap is called {heap!r}")
         used_bytes = max(ADDRESS_ALIGNMENT, align_up(size_bytes, ADDRESS_ALIGNMENT))
@@ -87,8 +86,8 @@ class VulkanMemory:
         return made
 
     def imported(self, array: np.ndarray, name: str) -> tuple[VulkanBlock, int] | None:
-        """The host's own pages as device memory, nothing copied, and the array's offset in them; None where the
-        device takes none, or not these. The array stays alive as long as the block."""
+        """Import the host's own pages as device memory, without a copy. Return the block and the array's offset in
+        it; None if the device cannot import these pages. The array stays alive as long as the block."""
         page = self._device.limits.import_alignment_bytes
         if not self._imports or page > mmap.PAGESIZE or array.nbytes < IMPORT_BYTES:
             return None
@@ -125,7 +124,7 @@ class VulkanMemory:
         return Buffer(name, size_bytes, heap, storage=storage, gpu_va=storage.gpu_va)
 
     def free(self, buffer: Buffer) -> None:
-        """Raises ValueError for one that is not allocated here, or was freed."""
+        """Free a buffer. Raise ValueError if it is not allocated here, or already freed."""
         storage = buffer.storage
         if not isinstance(storage, VulkanStorage) or storage.block not in self._blocks:
             raise ValueError(f"{buffer.name} is not allocated on this device, or was freed")
@@ -143,7 +142,7 @@ class VulkanMemory:
             self.give_back(block)
 
     def pools(self, sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
-        """Names with their offsets, one list an allocation."""
+        """Return names with their offsets, one list per allocation."""
         most = 0 if self._guard_bytes else min(POOL_BYTES, self._device.limits.allocation_bytes)
         found: list[list[tuple[str, int]]] = []
         end = 0
@@ -158,21 +157,21 @@ class VulkanMemory:
     # What the host wrote, and what the device did, in memory that is not coherent
 
     def flush(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> None:
-        """The device sees what the host wrote there."""
+        """Make the host's writes there visible to the device."""
         if not block.coherent:
             self._vk.vkFlushMappedMemoryRanges(
                 self._device.handle, 1, byref(self._range(block, offset_bytes, size_bytes))
             )
 
     def invalidate(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> None:
-        """The host sees what the device wrote there."""
+        """Make the device's writes there visible to the host."""
         if not block.coherent:
             self._vk.vkInvalidateMappedMemoryRanges(
                 self._device.handle, 1, byref(self._range(block, offset_bytes, size_bytes))
             )
 
     def spoilt(self) -> list[str]:
-        """A sentence for each allocation beside which somebody wrote; the poison is there again."""
+        """Return a sentence for each allocation with damaged poison, and restore the poison."""
         found = [sentence for block in self._blocks for sentence in blocks.spoilt(block)]
         for block in self._blocks:
             blocks.poison(block)
@@ -250,7 +249,9 @@ class VulkanMemory:
         return memoryview((ctypes.c_uint8 * size_bytes).from_address(address.value)).cast("B")
 
     def _range(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> Any:
-        """To whole atoms, and to the end where the last one passes it."""
+        """Return a range rounded to whole atoms, or up to the end of the allocation if the last atom exceeds
+        it.
+        """
         atom = self._device.limits.non_coherent_atom_bytes
         start = (block.guard_bytes + offset_bytes) // atom * atom
         end = align_up(block.guard_bytes + offset_bytes + size_bytes, atom)
@@ -263,7 +264,7 @@ class VulkanMemory:
         )
 
     def _destroy(self, block: VulkanBlock) -> None:
-        """Also what was made only in part."""
+        """Destroy a block, even a partially created one."""
         block.host = None
         if block.handle:
             self._vk.vkDestroyBuffer(self._device.handle, block.handle, None)

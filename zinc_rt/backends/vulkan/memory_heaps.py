@@ -1,4 +1,4 @@
-"""Which type of a device's memory is what a plan calls a heap, and how much of it is left."""
+"""Map a plan's heaps to memory types of a device, and report free memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ ALL_MAPPED = (LOCAL | VISIBLE | COHERENT, LOCAL | VISIBLE, LOCAL)  # resizable B
 
 
 def type_number(device: VulkanDevice, heap: str, allowed: int, name: str) -> int:
-    """The memory type for `name`, of those whose bits are in `allowed`. UnsupportedError where none fits."""
+    """Return the memory type for `name`, from those whose bits are set in `allowed`. Raise UnsupportedError if
+    none fits."""
     wanted = ALL_MAPPED if heap == BufferHeap.DEVICE_LOCAL and all_mapped(device) else WANTED[heap]
     for flags in wanted:
         for number, kind in enumerate(device.memory_types):
@@ -35,7 +36,7 @@ def type_number(device: VulkanDevice, heap: str, allowed: int, name: str) -> int
 
 
 def all_mapped(device: VulkanDevice) -> bool:
-    """Whether the host may map the largest heap of the device whole."""
+    """Return whether the host can map all of the device's largest heap."""
     local = [device.heaps[kind.heap].size_bytes for kind in device.memory_types if kind.flags & LOCAL]
     both = LOCAL | VISIBLE
     mapped = [device.heaps[kind.heap].size_bytes for kind in device.memory_types if kind.flags & both == both]
@@ -43,7 +44,8 @@ def all_mapped(device: VulkanDevice) -> bool:
 
 
 def room_bytes(device: VulkanDevice, heap_index: int, held_bytes: int) -> int:
-    """What a heap has left for this process: by VK_EXT_memory_budget, else its size less what is held."""
+    """Return the free bytes of a heap for this process: from VK_EXT_memory_budget, else its size minus the
+    allocated bytes."""
     if "VK_EXT_memory_budget" not in device.extensions:
         return device.heaps[heap_index].size_bytes - held_bytes
     budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")

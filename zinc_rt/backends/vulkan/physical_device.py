@@ -1,4 +1,4 @@
-"""What a device says of itself before it is opened, and why it could not run a model."""
+"""Query a device's properties before it is opened, and why it cannot run a model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MODES = {  # SPIR-V's execution modes, by the property that offers each for floa
 
 @dataclass(frozen=True, slots=True)
 class MemoryType:
-    """`flags`: VK_MEMORY_PROPERTY_*."""
+    """A memory type. `flags`: VK_MEMORY_PROPERTY_*."""
 
     flags: int
     heap: int
@@ -56,7 +56,7 @@ class MemoryHeap:
 
 @dataclass(frozen=True, slots=True)
 class QueueFamily:
-    """`flags`: VK_QUEUE_*; `timestamp_bits` 0: it has no timestamps."""
+    """A queue family. `flags`: VK_QUEUE_*; `timestamp_bits` 0: no timestamps."""
 
     flags: int
     queues: int
@@ -65,7 +65,7 @@ class QueueFamily:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """Of VkPhysicalDeviceLimits and the structs that came later, what kernels and memory must keep to."""
+    """The limits from VkPhysicalDeviceLimits and later structs that apply to kernels and memory."""
 
     grid: tuple[int, int, int]
     invocations: int
@@ -84,8 +84,8 @@ class DeviceLimits:
 @dataclass(frozen=True, slots=True)
 class PhysicalDevice:
     """A device as its driver describes it. `index`: its number in `zinc-rt devices` and --device vulkan:N;
-    `position`: in vkEnumeratePhysicalDevices; `memory`: bytes of its device-local heaps; `missing`: why no model
-    can run on it, "" where one can."""
+    `position`: in vkEnumeratePhysicalDevices; `memory`: bytes of its device-local heaps; `missing`: why it cannot
+    run models; "" if it can."""
 
     position: int
     name: str
@@ -112,12 +112,12 @@ class PhysicalDevice:
 
     @property
     def is_cpu(self) -> bool:
-        """Software: what is computed on it is a result, how fast is not."""
+        """Return whether it is a software device: its results are valid, its speed is not meaningful."""
         return self.kind == "cpu"
 
     @property
     def float_modes(self) -> tuple[str, ...]:
-        """Execution modes that it answers for, in SPIR-V's words."""
+        """Return the execution modes that it supports, by their SPIR-V names."""
         return tuple(mode for name, mode in MODES.items() if name in self.float_controls)
 
     @property
@@ -126,14 +126,14 @@ class PhysicalDevice:
 
     @property
     def compute_family(self) -> int | None:
-        """The first queue family that computes and draws nothing, else the first that computes."""
+        """Return the first compute-only queue family, else the first with compute."""
         families = [i for i, each in enumerate(self.queue_families) if each.flags & api.VK_QUEUE_COMPUTE_BIT]
         alone = [i for i in families if not self.queue_families[i].flags & api.VK_QUEUE_GRAPHICS_BIT]
         return next(iter([*alone, *families]), None)
 
 
 def ask(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
-    """Everything that is asked of a device. `vulkan`: an instance's functions."""
+    """Query all properties of a device. `vulkan`: an instance's functions."""
     properties = struct("VkPhysicalDeviceProperties2")
     vulkan.vkGetPhysicalDeviceProperties2(handle, byref(properties))
     version = version_of(properties.properties.apiVersion)
@@ -190,7 +190,7 @@ def ask(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
 
 
 def why_not(device: PhysicalDevice) -> str:
-    """The first thing a model needs that a device lacks, by name; "" where nothing is."""
+    """Return the name of the first required feature that a device lacks; "" if it has all."""
     on = f"its driver {device.driver}"
     if device.api_version[:2] < API_VERSION:
         return f"{on} answers Vulkan {dotted(device.api_version)}, and 1.2 is needed"
@@ -219,7 +219,7 @@ def dotted(version: tuple[int, ...]) -> str:
 
 
 def version_of(number: int) -> tuple[int, int, int]:
-    """VK_API_VERSION_MAJOR, _MINOR, _PATCH."""
+    """Split a version number: VK_API_VERSION_MAJOR, _MINOR, _PATCH."""
     return number >> 22 & 0x7F, number >> 12 & 0x3FF, number & 0xFFF
 
 

@@ -1,4 +1,4 @@
-"""Compute pipelines by kernel and patches, made all at once, and the driver's cache of them in a file."""
+"""Compute pipelines by kernel and patches, created together, and a file cache of the driver's code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENTRY_POINT = b"main"
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A VkPipeline, and what its kernel takes."""
+    """A VkPipeline, and the arguments of its kernel."""
 
     name: str
     handle: int
@@ -35,7 +35,8 @@ class Pipeline:
 
 
 def cache_key(device: VulkanDevice, kernels: SpirvKernelSet) -> str:
-    """Of the driver's code: pipelineCacheUUID (build and device), float modes, and every kernel's bytes."""
+    """Return the key of the driver's code: pipelineCacheUUID (build and device), float modes, and every kernel's
+    bytes."""
     digest = hashlib.sha256(repr(device.float_modes).encode())
     for name in kernels.names():
         digest.update(f"{name}\n".encode() + kernels.module(name))
@@ -43,10 +44,10 @@ def cache_key(device: VulkanDevice, kernels: SpirvKernelSet) -> str:
 
 
 class Pipelines:
-    """Every pipeline of one backend; all of them stay until it closes."""
+    """The pipelines of one backend. They are kept until it closes."""
 
     def __init__(self, device: VulkanDevice, kernels: SpirvKernelSet, cache: ObjectCache | None) -> None:
-        """`cache`: where the driver's compiled code is kept; None keeps none."""
+        """Create without pipelines. `cache` stores the driver's compiled code; None disables it."""
         self._device, self._vk = device, device.vk
         self._kernels = kernels
         self._cache_file = cache
@@ -58,8 +59,8 @@ class Pipelines:
         self._cache = self._driver_cache(cache.load(self._cache_key) if cache is not None else None)
 
     def get(self, wanted: Iterable[PipelineKey]) -> tuple[Mapping[PipelineKey, Pipeline], list[Pipeline]]:
-        """Those, and which of them were made just now. Raises UnsupportedError for a kernel there is not, and
-        InputError for a patch that its kernel has not."""
+        """Return pipelines, and which of them were created by this call. Raise UnsupportedError for an unknown
+        kernel, InputError for a patch that the kernel lacks."""
         keys = tuple(dict.fromkeys(wanted))
         missing = [key for key in keys if key not in self._made]
         if missing:
@@ -67,7 +68,8 @@ class Pipelines:
         return {key: self._made[key] for key in keys}, [self._made[key] for key in missing]
 
     def close(self, *, keep: bool) -> None:
-        """`keep`: the driver's code for the next process, where some is new. Not of a device that is lost."""
+        """Destroy all pipelines. `keep`: store new driver code for the next process. It must be false for a lost
+        device."""
         if keep and self._grew and self._cache_file is not None:
             self._cache_file.store(self._cache_key, self._cache_data())
         for pipeline in self._made.values():
@@ -108,7 +110,7 @@ class Pipelines:
         return handle.value
 
     def _specialization(self, name: str, patches: tuple[tuple[str, int], ...]) -> Any:
-        """VkSpecializationInfo; None without patches."""
+        """Return the VkSpecializationInfo; None without patches."""
         if not patches:
             return None
         ids = self._takes[name].spec_ids
@@ -148,7 +150,8 @@ class Pipelines:
         return handle.value
 
     def _driver_cache(self, data: bytes | None) -> int:
-        """From what a file kept, where that is whole; the driver drops what is not its own."""
+        """Create the driver cache from a file's content if it is intact. The driver ignores data that is not its
+        own."""
         content = ctypes.create_string_buffer(data, len(data)) if data else None
         info = api.struct(
             "VkPipelineCacheCreateInfo", initialDataSize=len(data) if data else 0, pInitialData=content

@@ -1,8 +1,8 @@
-"""What RADV makes of SPIR-V for a chip that is not here: pipeline caches, from a process of its own.
+"""Compile SPIR-V with RADV for a chip that is not present, and return pipeline caches. It runs in a separate
+process.
 
-Mesa reads RADV_FORCE_FAMILY when the driver is loaded, and then has a device of that name and no hardware:
-pipelines can be made, nothing can be run. docs/radv.md.
-"""
+Mesa reads RADV_FORCE_FAMILY when the driver is loaded. It then offers a device of that name without hardware:
+pipelines can be created but not run. See docs/radv.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class RadvCompiled:
-    """`mesa`: the version, 25.0.7. `caches`: what vkGetPipelineCacheData gave, by kernel."""
+    """The compiled kernels. `mesa`: the version, such as 25.0.7. `caches`: the output of vkGetPipelineCacheData by
+    kernel."""
 
     mesa: str
     driver: str
@@ -40,11 +41,10 @@ class RadvCompiled:
 
 
 def find_driver(named: str = "") -> Path:
-    """RADV's library: of the manifest or library `named`, else of an installed manifest, else beside another of
-    Mesa's; a name without a folder is the linker's to find.
+    """Find RADV's library: from the manifest or library `named`, else an installed manifest, else next to another
+    Mesa driver. A name without a folder is resolved by the dynamic linker.
 
-    Raises InputError for a name that is neither, NothingRan where there is none.
-    """
+    Raise InputError if `named` is neither, NothingRan if there is no driver."""
     if named:
         path = Path(named)
         if path.suffix == ".json":
@@ -64,11 +64,11 @@ def find_driver(named: str = "") -> Path:
 
 
 def compile_modules(modules: Mapping[str, bytes], chip: str = DEFAULT_ARCH, *, driver: str = "") -> RadvCompiled:
-    """Each module compiled for `chip`, by name. The modules are as they are committed: float modes are added here.
+    """Compile each module for `chip`. Return the results by name. The modules are as committed: float modes are
+    added here.
 
-    Raises UsageError for a chip without containers, InputError where RADV refuses one or the process ends, and
-    what `find_driver` raises.
-    """
+    Raise UsageError for a chip without containers, InputError if RADV refuses a module or the process fails, and
+    the errors of `find_driver`."""
     if chip not in CHIPS:
         raise UsageError(f"--radv {chip}: containers are made for {', '.join(CHIPS)}")
     library = find_driver(driver)
@@ -83,7 +83,7 @@ def compile_modules(modules: Mapping[str, bytes], chip: str = DEFAULT_ARCH, *, d
 
 
 def _run(folder: Path, library: Path, chip: str) -> None:
-    """The child over a folder. Raises InputError with its last words, and the kernel that was under way."""
+    """Run the child process over a folder. Raise InputError with its last output and the kernel in progress."""
     manifest = folder / "radv.json"
     about = {"library_path": str(library), "api_version": "1.3.0"}
     manifest.write_text(json.dumps({"file_format_version": "1.0.0", "ICD": about}), encoding="utf-8")
@@ -103,7 +103,7 @@ def _run(folder: Path, library: Path, chip: str) -> None:
 
 
 def _environment(manifest: Path, chip: str) -> dict[str, str]:
-    """The process's own, but that there is only this driver, without layers and a cache on disk."""
+    """Return this process's environment, restricted to this driver, without layers and without a disk cache."""
     own = {
         key: value for key, value in os.environ.items() if not key.startswith(("VK_", "RADV_", "ACO_", "MESA_"))
     }

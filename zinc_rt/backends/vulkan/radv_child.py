@@ -1,7 +1,6 @@
-"""The process that `radv` starts: every NAME.spv of a folder becomes NAME.cache, the pipeline cache it gives.
+"""The child process that `radv` starts. It converts every NAME.spv of a folder to NAME.cache, a pipeline cache.
 
-Its device is a null one. What it was told of the driver is in told.json, the kernel under way in `now`.
-"""
+Its device is a null device. The driver settings are in told.json; the kernel in progress is in `now`."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ def main(folder: Path) -> None:
 
 
 def _layout(device: VulkanDevice) -> int:
-    """ABI vk-1's: one push constant of 8 bytes."""
+    """Create the layout of ABI vk-1: one push constant of 8 bytes."""
     range_ = struct("VkPushConstantRange", stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT, offset=0, size=8)
     created = struct("VkPipelineLayoutCreateInfo", pushConstantRangeCount=1, pPushConstantRanges=range_)
     made = ctypes.c_uint64()
@@ -52,7 +51,7 @@ def _layout(device: VulkanDevice) -> int:
 
 
 def _cache(device: VulkanDevice, layout: int, spirv: bytes) -> bytes:
-    """A pipeline cache with this kernel alone, compiled for waves of 32."""
+    """Create a pipeline cache with only this kernel, compiled for waves of 32."""
     vk = device.vk
     code = with_modes(spirv, tuple(MODES))
     words = ctypes.create_string_buffer(code, len(code))

@@ -1,9 +1,8 @@
-"""Whether a device computes what canonical-1 says: every operation of self_test_cases.py, run on it once.
+"""Test whether a device computes canonical-1: run every operation of self_test_cases.py on it once.
 
-What a driver's compiler does to float arithmetic nobody can read off its features. So the first open of a device
-by a driver runs a kernel of all the operations there are; what was found is kept for both of them and for that
-kernel, which is made of the same canonical.glsl as all others. 0.1 to 0.2 s on lavapipe, most of it its
-compiler.
+Device features do not show how a driver's compiler transforms float arithmetic. Therefore the first open of a
+device by a driver runs a kernel with all operations. The result is cached for that device, driver and kernel,
+which uses the same canonical.glsl as all others. The test takes 0.1 to 0.2 s on lavapipe, mostly in its compiler.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ CANONICAL = "canonical-1"
 
 
 def refusal(backend: VulkanBackend, cache: ObjectCache | None = None) -> str:
-    """Why the backend's device cannot have canonical-1: the first operation with wrong bits, with its operands,
-    what was wanted and what came; "" where all bits are right. `cache`, in the user's cache folder unless given,
-    remembers where they were: a device that was refused is tested again."""
+    """Return why the backend's device cannot support canonical-1: the first operation with wrong bits, its
+    operands, the expected and the actual result; "" if all bits are right. `cache`, by default in the user's cache
+    folder, stores successful tests only: a refused device is tested again."""
     cache = ObjectCache(cache_folder() / "vulkan") if cache is None else cache
     key = f"self-test-{digest(backend)}"
     if cache.load(key) is not None:
@@ -39,7 +38,7 @@ def refusal(backend: VulkanBackend, cache: ObjectCache | None = None) -> str:
 
 
 def differences(backend: VulkanBackend, given: Operands | None = None) -> tuple[WrongBits, ...]:
-    """Of every operation with a wrong bit, in their order. `given`: other operands than the self-test's."""
+    """Return the operations with wrong bits, in order. `given`: operands other than the self-test's."""
     given = operands() if given is None else given
     numbers = range(len(OPERATIONS))
     got = results(backend, given, numbers)
@@ -48,7 +47,7 @@ def differences(backend: VulkanBackend, given: Operands | None = None) -> tuple[
 
 
 def results(backend: VulkanBackend, given: Operands, numbers: Iterable[int]) -> np.ndarray:
-    """What neighbouring operations, by their numbers, give on the device: uint32 [operations, n]."""
+    """Return the results of consecutive operations, given by `numbers`: uint32 [operations, n]."""
     first, *others = numbers
     count, n = 1 + len(others), len(given.a)
     sizes = {"a": 4 * n, "b": 4 * n, "c": 4 * n, "y": 4 * n * count}
@@ -69,7 +68,7 @@ def results(backend: VulkanBackend, given: Operands, numbers: Iterable[int]) -> 
 
 
 def digest(backend: VulkanBackend) -> str:
-    """Of what a result of the test is for: device, driver, float modes, kernel."""
+    """Return the digest of all inputs of the test: device, driver, float modes, kernel."""
     device = backend.vulkan
     physical = device.physical
     about = (physical.name, physical.driver, physical.pipeline_cache_uuid.hex(), *device.float_modes)

@@ -1,9 +1,7 @@
-"""The operations canonical-1 is made of, operands that are unkind to them, and what must come out.
+"""The operations of canonical-1, operands with edge cases, and the expected results.
 
-Results are computed here by NumPy and the oracle's own functions when they are asked for, a few milliseconds: a
-file of them would be a second definition. The kernel is kernels/spirv/self_test.comp, whose cases are in this
-order.
-"""
+Results are computed by NumPy and the oracle's own functions on request, in a few milliseconds; a file of results
+would be a second definition. The kernel is kernels/spirv/self_test.comp, whose cases are in this order."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ Compute = Callable[[Float32, Float32, Float32], np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`want` gives float32, or uint32 where the result is no float, of three float32 arrays; `operands`: how many
-    of them it looks at."""
+    """One operation. `want` computes the expected result from three float32 arrays: float32, or uint32 if the
+    result is not a float. `operands`: the number of arrays that it uses."""
 
     name: str
     operands: int
@@ -43,7 +41,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Bits, uint32 [n] each."""
+    """Operands as bits, uint32 [n] each."""
 
     a: np.ndarray
     b: np.ndarray
@@ -56,7 +54,7 @@ class Operands:
 
 @dataclass(frozen=True, slots=True)
 class WrongBits:
-    """What a device makes of an operation: how many of the cases are wrong, and the first of them as bits."""
+    """Wrong results of an operation on a device: the number of wrong cases, and the bits of the first one."""
 
     operation: Operation
     wrong: int
@@ -73,7 +71,8 @@ class WrongBits:
 
 
 def operands(count: int = CASES, seed: int = 1) -> Operands:
-    """Every pair of special values, random bits, and numbers of a model's size; the same at every call."""
+    """Return operands: every pair of special values, random bits, and numbers of the size found in models; the
+    same at every call."""
     random = np.random.default_rng(seed)
     pairs = len(SPECIAL) ** 2
     bits = max(0, count - pairs) // 2
@@ -89,7 +88,8 @@ def operands(count: int = CASES, seed: int = 1) -> Operands:
 
 
 def wrong_bits(number: int, given: Operands, got: np.ndarray) -> WrongBits | None:
-    """Of operation `number`, got uint32 [n]; None where all bits are right. A NaN is right for any NaN."""
+    """Compare results of operation `number`, uint32 [n]. Return None if all bits are right. Any NaN matches any
+    NaN."""
     operation = OPERATIONS[number]
     with np.errstate(all="ignore"):
         want = operation.want(*given.floats)
@@ -108,7 +108,7 @@ def _compared(a: Float32, b: Float32, c: Float32) -> np.ndarray:
 
 
 def _maximum(a: Float32, b: Float32, c: Float32) -> np.ndarray:
-    """NumPy's, which leaves open which of two zeros it gives: +0 where there is one."""
+    """Return NumPy's maximum, with +0 for two zeros if one is +0: NumPy leaves this undefined."""
     return np.where(
         (a == 0) & (b == 0), (a.view(np.uint32) & b.view(np.uint32)).view(np.float32), np.maximum(a, b)
     )

@@ -1,8 +1,7 @@
-"""A timeline for every stream, on a queue that it may share, and what goes there: replays, copies, waits.
+"""One timeline per stream, on a queue that streams may share, and its submissions: replays, copies, waits.
 
-A replay is one vkQueueSubmit over structs made before: only the value to signal has changed. Streams that share a
-queue are ordered by it more than they must be; each has a timeline of its own all the same.
-"""
+A replay is one vkQueueSubmit of prepared structs: only the value to signal changes. Streams that share a queue are
+ordered more strictly than necessary; each still has its own timeline."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ KEPT_NAMES = 256  # submissions of a stream that a report can name
 
 
 class PreparedSubmit:
-    """A VkSubmitInfo and all that it points to."""
+    """A VkSubmitInfo and all structs that it points to."""
 
     __slots__ = ("info", "reference")
 
@@ -60,7 +59,7 @@ class PreparedSubmit:
 
 
 class _StreamState:
-    """A stream's timeline and queue, and what was made ready for them, by executable."""
+    """A stream's timeline and queue, and its prepared submissions by executable."""
 
     __slots__ = ("names", "once", "prepared", "queue", "timeline")
 
@@ -73,7 +72,7 @@ class _StreamState:
 
 
 class VulkanStreams:
-    """The streams of one backend; made on first use, given back by `close`."""
+    """The streams of one backend. Each is created on first use and destroyed by `close`."""
 
     def __init__(
         self, device: VulkanDevice, pool: CommandPool, make_hang: MakeHang, timeout_seconds: float
@@ -97,7 +96,8 @@ class VulkanStreams:
         return self._queue_submit(state, ready, executable)
 
     def run_once(self, name: str, commands: Iterable[VulkanCommand], stream: Stream) -> SemaphoreFence:
-        """Commands in the stream's order, behind what it holds and before what it gets; recorded for this."""
+        """Submit commands once, ordered after earlier and before later commands of the stream. They are recorded
+        for this call."""
         state = self._state(stream)
         self._free_finished(state)
         buffer = self._pool.record((BEGIN, *commands, END), replayed=False)
@@ -107,13 +107,13 @@ class VulkanStreams:
         return fence
 
     def forget(self, executable: VulkanExecutable) -> None:
-        """It is not submitted any more."""
+        """Drop an executable that is not submitted any more."""
         for state in self._streams.values():
             state.prepared.pop(executable, None)
 
     def drain(self, seconds: float) -> None:
-        """Wait for all that runs, at most so long. Raises DeadlineMissed where some of it goes on; a lost device
-        has nothing to wait for."""
+        """Wait for all running work, at most `seconds`. Raise DeadlineMissed if some does not finish. On a lost
+        device it returns at once."""
         deadline = time.monotonic() + seconds
         for state in self._streams.values():
             try:
@@ -124,7 +124,7 @@ class VulkanStreams:
                 return
 
     def close(self) -> None:
-        """Nothing runs any more."""
+        """Destroy the streams. No work may be running."""
         for state in self._streams.values():
             for _, buffer in state.once:
                 self._pool.free(buffer)
@@ -134,7 +134,7 @@ class VulkanStreams:
     # Inside
 
     def _submit_with_care(self, executable: VulkanExecutable, stream: Stream) -> SemaphoreFence:
-        """The first on a stream, or one that waits for other streams."""
+        """Submit on the checked path: first on a stream, or with waits for other streams."""
         state = self._state(stream)
         waits = self._waits(stream, state)
         ready = PreparedSubmit(state.timeline, executable.command_buffer, waits)
@@ -167,7 +167,7 @@ class VulkanStreams:
         raise self._make_hang(timeline, value, f"not there after {timeout_seconds:g} s", self._standing(timeline))
 
     def _standing(self, timeline: SemaphoreTimeline) -> VulkanExecutable | None:
-        """What comes behind the last that ended."""
+        """Return the executable after the last finished one."""
         for state in self._streams.values():
             if state.timeline is timeline:
                 for value, what in state.names:
@@ -176,7 +176,7 @@ class VulkanStreams:
         return None
 
     def _lose(self, error: VulkanError) -> BaseException:
-        """A device that is lost takes every stream with it."""
+        """Mark every stream as lost if the device is lost."""
         if not error.lost:
             return error
         if self.lost is None:
@@ -188,7 +188,7 @@ class VulkanStreams:
         return self.lost
 
     def _waits(self, stream: Stream, state: _StreamState) -> list[SemaphoreFence]:
-        """Fences of this backend's other streams; another backend's are waited for here."""
+        """Return fences of this backend's other streams. Fences of other backends are waited for on the host."""
         ours = {each.timeline for each in self._streams.values()}
         found = []
         for fence in single_fences(stream.waits):

@@ -1,4 +1,4 @@
-"""Tier vulkan: any device with a Vulkan 1.2 driver. A backend beside the tiers: runs where it is named."""
+"""Tier vulkan: any device with a Vulkan 1.2 driver. It is used only if named explicitly."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ ANOTHER = "update its driver, or take another device: zinc-rt vulkan-test says w
 
 
 def probe(host: Host) -> Availability:
-    """What every device of every driver says, and which one would run. Raises UsageError for a `host.device` that
-    is none of them."""
+    """Probe every device of every driver, and select one. Raise UsageError if `host.device` matches none of
+    them.
+    """
     try:
         devices = there()
     except ZincError as error:
@@ -37,8 +38,8 @@ def probe(host: Host) -> Availability:
 
 
 def open(opening: Opening) -> Backend:
-    """Raises UnsupportedError where no device can be, or where one computes another result than canonical-1's, by
-    the name of the operation; UsageError for a device that there is not."""
+    """Open the backend. Raise UnsupportedError if no device can be used, or if its results differ from
+    canonical-1, with the name of the operation; UsageError for a device that does not exist."""
     from zinc_rt.backends.vulkan import self_test  # with NumPy and kernels: a probe needs none
     from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
     from zinc_rt.kernels.spirv.table import KERNELS
@@ -71,7 +72,7 @@ def open(opening: Opening) -> Backend:
 
 
 def described(physical: PhysicalDevice) -> Device:
-    """What reports say of a device."""
+    """Describe a device for reports."""
     return Device(
         physical.name,
         "vulkan",
@@ -85,8 +86,8 @@ def described(physical: PhysicalDevice) -> Device:
 
 
 def there() -> tuple[PhysicalDevice, ...]:
-    """Every device there is, one at least. Raises UnsupportedError saying why there is none, as the drivers'
-    manifests tell: a loader that meets a broken one may answer anything."""
+    """Return all devices, at least one. Raise UnsupportedError with the reason if there is none, based on the
+    drivers' manifests: a loader that meets a broken manifest may return any error."""
     said = ""
     try:
         if found := list_devices():

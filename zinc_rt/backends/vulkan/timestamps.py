@@ -1,4 +1,4 @@
-"""The device's clock before and after each dispatch of a timed graph: two queries each."""
+"""Read the device's clock before and after each dispatch of a timed graph: two queries each."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ VK_NOT_READY = 1
 
 
 class Timestamps:
-    """A VkQueryPool for one executable, to be reset before it is read. `dispatches`: whose the readings are."""
+    """A VkQueryPool for one executable. It must be reset before it is read. `dispatches`: the dispatch of each
+    reading."""
 
     def __init__(self, device: VulkanDevice, dispatches: Sequence[tuple[Node | None, str]]) -> None:
-        """Raises UnsupportedError where the queue has no timestamps."""
+        """Create the pool. Raise UnsupportedError if the queue has no timestamps."""
         if not device.valid_bits:
             raise UnsupportedError(
                 f"{device.physical.name}: its queue has no timestamps (timestampValidBits is 0)",
@@ -37,7 +38,7 @@ class Timestamps:
         self.pool = pool.value
 
     def read(self) -> Times:
-        """Of the last replay, which has ended; nothing before the first."""
+        """Return the readings of the last replay, which must have finished; nothing before the first replay."""
         period = self._device.timestamp_period
         clock = f"the device's clock, {period:g} ns a tick"
         ticks = (ctypes.c_uint64 * max(1, self.count))()

@@ -1,4 +1,4 @@
-"""Bytes into memory that the host does not map, and out of it: through a staging block and vkCmdCopyBuffer."""
+"""Copy bytes to and from memory that the host cannot map, with a staging block and vkCmdCopyBuffer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ DWORD = 4  # what vkCmdFillBuffer fills by
 
 
 class StagedTransfer:
-    """Two halves of the staging block take turns, so the host fills one while the device reads the other."""
+    """Staged transfers. The two halves of the staging block alternate, so the host fills one while the device
+    reads the other."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class StagedTransfer:
         self._timeout_seconds = timeout_seconds
 
     def write(self, target: VulkanStorage, offset_bytes: int, content: np.ndarray) -> None:
-        """uint8, 1-D. On its way when this returns: `finish` waits."""
+        """Copy `content`, uint8, 1-D. It returns before the copy is complete; `finish` waits."""
         for start in range(0, content.nbytes, self._half_bytes):
             piece = content[start : start + self._half_bytes]
             half, staging = self._take_half()
@@ -47,7 +48,7 @@ class StagedTransfer:
             self._busy[half] = self._streams.run_once("upload", [copy], self._stream)
 
     def read(self, source: VulkanStorage, offset_bytes: int, size_bytes: int) -> bytes:
-        """A copy of those bytes."""
+        """Return a copy of those bytes."""
         content = bytearray()
         for start in range(0, size_bytes, self._half_bytes):
             piece = min(self._half_bytes, size_bytes - start)
@@ -59,19 +60,19 @@ class StagedTransfer:
         return bytes(content)
 
     def fill(self, block: VulkanBlock) -> None:
-        """Zeros. There when this returns."""
+        """Zero a block. Return when it is complete."""
         fill = CmdFillBuffer(block.handle, block.guard_bytes, block.size_bytes)
         self._streams.run_once(f"zeros for {block.name}", [fill], self._stream).wait(self._timeout_seconds)
 
     def finish(self) -> None:
-        """All that was written is there."""
+        """Wait for all writes."""
         for fence in self._busy:
             if fence is not None:
                 fence.wait(self._timeout_seconds)
         self._busy = [None, None]
 
     def _take_half(self) -> tuple[int, VulkanStorage]:
-        """The half that was used longest ago, once the device has read it."""
+        """Return the least recently used half, after the device has read it."""
         half = self._next
         self._next = 1 - half
         fence = self._busy[half]
@@ -83,7 +84,7 @@ class StagedTransfer:
 def copied(
     source: VulkanStorage, source_offset: int, target: VulkanStorage, target_offset: int, size_bytes: int
 ) -> CmdCopyBuffer:
-    """The command that copies between two buffers' bytes."""
+    """Return the command that copies between two buffers."""
     return CmdCopyBuffer(
         source.block.handle,
         source.handle_offset + source_offset,
@@ -94,7 +95,8 @@ def copied(
 
 
 def zeroed(target: VulkanStorage, offset_bytes: int, size_bytes: int) -> list[VulkanCommand]:
-    """The command that writes zeros. ValueError for what is no whole dwords, which Vulkan does not fill."""
+    """Return the command that writes zeros. Raise ValueError for a range of partial dwords, which Vulkan cannot
+    fill."""
     if offset_bytes % DWORD or size_bytes % DWORD:
         raise ValueError(f"{size_bytes} bytes at offset {offset_bytes}: Vulkan fills whole dwords")
     return (

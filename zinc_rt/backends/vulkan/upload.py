@@ -1,4 +1,4 @@
-"""Weights made resident: the file's own pages where the device reads those, else packed copies."""
+"""Upload weights: import the file's own pages if the device can read them, else pack copies."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def upload(
     weights: Mapping[str, Weight],
     constants: Mapping[str, np.ndarray],
 ) -> dict[str, Buffer]:
-    """Buffers by name, as the kernels want each type. `finish` returns when all that was put is there. Raises
-    UnsupportedError with the sizes where they do not fit; then nothing is kept."""
+    """Return buffers by name, in the type that the kernels need. `finish` waits for all writes. Raise
+    UnsupportedError with the sizes if they do not fit; then all are freed."""
     arrays: Arrays = {**weights, **constants}
     buffers: dict[str, Buffer] = {}
     try:
@@ -55,7 +55,7 @@ def upload(
 def _import(
     memory: VulkanMemory, kernels: KernelSet, weights: Mapping[str, Weight], buffers: dict[str, Buffer]
 ) -> None:
-    """Those whose packed bytes are the file's own, as far as the device takes them."""
+    """Import weights whose packed bytes equal the file's, as far as the device can."""
     for name, weight in weights.items():
         if _packed_bytes(kernels, weight) != weight.nbytes or not weight.raw.flags.c_contiguous:
             continue
@@ -65,7 +65,7 @@ def _import(
 
 
 def _packed(kernels: KernelSet, array: Weight | np.ndarray) -> np.ndarray:
-    """uint8, 1-D."""
+    """Return the packed bytes, uint8, 1-D."""
     packed = array if isinstance(array, np.ndarray) else kernels.pack(array)
     return np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
 
