@@ -39,8 +39,7 @@ _INCLUDE = re.compile(r'^\s*\.include\s+"([^"]+)"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """What one kernel is made of: its text, the weight type and the name of the family where it is one's, and the
-    chip that it is assembled for."""
+    """The inputs of one kernel: its text, the weight type and name of a family's member, and the target chip."""
 
     path: Path
     weight: str = ""
@@ -53,13 +52,14 @@ class Source:
 
     @property
     def container(self) -> Path:
-        """The .zrt that is made of it: beside the source, or in the folder of a kernel set's containers."""
+        """Return the path of its .zrt: next to the source, or in the container folder of a kernel set."""
         folder = self.path.parent / BUILT
         return (folder if folder.is_dir() else self.path.parent) / f"{self.name}.zrt"
 
     @property
     def invocation(self) -> str:
-        """What a family's text needs behind it: the bytes of a group in each plane, and its macro called."""
+        """Return the text appended for a family's member: the bytes of a group in each plane, and the call of its
+        macro."""
         if not self.weight:
             return ""
         sizes = zip(("QUANTS", "SCALES", "HIGH"), (*repack.group_bytes(self.weight), 0, 0, 0), strict=False)
@@ -68,22 +68,24 @@ class Source:
 
 
 def available() -> bool:
-    """Whether the assembler is installed."""
+    """Return whether the assembler is installed."""
     return find_spec("ziglang") is not None
 
 
 def assemble(source: Source) -> bytes:
-    """The .zrt of one kernel. Raises NothingRan without the assembler, InputError for a source it refuses."""
+    """Assemble the .zrt of one kernel. Raise NothingRan without the assembler, InputError for a source it
+    refuses.
+    """
     return write_zrt(_kernel(source, _clang(source)))
 
 
 def sources(folder: Path = KERNELS) -> list[Source]:
-    """The kernels of a folder, by file and weight type."""
+    """Return the kernels of a folder, by file and weight type."""
     return [source for path in sorted(folder.glob("*.s")) for source in sources_of(path)]
 
 
 def sources_of(path: Path) -> list[Source]:
-    """The kernels that one file gives: itself, or of a family one for each of its weight types."""
+    """Return the kernels of one file: one, or one per weight type of a family."""
     found = _FAMILY.search(read_source(path).decode("utf-8", "replace"))
     if not found:
         return [Source(path)]
@@ -91,8 +93,8 @@ def sources_of(path: Path) -> list[Source]:
 
 
 def source_hash(source: Source) -> bytes:
-    """SHA-256 over the names and bytes of a source and of everything it includes, in order of first mention, and
-    over what a family's member has behind them."""
+    """Return the SHA-256 over the names and bytes of a source and of everything it includes, in order of first
+    mention, and over the text appended for a family's member."""
     return hash_of(_files(source.path), source.invocation)
 
 
@@ -101,7 +103,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _clang(source: Source) -> bytes:
-    """The relocatable object, with a line table for every file."""
+    """Assemble to a relocatable object with a line table for every file."""
     if not available():
         raise NothingRan("no assembler: the package ziglang is missing", next="pip install 'zinc-rt[asm]'")
     path, files = source.path, _files(source.path)
@@ -123,7 +125,7 @@ def _clang(source: Source) -> bytes:
 
 
 def _run(arch: str, path: Path, includes: list[Path], output: Path) -> tuple[str, bytes | None]:
-    """What the assembler says, and the object unless it refused."""
+    """Run the assembler. Return its messages, and the object unless it refused the source."""
     command = [*_zig(), "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-g"]
     for folder in includes:
         command += ["-I", str(folder)]
@@ -133,15 +135,17 @@ def _run(arch: str, path: Path, includes: list[Path], output: Path) -> tuple[str
 
 
 def _zig() -> list[str]:
-    """The program itself where it is found: starting another Python first takes as long as assembling."""
+    """Return zig's executable itself if it can be located: starting it through Python takes as long as
+    assembling.
+    """
     spec = find_spec("ziglang")
     program = Path(spec.origin or "").parent / "zig" if spec is not None else Path()
     return [str(program)] if program.is_file() else [sys.executable, "-m", "ziglang"]
 
 
 def _marked(text: str, number: int) -> str:
-    """The source with a .loc in front of every line that may become code, in macros too: left to itself the
-    assembler says of an instruction only which line called the outermost macro."""
+    """Return the source with a .loc before every line that may become code, also in macros. Without it the
+    assembler records only the line that called the outermost macro."""
     lines = []
     in_comment = False
     for line, words in enumerate(text.splitlines(), 1):
@@ -194,7 +198,8 @@ def _kernel(made_of: Source, code_object: bytes) -> Zrt:
 
 
 def _lines(section: bytes, source: str, code_bytes: int) -> tuple[Line, ...]:
-    """One Line where the place changes. Of the rows of an address the last is the innermost macro's."""
+    """Return one Line for each change of position. Of several rows for an address, the last is the innermost
+    macro's."""
     at: dict[int, Line] = {}
     caller = 1
     for offset, number, line in line_rows(section, source):

@@ -23,8 +23,8 @@ Operand = np.ndarray | Weight | None
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`dtype`: of matrices of weights, `vector` of biases and their kin, else f32. `values`: a name in VALUES.
-    `room`: capacities."""
+    """One test case. `dtype`: of weight matrices; `vector`: of biases and similar vectors, else f32. `values`: a
+    name in VALUES. `room`: capacities."""
 
     op: Op
     dims: Mapping[str, int]
@@ -38,17 +38,17 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The opcode and what weights it reads."""
+        """Return the opcode and the types of weights that it reads."""
         return self.op.name if self.dtype == "f32" else f"{self.op.name} {self.dtype}"
 
     @property
     def names(self) -> dict[str, int]:
-        """What dimension expressions may name: sizes, and attributes that are integers."""
+        """Return the names that dimension expressions may use: sizes, and integer attributes."""
         attrs = {**{attr.name: attr.default for attr in OPS[self.op].attrs}, **self.attrs}
         return {**self.dims, **{name: value for name, value in attrs.items() if type(value) is int}}
 
     def text(self) -> str:
-        """One line, which `parse` reads back."""
+        """Format the case as one line, which `parse` reads."""
         said = [self.op.name, *(f"{name}={value}" for name, value in self.dims.items())]
         said += [f"{name}={_spelt(value)}" for name, value in self.attrs.items()]
         for name in ("dtype", "vector", "values", "seed"):
@@ -58,13 +58,13 @@ class Case:
         return " ".join([*said, *(f"-{port}" for port in self.without)])
 
     def shape(self, port: Port) -> tuple[int, ...]:
-        """Raises ShapeError for a size that the case does not name."""
+        """Return the shape of a port. Raise ShapeError for a size that the case does not define."""
         named = self.names
         shape = tuple(_number(part, named) for part in port.shape if part != "...")
         return shape + ((named["rest"],) if port.shape[-1] == "..." and "rest" in named else ())
 
     def dtype_of(self, port: Port) -> str:
-        """ggml's name of a weight's type; tables of cosines and sines are always f32."""
+        """Return ggml's name of a weight's type. Tables of cosines and sines are always f32."""
         if port.name in ("cos", "sin"):
             return "f32"
         if len(port.shape) > 1 or port.name in _BY_DTYPE.get(self.op, ()):
@@ -72,7 +72,8 @@ class Case:
         return self.vector
 
     def refusal(self) -> str:
-        """Why there is no such node: a size or a condition of the opcode's row; empty for nothing."""
+        """Return why the node is invalid: a size or a condition of the opcode's row is violated; empty if it is
+        valid."""
         spec, named = OPS[self.op], self.names
         try:
             for port in (*spec.inputs, *spec.outputs):
@@ -90,7 +91,7 @@ class Case:
         return f"wanted {broken[0]}" if broken else ""
 
     def operands(self) -> tuple[Operand, ...]:
-        """In port order, the same at every call; None for those left out."""
+        """Return the operands in port order, the same at every call; None for absent ones."""
         random = np.random.default_rng(self.seed)
         given = {
             port.name: None if port.name in self.without else _operand(self, port, random)
@@ -103,7 +104,7 @@ class Case:
         return tuple(given.values())
 
     def outputs(self, inputs: Sequence[Operand], fresh: Sequence[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-        """Name and wanted value of each output: in place, what became of the input."""
+        """Return name and expected value of each output. For an in-place output it is the modified input."""
         spec = OPS[self.op]
         given = dict(zip((port.name for port in spec.inputs), inputs, strict=False))
         made = iter(fresh)
@@ -145,7 +146,7 @@ _BY_DTYPE: dict[Op, tuple[str, ...]] = {Op.SHARED_EXPERT: ("gate_inp",)}
 
 
 def parse(text: str) -> Case:
-    """A case from its line. Raises UsageError for what is none, and for a node that cannot be."""
+    """Parse a case from its line. Raise UsageError for a malformed line or an invalid node."""
     first, *words = text.split() or [""]
     if first not in Op.__members__:
         near = get_close_matches(first.upper(), Op.__members__, 3)
@@ -170,7 +171,7 @@ def parse(text: str) -> Case:
 
 
 class _Found:
-    """What the words of a line say so far."""
+    """The parsed words of a line so far."""
 
     def __init__(self, op: Op) -> None:
         self._op = op
@@ -182,7 +183,7 @@ class _Found:
         self._words: dict[str, str] = {}
 
     def add(self, word: str) -> None:
-        """Raises ValueError saying what is wrong with it."""
+        """Parse a word. Raise ValueError with the reason if it is malformed."""
         name, sign, value = word.partition("=")
         if word.startswith("-"):
             if word[1:] not in {port.name for port in OPS[self._op].inputs if port.optional}:
@@ -271,12 +272,12 @@ EDGES = np.array(
 
 
 def plain(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Normal values."""
+    """Return normally distributed values."""
     return random.normal(size=shape).astype(np.float32)
 
 
 def values(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Normal values with zeros of both signs, denormals, large ones."""
+    """Return normally distributed values with zeros of both signs, denormals and large values."""
     made = plain(shape, random)
     flat = made.reshape(-1)
     for value in (0.0, -0.0, 1e-41, -3e-39, 1e4, -2e3):
@@ -285,7 +286,8 @@ def values(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
 
 
 def edges(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Zeros, denormals, what exp clamps, infinities and NaN, every second value a plain one."""
+    """Return zeros, denormals, values that exp clamps, infinities and NaN; every second value is normally
+    distributed."""
     made = plain(shape, random)
     flat = made.reshape(-1)
     flat[::2] = random.choice(EDGES, flat[::2].size)
@@ -293,33 +295,33 @@ def edges(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
 
 
 def ties(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Few different values: most are equal to another."""
+    """Return few distinct values, so that most equal another."""
     return (np.round(random.normal(size=shape) * 2) / 2).astype(np.float32)
 
 
 def outliers(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """All magnitudes between 2^-24 and 2^24: sums cancel and round in every step."""
+    """Return all magnitudes between 2^-24 and 2^24: sums cancel and round in every step."""
     scale = np.exp2(random.integers(-24, 25, shape))
     return (random.normal(size=shape) * scale).astype(np.float32)
 
 
 def denormals(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Around the least normal number, 2^-126, where products of two are zeros."""
+    """Return values around the least normal number, 2^-126, whose products are zeros."""
     return (random.normal(size=shape) * 2.0**-127).astype(np.float32)
 
 
 def zeros(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Zeros of both signs."""
+    """Return zeros of both signs."""
     return np.where(random.random(shape) < 0.5, np.float32(0.0), np.float32(-0.0))
 
 
 def rising(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Each row in order: the largest value stands last, behind whole tiles."""
+    """Return sorted rows: the largest value is last, after whole tiles."""
     return np.sort(plain(shape, random), axis=-1)
 
 
 def infinite(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Positive values, one of them infinite: sums keep it where nothing that is 0 in padding meets it."""
+    """Return positive values, one of them infinite. Sums must keep it, so it must not meet a 0 of padding."""
     made = np.abs(plain(shape, random))
     made.reshape(-1)[random.integers(0, made.size)] = np.inf
     return made
@@ -359,8 +361,8 @@ def weight(
     *,
     sane: bool = False,
 ) -> Weight:
-    """Any bytes are a block of a quantised type: scales may be infinite or NaN. `sane`: they are numbers, so that
-    a wrong bit in one weight cannot hide behind a NaN."""
+    """Return random blocks. Any bytes form a valid block of a quantised type, whose scales may be infinite or NaN.
+    `sane`: scales are finite, so that a NaN cannot hide a wrong bit in one weight."""
     match dtype:
         case "f32":
             return Weight("f32", shape, make(shape, random))
@@ -385,7 +387,7 @@ Rule = Callable[[tuple[int, ...], Mapping[str, int], np.random.Generator], np.nd
 
 
 def _below(name: str) -> Rule:
-    """Distinct where there are enough of them."""
+    """Return random numbers, distinct if there are enough."""
 
     def rule(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
         bound, size = names[name], prod(shape)
@@ -396,12 +398,12 @@ def _below(name: str) -> Rule:
 
 
 def _choices(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
-    """A token's experts are distinct where there are enough."""
+    """Return random experts. A token's experts are distinct if there are enough."""
     return np.stack([_below("E")(shape[1:], names, random) for _ in range(shape[0])])
 
 
 def _sequence(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
-    """Whose token each is: in runs, as a step has them."""
+    """Return the sequence of each token. Tokens of a sequence are consecutive, as in a step."""
     return np.sort(np.arange(shape[0]) % names["S"])
 
 
@@ -414,7 +416,7 @@ def _entries(shape: tuple[int, ...], names: Mapping[str, int], random: np.random
 
 
 def _position(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
-    """Distinct, the last one among them: what reaches farthest is what goes wrong."""
+    """Return distinct positions that include the last one, where out-of-range errors appear."""
     made = random.permutation(names["ctx"])[: shape[0]]
     if names["ctx"] - 1 not in made:
         made[0] = names["ctx"] - 1
@@ -428,7 +430,7 @@ SAMPLING = np.array(
 
 
 def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
-    """Slots that want different things of their logits; two never count in one row of token counts."""
+    """Return slot records with different sampling settings. No two count in the same row of token counts."""
     made = free_records(shape[0])
     rows = random.permutation(names["P"])
     for slot, of in enumerate(made):
@@ -451,7 +453,9 @@ def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random
 
 
 def _token_counts(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
-    """Half of the tokens were never seen; the others are in the prompt, in the output, or in both."""
+    """Return token counts. Half of the tokens are unseen; the others are in the prompt, in the output, or in
+    both.
+    """
     counts = random.integers(0, 4, shape) | random.integers(0, 2, shape) << 31
     return np.where(random.random(shape) < 0.5, 0, counts).astype(np.uint32).view(np.int32)
 
@@ -469,7 +473,7 @@ def _row_or_none(shape: tuple[int, ...], names: Mapping[str, int], random: np.ra
 
 
 def _token(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
-    """Of a vocabulary, where the opcode has one, and -1 for a row that drew none."""
+    """Return tokens of the vocabulary if the opcode has one, and -1 for a row without a token."""
     return random.integers(-1, names["V"], shape) if "V" in names else random.integers(0, 7, shape)
 
 
@@ -497,7 +501,7 @@ INDEX: dict[str, Rule] = {
 
 
 def _keep_apart(given: dict[str, Operand], random: np.random.Generator) -> None:
-    """Sequences that go on from their own rows, among them some that begin at a row nobody writes."""
+    """Return sequences that continue from their own rows. Some start from a row that no sequence writes."""
     state, source, target = (given[name] for name in ("state", "source", "target"))
     assert isinstance(state, np.ndarray) and isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
     source[:] = target
@@ -511,7 +515,7 @@ READERS = (Op.FLASH_ATTN, Op.FLASH_ATTN_BATCHED, Op.MLA_FLASH_ATTN)
 
 
 def _hide_unwritten(case: Case, given: dict[str, Operand]) -> None:
-    """Pages that no token needs are -1 in the table, and cache rows that no query sees hold NaN."""
+    """Set pages that no token needs to -1 in the table, and cache rows that no query sees to NaN."""
     table, slot, position = (given[name] for name in ("page_table", "slot", "position"))
     assert isinstance(table, np.ndarray) and isinstance(slot, np.ndarray) and isinstance(position, np.ndarray)
     page_tokens, window = int(case.attrs.get("page_tokens", 16)), int(case.attrs.get("window", 0))

@@ -18,8 +18,8 @@ def rejects_nothing(node: Node, graph: OpGraph) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """`code` is what the tier runs: the computation itself on T-CPU, a function that yields launches elsewhere. An
-    entry equals itself only: tables of them are quick to look up."""
+    """One row of a table. `code` is executed by the tier: the computation itself on T-CPU, a function that yields
+    launches elsewhere. An entry equals only itself, which keeps table look-ups fast."""
 
     op: Op
     code: Any

@@ -25,8 +25,8 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Temp:
-    """Device memory shared by the launches of one node, uninitialised at first use. The same name always has
-    the same size."""
+    """Device memory shared by the launches of one node, uninitialised at first use. A name always has the same
+    size."""
 
     name: str
     size_bytes: int
@@ -34,8 +34,8 @@ class Temp:
 
 @dataclass(frozen=True, slots=True)
 class Stride:
-    """In a buffer's place: bytes from one index of a weight's dimension to the next, as 64 bits. Only for tiers
-    that read weights where the file has them; elsewhere packing fixes the strides."""
+    """Used in place of a buffer: the 64-bit stride in bytes of a weight's dimension. Only for tiers that read
+    weights in the file's layout; elsewhere packing fixes the strides."""
 
     name: str
     axis: int
@@ -49,9 +49,8 @@ class Launch:
     """One dispatch. The kernarg block is the buffers' addresses (None: 0), then the constants as dwords.
 
     `constants` are integers -2^31..2^32-1, or floats that are rounded to float32. `patches` replace constant slots
-    in the code by symbol. `makes`: the temporary that it fills of the graph's buffers alone and that others only
-    read; nodes between two barriers that launch the same share it.
-    """
+    in the code by symbol. `makes`: a temporary that depends only on the graph's buffers and that other launches
+    only read. Nodes between two barriers with equal launches share it."""
 
     kernel: str
     buffers: tuple[Operand | None, ...]
@@ -65,7 +64,7 @@ class Launch:
         return 8 * len(self.buffers) + 4 * len(self.constants)
 
     def kernarg(self, address: Callable[[Operand], int]) -> bytes:
-        """The block's bytes, little-endian."""
+        """Return the block's bytes, little-endian."""
         addresses = (0 if buffer is None else address(buffer) for buffer in self.buffers)
         return b"".join((*(struct.pack("<Q", va) for va in addresses), *map(_dword, self.constants)))
 
@@ -82,7 +81,9 @@ SYNC = Sync()
 def kernel_names(
     code: Callable[..., Any], node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Which kernels a row's `code` launches for a node, in order; none where it is no row of a GPU tier."""
+    """Return the kernels that a row's `code` launches for a node, in order; none if it is not a row of a GPU
+    tier.
+    """
     try:
         launches = list(code(node, graph, capacity))
     except (TypeError, AttributeError):

@@ -37,7 +37,8 @@ class _Reader:
 
 
 def line_rows(section: bytes, source: str) -> list[tuple[int, int, int]]:
-    """(code offset, file number, line) of .debug_line, in the program's order. Raises InputError if damaged."""
+    """Return (code offset, file number, line) from .debug_line, in the program's order. Raise InputError if it is
+    damaged."""
     try:
         return _rows(section, source)
     except (struct.error, IndexError):

@@ -12,8 +12,8 @@ _HAZARD_KNOWN_FROM = 20  # LLVM's release whose GCNHazardRecognizer has fixVALUR
 
 
 def is_remark(rule: str, compiler: str) -> bool:
-    """Whether a finding of `rule` is one in code of this compiler, as a container or a code object's comments name
-    it ("": the assembler)."""
+    """Return whether a finding of `rule` is only a remark in code of this compiler, as named by a container or a
+    code object's comments ("": the assembler)."""
     clang = _CLANG.search(compiler)
     if clang is not None and rule == "sgpr-read":
         return int(clang[1]) < _HAZARD_KNOWN_FROM

@@ -29,9 +29,9 @@ SETS = {
 
 
 class KernelSet(Protocol):
-    """`target`: the chip, or what else runs them. `entries`: which nodes run, and how. `expansions`: of the types
-    that are stored as another. `fuses`: a fused node costs less than those it stands for. `merging`: of launches
-    between two barriers, where there is any."""
+    """A kernel set. `target`: the chip, or another executor. `entries`: the supported nodes and their code.
+    `expansions`: types that are stored as another type. `fuses`: a fused node costs less than the nodes it
+    replaces. `merging`: of launches between two barriers, if supported."""
 
     @property
     def target(self) -> str: ...
@@ -49,15 +49,15 @@ class KernelSet(Protocol):
     def merging(self) -> Merging | None: ...
 
     def pack(self, weight: Weight, /) -> np.ndarray:
-        """A weight's bytes as the kernels read them, lossless: uint8, 1-D."""
+        """Pack a weight as the kernels read it, lossless: uint8, 1-D."""
         ...
 
     def packed_bytes(self, weight: Weight, /) -> int:
-        """Of what `pack` gives, without packing."""
+        """Return the size of `pack`'s result, without packing."""
         ...
 
     def names(self) -> tuple[str, ...]:
-        """Every kernel there is, sorted, by the name that a launch gives; of the oracle its opcodes."""
+        """Return the names of all kernels as used in launches, sorted. For the oracle these are its opcodes."""
         ...
 
 
@@ -76,7 +76,7 @@ class BinaryKernelSet(KernelSet, Protocol):
     """A set whose entries yield launches of assembled kernels."""
 
     def load(self, name: str, /) -> Zrt:
-        """A kernel by the name that a launch gives. Raises UnsupportedError where there is none."""
+        """Return a kernel by its name in launches. Raise UnsupportedError if there is none."""
         ...
 
 
@@ -85,8 +85,9 @@ class SpirvKernelSet(KernelSet, Protocol):
     """A set whose entries yield launches of SPIR-V modules."""
 
     def module(self, name: str, /) -> bytes:
-        """A kernel by the name that a launch gives, without float modes. Raises UnsupportedError where there is
-        none."""
+        """Return a kernel by its name in launches, without float modes. Raise UnsupportedError if there is
+        none.
+        """
         ...
 
 
@@ -119,7 +120,7 @@ class SpirvKernels(Kernels):
 
 
 def no_kernels(target: str) -> BinaryKernels:
-    """The set of a target that has none: weights stay as the file has them."""
+    """Return the set of a target without kernels: weights keep the file's layout."""
 
     def load(name: str) -> Zrt:
         raise InputError(f"there is no kernel {name} for {target}")
@@ -129,7 +130,7 @@ def no_kernels(target: str) -> BinaryKernels:
 
 @cache
 def kernel_set(name: str) -> KernelSet | None:
-    """None for a target without kernels."""
+    """Return the kernel set by name; None for a target without kernels."""
     if name not in SETS:
         return None
     found: KernelSet = import_module(SETS[name]).KERNELS
@@ -137,6 +138,6 @@ def kernel_set(name: str) -> KernelSet | None:
 
 
 def code_of(arch: str) -> str:
-    """The chip whose kernels this one runs: its own name where it has its own, or none."""
+    """Return the chip whose kernels this chip runs: its own name if it has its own kernels, or none."""
     target = TARGETS.get(arch)
     return target.kernels if target is not None and target.kernels else arch

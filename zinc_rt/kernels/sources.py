@@ -1,4 +1,4 @@
-"""A kernel's source and its includes, from its own folder or from one include folder."""
+"""Read a kernel's source and its includes, from its own folder or from one include folder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from zinc_rt.host.input_files import unreadable
 
 
 def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Path]:
-    """The source, then every file that it or one of those includes, in order of first mention. `include` finds the
-    names in a text; `folder` holds those that do not lie beside the source. Raises InputError for a file that is
-    not there."""
+    """Return the source, then every file that it includes directly or indirectly, in order of first mention.
+    `include` matches the names in a text; `folder` has those that are not next to the source. Raise InputError for
+    a missing file."""
     found = [path]
     for file in found:
         for name in include.findall(read_source(file).decode("utf-8", "replace")):
@@ -28,7 +28,7 @@ def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Pa
 
 
 def hash_of(files: list[Path], said: str) -> bytes:
-    """SHA-256 over the files' names and bytes, and over what is `said` behind them."""
+    """Return the SHA-256 over the files' names and bytes, and then over `said`."""
     digest = hashlib.sha256()
     for file in files:
         data = read_source(file)
@@ -38,7 +38,7 @@ def hash_of(files: list[Path], said: str) -> bytes:
 
 
 def read_source(path: Path) -> bytes:
-    """Raises InputError where it cannot be read."""
+    """Read a source. Raise InputError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:

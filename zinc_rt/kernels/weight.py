@@ -23,7 +23,7 @@ class Weight:
     raw: np.ndarray
 
     def __getitem__(self, index: int | slice | np.ndarray) -> Weight:
-        """Index or slice the first dimension (a row range, one expert)."""
+        """Return a part of the first dimension by index or slice (a row range, one expert)."""
         raw = self.raw[index]
         return Weight(self.dtype, (*raw.shape[:-1], self.shape[-1]), raw)
 
@@ -34,5 +34,5 @@ class Weight:
 
 
 def own_bytes(weight: Weight) -> np.ndarray:
-    """As in the file: uint8, 1-D."""
+    """Return the bytes as in the file: uint8, 1-D."""
     return np.ascontiguousarray(weight.raw).reshape(-1).view(np.uint8)

@@ -48,7 +48,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A 32-bit literal at byte `offset` of the code that may be replaced at load."""
+    """A 32-bit literal at byte `offset` of the code that can be replaced at load."""
 
     name: str
     offset: int
@@ -68,7 +68,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Zrt:
-    """`code` ends with its last instruction; slots and lines are in order of their offsets."""
+    """A kernel container. `code` ends with its last instruction; slots and lines are sorted by offset."""
 
     name: str
     code: bytes
@@ -106,17 +106,17 @@ class Zrt:
 
     @property
     def occupancy(self) -> int:
-        """Waves a SIMD holds, as far as vector registers limit it."""
+        """Return the waves per SIMD, as limited by vector registers."""
         return waves_per_simd(self.vgprs, self.wave)
 
     @property
     def image(self) -> bytes:
-        """The code and the padding that prefetch may read: what goes to a 256-byte aligned address."""
+        """Return the code and the padding that prefetch may read, to be loaded at a 256-byte aligned address."""
         end = _up(len(self.code), rsrc.CACHE_LINE_BYTES) + PADDING_LINES * rsrc.CACHE_LINE_BYTES
         return self.code + struct.pack("<I", S_CODE_END) * ((end - len(self.code)) // 4)
 
     def place_at(self, pc: int) -> str:
-        """`arith.inc:33 (rms_norm.s:12)`, or `rms_norm.s:12`, or nothing where there is no line for it."""
+        """Return `arith.inc:33 (rms_norm.s:12)`, or `rms_norm.s:12`, or nothing if there is no line for it."""
         index = self._line_index(pc)
         if index is None:
             return ""
@@ -125,7 +125,7 @@ class Zrt:
         return here if (line.file, line.line) == (0, line.caller) else f"{here} ({self.files[0]}:{line.caller})"
 
     def line_at(self, pc: int) -> tuple[str, int] | None:
-        """(file, line) of the instruction at byte `pc` of the code, None where there is no line for it."""
+        """Return (file, line) of the instruction at byte `pc` of the code; None if there is no line for it."""
         index = self._line_index(pc)
         return None if index is None else (self.files[self.lines[index].file], self.lines[index].line)
 
@@ -135,7 +135,8 @@ class Zrt:
 
 
 def patched(zrt: Zrt, values: Mapping[str, int]) -> bytes:
-    """zrt.image with slots' literals replaced, each -2^31..2^32-1. Raises InputError for a name without a slot."""
+    """Return zrt.image with the slots' literals replaced, each -2^31..2^32-1. Raise InputError for a name without
+    a slot."""
     names = {slot.name for slot in zrt.slots}
     if unknown := sorted(set(values) - names):
         raise InputError(
@@ -152,7 +153,7 @@ def patched(zrt: Zrt, values: Mapping[str, int]) -> bytes:
 
 
 def write_zrt(zrt: Zrt) -> bytes:
-    """The file. Raises InputError where a field is out of its limits."""
+    """Return the bytes of the file. Raise InputError if a field is out of range."""
     _check(zrt, f"kernel {zrt.name}")
     texts = bytearray()
     at = HEADER_BYTES + _HASH_BYTES
@@ -190,8 +191,8 @@ def write_zrt(zrt: Zrt) -> bytes:
 
 
 def read_zrt(data: bytes, source: str = ".zrt") -> Zrt:
-    """The kernel, every field checked. Raises InputError for a damaged or impossible file, UnsupportedError for a
-    version or target this build does not have; `source` names the file in both."""
+    """Read a kernel and check every field. Raise InputError for a damaged or impossible file, UnsupportedError for
+    a version or target that this build does not support; `source` names the file in both."""
     if data[:4] != MAGIC:
         raise InputError(f"{source}: magic {data[:4].hex(' ')}, wanted {MAGIC.hex(' ')} (ZRT): not a .zrt kernel")
     if len(data) < HEADER_BYTES:
@@ -210,7 +211,7 @@ _REBUILD = "assemble it again with zinc-rt-asm"
 
 
 def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
-    """What must hold before anything else of the file means something."""
+    """Check the structure of the file that all other fields depend on."""
     if field["abi_version"] != ABI_VERSION:
         raise UnsupportedError(
             f"{source}: abi_version {field['abi_version']}, this build reads {ABI_VERSION}", next=_REBUILD
@@ -278,7 +279,7 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
 
 
 def _check(zrt: Zrt, source: str) -> None:
-    """Each field against the chip, and the tables against the code."""
+    """Check each field against the chip, and the tables against the code."""
 
     def within(what: str, value: int, low: int, high: int, unit: str = "") -> None:
         if not low <= value <= high:
@@ -335,7 +336,7 @@ def _check_tables(zrt: Zrt, source: str) -> None:
 
 
 def _check_derived(field: Mapping[str, int], zrt: Zrt, source: str) -> None:
-    """What follows from other fields, and must not say otherwise."""
+    """Check fields that are derived from other fields."""
     wanted = {
         "rsrc1": (zrt.rsrc1, f"{zrt.vgprs} VGPRs in wave{zrt.wave}"),
         "rsrc2": (

@@ -75,7 +75,7 @@ _BUILT = files(__package__) / "built"
 
 @cache
 def load(name: str) -> Zrt:
-    """The kernel `name` as committed. Raises UnsupportedError where there is none."""
+    """Return the committed kernel `name`. Raise UnsupportedError if there is none."""
     file = _BUILT.joinpath(f"{name}.zrt")
     if not file.is_file():
         raise UnsupportedError(f"no gfx1201 kernel {name}", next="assemble it: zinc-rt asm --all")
@@ -84,7 +84,7 @@ def load(name: str) -> Zrt:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Of the containers that are committed."""
+    """Return the names of the committed containers."""
     found = (file.name for file in _BUILT.iterdir())
     return tuple(sorted(name.removesuffix(".zrt") for name in found if name.endswith(".zrt")))
 

@@ -47,14 +47,14 @@ COMPILE_SECONDS = 300.0  # on a machine that is busy otherwise
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C compiler. `version`: as it reports it."""
+    """A C compiler. `version`: its own output."""
 
     command: tuple[str, ...]
     version: str
 
 
 def levels() -> tuple[str, ...]:
-    """Those of this machine. Raises UnsupportedError where there are none."""
+    """Return the instruction-set levels of this machine. Raise UnsupportedError if there are none."""
     found = LEVELS.get(platform.machine().replace("AMD64", "x86_64"))
     if found is None:
         raise UnsupportedError(
@@ -65,7 +65,7 @@ def levels() -> tuple[str, ...]:
 
 @cache
 def compiler(named: str = "") -> Compiler:
-    """`named`: another clang. Raises UnsupportedError where none works, with what to do."""
+    """Return the compiler. `named`: another clang. Raise UnsupportedError with advice if none works."""
     if named:
         return _another(named)
     spec = find_spec("ziglang")
@@ -88,7 +88,7 @@ def _another(named: str) -> Compiler:
 
 
 def _said(command: tuple[str, ...], problem: str, advice: str) -> str:
-    """What a program prints. Raises UnsupportedError where it does not run: what that means, and what to do."""
+    """Return a program's output. If it does not run, raise UnsupportedError with the problem and advice."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment())
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -97,17 +97,18 @@ def _said(command: tuple[str, ...], problem: str, advice: str) -> str:
 
 
 def sources() -> tuple[Path, ...]:
-    """Every C file, in a fixed order."""
+    """Return every C file, in a fixed order."""
     return tuple(sorted(SOURCES.glob("*.c")))
 
 
 def generated() -> dict[str, str]:
-    """C files that are written for a compile: their names and text."""
+    """Return the names and text of C files that are generated for a compile."""
     return {"grids.c": grids.source()}
 
 
 def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
-    """Of the library that `compile_library` would give: its sources, flags, compiler, and this CPU's features."""
+    """Return the key of the library that `compile_library` would produce: its sources, flags, compiler, and this
+    CPU's features."""
     digest = hashlib.sha256()
     for path in sorted([*SOURCES.glob("*.c"), *HEADERS.glob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -121,10 +122,10 @@ def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
 def compile_library(
     using: Compiler, level: str, extra: tuple[str, ...] = (), files: tuple[Path, ...] | None = None
 ) -> bytes:
-    """`extra`: flags behind FLAGS. `files`: other C files than the kernels, which find the kernels' headers.
+    """Compile the library. `extra`: flags after FLAGS. `files`: C files to compile instead of the kernels; they
+    can include the kernels' headers.
 
-    Raises UnsupportedError with the compiler's words.
-    """
+    Raise UnsupportedError with the compiler's messages."""
     target = f"-mcpu={level}" if "zig" in using.version else _march(level)
     with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
         output = Path(folder) / "kernels.so"
@@ -155,7 +156,7 @@ def _march(level: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """zig keeps what it made below our cache: else it writes into the user's home."""
+    """Return an environment in which zig caches below our cache folder instead of the user's home."""
     folder = cache_folder() / "zig"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +170,7 @@ def environment() -> dict[str, str]:
 
 @cache
 def _features() -> str:
-    """What this CPU says it can; other machines that share a home folder may say other things."""
+    """Return this CPU's features. Machines that share a home folder may have different ones."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

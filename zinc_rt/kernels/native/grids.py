@@ -19,7 +19,7 @@ GRIDS = {
 
 @cache
 def source() -> str:
-    """grids.c"""
+    """Return the text of grids.c."""
     return "#include <stdint.h>\n" + "".join(_table(name, of) for name, of in GRIDS.items())
 
 

@@ -88,7 +88,7 @@ ENTRIES: tuple[Entry, ...] = tuple(any_vectors(row) if row.weight_dtypes == F32 
 
 @cache
 def names() -> tuple[str, ...]:
-    """As the C sources declare them."""
+    """Return the kernel names that the C sources declare."""
     return tuple(sorted({name for path in build.sources() for name in _DECLARED.findall(path.read_text())}))
 
 

@@ -15,13 +15,15 @@ _Q8_ROW = re.compile(r"X\((\w+), (32|256), \d+\)")
 
 @cache
 def dtypes() -> frozenset[str]:
-    """Their names, lower case, as types.h has a row for each."""
+    """Return the names of types with a row in types.h, lower case."""
     return frozenset(_ROW.findall(_table()))
 
 
 @cache
 def q8_blocks() -> dict[str, int]:
-    """By the weight's type, elements of an activation block in canonical-1-q8. Others are canonical-1's there."""
+    """Return the elements of an activation block in canonical-1-q8, by weight type. Other types use
+    canonical-1.
+    """
     return {name: int(elements) for name, elements in _Q8_ROW.findall(_table())}
 
 
@@ -30,10 +32,10 @@ def _table() -> str:
 
 
 def type_number(dtype: str) -> int:
-    """ggml's, for a kernel's `type`."""
+    """Return ggml's number, for a kernel's `type`."""
     return int(GGMLQuantizationType[dtype.upper()])
 
 
 def type_refusal(dtype: str) -> str | None:
-    """Why no kernel here reads a weight, or None where one does."""
+    """Return why no kernel of this set can read a weight, or None if one can."""
     return None if dtype in dtypes() else f"no native kernel reads {dtype} weights"

@@ -27,13 +27,15 @@ def any_vectors(entry: Entry) -> Entry:
 
 
 def matrix(graph: OpGraph, name: str) -> tuple[Ref, Stride | None]:
-    """Two operands of a kernel that reads float32 rows: where the file has them, with their stride; of another
-    type packed by as_f32, with none."""
+    """Return two operands of a kernel that reads float32 rows: an f32 matrix in the file with its stride, or
+    another type packed by as_f32, without a stride."""
     return Ref(name), Stride(name, -2) if graph.buffers[name].dtype == "f32" else None
 
 
 def vector_refusal(node: Node, graph: OpGraph, *others: str) -> str | None:
-    """Of the node's weights but `others`, which are matrices that their kernels read themselves."""
+    """Return why the node's weights cannot be read. `others` are ignored: matrices that kernels read
+    themselves.
+    """
     for name in node.inputs:
         spec = None if name == ABSENT or name in others else graph.buffers[name]
         if spec is None or not vectors.is_weight(spec) or spec.dtype == INDEX:

@@ -20,12 +20,11 @@ _PUSH_CONSTANT = 9  # and storage class
 
 
 def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
-    """The kernel `name` of `spirv`, a module as it is committed, out of RADV's pipeline cache with that kernel
-    alone; `mesa` is the version that made it.
+    """Build the kernel `name` from the committed module `spirv` and RADV's pipeline cache with only that kernel.
+    `mesa` is the version that produced the cache.
 
-    Raises InputError for a module that is no kernel of ABI vk-1 and a cache that is laid out otherwise,
-    UnsupportedError for a kernel that needs what T1 does not set up.
-    """
+    Raise InputError for a module that is no kernel of ABI vk-1 or a cache with an unknown layout, UnsupportedError
+    for a kernel that needs state that T1 does not set up."""
     module = read(spirv, name)
     buffers, constants = arguments(module, name)
     if any(module.of(Opcode.SpecConstant, Opcode.SpecConstantTrue, Opcode.SpecConstantFalse)):
@@ -67,7 +66,7 @@ def module_hash(spirv: bytes) -> bytes:
 
 
 def workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
-    """Its LocalSize. Raises InputError where it is not written as three numbers."""
+    """Return the LocalSize. Raise InputError unless it is given as three numbers."""
     for each in module.of(Opcode.ExecutionMode):
         if each.operands[1] == _LOCAL_SIZE:
             x, y, z = each.operands[2:5]
@@ -76,8 +75,8 @@ def workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
 
 
 def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
-    """(buffers, constants) of the kernarg block that the push constant points to: its members of 64 bits, then
-    those of 32. Raises InputError for a block that is none."""
+    """Return (buffers, constants) of the kernarg block that the push constant points to: its 64-bit members, then
+    its 32-bit members. Raise InputError for any other block."""
     members = list(_kernarg(module, name))
     sizes = [_size_bytes(module, each) for each in members]
     buffers = sizes.index(4) if 4 in sizes else len(sizes)
@@ -89,7 +88,7 @@ def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
 
 
 def _kernarg(module: SpirvModule, name: str) -> tuple[int, ...]:
-    """The types of the block's members."""
+    """Return the types of the block's members."""
     known = module.definitions
     for variable in module.of(Opcode.Variable):
         if variable.inputs[0] == _PUSH_CONSTANT:

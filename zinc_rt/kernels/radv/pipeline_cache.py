@@ -19,8 +19,8 @@ _ALIGNMENT, _DATA_ALIGNMENT = 8, 16
 
 @dataclass(frozen=True, slots=True)
 class RadvShader:
-    """`code` begins at the entry and has the constants behind its last instruction. `rsrc` are PGM_RSRC1 to 3, as
-    the driver would write them; `scratch_bytes` are a wave's."""
+    """A shader. `code` begins at the entry and has its constants after the last instruction. `rsrc` are PGM_RSRC1
+    to 3 as the driver would write them; `scratch_bytes` are per wave."""
 
     code: bytes
     sgprs: int
@@ -32,7 +32,7 @@ class RadvShader:
 
 
 def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
-    """The one compute shader in `data`. Raises InputError, naming `source`, for what is laid out otherwise."""
+    """Return the only compute shader in `data`. Raise InputError, naming `source`, for an unknown layout."""
     found = [shader for each in _objects(data, source) if (shader := _shader(each)) is not None]
     if len(found) != 1:
         raise InputError(
@@ -63,7 +63,7 @@ def _objects(data: bytes, source: str) -> Iterator[bytes]:
 
 
 def _shader(data: bytes) -> RadvShader | None:
-    """What a shader's binary holds; None for an object that is none."""
+    """Return the content of a shader binary; None if the object is not one."""
     if len(data) < _CONFIG.size + _SIZES.size:
         return None
     _, sgprs, vgprs, *_, float_mode, scratch, rsrc1, rsrc2, rsrc3 = _CONFIG.unpack_from(data)
@@ -88,7 +88,7 @@ def _shader(data: bytes) -> RadvShader | None:
 
 
 def _without_end_marks(code: bytes, run_bytes: int) -> bytes:
-    """ACO puts s_code_end behind the last instruction, for disassemblers, and constants behind that."""
+    """Remove the s_code_end that ACO adds after the last instruction for disassemblers; constants follow it."""
     rest = code[run_bytes:]
     is_padding = not rest.replace(struct.pack("<I", 0xBF9F0000), b"")
     return code[:run_bytes] if is_padding else code

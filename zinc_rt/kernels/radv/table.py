@@ -15,7 +15,7 @@ BUILT = Path(__file__).parent / "built"
 
 @cache
 def load(name: str) -> Zrt:
-    """The kernel `name` as committed. Raises UnsupportedError where there is none."""
+    """Return the committed kernel `name`. Raise UnsupportedError if there is none."""
     path = BUILT / f"{name}.zrt"
     if not path.is_file():
         raise UnsupportedError(
@@ -26,7 +26,7 @@ def load(name: str) -> Zrt:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Of the containers that are committed."""
+    """Return the names of the committed containers."""
     return tuple(sorted(path.stem for path in BUILT.glob("*.zrt")))
 
 

@@ -20,19 +20,19 @@ CHUNK_TOKENS = 256  # canonical-1's
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A query's chunks shared out: `workgroups` of a head take every so many of at most `chunks`, each alone, and
-    flash_attn_merge makes one of them, with the bits of one workgroup that takes them all."""
+    """The distribution of a query's chunks. Each of `workgroups` per head reduces every n-th of at most `chunks`
+    chunks separately, and flash_attn_merge merges them to the same bits as one workgroup."""
 
     workgroups: int  # a power of two
     chunks: int
 
     @property
     def constants(self) -> tuple[int, int]:
-        """Of a flash_attn_parts kernel, beyond those of flash_attn."""
+        """Return the constants that a flash_attn_parts kernel has in addition to those of flash_attn."""
         return self.workgroups.bit_length() - 1, self.chunks
 
     def parts(self, rows: int, value_dim: int) -> Temp:
-        """m, l and o of every chunk of `rows` heads of queries."""
+        """Return temporaries for m, l and o of every chunk of `rows` heads of queries."""
         return Temp("parts", F32_BYTES * rows * self.chunks * (value_dim + 2))
 
     def merge(self, parts: Temp, position: Buffer, out: Buffer, heads: int, value_dim: int, window: int) -> Launch:
@@ -45,8 +45,8 @@ class Split:
 
 
 def split_of(tuning: Tuning, *, rows: int, keys: int, window: int = 0) -> Split | None:
-    """How `rows` heads of queries that may see `keys` keys are shared out; None where that is not worth a second
-    dispatch: a short cache, or queries enough to fill the device."""
+    """Return how to split `rows` heads of queries that may see `keys` keys; None if a second dispatch does not pay
+    off: the cache is short, or the queries fill the device."""
     chunks = -(-keys // CHUNK_TOKENS)
     if window:
         chunks = min(chunks, (window + CHUNK_TOKENS - 2) // CHUNK_TOKENS + 1)
@@ -57,7 +57,7 @@ def split_of(tuning: Tuning, *, rows: int, keys: int, window: int = 0) -> Split 
 
 
 def pair_bytes(mode: str, pairs: int) -> tuple[int, int]:
-    """From a pair's first element to the next pair's, and to its own second."""
+    """Return the byte distances from a pair's first element to the next pair's, and to its own second element."""
     return {"norm": (8, 4), "neox": (4, 4 * pairs)}[mode]
 
 
@@ -75,7 +75,7 @@ def rope_launch(
     mode: str,
     offset: int = 0,
 ) -> Launch:
-    """y = ROPE of x, f32 [tokens, columns]; cos and sin f32 (ctx, pairs), position i32 [tokens]."""
+    """Launch y = ROPE of x, f32 [tokens, columns]; cos and sin f32 (ctx, pairs), position i32 [tokens]."""
     return Launch(
         "rope",
         (x, y, position, cos, sin),
@@ -99,7 +99,8 @@ def kv_write_launch(
     page_tokens: int,
     pages: int,
 ) -> Launch:
-    """k f32 [tokens, columns[0]] and v f32 [tokens, columns[1]] into the cache rows of their slot and position."""
+    """Launch the write of k f32 [tokens, columns[0]] and v f32 [tokens, columns[1]] to the cache rows of their
+    slot and position."""
     return Launch(
         "kv_write",
         (k, kv_k, v, kv_v, position, slot, page_table),
@@ -219,15 +220,15 @@ def _page_tokens(node: Node) -> int:
 def flash_width(
     tuning: Tuning, widths: tuple[int, ...], *dims: int, others: tuple[int, ...] = (), page_tokens: int
 ) -> int | None:
-    """The narrowest of `widths` that holds every one of `dims`; None where no kernel of a width takes these, or
-    `others`, whose size does not matter, or pages so small."""
+    """Return the narrowest of `widths` that fits every one of `dims`; None if no kernel supports these, `others`
+    (whose size does not matter), or pages this small."""
     if any(dim % tuning.flash_multiple for dim in (*dims, *others)) or page_tokens < tuning.flash_batch:
         return None
     return next((width for width in widths if width >= max(dims)), None)
 
 
 def write_refusal(node: Node, graph: OpGraph) -> str | None:
-    """Why nothing is written to, or read from, pages of the node's size."""
+    """Return why pages of the node's size cannot be read or written."""
     page_tokens = _page_tokens(node)
     if page_tokens & (page_tokens - 1):
         return f"page_tokens is {page_tokens}, wanted a power of two"

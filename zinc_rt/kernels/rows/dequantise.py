@@ -1,4 +1,4 @@
-"""Rows of a weight as float32, by the embed kernels."""
+"""Dequantise rows of a weight to float32 with the embed kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from zinc_rt.kernels.rows.tuning import Tuning
 def rows_launch(
     tuning: Tuning, row: Buffer | None, table: str, spec: BufferSpec, y: Buffer, count: Count
 ) -> Launch:
-    """y f32 [count, k] = rows `row` i32 [count] of a weight (rows, k) or (k), or its first `count` without."""
+    """Launch y f32 [count, k] = rows `row` i32 [count] of a weight (rows, k) or (k); without `row`, its first
+    `count` rows."""
     rows, k = vectors.rows_of(spec)
     dtype = tuning.stored(spec.dtype)
     planes = layout(dtype, rows, k).planes
@@ -31,12 +32,12 @@ def rows_launch(
 
 
 def dequantise(tuning: Tuning, name: str, spec: BufferSpec, y: Temp) -> Launch:
-    """y f32 [rows, k] = the weight."""
+    """Launch y f32 [rows, k] = the weight."""
     return rows_launch(tuning, None, name, spec, y, vectors.rows_of(spec)[0])
 
 
 def vector_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
-    """Why a small weight cannot be read as float32."""
+    """Return why a small weight cannot be read as float32."""
     spec = graph.buffers[name]
     if spec.dtype in ("f32", INDEX):
         return None
@@ -50,7 +51,7 @@ def vector_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
 
 
 def any_vectors(tuning: Tuning, entry: Entry) -> Entry:
-    """A row of float32 kernels, for small weights of any type."""
+    """Extend a row of float32 kernels to small weights of any type."""
 
     def refusal(node: Node, graph: OpGraph) -> str | None:
         weights = (name for name in node.inputs if name != ABSENT and vectors.is_weight(graph.buffers[name]))

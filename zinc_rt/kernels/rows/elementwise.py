@@ -23,7 +23,7 @@ def rowwise(
     columns: int,
     *constants: int | float,
 ) -> Launch:
-    """One of the elementwise kernels over f32 [rows, columns] buffers."""
+    """Launch one of the elementwise kernels over f32 [rows, columns] buffers."""
     return Launch(kernel, buffers, (columns, *constants), (-(-columns // tuning.columns), rows, 1))
 
 

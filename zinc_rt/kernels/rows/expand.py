@@ -31,20 +31,20 @@ _VALUES: Mapping[str, np.dtype[Any]] = {"f16": np.dtype(np.float16), "f32": np.d
 
 
 def packed_bytes(expansions: Expansions, weight: Weight) -> int:
-    """Of what `pack_weight` gives."""
+    """Return the size of `pack_weight`'s result."""
     return _whole_words(repack.packed_bytes(_shape_of(expansions, weight)))
 
 
 def pack_weight(expansions: Expansions, weight: Weight) -> np.ndarray:
-    """uint8, 1-D: repack.pack_weight of the weight as it is stored, and zeros to a whole word: kernels load words.
-    Raises UnsupportedError for a type without a reference dequantisation."""
+    """Pack a weight as it is stored with repack.pack_weight, uint8, 1-D, zero-padded to a whole word, because
+    kernels load words. Raise UnsupportedError for a type without a reference dequantisation."""
     packed = repack.pack_weight(expanded(expansions, weight))
     short = _whole_words(packed.nbytes) - packed.nbytes
     return np.concatenate([packed, np.zeros(short, np.uint8)]) if short else packed
 
 
 def expanded(expansions: Expansions, weight: Weight) -> Weight:
-    """As it is stored; itself where its type is not expanded."""
+    """Return the weight as it is stored; unchanged if its type is not expanded."""
     dtype = expansions.get(weight.dtype)
     if dtype is None:
         return weight
@@ -61,7 +61,7 @@ def expanded(expansions: Expansions, weight: Weight) -> Weight:
 
 @dataclass(frozen=True, slots=True)
 class ExpandedType:
-    """The weights of one type that are stored as another: their number and their bytes."""
+    """The number and bytes of weights of one type that are stored as another type."""
 
     dtype: str
     stored: str
@@ -78,7 +78,7 @@ class ExpandedType:
 
 
 def expanded_types(expansions: Expansions, weights: Iterable[Weight]) -> tuple[ExpandedType, ...]:
-    """What a model's weights cost for being expanded, by type."""
+    """Return the cost of expansion for a model's weights, by type."""
     by_type: dict[str, list[Weight]] = {}
     for weight in weights:
         if weight.dtype in expansions:
@@ -96,7 +96,7 @@ def expanded_types(expansions: Expansions, weights: Iterable[Weight]) -> tuple[E
 
 
 def _shape_of(expansions: Expansions, weight: Weight) -> Weight:
-    """The weight as it is stored, for its sizes alone."""
+    """Return the weight as it is stored, for its sizes only."""
     return Weight(expansions.get(weight.dtype, weight.dtype), weight.shape, weight.raw)
 
 

@@ -32,8 +32,8 @@ MATRIX_TOKENS, MATRIX_ROWS = 16, 64  # of a workgroup of matmul_q8_32
 
 
 def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
-    """One part of an input, token by token. Whoever calls it for a node refuses what `weight_refusal` and
-    `plain_refusal` refuse."""
+    """Compute one part of an input, token by token. The caller must have checked `weight_refusal` and
+    `plain_refusal`."""
     weight, choices, heads = _matrix(tuning, graph, part), source.choices, source.heads
     assert heads is None or (heads.x_stride, heads.y_stride) == (weight.k, weight.rows), "heads lie apart"
     flags = weight.vector_types | (_X_BY_CHOICE if heads or (choices and choices.own_inputs) else 0)
@@ -56,8 +56,8 @@ def glu(
     up: Part,
     activation: str = "silu",
 ) -> tuple[Launch | Sync, ...] | None:
-    """Activation of gate's projection times up's, into `up.out`, in one launch, token by token; None where the
-    weights differ in type or a step is worth tiles of tokens."""
+    """Compute activation(gate's projection) * (up's projection) into `up.out` in one launch, token by token; None
+    if the weights differ in type or a step has enough tokens for tiles."""
     halves = [_matrix(tuning, graph, part) for part in (gate, up)]
     if halves[0].dtype != halves[1].dtype or halves[0].rows != halves[1].rows:
         return None
@@ -81,7 +81,7 @@ def glu(
 
 
 def tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capacity: int) -> Launch:
-    """`projection` of all tokens of a step of at most `capacity`, four at a time; the same bits."""
+    """Compute `projection` for all tokens of a step of at most `capacity`, four at a time, with the same bits."""
     weight = _matrix(tuning, graph, part)
     return Launch(
         f"matmul_{weight.dtype}",
@@ -93,8 +93,8 @@ def tiled_projection(tuning: Tuning, graph: OpGraph, x: Buffer, part: Part, capa
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """What both kernels are given of a part. `buffers`: weight, result, scale, bias; `constants`: rows, k, planes;
-    `vector_types`: the flags' part that says of what types scale and bias are."""
+    """The arguments for a part that both kernels share. `buffers`: weight, result, scale, bias; `constants`: rows,
+    k, planes; `vector_types`: the types of scale and bias, as a part of the flags."""
 
     dtype: str
     rows: int
@@ -123,7 +123,7 @@ def _matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
 
 
 def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
-    """Why no projection by weight `name` is possible."""
+    """Return why no projection by weight `name` is possible."""
     spec = graph.buffers[name]
     dtype = tuning.stored(spec.dtype)
     if dtype not in tuning.weight_dtypes:
@@ -139,7 +139,7 @@ def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
 
 
 def plain_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
-    """Why bias or scale `name` cannot be read; ABSENT can."""
+    """Return why bias or scale `name` cannot be read. ABSENT is accepted."""
     if name == ABSENT or tuning.stored(graph.buffers[name].dtype) in PLAIN_DTYPES:
         return None
     return f"{name} is {graph.buffers[name].dtype}; biases and scales are {', '.join(PLAIN_DTYPES)}"
@@ -148,7 +148,7 @@ def plain_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
 def _project(
     tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, parts: Sequence[Part]
 ) -> Launches:
-    """canonical-1: each part by the kernel that suits it, tiles of tokens where a step may have many."""
+    """Compute in canonical-1: each part by the suitable kernel, in tiles of tokens if a step may have many."""
     tokens = capacity["tokens"]
     token_by_token = source.exact or any(each is not None for each in (source.choices, source.row, source.heads))
     for part in parts:
@@ -161,8 +161,8 @@ def _project(
 def _project_q8(
     tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, parts: Sequence[Part]
 ) -> Launches:
-    """canonical-1-q8: the input in 8 bits, once for each size of blocks, then integer dots. Parts of other types
-    are canonical-1's."""
+    """Compute in canonical-1-q8: quantise the input to 8 bits once per block size, then use integer dots. Parts of
+    other types use canonical-1."""
     blocks = {
         part: Q8_BLOCKS.get(tuning.stored(graph.buffers[part.weight].dtype), 0) * (not source.exact)
         for part in parts
@@ -191,7 +191,7 @@ def _project_q8(
 def _suits_matrix_unit(
     tuning: Tuning, graph: OpGraph, capacity: Mapping[str, int], source: ProjectionInput, part: Part, block: int
 ) -> bool:
-    """Whether a part goes through matmul_q8_32: many tokens, each with a row of its own, and whole groups of k."""
+    """Return whether a part uses matmul_q8_32: many tokens, a row for each, and whole groups of k."""
     if "matmul_q8_32" not in tuning.own_kernels or block != 32 or capacity["tokens"] < MATRIX_TOKENS:
         return False
     apart = part.residual, source.choices, source.row, source.heads
@@ -201,8 +201,8 @@ def _suits_matrix_unit(
 
 
 def _matrix_product(tuning: Tuning, graph: OpGraph, records: Temp, part: Part, capacity: int) -> Launch:
-    """`projection` of the records of all tokens of a step of at most `capacity`, by the matrix unit; the same
-    bits."""
+    """Compute `projection` from the records of all tokens of a step of at most `capacity` on the matrix unit, with
+    the same bits."""
     weight = _matrix(tuning, graph, part)
     packed, out, _, _ = weight.buffers
     grid = -(-capacity // MATRIX_TOKENS), -(-weight.rows // MATRIX_ROWS), 1
@@ -219,7 +219,7 @@ def _glu_q8(
     up: Part,
     activation: str = "silu",
 ) -> tuple[Launch | Sync, ...] | None:
-    """`glu` in canonical-1-q8."""
+    """Compute `glu` in canonical-1-q8."""
     block = Q8_BLOCKS.get(tuning.stored(graph.buffers[up.weight].dtype), 0)
     one = glu(tuning, graph, capacity, replace(source, norm=None) if block else source, gate, up, activation)
     if one is None or not block:
@@ -233,8 +233,8 @@ def _glu_q8(
 
 
 def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[str, int]) -> tuple[Temp, Launch]:
-    """The records of an input or of its norm, and the launch that makes them: q8.inc and activations.glsl describe
-    them."""
+    """Return the records of an input or of its norm, and the launch that creates them. q8.inc and activations.glsl
+    describe them."""
     tokens = capacity[source.tokens] if isinstance(source.tokens, str) else source.tokens
     groups = -(-k // GROUP)
     inputs = 1
@@ -262,7 +262,9 @@ _PROJECT = {"canonical-1": _project, "canonical-1-q8": _project_q8}
 
 
 def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    """By port: matrices must be of a type with a kernel, biases and scales plain."""
+    """Return the refusal functions by port: matrices need a type with a kernel, biases and scales must be
+    plain.
+    """
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
         if port.kind != "weight" or name == ABSENT:
             continue
@@ -280,8 +282,8 @@ def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
 def projection_entries(
     tuning: Tuning, codes: Mapping[Op, Callable[..., Launches]], rejects: Rejects
 ) -> tuple[Entry, ...]:
-    """Rows made of projections: an entry for each opcode and ordering. `codes`: (ProjectionKernels, node, graph,
-    capacity) -> launches."""
+    """Return the rows of projection opcodes: an entry for each opcode and ordering. `codes`: (ProjectionKernels,
+    node, graph, capacity) -> launches."""
     norms = partial(_as_f32, tuning) if tuning.any_vectors else _as_they_are
     return tuple(
         Entry(
@@ -306,7 +308,7 @@ def projection_entries(
 
 
 def _few(tuning: Tuning, capacity: Mapping[str, int]) -> bool:
-    """Whether a step is projected token by token."""
+    """Return whether a step is projected token by token."""
     return capacity["tokens"] < tuning.matmul_capacity
 
 

@@ -1,4 +1,6 @@
-"""Several projections of one input in one dispatch: matvec_parts.s and matvec_norm.s describe the kernels."""
+"""Merge several projections of one input in one dispatch. matvec_parts.s and matvec_norm.s describe the
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ _OF_PART, _X_BY_CHOICE = 0x2F, 1 << 4  # of the flags
 
 
 def key(launch: Launch) -> Hashable | None:
-    """Launches of equal keys can be one dispatch, so many at a time; None for a launch that cannot."""
+    """Return the merge key: a limited number of launches with equal keys can be one dispatch; None for a launch
+    that cannot be merged."""
     if launch.kernel.startswith(NORM_FAMILY):
         k, choices, by_choice, _, _, _, eps, *_ = launch.constants
         x, ids, row, *_, norm = launch.buffers
@@ -30,7 +33,7 @@ def key(launch: Launch) -> Hashable | None:
 
 
 def merged(launches: Sequence[Launch]) -> Launch:
-    """One dispatch of up to PARTS launches of one key."""
+    """Return one dispatch of up to PARTS launches with the same key."""
     first = launches[0]
     if not first.kernel.startswith(NORM_FAMILY):
         return _one(launches, first.kernel.replace("matvec_", FAMILY))
@@ -39,12 +42,12 @@ def merged(launches: Sequence[Launch]) -> Launch:
 
 
 def normed(launch: Launch, norm: Operand, eps: float) -> Launch:
-    """A matvec of RMS_NORM of its input by weight `norm`, which each workgroup computes."""
+    """Return a matvec of RMS_NORM of its input by weight `norm`, which each workgroup computes."""
     return _one([launch], launch.kernel.replace("matvec_", NORM_FAMILY), norm, eps)
 
 
 def _one(launches: Sequence[Launch], kernel: str, norm: Operand | None = None, eps: int | float = 0) -> Launch:
-    """Matvecs of one key as the parts of one dispatch."""
+    """Return the dispatch with matvecs of one key as its parts."""
     x, *_, ids, row = launches[0].buffers
     _, k, *_, choices, flags, _ = launches[0].constants
     buffers = [x, ids, row]
@@ -73,7 +76,7 @@ def _one(launches: Sequence[Launch], kernel: str, norm: Operand | None = None, e
 
 
 def _alone(launch: Launch) -> Launch:
-    """The matvec that `normed` was given."""
+    """Return the matvec that was passed to `normed`."""
     x, ids, row, weight, y, scale, bias, *_ = launch.buffers
     k, choices, by_choice, _, _, _, _, _, *planes = launch.constants[:13]
     part_flags, n = launch.constants[13:15]

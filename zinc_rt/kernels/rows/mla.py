@@ -1,8 +1,7 @@
 """DeepSeek's latent attention: nodes to launches.
 
-A projection of heads takes each head's input from a row of its own and leaves its result in one, so that heads
-that lie wider apart are copied before or after it.
-"""
+A projection of heads reads each head's input from a separate row and writes its result to one. Heads with a larger
+stride are copied before or after it."""
 
 from __future__ import annotations
 
@@ -26,14 +25,14 @@ Place = tuple[int, int, int]  # floats: offset in a token's row, from head to he
 def copy_launches(
     tuning: Tuning, x: Buffer, y: Buffer, heads: int, columns: int, source: Place, target: Place
 ) -> Iterator[Launch]:
-    """`columns` floats of each head of each token; none where there are none."""
+    """Launch copies of `columns` floats of each head of each token; none if there are no columns."""
     if columns:
         grid = (heads, "tokens", -(-columns // tuning.copy_columns))
         yield Launch("copy_columns", (x, y), (columns, *source, *target), grid)
 
 
 def absorb(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    """Per head [k_b . q_nope | q_pe]."""
+    """Compute [k_b . q_nope | q_pe] per head."""
     q, y = Ref(node.inputs[0]), Ref(node.outputs[0])
     heads, nope, rope, latent = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "latent"))
     wide, narrow = nope + rope, latent + rope
@@ -50,7 +49,7 @@ def absorb(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Map
 
 
 def expand(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    """Per head [k_nope | v] and one k_pe for all: k and v."""
+    """Compute k and v: [k_nope | v] per head, and one k_pe for all heads."""
     kv, k_pe = map(Ref, node.inputs)
     k, v = map(Ref, node.outputs)
     heads, nope, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "value_dim"))
@@ -63,7 +62,9 @@ def expand(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, in
 
 
 def flash_attn(kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    """Keys [latent | pe], values the latents, one kv head; then v_b per head."""
+    """Compute attention with keys [latent | pe], the latents as values, and one kv head; then apply v_b per
+    head.
+    """
     *operands, v_b = node.inputs
     heads, latent, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "latent", "rope", "value_dim"))
     attended = Temp("attended", F32_BYTES * capacity["tokens"] * heads * latent)

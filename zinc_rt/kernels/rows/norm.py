@@ -18,7 +18,9 @@ from zinc_rt.kernels.rows.tuning import Tuning
 def norm_launch(
     x: Buffer, weight: Buffer | None, y: Buffer, *, rows: Count, columns: int, size: int, eps: float
 ) -> Launch:
-    """y = RMS_NORM of x, f32 [rows, columns], over groups of `size` neighbours; weight f32 [size] or none."""
+    """Launch y = RMS_NORM of x, f32 [rows, columns], over groups of `size` neighbours; weight f32 [size] or
+    none.
+    """
     return Launch("rms_norm", (x, weight, y), (size, float(eps), columns), (columns // size, rows, 1))
 
 
@@ -33,7 +35,7 @@ def residual_norm_launch(
     columns: int,
     eps: float,
 ) -> Launch:
-    """hidden = x + residual, y = RMS_NORM of it; f32 [rows, columns], weight f32 [columns]."""
+    """Launch hidden = x + residual, y = RMS_NORM of it; f32 [rows, columns], weight f32 [columns]."""
     return Launch("residual_rms_norm", (x, residual, weight, y, hidden), (columns, float(eps)), (1, rows, 1))
 
 

@@ -13,7 +13,7 @@ F32 = frozenset({"f32"})
 
 
 def row_shape(graph: OpGraph, name: str) -> tuple[Count, int]:
-    """(rows: a number or a symbol, columns) of a buffer seen as a matrix: the first dimension by all others."""
+    """Return (rows, columns) of a buffer as a matrix: the first dimension, a number or a symbol, by all others."""
     first, *others = graph.buffers[name].shape
     return first, prod(int(dim) for dim in others)
 

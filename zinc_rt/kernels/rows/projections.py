@@ -21,7 +21,7 @@ Launches = Iterator[Launch | Sync]
 @dataclass(frozen=True, slots=True)
 class Part:
     """One projection of an input. `bias` (rows) and `scale` (1 or experts) by name; None or ABSENT: none.
-    `residual` f32, as out: what the result is added to."""
+    `residual` f32, shaped as out: added to the result."""
 
     weight: str
     out: Buffer
@@ -32,8 +32,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Which experts each token goes to: i32 [tokens][choices]. `own_inputs`: x is f32 [tokens][choices][k], one
-    for each choice."""
+    """The experts of each token: i32 [tokens][choices]. `own_inputs`: x is f32 [tokens][choices][k], one for each
+    choice."""
 
     ids: Buffer
     choices: int
@@ -42,7 +42,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Head h takes k floats from h * x_stride of a token's input, and writes its rows at h * y_stride."""
+    """Head h reads k floats at h * x_stride of a token's input, and writes its rows at h * y_stride."""
 
     heads: int
     x_stride: int
@@ -128,7 +128,7 @@ def of_norm(
     weight: str,
     parts: Sequence[Part],
 ) -> Launches:
-    """Projections of a node's first operand, or of its norm by `weight`."""
+    """Return projections of a node's first operand, or of its norm by `weight`."""
     before, source = _normed(kernels, node, graph, capacity, weight)
     yield from before
     yield from kernels.project(graph, capacity, source, parts)
@@ -137,8 +137,8 @@ def of_norm(
 def _normed(
     kernels: ProjectionKernels, node: Node, graph: OpGraph, capacity: Mapping[str, int], weight: str
 ) -> tuple[Iterable[Launch | Sync], ProjectionInput]:
-    """A node's first operand, or its norm by `weight`, as the input of projections, and the launches that make it:
-    none where the projections' kernels compute the norm."""
+    """Return a node's first operand, or its norm by `weight`, as the input of projections, with the launches that
+    compute it: none if the projection kernels compute the norm."""
     x = node.inputs[0]
     if weight == ABSENT:
         return (), ProjectionInput(Ref(x))
@@ -174,7 +174,7 @@ def _gate_up(
     gate: Part,
     up: Part,
 ) -> Launches:
-    """Both projections into a node's outputs, or activation(gate) * up into its only one."""
+    """Compute both projections into a node's outputs, or activation(gate) * up into its only output."""
     activation, (out, *others) = str(node.attrs.get("activation", "none")), map(Ref, node.outputs)
     if activation == "none":
         yield from kernels.project(graph, capacity, source, [replace(gate, out=out), replace(up, out=others[0])])

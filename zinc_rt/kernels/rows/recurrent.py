@@ -19,7 +19,9 @@ from zinc_rt.kernels.rows.tuning import Tuning
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Where a recurrence reads its state and leaves it: buffers of rows, and which row a sequence has in each."""
+    """The location of a recurrence's state: buffers of rows to read and to write, and each sequence's row in
+    them.
+    """
 
     old: Buffer
     new: Buffer
@@ -37,8 +39,8 @@ def _state(
     source: str = "",
     target: str = "",
 ) -> _State:
-    """With ids every row is read before any is written: where rows may meet, more than one sequence goes through a
-    temporary."""
+    """Return the state's location. With ids all rows are read before any is written: if rows may overlap, several
+    sequences use a temporary."""
     out = Ref(node.outputs[1])
     if not source:
         return _State(Ref(state), out, None, None)
@@ -53,7 +55,8 @@ def _state(
 
 
 def rows_launch(tuning: Tuning, kernel: str, a: Buffer, ids: str, b: Buffer, dwords: int) -> Launch:
-    """load_rows: b[s] = a[ids[s]]; store_rows: b[ids[s]] = a[s]; a row of `dwords` dwords for each sequence s."""
+    """Launch load_rows, b[s] = a[ids[s]], or store_rows, b[ids[s]] = a[s], with rows of `dwords` dwords, for each
+    sequence s."""
     return Launch(kernel, (a, Ref(ids), b), (dwords,), (-(-dwords // tuning.state_columns), "sequences", 1))
 
 
@@ -161,7 +164,7 @@ def store_request_state(
 
 
 def _fits_registers(tuning: Tuning, d: int) -> bool:
-    """Whether delta_net holds a row of a head's state."""
+    """Return whether delta_net can hold a row of a head's state in registers."""
     return d % 4 == 0 and d <= tuning.delta_head_maximum
 
 

@@ -34,8 +34,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class PackedType:
-    """One quantised type. `planes`: bytes of (a group, a tail pair) of each; a tail of None is stored as a whole
-    group. `split` takes a file's blocks apart into planes, `join` is its inverse."""
+    """One quantised type. `planes`: for each plane the bytes of a group and of a tail; a tail of None is stored as
+    a whole group. `split` separates a file's blocks into planes, `join` is its inverse."""
 
     planes: tuple[tuple[int, int | None], ...]
     split: Callable[[np.ndarray], tuple[np.ndarray, ...]]  # blocks [rows, B, bytes] -> planes [rows, row_bytes]
@@ -43,7 +43,8 @@ class PackedType:
 
 
 def layout(dtype: str, rows: int, k: int) -> Layout:
-    """Where the planes of `rows` rows of `k` elements lie. ValueError for rows that are not whole blocks."""
+    """Return the locations of the planes of `rows` rows of `k` elements. Raise ValueError for rows of partial
+    blocks."""
     in_file = row_bytes(dtype, k)
     if dtype not in FORMATS:
         return Layout((Plane(0, in_file),), rows * in_file)
@@ -57,18 +58,19 @@ def layout(dtype: str, rows: int, k: int) -> Layout:
 
 
 def plane_constants(planes: tuple[Plane, ...]) -> tuple[int, ...]:
-    """(offset, bytes a row) of each plane behind the first, zeros for those a type does not have."""
+    """Return (offset, bytes per row) of each plane after the first; zeros for absent planes."""
     missing = PLANES - 1 - len(planes)
     return (*(value for plane in planes for value in (plane.offset_bytes, plane.row_bytes)), *(0, 0) * missing)
 
 
 def group_bytes(dtype: str) -> tuple[int, ...]:
-    """Bytes of a group in each plane; none for a type that stays as in the file."""
+    """Return the bytes of a group in each plane; empty for a type that keeps the file's layout."""
     return tuple(group for group, _ in FORMATS[dtype].planes) if dtype in FORMATS else ()
 
 
 def pack(dtype: str, raw: np.ndarray) -> np.ndarray:
-    """uint8 [rows, bytes a row in the file] -> uint8 [layout.size_bytes]; a view where nothing changes."""
+    """Convert uint8 [rows, bytes per row in the file] to uint8 [layout.size_bytes]. Return a view if nothing
+    changes."""
     if dtype not in FORMATS:
         return raw.reshape(-1)
     elements, size_bytes = block_of(dtype)
@@ -83,7 +85,7 @@ def pack(dtype: str, raw: np.ndarray) -> np.ndarray:
 
 
 def unpack(dtype: str, packed: np.ndarray, rows: int, k: int) -> np.ndarray:
-    """What `pack` was given: uint8 [rows, bytes a row in the file]."""
+    """Invert `pack`: return uint8 [rows, bytes per row in the file]."""
     in_file = row_bytes(dtype, k)
     if dtype not in FORMATS:
         return packed.reshape(rows, in_file)
@@ -96,14 +98,15 @@ def unpack(dtype: str, packed: np.ndarray, rows: int, k: int) -> np.ndarray:
 
 
 def packed_bytes(weight: Weight) -> int:
-    """Of what `pack_weight` gives."""
+    """Return the size of `pack_weight`'s result."""
     if weight.dtype not in FORMATS:
         return weight.nbytes
     return layout(weight.dtype, prod(weight.shape[:-1]), weight.shape[-1]).size_bytes
 
 
 def pack_weight(weight: Weight) -> np.ndarray:
-    """uint8, 1-D: all leading dimensions are rows. A copy unless the weight is contiguous and stays as it is."""
+    """Pack a weight, uint8, 1-D. All leading dimensions are rows. The result is a copy unless the weight is
+    contiguous and keeps its layout."""
     raw = np.ascontiguousarray(weight.raw)
     return pack(
         weight.dtype,
@@ -127,23 +130,24 @@ def _views(place: Layout, packed: np.ndarray, rows: int) -> list[np.ndarray]:
 
 
 def _padded(values: np.ndarray, unit: int) -> np.ndarray:
-    """[rows, n, ...] with n brought to a multiple of `unit` by zeros."""
+    """Pad [rows, n, ...] with zeros to a multiple of `unit` in n."""
     short = -values.shape[1] % unit
     return np.pad(values, [(0, 0), (0, short), *[(0, 0)] * (values.ndim - 2)]) if short else values
 
 
 def _words(values: np.ndarray) -> np.ndarray:
-    """uint8 [rows, n] -> u32 [rows, n / 4]."""
+    """Convert uint8 [rows, n] to u32 [rows, n / 4]."""
     return np.ascontiguousarray(values).view(np.uint32)
 
 
 def _bytes(words: np.ndarray) -> np.ndarray:
-    """Any array [rows, ...] -> its bytes [rows, n]."""
+    """Convert any array [rows, ...] to its bytes [rows, n]."""
     return np.ascontiguousarray(words).view(np.uint8).reshape(len(words), -1)
 
 
 def _interleave(words: np.ndarray, k: int, *, per_load: int, of_tail: int) -> np.ndarray:
-    """u32 [rows, n][lane]: runs of `per_load` times 32 lanes to [lane][run], behind the groups `of_tail`."""
+    """Reorder u32 [rows, n][lane]: runs of `per_load` times 32 lanes to [lane][run], followed by the groups
+    `of_tail`."""
     rows = len(words)
     whole = k // GROUP * (words.shape[1] // -(-k // PAIR)) * 4  # rows of lanes in whole groups
     head = words[:, :whole].reshape(rows, -1, per_load, 32).swapaxes(2, 3)
@@ -184,19 +188,19 @@ def _unpack_nibbles(plane: np.ndarray, k: int) -> np.ndarray:
 
 
 def _pack_scales(entries: np.ndarray) -> np.ndarray:
-    """u16 [rows, k / 32] -> bytes [rows, groups, 64]."""
+    """Convert u16 [rows, k / 32] to bytes [rows, groups, 64]."""
     groups = _padded(entries, 32).reshape(len(entries), -1, 8, 4).swapaxes(2, 3)
     return np.ascontiguousarray(groups).view(np.uint8).reshape(len(entries), -1, 64)
 
 
 def _unpack_scales(plane: np.ndarray, k: int) -> np.ndarray:
-    """bytes [rows, groups, 64] -> u16 [rows, k / 32]."""
+    """Convert bytes [rows, groups, 64] to u16 [rows, k / 32]."""
     groups = np.ascontiguousarray(plane).view(np.uint16).reshape(len(plane), -1, 4, 8).swapaxes(2, 3)
     return groups.reshape(len(plane), -1)[:, : k // 32]
 
 
 def _by_group(values: np.ndarray, per_group: int) -> np.ndarray:
-    """Bytes [rows, n, size] -> [rows, groups, per_group * size]."""
+    """Convert bytes [rows, n, size] to [rows, groups, per_group * size]."""
     padded = _padded(values, per_group)
     return padded.reshape(len(values), -1, per_group * values.shape[2])
 
@@ -227,7 +231,7 @@ def _join_q4_0(planes: tuple[np.ndarray, ...], k: int) -> np.ndarray:
 
 
 def _split_k_scales(block: np.ndarray) -> np.ndarray:
-    """Plane 1 of q4_k and q5_k, from the block's first 16 bytes."""
+    """Return plane 1 of q4_k and q5_k, from the block's first 16 bytes."""
     rows = len(block)
     a, b, c = (block[..., at : at + 4] for at in (4, 8, 12))
     scale = np.concatenate([a & 63, c & 15 | a >> 2 & 48], axis=2)
@@ -237,7 +241,7 @@ def _split_k_scales(block: np.ndarray) -> np.ndarray:
 
 
 def _join_k_scales(plane: np.ndarray, k: int) -> np.ndarray:
-    """[rows, B, 16]: d, dmin and the twelve bytes."""
+    """Return [rows, B, 16]: d, dmin and the twelve bytes of scales."""
     rows = len(plane)
     groups = plane.reshape(rows, -1, 80)
     entries = (
@@ -252,7 +256,7 @@ def _join_k_scales(plane: np.ndarray, k: int) -> np.ndarray:
 
 
 def _k_nibbles(qs: np.ndarray) -> np.ndarray:
-    """[rows, B, 128] -> [rows, k]: 32 bytes hold 64 elements, low nibbles first."""
+    """Convert [rows, B, 128] to [rows, k]: 32 bytes hold 64 elements, low nibbles first."""
     chunks = qs.reshape(len(qs), -1, 1, 32)
     return np.concatenate([chunks & 15, chunks >> 4], axis=2).reshape(len(qs), -1)
 

@@ -16,14 +16,14 @@ PAIR_BYTES = 8  # key and id
 
 
 def argmax(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    """A second output, where the first logit lies that is no number, is one that older graphs do not ask for."""
+    """Compute ARGMAX. The second output, the index of the first non-finite logit, is absent in older graphs."""
     rows, vocab = row_shape(graph, node.inputs[0])
     token, nonfinite = (*(Ref(name) if name else None for name in node.outputs), None)[:2]
     yield Launch("argmax", (Ref(node.inputs[0]), token, nonfinite), (vocab,), (rows, 1, 1))
 
 
 def sample(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
-    """Rows that are greedy have argmax's token, which the last kernel replaces in the others."""
+    """Compute SAMPLE. Greedy rows use argmax's token; the last kernel replaces it in other rows."""
     logits, seed, sampling, choice, position = map(Ref, node.inputs)
     token = Ref(node.outputs[0])
     rows, vocab = row_shape(graph, logits.name)
@@ -39,7 +39,7 @@ def draw(
     sampling: Buffer,
     then: tuple[Buffer, ...],
 ) -> Iterator[Launch | Sync]:
-    """Sort, weigh and draw rows of the node's logits, but greedy ones. `then`: seed, choice, position, token."""
+    """Sort, weigh and draw the non-greedy rows of the node's logits. `then`: seed, choice, position, token."""
     logits = Ref(node.inputs[0])
     rows, vocab = row_shape(graph, logits.name)
     places = -(-vocab // tuning.sample_block) * tuning.sample_block
@@ -56,7 +56,7 @@ def draw(
 
 
 def vocabulary_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
-    """Why the sort does not take the node's logits."""
+    """Return why the sort does not support the node's logits."""
     _, vocab = row_shape(graph, node.inputs[0])
     if vocab <= tuning.vocabulary_maximum:
         return None
@@ -70,7 +70,7 @@ def stream_out(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Itera
 
 
 def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    """The kernel reads how many entries there are where the first page group's count is."""
+    """Launch TABLE_STORE. The kernel reads the number of entries from the first page group's count."""
     group = ENTRIES.index(str(graph.buffers[node.inputs[0]].shape[0]))
     yield Launch("table_store", (*map(Ref, node.inputs), Ref(COUNTS, 4 * group)))
 

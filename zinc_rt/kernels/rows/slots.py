@@ -30,7 +30,8 @@ def logits_adjust(
 def sample_slots(
     tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
-    """As SAMPLE. A row without a candidate gets its -1 before, and temperature 0, with which nothing is drawn."""
+    """Compute as SAMPLE does. A row without a candidate first gets token -1 and temperature 0, with which nothing
+    is drawn."""
     logits, row_slot, position, record, counts = map(Ref, node.inputs)
     token = Ref(node.outputs[0])
     rows, vocab = row_shape(graph, logits.name)

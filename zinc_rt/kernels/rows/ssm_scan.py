@@ -1,4 +1,4 @@
-"""Mamba's selective scan: a node to its launch. The state goes in and comes out as rows of sequences."""
+"""Mamba's selective scan: a node to its launch. The state is read and written as rows of sequences."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ OWN_KERNELS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """`columns` and its kin: of a row to a workgroup."""
+    """The parameters. `columns` and similar fields: the part of a row per workgroup."""
 
     orderings: frozenset[str]
     weight_dtypes: tuple[str, ...]  # of the weights that projections and embeddings read
@@ -76,5 +76,5 @@ class Tuning:
     any_vectors: bool = False  # the embed kernels take no row numbers too, and so make float32 of small weights
 
     def stored(self, dtype: str) -> str:
-        """The type on the device of a weight that is `dtype` in the file."""
+        """Return the type on the device of a weight that has type `dtype` in the file."""
         return self.expansions.get(dtype, dtype)

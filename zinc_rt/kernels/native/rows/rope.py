@@ -1,5 +1,6 @@
-"""What looks up by position: rotation, scales, the paged cache's writes. Nodes to launches of rope.c, kv.c and
-elementwise.c. Positions, slots and pages are data: the blocks hold the tables' sizes, and the kernels check."""
+"""Opcodes that index by position: rotation, scales, writes to the paged cache. Nodes to launches of rope.c, kv.c
+and elementwise.c. Positions, slots and pages are data: the blocks hold the tables' sizes, and the kernels check.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ MODES = {"neox": 0, "norm": 1}  # rope.h's numbers
 
 
 def page_sizes(graph: OpGraph, node: Node, page_table: str, cache: str) -> tuple[int, int, int, int]:
-    """paging.h's numbers: slots, pages of a slot, tokens of a page, rows of the cache."""
+    """Return the numbers of paging.h: slots, pages per slot, tokens per page, rows of the cache."""
     slots, pages = (int(dim) for dim in graph.buffers[page_table].shape)
     page_tokens = int(node.attrs.get("page_tokens", PAGE_TOKENS))
     return slots, pages, page_tokens, int(graph.buffers[cache].shape[0])

@@ -14,14 +14,14 @@ from zinc_rt.kernels.rows.tuning import Tuning
 
 
 def rows_launch(kernel: str, source: Buffer, ids: str, target: Buffer, *, row_bytes: int, rows: int) -> Launch:
-    """load_rows: target[s] = source[ids[s]]; store_rows: target[ids[s]] = source[s]; for each sequence s.
-    `rows`: of the side that ids index."""
+    """Launch load_rows, target[s] = source[ids[s]], or store_rows, target[ids[s]] = source[s], for each sequence
+    s. `rows`: the rows of the side that ids index."""
     size = (row_bytes & 0xFFFFFFFF, row_bytes >> 32)
     return Launch(kernel, (source, Ref(ids), target), (*size, rows), ("sequences", 1, 1))
 
 
 def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    """A Temp keeps what the table held, until every entry is known to be good."""
+    """Store table entries. A Temp keeps the old table content until all entries have been validated."""
     entry, value, table = node.inputs
     entries = graph.buffers[entry].shape[0]
     before = Temp("before", 4 * (most(entries, capacity) or 0))
