@@ -28,7 +28,7 @@ class AttentionHeads:
 
 
 def read_heads(m: ModelBuilder, layer: int) -> AttentionHeads:
-    """The usual keys: head_count, head_count_kv, key_length, value_length; scale 1 / sqrt(head_dim)."""
+    """Read the usual keys: head_count, head_count_kv, key_length, value_length; scale 1 / sqrt(head_dim)."""
     heads = m.hyper.positive("attention.head_count", layer=layer)
     head_dim = m.hyper.positive("attention.key_length", m.width // heads)
     return AttentionHeads(
@@ -41,7 +41,9 @@ def read_heads(m: ModelBuilder, layer: int) -> AttentionHeads:
 
 
 def frequency_factors(m: ModelBuilder, name: str, n_rot: int) -> np.ndarray | None:
-    """The tensor that divides RoPE's frequencies, f32 [n_rot // 2]; None where the file has none of that name."""
+    """Return the tensor that divides RoPE's frequencies, f32 [n_rot // 2]; None if the file has none of that
+    name.
+    """
     tensor = m.gguf.tensors.get(name)
     if tensor is None:
         return None
@@ -60,7 +62,8 @@ def rope_constants(
     sections: list[int] | None = None,
     mla: bool = False,
 ) -> tuple[str, str]:
-    """Cosines and sines of every position, with the base that the file gives under `suffix`; see rope_tables."""
+    """Add the cosines and sines of every position, with the base from the file's key with `suffix`; see
+    rope_tables."""
     cos, sin = rope_tables(
         ctx=m.limits.ctx,
         n_rot=n_rot,
@@ -74,7 +77,7 @@ def rope_constants(
 
 
 def qkv(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[str, str, str]:
-    """Query, key and value projections, from three tensors or one merged attn_qkv."""
+    """Add query, key and value projections, from three tensors or one merged attn_qkv."""
     at = f"blk.{layer}"
     sizes = {
         "q": spec.heads * spec.head_dim,
@@ -97,7 +100,7 @@ def qkv(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads) -> tuple[str,
 def write_kv(
     m: ModelBuilder, k: str, v: str, layer: int, *, window: int = 0, names: tuple[str, str] = ("kv_k", "kv_v")
 ) -> tuple[str, str]:
-    """Put this step's keys and values into layer `layer`'s cache, and fence what reads it."""
+    """Write this step's keys and values to layer `layer`'s cache, and add a barrier before its readers."""
     rows = m.limits.group_pages(m.page_group(window), window) * m.limits.page_tokens
     cache_k, cache_v = (
         m.state(name, layer, (rows, m.shape(value)[-1])) for name, value in zip(names, (k, v), strict=True)
@@ -134,7 +137,7 @@ def attend(
 def dense_ffn(
     m: ModelBuilder, h: str, layer: int, width: int, *, activation: Op = Op.SWIGLU, label: str = "ffn_out"
 ) -> str:
-    """down(activation(gate h) * up h). A file without ffn_gate has [gate | up] merged in ffn_up."""
+    """Emit down(activation(gate h) * up h). A file without ffn_gate has [gate | up] merged in ffn_up."""
     at = f"blk.{layer}"
     if m.has_weight(f"{at}.ffn_gate.weight"):
         gate = m.linear(h, f"{at}.ffn_gate", width, f"ffn_gate-{layer}")
@@ -150,7 +153,7 @@ def dense_ffn(
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts as the metadata describes it."""
+    """A mixture of experts as described by the metadata."""
 
     count: int
     used: int
@@ -164,7 +167,7 @@ class Experts:
 
 
 def route(m: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, str]:
-    """Router: the chosen experts' ids and weights."""
+    """Emit the router. Return the ids and weights of the selected experts."""
     gate = m.weight(f"blk.{layer}.ffn_gate_inp.weight", (experts.count, m.width))
     bias = m.weight(f"blk.{layer}.exp_probs_b.bias", (experts.count,), optional=True)
     _, ids, weights = m.values(
@@ -186,7 +189,7 @@ def route(m: ModelBuilder, h: str, layer: int, experts: Experts) -> tuple[str, s
 
 
 def _weights_label(experts: Experts) -> str:
-    """llama.cpp's name for the weights after the last step they go through."""
+    """Return llama.cpp's name for the weights after their last step."""
     if experts.scale not in (0.0, 1.0):
         return "ffn_moe_weights_scaled"
     return "ffn_moe_weights_norm" if experts.renormalise else "ffn_moe_weights"
@@ -195,7 +198,7 @@ def _weights_label(experts: Experts) -> str:
 def run_experts(
     m: ModelBuilder, h: str, ids: str, weights: str, layer: int, experts: Experts, *, label: str = "ffn_moe_out"
 ) -> str:
-    """Weighted sum of the chosen experts' outputs. A merged ffn_gate_up_exps has rows [gate | up]."""
+    """Emit the weighted sum of the selected experts' outputs. A merged ffn_gate_up_exps has rows [gate | up]."""
     at, f, n = f"blk.{layer}", experts.width, experts.count
     if m.has_weight(f"{at}.ffn_gate_up_exps.weight"):
         merged, all_experts = f"{at}.ffn_gate_up_exps.weight", slice(None)
@@ -250,7 +253,7 @@ def shared_expert(m: ModelBuilder, h: str, layer: int, width: int, *, gated: boo
 
 
 def softmax_experts(m: ModelBuilder, *, width_key: str = "expert_feed_forward_length") -> Experts:
-    """Softmax gating, renormalised: the qwen family and Mixtral."""
+    """Return experts with softmax gating, renormalised: the qwen family and Mixtral."""
     used = m.hyper.positive("expert_used_count")
     ffn = m.hyper.integer("feed_forward_length", 0)
     return Experts(

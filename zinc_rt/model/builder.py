@@ -32,7 +32,7 @@ LARGEST_PAGE = 256  # a chunk of attention, which then never spans more pages th
 
 
 def page_tokens_of(ctx: int) -> int:
-    """The tokens of a page: 16, doubled while a slot's row of the page table is longer than 8192 entries."""
+    """Return the tokens per page: 16, doubled while a slot's row of the page table is longer than 8192 entries."""
     tokens = PAGE_TOKENS
     while ctx > LONGEST_ROW * tokens and tokens < LARGEST_PAGE:
         tokens *= 2
@@ -73,8 +73,8 @@ class SequenceLimits:
         return -(-self.ctx // self.page_tokens)
 
     def group_pages(self, group: int, window: int) -> int:
-        """The pages in a page group's pool. Layers that see `window` tokens hold those of that many and of a step;
-        0: of all."""
+        """Return the pages in a page group's pool. Layers with a window of `window` tokens hold the pages for
+        these and for a step; with 0, for all tokens."""
         if self.pages is not None:
             return self.pages[group]
         held = self.pages_per_slot
@@ -84,13 +84,13 @@ class SequenceLimits:
 
     @property
     def recurrent_rows(self) -> int:
-        """The rows of a buffer of recurrent state."""
+        """Return the rows of a buffer of recurrent state."""
         return self.slots + 1 if self.state_rows is None else self.state_rows
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Changes to the file's model, each a clamp that reports must name; 0 means none."""
+    """Changes to the file's model, each a clamp that reports must list; 0 means none."""
 
     lm_head_rows: int = 0
     decode_topk: int = 0  # Qwen hybrids, decode stage only
@@ -163,8 +163,8 @@ class ModelBuilder:
     # --- page groups ---------------------------------------------------------------------------------------
 
     def windows(self, windows: Iterable[int]) -> None:
-        """Declare the windows, 0 for none, of all layers that own a cache, where they are not all 0. Layers of
-        equal windows are a page group: their pages live equally long."""
+        """Declare the windows of all layers that own a cache (0: no window), if they are not all 0. Layers with
+        equal windows form a page group, because their pages have equal lifetimes."""
         self._windows = tuple(sorted(set(windows)))
         if len(self._windows) > len(ENTRIES):
             raise UnsupportedError(
@@ -173,11 +173,11 @@ class ModelBuilder:
             )
 
     def page_group(self, window: int) -> int:
-        """The page group of the layers of a window."""
+        """Return the page group of the layers with a window."""
         return self._windows.index(window)
 
     def page_table(self, window: int) -> str:
-        """The page table of a window's group, i32 [slots, pages]. The first who asks has the graph store the
+        """Return the page table of a window's group, i32 [slots, pages]. The first call makes the graph store the
         step's changes in it."""
         group = self.page_group(window)
         suffix = f"_{group}" if group else ""
@@ -196,8 +196,8 @@ class ModelBuilder:
     # --- recurrent state -----------------------------------------------------------------------------------
 
     def sequences(self) -> tuple[str, str, str]:
-        """What recurrent state needs: each token's sequence in this step, each sequence's source and target
-        row."""
+        """Return the operands of recurrent state: each token's sequence in this step, each sequence's source and
+        target row."""
         return (
             self.builder.buffer("request[slot].sequence", ("tokens",), INDEX, "step"),
             self.builder.buffer("request[slot].state_source", ("sequences",), INDEX, "step"),
@@ -239,7 +239,7 @@ class ModelBuilder:
         self.builder.node(op, inputs, outputs, layer=_layer_of(label), label=label, **attrs)  # type: ignore[arg-type]
 
     def activation(self, label: str, columns: Shape, dtype: str = ACTIVATION, *, rows: str = "tokens") -> str:
-        """Declare a value of shape (rows, *columns) under a name of its own."""
+        """Declare a value of shape (rows, *columns) under a separate name."""
         return self.builder.buffer(self._fresh(label), (rows, *columns), dtype, "activation")
 
     def _fresh(self, label: str) -> str:
@@ -266,12 +266,11 @@ class ModelBuilder:
         take: tuple[slice, ...] = (),
         part: str = "",
     ) -> str:
-        """The tensor `name` as an operand, ABSENT where it is optional and missing.
+        """Return the tensor `name` as an operand, ABSENT if it is optional and missing.
 
-        `take` slices leading dimensions of a merged tensor; `part` is then the GGUF name the slice would have
-        had on its own, and `shape` the slice's. Raises InputError for a missing tensor or another shape,
-        UnsupportedError for a type nothing here dequantises.
-        """
+        `take` slices leading dimensions of a merged tensor; `part` is then the GGUF name of the slice as a
+        separate tensor, and `shape` is the slice's shape. Raise InputError for a missing tensor or another shape,
+        UnsupportedError for a type that cannot be dequantised."""
         self._read.add(name)
         tensor = self.gguf.tensors.get(name)
         if tensor is None:
@@ -319,7 +318,8 @@ class ModelBuilder:
     def norm(
         self, x: str, weight: str | None, label: str, *, size: int | None = None, eps: float | None = None
     ) -> str:
-        """Add an RMS norm of whole rows, or of heads of `size`; `weight` is a GGUF name, None for none."""
+        """Add an RMS norm of whole rows, or of heads of `size`; `weight` is a GGUF name, or None for a norm
+        without a weight."""
         columns = self.shape(x)[1:]
         size = size or int(columns[-1])
         operand = ABSENT if weight is None else self.weight(weight, (size,))
@@ -328,7 +328,7 @@ class ModelBuilder:
     def linear(
         self, x: str, name: str, out: int, label: str, *, take: tuple[slice, ...] = (), part: str = ""
     ) -> str:
-        """Add a projection by `<name>.weight`, with `<name>.scale` and `<name>.bias` where the file has them."""
+        """Add a projection by `<name>.weight`, with `<name>.scale` and `<name>.bias` if the file has them."""
         width = int(self.shape(x)[-1])
         weight = self.weight(f"{name}.weight", (out, width), take=take, part=part and f"{part}.weight")
         bias = self.weight(f"{name}.bias", (out,), optional=True, take=take, part=part and f"{part}.bias")
@@ -396,8 +396,9 @@ class ModelBuilder:
         )
 
     def _check_all_read(self) -> None:
-        """Raise UnsupportedError for a bias or scale that nothing applies: it would change every number. Whole
-        matrices may lie unused: files hold spare ones, and those of next-token-prediction layers."""
+        """Raise UnsupportedError for a bias or scale that is not applied, because ignoring it would change every
+        result. Unused matrices are allowed: files contain spare ones, and those of next-token-prediction layers.
+        """
         for name in sorted(set(self.gguf.tensors) - self._read):
             layer = re.match(r"blk\.(\d+)\.", name)
             if name.endswith((".bias", ".scale")) and (layer is None or int(layer[1]) < self.layers):
@@ -412,7 +413,7 @@ _GROUPS = ("attn", "ffn", "ssm")
 
 
 def logical_name(gguf_name: str) -> str:
-    """`blk.3.attn_q.weight` -> `model.attn.q_weight[3]`."""
+    """Convert `blk.3.attn_q.weight` to `model.attn.q_weight[3]`."""
     if gguf_name in _GLOBAL:
         return _GLOBAL[gguf_name]
     match = re.match(r"blk\.(\d+)\.(.+)", gguf_name)

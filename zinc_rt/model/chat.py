@@ -34,7 +34,7 @@ _NO_TEMPLATE = "run with --prompt without --chat, or use a model that was traine
 
 
 def chat_template(metadata: Mapping[str, object], *, name: str | None = None) -> str:
-    """The template text in GGUF metadata, `name` for one of several. InputError where there is none."""
+    """Return the template text in GGUF metadata, `name` for one of several. Raise InputError if there is none."""
     key = "tokenizer.chat_template" + (f".{name}" if name else "")
     template = metadata.get(key)
     if template is None or template == "":
@@ -54,12 +54,11 @@ def render_chat(
     now: datetime | None = None,
     **variables: Any,
 ) -> str:
-    """The prompt for `messages` ({"role": ..., "content": ...}), to be encoded with special tokens parsed.
+    """Render the prompt for `messages` ({"role": ..., "content": ...}), to be encoded with special tokens parsed.
 
-    Most templates write `bos_text` themselves: encode with `add_special=False` where the prompt starts with it.
-    `now` is what `strftime_now` shows. `variables` reach the template as they are (tools, enable_thinking, ...).
-    Raises InputError, with the template's line, for whatever goes wrong in it.
-    """
+    Most templates write `bos_text` themselves: encode with `add_special=False` if the prompt starts with it. `now`
+    is the time for `strftime_now`. `variables` are passed to the template unchanged (tools, enable_thinking, ...).
+    Raises InputError, with the template's line, for any error in it."""
     if not template:
         raise InputError("this model has no chat template", next=_NO_TEMPLATE)
     if len(template) > MAX_TEMPLATE_CHARS:
@@ -94,11 +93,11 @@ def render_chat(
 
 
 class _TooMuch(jinja2.TemplateError):
-    """A budget is spent."""
+    """A budget is exhausted."""
 
 
 class _Refused(jinja2.TemplateError):
-    """The template itself called raise_exception."""
+    """The template called raise_exception."""
 
 
 def _line(error: Exception) -> str:
@@ -123,7 +122,7 @@ def _advice(error: Exception) -> str:
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox with Hugging Face's additions and a budget. One rendering only."""
+    """Jinja's sandbox with Hugging Face's additions and a budget, for a single rendering."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -186,7 +185,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Budget(NodeTransformer):
-    """Makes loops and macros count their rounds, and '~' check its length."""
+    """Make loops and macros count their iterations, and '~' check its length."""
 
     def _counted(self, node: nodes.For | nodes.Macro) -> nodes.Node:
         self.generic_visit(node)
@@ -203,7 +202,8 @@ class _Budget(NodeTransformer):
 
 
 class _Generation(Extension):
-    """{% generation %} ... {% endgeneration %} marks the assistant's part for training; here it is its content."""
+    """The tag {% generation %} ... {% endgeneration %}, which marks the assistant's part for training. Here it
+    emits its content unchanged."""
 
     tags = {"generation"}  # noqa: RUF012
 

@@ -1,4 +1,4 @@
-"""A graph that copies rows of a model's state: keys and values of a forked page, or a recurrent state."""
+"""Build a graph that copies rows of a model's state: keys and values of a forked page, or a recurrent state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from zinc_rt.ir.verify import verify
 
 
 def caches(forward: OpGraph, page_table: str) -> tuple[str, ...]:
-    """The caches that a model's graph reaches through a page table, in its order: those of one page group."""
+    """Return the caches that a model's graph accesses through a page table, in its order: those of one page
+    group.
+    """
     found: dict[str, None] = {}
     for node in forward.nodes:
         if page_table in node.inputs and node.op not in (Op.TABLE_STORE, Op.BARRIER):
@@ -21,14 +23,14 @@ def caches(forward: OpGraph, page_table: str) -> tuple[str, ...]:
 
 
 def states(forward: OpGraph) -> tuple[str, ...]:
-    """The recurrent states of a model's graph: what it keeps that no page table leads to."""
+    """Return the recurrent states of a model's graph: state buffers that are not accessed through a page table."""
     paged = {name for table in forward.by_role("table") for name in caches(forward, table.name)}
     return tuple(spec.name for spec in forward.by_role("state") if spec.name not in paged)
 
 
 def copy_graph(forward: OpGraph, names: Iterable[str], *, name: str = "copy") -> OpGraph:
-    """The graph for these buffers, verified. It declares all state as `forward` does, so that every buffer lies
-    where it lies there."""
+    """Return the verified copy graph for these buffers. It declares all state as `forward` does, so that every
+    buffer has the same location."""
     builder = Builder(name)
     builder.buffer("step.counts", (8,), INDEX, "step")
     source = builder.buffer("copy.source", ("sequences",), INDEX, "step")

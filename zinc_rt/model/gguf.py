@@ -41,9 +41,8 @@ SETTLED_NS = 2_000_000_000  # a file written more recently may be written again 
 class Tensor:
     """One weight. `data` is a read-only view of the file and keeps the mapping alive.
 
-    `dtype` is ggml's name in lower case ("f32", "q4_k", "mxfp4"); `shape` is row-major, (out, in). `data` has
-    that shape where NumPy has the type (bf16 as uint16), else it is uint8 of (*shape[:-1], bytes per row).
-    """
+    `dtype` is ggml's name in lower case ("f32", "q4_k", "mxfp4"); `shape` is row-major, (out, in). `data` has that
+    shape if NumPy has the type (bf16 as uint16), else it is uint8 of (*shape[:-1], bytes per row)."""
 
     name: str
     dtype: str
@@ -75,11 +74,10 @@ class GGUFFile:
 
 
 def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
-    """The model file at `path`; weights stay on disk until they are touched.
+    """Open the model file at `path`; weights stay on disk until they are accessed.
 
-    Raises InputError (missing, truncated, malformed) or UnsupportedError (version, byte order, tensor type,
-    one part of a split model).
-    """
+    Raise InputError (missing, truncated, malformed) or UnsupportedError (version, byte order, tensor type, one
+    part of a split model)."""
     if not os.fspath(path):
         raise InputError("'': not the name of a model", next="name a .gguf file")
     path = Path(path)
@@ -131,11 +129,10 @@ def _view(info: TensorInfo, file_data: np.ndarray) -> Tensor:
 
 
 def digest(gguf: GGUFFile, *, advance: Callable[[int], None] = lambda size_bytes: None) -> str:
-    """sha256 (hex) over metadata, tensor names, types, shapes and bytes; padding and order do not count.
+    """Return the sha256 (hex) over metadata, tensor names, types, shapes and bytes; padding and order are ignored.
 
-    Reads the whole file once, then remembers the answer by path, size and modification time. `advance` hears of
-    each tensor that was read.
-    """
+    The whole file is read once; the result is cached by path, size and modification time. `advance` is called for
+    each tensor read."""
     remembered = _cache_file(gguf)
     with suppress(OSError, ValueError):
         text = remembered.read_text(encoding="ascii").strip()
@@ -149,7 +146,7 @@ def digest(gguf: GGUFFile, *, advance: Callable[[int], None] = lambda size_bytes
 
 
 def header_digest(gguf: GGUFFile) -> str:
-    """sha256 (hex) over metadata, and the tensors' names, types and shapes. Reads no tensor."""
+    """Return the sha256 (hex) over metadata, and the tensors' names, types and shapes. Tensor data is not read."""
     total = hashlib.sha256(b"zinc-rt gguf header 1\n")
     for key in sorted(gguf.metadata):
         value = gguf.metadata[key]

@@ -55,10 +55,9 @@ class Header:
 
 
 def read_header(data: memoryview, name: str) -> Header:
-    """The header of the file whose bytes are `data`; `name` is what messages call it.
+    """Parse the header of the file whose bytes are `data`; messages call it `name`.
 
-    Raises InputError (malformed, truncated) or UnsupportedError (big endian, version, tensor type).
-    """
+    Raise InputError (malformed, truncated) or UnsupportedError (big endian, version, tensor type)."""
     walk = _Walk(data, name)
     version = _version(walk)
     tensor_count = walk.count("tensors", MIN_TENSOR_BYTES)
@@ -70,7 +69,7 @@ def read_header(data: memoryview, name: str) -> Header:
 
 
 class _Walk:
-    """A position in the file that never leaves it."""
+    """A position in the file, checked against its end."""
 
     def __init__(self, data: memoryview, name: str) -> None:
         self.data = data
@@ -122,7 +121,9 @@ class _Walk:
             self.fail(f"{what} is not UTF-8", at=at)
 
     def strings(self, count: int, what: str) -> list[str]:
-        """`count` strings; a plain loop over local names, because vocabularies hold 150k and more."""
+        """Read `count` strings in a plain loop over local names, because vocabularies have 150k entries and
+        more.
+        """
         data, at, end = self.data, self.at, len(self.data)
         length_at = struct.Struct("<Q").unpack_from
         texts: list[str] = []
@@ -239,7 +240,7 @@ def _tensors(walk: _Walk, count: int, alignment: int) -> tuple[TensorInfo, ...]:
 
 
 def _tensor_entry(walk: _Walk, index: int) -> TensorInfo:
-    """One tensor's entry. Its `offset` still counts from the start of the data, which lies behind the last
+    """Read one tensor's entry. Its `offset` is still relative to the start of the data, which follows the last
     entry."""
     at = walk.at
     name = walk.string(f"the name of tensor {index}")

@@ -1,4 +1,4 @@
-"""Determine the page groups of a model file before any of it is loaded."""
+"""Determine the page groups of a model file before loading it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from zinc_rt.model.registry import build_model
 
 
 def page_groups(gguf: GGUFFile) -> tuple[PageGroupSpec, ...]:
-    """The model's page groups, the one that sees everything first. Raises what build_model does."""
+    """Return the model's page groups, the one without a window first. Raise the errors of build_model."""
     shortest = SequenceLimits(ctx=1)  # what a context costs does not depend on its length
     return groups_of(build_model(gguf, shortest, "decode").graph)
 
 
 def has_recurrent_state(gguf: GGUFFile) -> bool:
-    """Whether sequences carry a state row from token to token."""
+    """Return whether sequences carry a state row from token to token."""
     return state_row_bytes(build_model(gguf, SequenceLimits(ctx=1), "decode").graph) > 0

@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 class Hyper:
-    """Typed access with the defaults of the facts sheet; a missing or ill-typed key is an InputError naming it."""
+    """Typed access with the defaults of the facts sheet. A missing or ill-typed key raises an InputError that
+    names it."""
 
     def __init__(self, architecture: str, metadata: Mapping[str, object], source: str) -> None:
         self.architecture = architecture
@@ -21,7 +22,8 @@ class Hyper:
         self.source = source
 
     def integer(self, key: str, default: int | None = None, *, layer: int | None = None) -> int:
-        """An integer. With `layer`, the key may hold one value for all layers or an array of one a layer."""
+        """Return an integer. With `layer`, the key may have one value for all layers or an array with one per
+        layer."""
         return self._read(key, default, layer, _integer)
 
     def real(self, key: str, default: float | None = None) -> float:
@@ -34,7 +36,7 @@ class Hyper:
         return self._read(key, default, None, _text)
 
     def array(self, key: str) -> list[int] | None:
-        """The numbers of an array key, None where the key is absent."""
+        """Return the numbers of an array key, None if the key is absent."""
         value = self.metadata.get(f"{self.architecture}.{key}")
         if value is None:
             return None

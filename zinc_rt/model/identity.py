@@ -1,5 +1,5 @@
-"""What a model file is: what a report says of it beside its digest, so that a small model cannot pass for a large
-one."""
+"""Identify a model file: data that reports show in addition to its digest, so that a small model cannot be
+mistaken for a large one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EMBEDDING = "token_embd.weight"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`layers` that a plain forward pass runs; `width` of the residual stream; `weights`: bytes by type, of all
-    tensors. 0 where the file does not say."""
+    """The identity. `layers`: run by a plain forward pass; `width`: of the residual stream; `weights`: bytes by
+    type, of all tensors. 0 if the file does not define a value."""
 
     architecture: str
     size_bytes: int
@@ -31,7 +31,7 @@ class Identity:
         return bits_a_weight(self.weights, self.parameters)
 
     def as_dict(self) -> dict[str, Any]:
-        """The identity as reports have it; `quantisation` in words, for people."""
+        """Return the identity as stored in reports; `quantisation` is text for people."""
         return {
             "architecture": self.architecture,
             "size_bytes": self.size_bytes,
@@ -46,7 +46,7 @@ class Identity:
 
 
 def identity(gguf: GGUFFile) -> Identity:
-    """What a file is, from its header alone: no weight is read."""
+    """Identify a file from its header only, without reading weights."""
     architecture = gguf.metadata.get("general.architecture", "")
     weights: Counter[str] = Counter()
     for tensor in gguf.tensors.values():

@@ -37,9 +37,9 @@ def recurrent(
     layer: int,
     **attrs: object,
 ) -> str:
-    """One recurrent node over a state buffer [rows, *state_shape]; operands are (*inputs, state, sequence[, ids],
-    *trailing). In place a sequence's row is its number in the step; elsewhere the step says which row it reads and
-    which it writes, and row 0 is never written: it is a fresh sequence's state."""
+    """Add one recurrent node over a state buffer [rows, *state_shape]; operands are (*inputs, state, sequence[,
+    ids], *trailing). In the in-place form a sequence's row is its number in the step. In other forms the step
+    defines the rows to read and to write, and row 0 is never written: it is the state of a new sequence."""
     sequence, source, target = m.sequences()
     op = {"ids": forms.ids, "inplace": forms.inplace, "plain": None}[m.delta_form]
     rows = m.limits.slots if op is not None and op is forms.inplace else m.limits.recurrent_rows

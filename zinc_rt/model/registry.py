@@ -69,8 +69,8 @@ def build_model(
     delta_form: DeltaForm = "ids",
     overrides: Overrides | None = None,
 ) -> Model:
-    """The verified graph of a model file. Raises UnsupportedError for an architecture without a row here,
-    InputError for a file that contradicts itself."""
+    """Build the verified graph of a model file. Raise UnsupportedError for an architecture without a row here,
+    InputError for an inconsistent file."""
     require_architecture(gguf)
     emit = ARCHITECTURES[gguf.architecture]
     builder = ModelBuilder(gguf, limits, stage, delta_form=delta_form, overrides=overrides)
@@ -81,7 +81,7 @@ def build_model(
 
 
 def require_architecture(gguf: GGUFFile) -> None:
-    """Check that the file's architecture has a row here. Raises UnsupportedError."""
+    """Check that the file's architecture has a row here. Raise UnsupportedError."""
     if gguf.architecture not in ARCHITECTURES:
         raise UnsupportedError(
             f"{gguf.path}: architecture {gguf.architecture!r} is not built in this version",

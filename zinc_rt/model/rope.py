@@ -35,7 +35,7 @@ class RopeScaling:
         return 1.0 if self.type == "none" or self.factor == 0 else 1.0 / self.factor
 
     def magnitude(self, *, mla: bool = False) -> float:
-        """What cosines and sines are multiplied by (YaRN's attention temperature, as llama.cpp settles it)."""
+        """Return the factor of cosines and sines (YaRN's attention temperature, as llama.cpp computes it)."""
         if not self.yarn:
             return self.attn_factor
         lm = self.log_multiplier
@@ -50,7 +50,9 @@ class RopeScaling:
 
 
 def read_scaling(hyper: Hyper, *, betas: bool = False, log_multiplier_unit: float = 1.0) -> RopeScaling:
-    """`betas`: whether this architecture reads the YaRN betas from the file (most ignore them)."""
+    """Read the scaling. `betas`: whether this architecture reads the YaRN betas from the file (most ignore
+    them).
+    """
     kind = hyper.text("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "yarn", "longrope"):
         raise UnsupportedError(f"{hyper.source}: rope.scaling.type {kind!r}; known: none, linear, yarn, longrope")
@@ -78,11 +80,10 @@ def rope_tables(
     sections: list[int] | None = None,
     mla: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin, float32 [ctx, n_rot // 2].
+    """Return cos and sin, float32 [ctx, n_rot // 2].
 
-    factors [n_rot // 2] divide the frequencies; sections are those of interleaved multi-axis RoPE.
-    Raises InputError for a width, base, factors, sections or YaRN betas that make no tables.
-    """
+    `factors` [n_rot // 2] divide the frequencies; `sections` are those of interleaved multi-axis RoPE. Raise
+    InputError for an invalid width, base, factors, sections or YaRN betas."""
     scaling = scaling or RopeScaling()
     if n_rot % 2 or not 0 < n_rot <= WIDEST:
         raise InputError(f"rope.dimension_count is {n_rot}, wanted an even number up to {WIDEST}")
@@ -108,15 +109,15 @@ def rope_tables(
 
 
 def _yarn_pair(beta: float, n_rot: int, base: float, scaling: RopeScaling) -> float:
-    """The pair whose wavelength fits `beta` times into the original context."""
+    """Return the pair whose wavelength fits `beta` times into the original context."""
     if beta <= 0:
         raise InputError(f"a YaRN beta is {beta}, wanted a positive number")
     return n_rot * math.log(scaling.original_context / (2 * math.pi * beta)) / (2 * math.log(base))
 
 
 def imrope_turning(sections: list[int], n_rot: int) -> np.ndarray:
-    """Which pairs turn for text under interleaved multi-axis RoPE: the time, height and width streams all carry
-    the position, the fourth stream is zero."""
+    """Return the pairs that are rotated for text under interleaved multi-axis RoPE: the time, height and width
+    streams all carry the position, the fourth stream is zero."""
     total = sum(sections)
     if len(sections) < 4 or total <= 0:
         raise InputError(f"rope.dimension_sections is {sections}, wanted four counts of pairs")

@@ -1,4 +1,4 @@
-"""The sample graph: from rows of logits to tokens, each with its slot's record."""
+"""The sample graph: from rows of logits to tokens, using each row's slot record."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RING = 1024  # entries
 
 @dataclass(frozen=True, slots=True)
 class SampleForm:
-    """The form of a sample graph. `top`: log-probabilities of a token and of this many alternatives; None: no
-    log-probabilities."""
+    """The form of a sample graph. `top`: the number of alternatives with log-probabilities, in addition to the
+    token's; None: no log-probabilities."""
 
     vocab: int
     slots: int
@@ -40,7 +40,7 @@ class SampleForm:
 
 
 def sample_graph(form: SampleForm) -> OpGraph:
-    """The graph, verified."""
+    """Build the verified graph."""
     builder = Builder(form.name)
 
     def step(name: str, *shape: Dim, dtype: str = INDEX) -> str:

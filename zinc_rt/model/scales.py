@@ -42,20 +42,20 @@ class NotFinite:
 
 
 def knows(dtype: str) -> bool:
-    """Whether anything can be said of a type."""
+    """Return whether a type can be checked."""
     return dtype in SCALES or dtype in PLAIN or dtype in NO_FLOATS or dtype == "mxfp4"
 
 
 def not_finite(gguf: GGUFFile) -> Iterator[NotFinite]:
-    """Every tensor that holds such a number, in the file's order. Reads the whole file."""
+    """Return every tensor with a non-finite number, in the file's order. The whole file is read."""
     for tensor in gguf.tensors.values():
         if (found := in_weight(tensor.name, tensor.dtype, tensor.data)) is not None:
             yield found
 
 
 def in_weight(name: str, dtype: str, data: np.ndarray) -> NotFinite | None:
-    """The same of one tensor, None where every number is finite or the type is unknown. `data`: as Tensor.data and
-    Weight.raw hold it."""
+    """Check one tensor. Return None if every number is finite or the type is unknown. `data` has the form of
+    Tensor.data and Weight.raw."""
     count, first, value = 0, 0, ""
     for start, floats in _floats(dtype, data):
         bad = ~np.isfinite(floats).all(axis=1)
@@ -69,7 +69,8 @@ def in_weight(name: str, dtype: str, data: np.ndarray) -> NotFinite | None:
 
 
 def _floats(dtype: str, data: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """(first block, its and the next blocks' floats [blocks, floats]), a part of the tensor at a time."""
+    """Yield (first block, floats of this and the following blocks [blocks, floats]), a part of the tensor at a
+    time."""
     if dtype in PLAIN:
         blocks = data.reshape(-1, 1)
     elif dtype in SCALES or dtype == "mxfp4":

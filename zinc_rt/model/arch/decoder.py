@@ -28,7 +28,7 @@ from zinc_rt.model.rope import RopeScaling, read_scaling
 
 @dataclass(frozen=True, slots=True)
 class DecoderLabels:
-    """llama.cpp's names of a layer's values, where architectures differ."""
+    """llama.cpp's names of a layer's values where architectures differ."""
 
     rotated: str = "cur"  # behind Q and K: after RoPE
     projected: str = "attn_out"  # after the output projection
@@ -68,7 +68,7 @@ class DecoderSpec:
 
 
 def decoder(spec: DecoderSpec) -> Callable[[ModelBuilder], None]:
-    """The function that emits a model of that architecture."""
+    """Return the function that emits a model of that architecture."""
 
     def emit(m: ModelBuilder) -> None:
         emit_decoder(m, spec)
@@ -141,7 +141,7 @@ def attention(
 
 
 def query_temperature(m: ModelBuilder, scaling: RopeScaling) -> str | None:
-    """What each position's query is multiplied by; None where the file has it stay as it is."""
+    """Return the factor of each position's query; None if the file defines no scaling."""
     growth = m.hyper.real("attention.temperature_scale", 0.0)
     steps = np.floor(np.arange(m.limits.ctx, dtype=np.float64) / scaling.original_context) + 1.0
     table = m.constant("attention.temperature", (1.0 + growth * np.log(steps)).astype(np.float32))
@@ -149,7 +149,8 @@ def query_temperature(m: ModelBuilder, scaling: RopeScaling) -> str | None:
 
 
 def is_sliding(m: ModelBuilder, layer: int) -> bool:
-    """The pattern key is an array of flags, or a period whose last layer sees everything."""
+    """Return whether a layer uses sliding-window attention. The pattern key is an array of flags, or a period
+    whose last layer is global."""
     if m.hyper.is_array("attention.sliding_window_pattern"):
         return bool(m.hyper.integer("attention.sliding_window_pattern", layer=layer))
     period = m.hyper.positive("attention.sliding_window_pattern", 6)

@@ -1,7 +1,7 @@
-"""gemma4: per-layer head sizes, shared KV, per-layer embeddings (E2B, E4B), a mixture beside a dense MLP (26B).
+"""gemma4: per-layer head sizes, shared KV, per-layer embeddings (E2B, E4B), a mixture of experts in addition to a
+dense MLP (26B).
 
-Facts: llama.cpp src/models/gemma4.cpp.
-"""
+Facts: llama.cpp src/models/gemma4.cpp."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def _heads(m: ModelBuilder, layer: int, sliding: bool) -> AttentionHeads:
 
 
 def keys_values(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads, kind: Attention) -> tuple[str, str]:
-    """Keys are normed and rotated; values are normed without a weight. Without attn_v, values are the raw keys."""
+    """Compute keys and values. Keys are normed and rotated; values are normed without a weight. Without attn_v,
+    values are the raw keys."""
     at, hd = f"blk.{layer}", spec.head_dim
     raw = m.linear(h, f"{at}.attn_k", spec.kv_heads * hd, f"Kcur-{layer}")
     k = m.norm(raw, f"{at}.attn_k_norm.weight", f"Kcur_normed-{layer}", size=hd)
@@ -153,7 +154,8 @@ def feed_forward(m: ModelBuilder, a: str, layer: int) -> str:
 
 
 def per_layer_inputs(m: ModelBuilder, x0: str, ple: int) -> str:
-    """Once a token: (embedding row * sqrt(P) + normed projection of x0 / sqrt(D)) / sqrt(2), [L * P]."""
+    """Compute the per-layer inputs once per token: (embedding row * sqrt(P) + normed projection of x0 / sqrt(D)) /
+    sqrt(2), [L * P]."""
     wide = m.layers * ple
     table = m.weight("per_layer_token_embd.weight", (m.vocab, wide))
     a = m.value(Op.EMBED, (m.token_id, table), (wide,), "inp_per_layer_rows")

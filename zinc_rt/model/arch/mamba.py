@@ -43,5 +43,5 @@ def emit(m: ModelBuilder) -> None:
 
 
 def _rows(m: ModelBuilder, x: str, name: str, start: int, size: int, part: str, layer: int) -> str:
-    """A run of rows of a merged projection, as a projection of its own."""
+    """Add a projection by a range of rows of a merged projection."""
     return m.linear(x, name, size, f"{part}-{layer}", take=(slice(start, start + size),), part=f"{name}_{part}")

@@ -90,7 +90,7 @@ def read_delta_net(m: ModelBuilder) -> DeltaNet:
 
 
 def gated_attention(m: ModelBuilder, h: str, layer: int, spec: AttentionHeads, tables: tuple[str, str]) -> str:
-    """Full attention whose query projection also yields an output gate, head by head [q | gate]."""
+    """Emit full attention whose query projection also yields an output gate, head by head [q | gate]."""
     at, hd = f"blk.{layer}", spec.head_dim
     both = m.linear(h, f"{at}.attn_q", spec.heads * 2 * hd, f"Qcur_full-{layer}")
     q = m.slice(both, f"Qcur_reshaped-{layer}", group=2 * hd, offset=0, size=hd)

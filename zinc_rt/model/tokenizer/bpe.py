@@ -18,10 +18,9 @@ _MERGES_KEY = PREFIX + "merges"
 
 
 def _alphabet() -> dict[str, int]:
-    """GPT-2's alphabet: the byte that each of 256 printable characters stands for.
+    """Return GPT-2's alphabet: the byte represented by each of 256 printable characters.
 
-    Printable Latin-1 stands for itself, the rest is numbered from U+0100 on.
-    """
+    Printable Latin-1 characters represent themselves; the others are numbered from U+0100."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + at): byte for at, byte in enumerate(others)}
@@ -31,7 +30,7 @@ BYTE_OF_CHAR = _alphabet()
 
 
 def decode_byte_level(token: str) -> bytes:
-    """The bytes a byte-level token stands for; a token with a foreign character is its own UTF-8."""
+    """Return the bytes of a byte-level token. A token with a character outside the alphabet yields its UTF-8."""
     try:
         return bytes([BYTE_OF_CHAR[char] for char in token])
     except KeyError:
@@ -39,7 +38,7 @@ def decode_byte_level(token: str) -> bytes:
 
 
 class BPE:
-    """A vocabulary with ranked merges. `encode` takes text without special tokens."""
+    """A vocabulary with ranked merges. `encode` expects text without special tokens."""
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata, pre: Pre) -> None:
         self._pre = pre
@@ -70,7 +69,7 @@ class BPE:
             self._rust.pre_tokenizer = pre_tokenizers.Sequence(steps)
 
     def encode(self, text: str, *, after_special: bool) -> list[int]:
-        """Token ids of `text`."""
+        """Encode `text` to token ids."""
         if self._pre.escape_spaces:
             text = text.replace(" ", "\u2581")
         if self._pre.whole_newlines:

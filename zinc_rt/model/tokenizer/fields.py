@@ -14,7 +14,7 @@ _REDO = "convert the model again, or use another file"
 
 
 def malformed(message: str) -> InputError:
-    """The error for metadata that cannot be used."""
+    """Return the error for unusable metadata."""
     return InputError(message, next=_REDO)
 
 
@@ -69,7 +69,7 @@ def strings(metadata: Metadata, key: str) -> list[str] | None:
 
 
 def numbers(metadata: Metadata, key: str, *, kinds: str) -> np.ndarray | None:
-    """A one-dimensional numeric array whose NumPy dtype kind is in `kinds` ('i', 'u', 'f')."""
+    """Return a one-dimensional numeric array whose NumPy dtype kind is in `kinds` ('i', 'u', 'f')."""
     value = metadata.get(key)
     if value is None:
         return None

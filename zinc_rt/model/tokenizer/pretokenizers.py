@@ -1,4 +1,4 @@
-r"""Pre-tokenizers: how text is split into words before merging, one row per `tokenizer.ggml.pre` value."""
+r"""Pre-tokenizers: split text into words before merging, one row per `tokenizer.ggml.pre` value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _cut(text: str, points: list[int]) -> list[str]:
 
 
 def _number_runs(text: str) -> list[tuple[int, int]]:
-    """Start and end of each run of Unicode numbers (categories Nd, Nl, No)."""
+    """Yield the start and end of each run of Unicode numbers (categories Nd, Nl, No)."""
     if text.isascii():
         return [match.span() for match in _ASCII_RUN.finditer(text)]
     runs: list[tuple[int, int]] = []
@@ -36,7 +36,7 @@ def _number_runs(text: str) -> list[tuple[int, int]]:
 
 
 def group_numbers(text: str) -> list[str]:
-    """afmoe and tiny_aya: every run of numbers becomes one or two leading digits, then threes."""
+    """Split numbers as afmoe and tiny_aya do: each run becomes one or two leading digits, then groups of three."""
     points: list[int] = []
     for start, end in _number_runs(text):
         # Only right edges are cuts: the leading group keeps the text before it, for the next stage to cut off.
@@ -45,7 +45,8 @@ def group_numbers(text: str) -> list[str]:
 
 
 def group_ascii_digits(text: str) -> list[str]:
-    r"""superbpe: runs of numbers stand alone, cut before each point with a multiple of three ASCII digits left."""
+    r"""Split numbers as superbpe does: runs are separate words, cut before each point with a multiple of three
+    ASCII digits left."""
     points: list[int] = []
     for start, end in _number_runs(text):
         points += [start, end]
@@ -59,7 +60,7 @@ Stage = str | Callable[[str], list[str]]
 
 
 def _code_points(ranges: str) -> str:
-    """The inside of a character class for hexadecimal code points and ranges: "41-5a b5"."""
+    """Return the content of a character class for hexadecimal code points and ranges: "41-5a b5"."""
     return re.sub("[0-9a-f]+", lambda code: rf"\x{{{code[0]}}}", ranges).replace(" ", "")
 
 
@@ -84,12 +85,14 @@ def _words(
     symbols: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*",
     newlines: str = r"\s*[\r\n]+",
 ) -> str:
-    """The cl100k shape most vocabularies share: suffix, letters with one leading mark, digits, symbols, spaces."""
+    """Return the cl100k pattern that most vocabularies share: suffix, letters with one leading mark, digits,
+    symbols, spaces."""
     return rf"{suffix}[^\r\n\p{{L}}\p{{N}}]?{letters}|{digits}|{symbols}|{newlines}|{SPACES}"
 
 
 def _cased(upper: str, lower: str, *, suffix: str, digits: str) -> str:
-    """The o200k shape: a word ends where lower case turns to upper; `upper` and `lower` are character classes."""
+    """Return the o200k pattern: a word ends where lower case changes to upper; `upper` and `lower` are character
+    classes."""
     mark = r"[^\r\n\p{L}\p{N}]?"
     return (
         rf"{mark}{upper}*{lower}+{suffix}|{mark}{upper}+{lower}*{suffix}|{digits}"
@@ -288,7 +291,8 @@ _BY_NAME = {name: pre for pre in PRES for name in pre.names}
 
 
 def pre_named(name: str) -> Pre:
-    """The row for a `tokenizer.ggml.pre` value. Raises UnsupportedError with every known name otherwise."""
+    """Return the row for a `tokenizer.ggml.pre` value. Raise UnsupportedError with every known name if there is
+    none."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""SentencePiece BPE: adjacent pieces merge while their concatenation is a token, best score first."""
+"""SentencePiece BPE: merge adjacent pieces while their concatenation is a token, best score first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class SPM:
                 self._bytes[byte] = vocabulary.ids.get(chr(byte), unknown)
 
     def encode(self, text: str, *, after_special: bool) -> list[int]:
-        """Token ids of `text`; `after_special`: it starts the prompt or follows a special token. O(n log n)."""
+        """Encode `text` to token ids. `after_special`: it starts the prompt or follows a special token. O(n log
+        n)."""
         if self._space_prefix and after_special:
             text = " " + text
         text = text.replace(" ", SPACE)
@@ -47,10 +48,9 @@ class SPM:
         return id
 
     def _merge(self, text: str) -> list[str]:
-        """The symbols left when nothing merges any more.
+        """Merge symbols until no merge is possible. Return the remaining symbols.
 
-        A symbol is known by the character it starts at; `end` 0 means merged away.
-        """
+        A symbol is identified by its first character's index; `end` 0 means merged."""
         ids, scores = self._ids, self._scores
         count = len(text)
         end = list(range(1, count + 1))

@@ -35,7 +35,7 @@ Fragment = str | int
 
 
 class Partitioner:
-    """Finds the special tokens of a vocabulary in a text."""
+    """Splitter of text at the special tokens of a vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         special = vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN)
@@ -43,7 +43,7 @@ class Partitioner:
         self._special = [(vocabulary.texts[id], id, vocabulary.kinds[id]) for id in special]
 
     def split(self, text: str, *, parse_special: bool) -> list[Fragment]:
-        """The fragments of `text` in order, no empty ones."""
+        """Return the fragments of `text` in order, without empty ones."""
         fragments: list[Fragment] = [text] if text else []
         for token, id, kind in self._special:
             if token not in text or (not parse_special and kind & (CONTROL | UNKNOWN)):
@@ -97,18 +97,19 @@ class _Model(Protocol):
 
 
 class StreamDecoder:
-    """Buffers the bytes of an incomplete UTF-8 character until the rest arrives."""
+    """Decoder that buffers the bytes of an incomplete UTF-8 character until the rest arrives."""
 
     def __init__(self, piece_bytes: Callable[[int], bytes]) -> None:
         self._piece_bytes = piece_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, id: int) -> str:
-        """The characters finished by token `id`, possibly none; bytes that can be no character become U+FFFD."""
+        """Return the characters completed by token `id`, possibly none. Invalid bytes become U+FFFD."""
         return self._decoder.decode(self._piece_bytes(id))
 
     def flush(self) -> str:
-        """What is left at the end: U+FFFD for an unfinished character, else nothing. Ready for a new stream."""
+        """Return the rest at the end: U+FFFD for an incomplete character, else nothing. The decoder can then be
+        reused."""
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text
@@ -145,11 +146,10 @@ class Tokenizer:
 
     @classmethod
     def from_metadata(cls, metadata: Metadata) -> Tokenizer:
-        """The tokenizer that GGUF metadata (key -> str, int, float, bool, list or NumPy array) describes.
+        """Create the tokenizer that GGUF metadata (key -> str, int, float, bool, list or NumPy array) describes.
 
-        Raises InputError for malformed metadata, UnsupportedError for a tokenizer model or pre-tokenizer that is
-        not built in.
-        """
+        Raise InputError for malformed metadata, UnsupportedError for an unsupported tokenizer model or
+        pre-tokenizer."""
         model = fields.text(metadata, PREFIX + "model")
         if model is None:
             raise malformed(f"{PREFIX}model: wanted the tokenizer's kind, saw none")
@@ -181,12 +181,11 @@ class Tokenizer:
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True, continues: bool = False
     ) -> list[int]:
-        """Token ids of `text`.
+        """Encode `text` to token ids.
 
-        `add_special` adds the tokens the file wants at the start and end. `parse_special` turns the texts of
-        control tokens into those tokens; user-defined tokens are always found. `continues`: other text stands
-        before it, so that no space is put in front. InputError for lone surrogates.
-        """
+        `add_special` adds the tokens that the file requires at the start and end. `parse_special` converts the
+        texts of control tokens to those tokens; user-defined tokens are always recognised. `continues`: the text
+        continues an earlier one, so no space is prepended. Raise InputError for lone surrogates."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -210,12 +209,12 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False, tidy: bool = False) -> str:
-        """The text of `ids`; bytes that are not UTF-8 become U+FFFD. InputError for an id outside the vocabulary.
+        """Decode `ids` to text. Bytes that are not UTF-8 become U+FFFD. Raise InputError for an id outside the
+        vocabulary.
 
-        `skip_special` leaves out control and unknown tokens. The space that `encode` put before the first word is
-        taken away again. `tidy` also drops spaces before punctuation where llama.cpp's detokenizer would for this
-        pre-tokenizer (`pre.clean_spaces`): the text then need not be the one that was encoded.
-        """
+        `skip_special` omits control and unknown tokens. The space that `encode` prepended to the first word is
+        removed. `tidy` also removes spaces before punctuation if llama.cpp's detokenizer does so for this
+        pre-tokenizer (`pre.clean_spaces`); the text may then differ from the encoded text."""
         text = self.decode_bytes(ids, skip_special=skip_special)
         if tidy and self.pre is not None and self.pre.clean_spaces:
             for spaced, tidied in _TIDY:
@@ -223,7 +222,7 @@ class Tokenizer:
         return text.decode(errors="replace")
 
     def decode_bytes(self, ids: Iterable[int], *, skip_special: bool = False) -> bytes:
-        """The bytes of `ids`, whether or not they are UTF-8."""
+        """Decode `ids` to bytes, which need not be UTF-8."""
         pieces = []
         first = True
         for id in ids:
@@ -237,15 +236,17 @@ class Tokenizer:
         return b"".join(pieces)
 
     def stream_decoder(self) -> StreamDecoder:
-        """A decoder for tokens that arrive one by one. Leading spaces stay: text that goes on needs them."""
+        """Return a decoder for tokens that arrive one by one. Leading spaces are kept, because continued text
+        needs them."""
         return StreamDecoder(self.piece_bytes)
 
     def piece(self, id: int) -> str:
-        """The text of one token; U+FFFD where it is only part of a character."""
+        """Return the text of one token; U+FFFD if it is only a part of a character."""
         return self.piece_bytes(id).decode(errors="replace")
 
     def piece_bytes(self, id: int) -> bytes:
-        """The bytes of one token, control tokens by their name. InputError for an id outside the vocabulary."""
+        """Return the bytes of one token; for control tokens, their name. Raise InputError for an id outside the
+        vocabulary."""
         id = self._checked(id)
         piece = self._pieces.get(id)
         if piece is None:
@@ -253,21 +254,21 @@ class Tokenizer:
         return piece
 
     def token_text(self, id: int) -> str:
-        """The token as the file spells it."""
+        """Return the token as spelled in the file."""
         return self._vocabulary.texts[self._checked(id)]
 
     def id_of(self, token_text: str) -> int | None:
-        """The id of the token the file spells so."""
+        """Return the id of a token as spelled in the file."""
         return self._vocabulary.ids.get(token_text)
 
     def added_id(self, token_text: str) -> int | None:
-        """The id of a token that no ordinary text is cut into, a control or user-defined one; else None."""
+        """Return the id of a control or user-defined token, to which no ordinary text is encoded; else None."""
         id = self.id_of(token_text)
         added = id is not None and self._vocabulary.kinds[id] & (CONTROL | USER_DEFINED)
         return id if added else None
 
     def is_special(self, id: int) -> bool:
-        """Whether the token is a control token or unknown."""
+        """Return whether the token is a control or unknown token."""
         return bool(self._vocabulary.kinds[self._checked(id)] & (CONTROL | UNKNOWN))
 
     def _checked(self, id: int) -> int:
@@ -283,7 +284,8 @@ class Tokenizer:
         return number
 
     def _spell(self, id: int) -> bytes:
-        """Meaning: `llama_vocab::impl::token_to_piece`; unused and undefined tokens have no text."""
+        """Return the bytes of a token as `llama_vocab::impl::token_to_piece` does; unused and undefined tokens
+        have no text."""
         text, kind = self._vocabulary.texts[id], self._vocabulary.kinds[id]
         if kind & (CONTROL | UNKNOWN | USER_DEFINED):
             return text.encode()
@@ -302,7 +304,7 @@ def _space_prefix(model: str, metadata: Metadata) -> bool:
 
 
 def _additions(model: str, pre: Pre | None, vocabulary: Vocabulary, metadata: Metadata) -> tuple[bool, bool, bool]:
-    """(add_bos, add_eos, add_sep); raises where one is wanted and the file names no such token."""
+    """Return (add_bos, add_eos, add_sep). Raise if one is required but the file defines no such token."""
     defaults = {
         "bos": model == "llama" or (pre is not None and pre.add_bos),
         "eos": model == "t5",

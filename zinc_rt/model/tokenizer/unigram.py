@@ -23,7 +23,7 @@ class CharsMap:
         self._texts = blob[4 + trie_bytes :]
 
     def longest(self, text: bytes, start: int) -> tuple[bytes, int] | None:
-        """(replacement, bytes replaced) for the longest known prefix of `text[start:]`."""
+        """Return (replacement, bytes replaced) for the longest known prefix of `text[start:]`."""
         found: tuple[int, int] | None = None
         node = _base(self._unit(0))
         for at in range(start, len(text)):
@@ -93,7 +93,7 @@ class Unigram:
         }
 
     def encode(self, text: str, *, after_special: bool) -> list[int]:
-        """Token ids of `text`; neighbouring unknowns are one. O(n times the longest token)."""
+        """Encode `text` to token ids; adjacent unknown tokens are merged. O(n times the longest token)."""
         text = self._normalize(text)
         count = len(text)
         best = [-float("inf")] * (count + 1)

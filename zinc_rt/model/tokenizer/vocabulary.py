@@ -81,15 +81,14 @@ class Vocabulary:
     warnings: list[str] = field(default_factory=list)
 
     def with_kind(self, wanted: int) -> list[int]:
-        """The ids whose kind has any bit of `wanted`, ascending."""
+        """Return the ids whose kind has any bit of `wanted`, ascending."""
         return [id for id, kind in enumerate(self.kinds) if kind & wanted]
 
 
 def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabulary:
-    """The vocabulary in `metadata`; `default_roles` are the ids assumed where the file is silent.
+    """Read the vocabulary in `metadata`; `default_roles` are the ids used if the file does not define them.
 
-    Raises InputError for a missing or malformed list and for duplicate tokens.
-    """
+    Raise InputError for a missing or malformed list and for duplicate tokens."""
     texts = fields.strings(metadata, PREFIX + "tokens")
     if not texts:
         raise malformed(f"{PREFIX}tokens: wanted the vocabulary's token texts, saw none")
@@ -197,7 +196,7 @@ def _find_ends(vocabulary: Vocabulary) -> None:
 
 
 def _set_strips(vocabulary: Vocabulary, metadata: Metadata) -> None:
-    """Tokens that swallow the white space beside them; the files do not say, so it goes by model name."""
+    """Mark tokens that absorb adjacent white space. Files do not define them, so the model name decides."""
     pre = fields.text(metadata, PREFIX + "pre") or ""
     architecture = fields.text(metadata, "general.architecture") or ""
     name = (fields.text(metadata, "general.name") or "").lower()
