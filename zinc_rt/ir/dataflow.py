@@ -39,7 +39,7 @@ def check_dataflow(graph: OpGraph) -> Iterator[Violation]:
 
 
 def in_place_outputs(node: Node) -> dict[str, str]:
-    """The buffers that a node updates in place, each with the input port it comes in by."""
+    """Return the buffers that a node updates in place, each with its input port."""
     spec = OPS[node.op]
     incoming = {port.name: name for port, name in zip(spec.inputs, node.inputs, strict=False)}
     pairs = zip(spec.outputs, node.outputs, strict=False)

@@ -12,10 +12,9 @@ ACTIVATION = "f32"
 
 @cache
 def block_of(dtype: str) -> tuple[int, int]:
-    """Elements and bytes of a block of a ggml type, named like "q4_k".
+    """Return the elements and bytes of a block of a ggml type, named like "q4_k".
 
-    Raises KeyError for a name ggml does not have.
-    """
+    Raise KeyError for an unknown name."""
     elements, size_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[dtype.upper()]]
     return elements, size_bytes
 
@@ -26,7 +25,7 @@ def is_dtype(dtype: str) -> bool:
 
 
 def row_bytes(dtype: str, elements: int) -> int:
-    """The bytes of one contiguous row. Raises ValueError where the row is not whole blocks."""
+    """Return the bytes of one contiguous row. Raise ValueError for a row of partial blocks."""
     per_block, size_bytes = block_of(dtype)
     if elements % per_block:
         raise ValueError(f"a {dtype} row holds whole blocks of {per_block}, not {elements} elements")

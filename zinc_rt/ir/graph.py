@@ -1,9 +1,8 @@
 """The graph: named buffers and a list of nodes over them, immutable once built.
 
-Buffers have logical names, as the model speaks of them: `model.attn.q_weight[3]`, `state.kv_k[3]`,
-`request[slot].position`, `act.l_out[3]`. A dimension is an int or one of the symbols in SYMBOLS, which the step
-block gives a value at every replay.
-"""
+Buffers have logical names from the model: `model.attn.q_weight[3]`, `state.kv_k[3]`, `request[slot].position`,
+`act.l_out[3]`. A dimension is an int or one of the symbols in SYMBOLS, whose value is in the step block of every
+replay."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ ABSENT = ""  # an optional operand that is not there
 
 
 def most(dim: Dim, capacity: Mapping[str, int]) -> int | None:
-    """The largest value of a dimension; None for a symbol without capacity. Entries need none of their own: every
-    token of a step may begin a page, and every sequence may have been given one before. A second group's are as
-    many as the first's."""
+    """Return the largest value of a dimension; None for a symbol without capacity. `entries` need no capacity of
+    their own: every token of a step may begin a page, and every sequence may have received one before. The maximum
+    of a second group is the same as the first's."""
     if isinstance(dim, int):
         return dim
     if dim in ENTRIES and dim not in capacity:
@@ -54,9 +53,9 @@ def is_buffer_name(name: str) -> bool:
 class BufferSpec:
     """A buffer's name, shape, type and role.
 
-    weight: from the file. constant: computed by the host once. state: lives across replays.
-    step: written by the host before a replay. activation: within one replay. output: read by the host.
-    table: lives across replays as state does, and a step's first dispatch brings it up to date."""
+    weight: from the file. constant: computed by the host once. state: lives across replays. step: written by the
+    host before a replay. activation: within one replay. output: read by the host. table: lives across replays as
+    state does; a step's first dispatch updates it."""
 
     name: str
     shape: Shape  # row-major, the last dimension contiguous
@@ -90,7 +89,8 @@ class OpGraph:
 
 
 class Builder:
-    """Collects buffers and nodes; `build()` freezes them. It checks names only: ir.verify checks the rest."""
+    """Builder of a graph: collects buffers and nodes; `build()` freezes them. It checks names only; ir.verify
+    checks the rest."""
 
     def __init__(self, name: str, stage: Stage = "both") -> None:
         self.name = name
@@ -99,10 +99,9 @@ class Builder:
         self._nodes: list[Node] = []
 
     def buffer(self, name: str, shape: Shape, dtype: str, role: Role) -> str:
-        """Declare a buffer and return its name; declaring it again the same way is harmless.
+        """Declare a buffer and return its name. Repeating the same declaration has no effect.
 
-        Raises ValueError for a malformed name or a second, different declaration.
-        """
+        Raise ValueError for a malformed name or a different second declaration."""
         if not is_buffer_name(name):
             raise ValueError(f"{name!r} is no buffer name; wanted like model.attn.q_weight[3]")
         spec = BufferSpec(name, tuple(shape), dtype, role)

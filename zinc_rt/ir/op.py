@@ -67,8 +67,8 @@ Kind = Literal["float", "weight", "index", "any"]  # float: f32; weight: any ggm
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One operand. `inplace` names the input whose storage an output updates. Optional ones at the end may be
-    missing where a node is made or read, as older graphs do not know them: such inputs become absent."""
+    """One operand. `inplace` names the input whose storage an output updates. Trailing optional operands may be
+    missing when a node is created or read, because older graphs do not have them: such inputs become absent."""
 
     name: str
     shape: tuple[str, ...]
@@ -547,7 +547,7 @@ OPS: dict[Op, OpSpec] = {
 
 
 def with_absent(op: int, inputs: tuple[str, ...]) -> tuple[str, ...]:
-    """A node's inputs with "", absent, for the optional ones at the end that are missing."""
+    """Return a node's inputs with "" (absent) for missing optional ones at the end."""
     spec = OPS[Op(op)]
     missing = spec.inputs[len(inputs) :]
     return inputs + ("",) * len(missing) if missing and all(port.optional for port in missing) else inputs

@@ -1,4 +1,4 @@
-"""Rewrite graphs: feed a value from the host, keep only the nodes that some results need."""
+"""Rewrite graphs: replace a value by a host-written one, or keep only the nodes that some results need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zinc_rt.ir.op import Op
 
 
 def find_label(graph: OpGraph, label: str) -> Node:
-    """The node that has the label. Raises UsageError naming what there is."""
+    """Return the node with the label. Raise UsageError with the existing labels if there is none."""
     for node in graph.nodes:
         if node.label == label:
             return node
@@ -27,10 +27,10 @@ def injected_name(label: str) -> str:
 
 
 def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
-    """For each label, consumers read a host-written buffer `injected_name(label)` instead of the node's result.
+    """For each label, make consumers read a host-written buffer `injected_name(label)` instead of the node's
+    result.
 
-    The node itself still runs, so its own result can be looked at beside what replaced it.
-    """
+    The node itself still runs, so its own result can be compared with the replacement."""
     buffers = dict(graph.buffers)
     renamed: dict[str, str] = {}
     for label in labels:
@@ -45,10 +45,9 @@ def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
 
 
 def keep(graph: OpGraph, wanted: Iterable[str]) -> OpGraph:
-    """The graph with only the nodes that the buffers `wanted` depend on, and the buffers those touch.
+    """Keep only the nodes that the buffers `wanted` depend on, and the buffers that those use.
 
-    A wanted activation becomes an output, since nothing else may be left to read it.
-    """
+    A wanted activation becomes an output, since it may have no readers left."""
     wanted = set(wanted)
     needed = set(wanted)
     nodes: list[Node] = []

@@ -1,8 +1,7 @@
 """The flat byte form of a graph: fixed-size little-endian records, read in place. See docs/ir.md.
 
-Lossless: what comes back equals what went in, floats to the bit. Reading checks the form (every count, index and
-reserved field); whether the graph makes sense is verify's question.
-"""
+The conversion is lossless, including the bits of floats. Reading checks the form (every count, index and reserved
+field); ir.verify checks the graph's meaning."""
 
 from __future__ import annotations
 
@@ -65,13 +64,13 @@ _UNPACK = {kind: (type_, layout) for type_, (kind, layout) in _PACK.items()}
 
 
 def to_bytes(graph: OpGraph) -> bytes:
-    """The graph's bytes. Raises InputError for what the form cannot hold: an undeclared operand, an unknown role,
-    a foreign type."""
+    """Serialise a graph. Raise InputError for content that the format cannot represent: an undeclared operand, an
+    unknown role, a foreign type."""
     return _Writer(graph).form()
 
 
 def from_bytes(data: bytes | bytearray | memoryview, *, name: str = "graph") -> OpGraph:
-    """The graph in `data`, copied out. `name` is what errors call it. Raises InputError for anything amiss."""
+    """Deserialise a graph from a copy of `data`. Errors call it `name`. Raise InputError for malformed data."""
     return _Reader(data, name).graph()
 
 

@@ -34,7 +34,7 @@ class ShapeError(ValueError):
 
 
 def evaluate(expression: str, names: Mapping[str, Value]) -> Dim | bool:
-    """The value of a dimension expression or condition. Raises ShapeError where it has none."""
+    """Evaluate a dimension expression or condition. Raise ShapeError if it has no value."""
     return _value(_parsed(expression), names)
 
 
@@ -91,7 +91,7 @@ def _compare(sign: ast.cmpop, left: Dim, right: Dim) -> bool:
 
 
 def unify(pattern: tuple[str, ...], shape: Shape, names: dict[str, Value]) -> None:
-    """Match a shape with a pattern, binding names not seen before. Raises ShapeError at the first difference."""
+    """Match a shape with a pattern, binding names not seen before. Raise ShapeError at the first difference."""
     exact = pattern[:-1] if pattern[-1:] == (REST,) else pattern
     if len(shape) < len(exact) or (exact is pattern and len(shape) != len(exact)):
         raise ShapeError(f"wanted {len(exact)} dimensions {spell(pattern)}, saw {spell(shape)}")

@@ -67,7 +67,9 @@ class SlotState(IntEnum):
 
 
 class SlotFlag(IntFlag):
-    """Requirements of a row of the slot's logits. Kernels read PENALTIES and BIAS; the host reads the others."""
+    """The requirements of a row of the slot's logits. Kernels read PENALTIES and BIAS; the host reads the
+    others.
+    """
 
     GREEDY = 1
     PENALTIES = 2  # penalty_row counts, in LOGITS_ADJUST and SAMPLE_SLOTS
@@ -78,13 +80,13 @@ class SlotFlag(IntFlag):
 
 
 def column(name: str) -> int:
-    """The dword of a record in which a field begins."""
+    """Return the dword of a record at which a field begins."""
     offset: int = RECORD.fields[name][1]  # type: ignore[index]
     return offset // 4
 
 
 def free_records(slots: int) -> np.ndarray:
-    """RECORD [slots] of slots that nobody is bound to: all filters off, no rows, sealed."""
+    """Return RECORD [slots] of unbound slots: all filters off, no rows, sealed."""
     records = np.zeros(slots, RECORD)
     for name in ("penalty_row", "bias_row", "logprobs"):
         records[name] = -1
@@ -94,15 +96,15 @@ def free_records(slots: int) -> np.ndarray:
 
 
 def dwords(records: np.ndarray) -> np.ndarray:
-    """RECORD [slots], contiguous, as i32 [slots, 64]: a view of the same bytes."""
+    """Return RECORD [slots], contiguous, as i32 [slots, 64]: a view of the same bytes."""
     return records.view(np.int32).reshape(-1, COLUMNS)
 
 
 def check_words(records: np.ndarray) -> np.ndarray:
-    """What `check` has to be, u32 [slots]: the exclusive or of all other dwords."""
+    """Compute `check`, u32 [slots]: the exclusive or of all other dwords."""
     return np.bitwise_xor.reduce(dwords(records)[:, :-1].view(np.uint32), axis=1)
 
 
 def seal(records: np.ndarray) -> None:
-    """Set `check` of every record: the last thing done to it before the device gets it."""
+    """Set `check` of every record. This must be the last change before a record is sent to the device."""
     records["check"] = check_words(records)

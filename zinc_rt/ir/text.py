@@ -13,7 +13,7 @@ ABSENT_MARK = "-"
 
 
 def to_text(graph: OpGraph) -> str:
-    """The graph as text. Raises InputError for names and values the text form cannot spell."""
+    """Format the graph as text. Raise InputError for names and values that the text form cannot represent."""
     lines = [HEAD, f"graph {_quoted(graph.name)} {graph.stage}"]
     for spec in graph.buffers.values():
         shape = ", ".join(_word(dim) if isinstance(dim, str) else str(dim) for dim in spec.shape)
@@ -64,5 +64,5 @@ def _literal(value: object) -> str:
 
 
 def fits(number: int) -> bool:
-    """Whether a number is one of 64 bits, as the byte form keeps them."""
+    """Return whether a number fits in 64 bits, as in the byte form."""
     return -(2**63) <= number < 2**63

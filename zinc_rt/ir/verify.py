@@ -17,14 +17,14 @@ __all__ = ["VerifyError", "Violation", "verify", "violations"]
 
 
 def verify(graph: OpGraph) -> None:
-    """Return if the graph keeps every rule; raise VerifyError with every violation otherwise."""
+    """Raise VerifyError with every violation unless the graph satisfies every rule."""
     found = violations(graph)
     if found:
         raise VerifyError(graph, found)
 
 
 def violations(graph: OpGraph) -> list[Violation]:
-    """Every broken rule, buffers first, then nodes in order, then dataflow."""
+    """Return every violation: buffers first, then nodes in order, then dataflow."""
     found: list[Violation] = []
     if graph.stage not in get_args(Stage):
         found.append(Violation("stage", f"wanted one of {', '.join(get_args(Stage))}, saw {graph.stage!r}"))
@@ -115,7 +115,7 @@ def _attr_problem(attr: Attr, value: object) -> str | None:
 
 
 def _check_operands(graph: OpGraph, spec: OpSpec, node: Node) -> Iterator[tuple[str, str]]:
-    """Dtypes, roles, shapes and in-place pairs of a node whose operand counts are right."""
+    """Check dtypes, roles, shapes and in-place pairs of a node whose operand counts are right."""
     names: dict[str, Value] = {}
     for attr in spec.attrs:
         value = node.attrs.get(attr.name, attr.default)

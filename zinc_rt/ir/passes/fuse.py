@@ -16,8 +16,8 @@ Answers = Callable[[Node, OpGraph], bool]
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """`node` in the place of node `at`, and without the nodes `instead_of`, which `at` is one of. `others`: more
-    nodes, likewise with their places."""
+    """A replacement. `node` takes the position of node `at`; the nodes `instead_of`, which include `at`, are
+    removed. `others`: more nodes with their positions."""
 
     at: int
     node: Node
@@ -41,12 +41,12 @@ class Uses:
         return self.graph.nodes[index]
 
     def maker(self, name: str, op: Op) -> int | None:
-        """The node of the opcode that makes an activation which nothing but one node reads."""
+        """Return the node with the opcode that writes an activation which only one node reads."""
         index = self.maker_for(name, op)
         return index if len(self.read.get(name, ())) == 1 else None
 
     def maker_for(self, name: str, op: Op) -> int | None:
-        """The node of the opcode that makes an activation."""
+        """Return the node with the opcode that writes an activation."""
         index = self.written.get(name)
         if index is None or self.node(index).op is not op:
             return None
@@ -63,11 +63,10 @@ Rule = Callable[[Uses, int], Fusion | None]
 
 
 def fuse(graph: OpGraph, answers: Answers) -> OpGraph:
-    """The graph in its fused forms, as far as `answers` goes; verified graphs give verified ones.
+    """Fuse the nodes that `answers` supports. A verified graph yields a verified graph.
 
-    Prefill keeps projections apart from norms and sums: kernels for tiles of tokens would each compute the norm of
-    all tokens again.
-    """
+    Prefill keeps projections separate from norms and sums: kernels for tiles of tokens would each recompute the
+    norm of all tokens."""
     for rule in RULES:
         if graph.stage != "prefill" or rule not in OF_FEW_TOKENS:
             graph = _applied(graph, rule, answers)
@@ -75,7 +74,7 @@ def fuse(graph: OpGraph, answers: Answers) -> OpGraph:
 
 
 def projection_sum(uses: Uses, index: int) -> Fusion | None:
-    """A residual and what a projection adds to it, by the projection."""
+    """Fuse a residual addition into the projection whose result it adds."""
     add = uses.node(index)
     if add.op is not Op.ADD:
         return None
@@ -89,7 +88,7 @@ def projection_sum(uses: Uses, index: int) -> Fusion | None:
 
 
 def norm_sum(uses: Uses, index: int) -> Fusion | None:
-    """A residual and the norm that is added to it, by the norm."""
+    """Fuse a residual addition into the norm whose result it adds."""
     add = uses.node(index)
     if add.op is not Op.ADD:
         return None
@@ -103,7 +102,7 @@ def norm_sum(uses: Uses, index: int) -> Fusion | None:
 
 
 def experts_sum(uses: Uses, index: int) -> Fusion | None:
-    """What the sum of the chosen experts is added to, by the node of that sum; once before and once behind it."""
+    """Fuse additions into the sum of the selected experts: one before it and one after it."""
     add = uses.node(index)
     if add.op is not Op.ADD:
         return None
@@ -120,7 +119,7 @@ def experts_sum(uses: Uses, index: int) -> Fusion | None:
 
 
 def experts_gate_up(uses: Uses, index: int) -> Fusion | None:
-    """The gate and up projections of the chosen experts, and what the activation makes of them."""
+    """Fuse the gate and up projections of the selected experts with their activation."""
     product = uses.node(index)
     if product.op is not Op.MOE_SWIGLU:
         return None
@@ -133,7 +132,7 @@ def experts_gate_up(uses: Uses, index: int) -> Fusion | None:
 
 
 def norm_qkv(uses: Uses, index: int) -> Fusion | None:
-    """The norm of a row, and the three projections that alone read it."""
+    """Fuse the norm of a row with the three projections that are its only readers."""
     projections = projections_of_norm(uses, index)
     if len(projections) != 3:
         return None
@@ -152,7 +151,7 @@ def norm_qkv(uses: Uses, index: int) -> Fusion | None:
 
 
 def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
-    """The norm of a row, the gate and up projections that alone read it, and what the activation makes of them."""
+    """Fuse the norm of a row with the gate and up projections, its only readers, and their activation."""
     product = uses.node(index)
     activation = {Op.SWIGLU: "silu", Op.GEGLU: "gelu"}.get(product.op)
     if activation is None:
@@ -180,7 +179,7 @@ def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
 
 
 def norm_projections(uses: Uses, index: int) -> Fusion | None:
-    """The norm of a row by each of the projections that alone read it."""
+    """Fuse the norm of a row into each of the projections, if they are its only readers."""
     projections = projections_of_norm(uses, index)
     if not projections:
         return None
@@ -190,7 +189,7 @@ def norm_projections(uses: Uses, index: int) -> Fusion | None:
 
 
 def norm_router(uses: Uses, index: int) -> Fusion | None:
-    """The norm of a row by the router too, which then waits for nobody else's."""
+    """Fuse the norm of a row into the router as well, which then does not wait for another node's norm."""
     router = uses.node(index)
     if router.op is not Op.MOE_GATE_TOPK or given(router, "norm_w"):
         return None
@@ -202,7 +201,7 @@ def norm_router(uses: Uses, index: int) -> Fusion | None:
 
 
 def projections_of_norm(uses: Uses, index: int) -> tuple[int, ...]:
-    """The projections that read a norm of whole rows, in order; none where something else reads it too."""
+    """Return the projections that read a norm of whole rows, in order; none if another node reads it too."""
     norm = uses.node(index)
     if norm.op is not Op.RMS_NORM or not _of_rows(uses, index):
         return ()
@@ -218,33 +217,33 @@ def projections_of_norm(uses: Uses, index: int) -> tuple[int, ...]:
 
 
 def _of_rows(uses: Uses, index: int) -> bool:
-    """Whether a norm is that of whole rows, with a weight, and no sum."""
+    """Return whether a norm is over whole rows, with a weight and without an addition."""
     norm = uses.node(index)
     x, weight, residual = norm.inputs
     return weight != ABSENT and residual == ABSENT and int(norm.attrs["size"]) == uses.graph.buffers[x].shape[-1]
 
 
 def _of_norm(node: Node, norm: Node) -> Node:
-    """A node of the norm of what the norm reads."""
+    """Return a node that reads the norm's input and computes the norm itself."""
     x, weight, _ = norm.inputs
     node = with_operands(node, x=x, norm_w=weight)
     return replace(node, attrs=MappingProxyType({**node.attrs, "eps": norm.attrs["eps"]}))
 
 
 def given(node: Node, *ports: str) -> bool:
-    """Whether a node has one of these operands."""
+    """Return whether a node has one of these operands."""
     inputs = zip(OPS[node.op].inputs, node.inputs, strict=True)
     return any(name != ABSENT and port.name in ports for port, name in inputs)
 
 
 def with_operands(node: Node, **operands: str) -> Node:
-    """A node with other names at these ports."""
+    """Return a node with other names at these ports."""
     inputs = zip(OPS[node.op].inputs, node.inputs, strict=True)
     return replace(node, inputs=tuple(operands.get(port.name, name) for port, name in inputs))
 
 
 def residual_norm(uses: Uses, index: int) -> Fusion | None:
-    """hidden = a + b, then its norm over the whole row: both by one node."""
+    """Fuse hidden = a + b and its norm over the whole row into one node."""
     norm = uses.node(index)
     if norm.op is not Op.RMS_NORM or not _of_rows(uses, index):
         return None
@@ -265,7 +264,7 @@ def residual_norm(uses: Uses, index: int) -> Fusion | None:
 
 
 def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
-    """Norms of heads, where there are any, RoPE of queries and keys, and the cache's write, by one node."""
+    """Fuse norms of heads, if any, RoPE of queries and keys, and the cache write into one node."""
     write = uses.node(index)
     if write.op is not Op.KV_WRITE_BATCHED:
         return None
@@ -316,7 +315,7 @@ def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
 
 
 def _head_norm(uses: Uses, name: str, head_dim: int) -> int | None:
-    """The norm of each head, with a weight, that makes a buffer for RoPE alone."""
+    """Return the norm of each head, with a weight, whose result is read by RoPE only."""
     index = uses.maker(name, Op.RMS_NORM)
     if index is None:
         return None
@@ -342,7 +341,7 @@ OF_FEW_TOKENS = frozenset({projection_sum, norm_qkv, norm_mlp_gate_up, norm_proj
 
 
 def _applied(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
-    """Every place of a rule, as the graph is before it: no two fusions share a node."""
+    """Return all matches of a rule in the unmodified graph. No two fusions share a node."""
     uses = _uses(graph)
     nodes: list[Node | None] = list(graph.nodes)
     gone: set[int] = set()
@@ -373,7 +372,7 @@ def _uses(graph: OpGraph) -> Uses:
 
 
 def _with_nodes(graph: OpGraph, nodes: tuple[Node, ...]) -> OpGraph:
-    """Without the activations that no node names any more."""
+    """Return the graph with these nodes, without activations that no node uses any more."""
     named = {name for node in nodes for name in (*node.inputs, *node.outputs)}
     buffers = {name: spec for name, spec in graph.buffers.items() if spec.role != "activation" or name in named}
     return OpGraph(graph.name, graph.stage, MappingProxyType(buffers), nodes)
