@@ -22,7 +22,7 @@ class Usage:
         return tuple(fence for fence in self._fences if not fence.done())
 
     def busy(self) -> bool:
-        """True while something that may read or write the memory has not finished."""
+        """Return whether something that may read or write the memory has not finished."""
         fences = self._fences
         while fences:
             if not fences[0].done():
@@ -31,7 +31,7 @@ class Usage:
         return False
 
     def used_until(self, fence: Fence) -> None:
-        """Note that something which uses the memory was submitted and ends at `fence`."""
+        """Note a submission that uses the memory and ends at `fence`."""
         fences = self._fences
         while fences and fences[0].done():
             fences.popleft()
@@ -42,10 +42,9 @@ class Usage:
 class Buffer:
     """A named region of device memory. Two graphs share data by binding the same one.
 
-    `storage` is the backend's own handle and opaque here; `gpu_va` is None where the tier has no GPU addresses.
-    `owned`: by the backend that allocated it, which frees it; else the memory is somebody else's, see `wrap`.
-    Whoever allocates several buffers that live and die together may give them one `usage`, before they are bound.
-    """
+    `storage` is the backend's own handle and opaque here; `gpu_va` is None if the tier has no GPU addresses.
+    `owned`: the backend that allocated the memory frees it; otherwise it has another owner, see `wrap`. Several
+    buffers with equal lifetimes may share one `usage`, which must be set before they are bound."""
 
     name: str
     size_bytes: int
@@ -56,11 +55,11 @@ class Buffer:
     owned: bool = True
 
     def busy(self) -> bool:
-        """True while something that may read or write these bytes has not finished."""
+        """Return whether something that may read or write these bytes has not finished."""
         return self.usage.busy()
 
     def check_inside(self, offset_bytes: int, size_bytes: int, what: str) -> None:
-        """Check that the buffer has these bytes. Raises ValueError, with `what` in front."""
+        """Check that the buffer has these bytes. Raise ValueError, prefixed with `what`, if it does not."""
         if offset_bytes < 0 or size_bytes < 0 or offset_bytes + size_bytes > self.size_bytes:
             raise ValueError(
                 f"{what}: {size_bytes} bytes at offset {offset_bytes} pass the end of {self.name}, "
@@ -68,7 +67,7 @@ class Buffer:
             )
 
     def check_owned(self) -> None:
-        """Check that the backend may free it. Raises ValueError for a wrapped one."""
+        """Check that the backend may free the buffer. Raise ValueError for a wrapped one."""
         if not self.owned:
             raise ValueError(f"{self.name} wraps memory that somebody else owns: its owner frees it")
 
@@ -82,9 +81,8 @@ def wrap(
     *,
     usage: Usage | None = None,
 ) -> Buffer:
-    """A buffer over memory that somebody else owns, keeps alive and frees; nothing is copied.
+    """Create a buffer over memory that the caller owns, keeps alive and frees; nothing is copied.
 
-    `storage` is of the kind that the backend's own buffers hold: on T-CPU a NumPy array of uint8. A window on
-    another buffer's memory takes that buffer's `usage`.
-    """
+    `storage` has the type of the backend's own buffers: on T-CPU a NumPy array of uint8. A window on another
+    buffer's memory needs that buffer's `usage`."""
     return Buffer(name, size_bytes, heap, storage, gpu_va, usage or Usage(), owned=False)

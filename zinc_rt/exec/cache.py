@@ -20,15 +20,14 @@ class GraphCache:
 
     @property
     def keys(self) -> tuple[Hashable, ...]:
-        """The keys it holds, the least recently asked for first."""
+        """Return the keys of the cached graphs, least recently used first."""
         return tuple(self._graphs)
 
     def get(self, key: Hashable, build: Callable[[], Graph]) -> Graph:
-        """The graph of exactly this key, from `build` where there is none.
+        """Return the graph of exactly this key; if there is none, build it.
 
-        Room is made before `build` is called, which may need what the dropped one held. Raises InFlight where
-        every graph has a replay in flight, and what `build` raises; then nothing is kept under the key.
-        """
+        A graph is evicted before `build` is called, which may need its memory. Raise InFlight if every graph has a
+        replay in flight, and the errors of `build`; then nothing is stored under the key."""
         graph = self._graphs.get(key)
         if graph is not None:
             self._graphs.move_to_end(key)

@@ -21,8 +21,8 @@ class Copier(Protocol):
         size_bytes: int,
         stream: Stream,
     ) -> Fence:
-        """Submit the copy: it starts after the stream's earlier submissions and every fence in `stream.waits`, and
-        later ones on the stream find the bytes there."""
+        """Submit the copy. It starts after the stream's earlier submissions and every fence in `stream.waits`;
+        later submissions on the stream see the bytes."""
 
 
 def copy(
@@ -34,11 +34,10 @@ def copy(
     size_bytes: int,
     stream: Stream,
 ) -> Fence:
-    """Submit a copy without waiting. It is ordered as a replay is: by its stream, and by events among streams.
+    """Submit a copy without waiting. It is ordered as a replay: by its stream, and by events between streams.
 
-    Both buffers count as in flight until the fence: the host's writes and views are refused. Raises ValueError
-    for bytes that a buffer has not, and for a source and a target that overlap.
-    """
+    Both buffers count as in flight until the fence: the host's writes and views are refused. Raise ValueError for
+    bytes outside a buffer, and for overlapping source and target."""
     what = f"copy {source.name} to {target.name}"
     source.check_inside(source_offset_bytes, size_bytes, what)
     target.check_inside(target_offset_bytes, size_bytes, what)

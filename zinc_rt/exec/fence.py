@@ -21,13 +21,13 @@ class DeadlineMissed(ZincError):
 class Fence(Protocol):
     @property
     def value(self) -> int:
-        """Its place on the stream's timeline: larger is later, unsigned 64 bits."""
+        """Return the position on the stream's timeline: larger is later, unsigned 64 bits."""
 
     def done(self) -> bool:
-        """True once the work has finished, successfully or not. Never blocks."""
+        """Return whether the work has finished, successfully or not. Never blocks."""
 
     def wait(self, timeout_seconds: float) -> None:
-        """Return once finished; raise DeadlineMissed after the timeout, or the error the work ended with."""
+        """Wait until finished. Raise DeadlineMissed after the timeout, or the error that the work ended with."""
 
 
 class JoinedFence:
@@ -47,7 +47,7 @@ class JoinedFence:
 
 
 def single_fences(fences: Iterable[Fence]) -> Iterator[Fence]:
-    """Yield the fences, joined ones taken apart."""
+    """Yield the fences, with joined ones split into their parts."""
     for fence in fences:
         if isinstance(fence, JoinedFence):
             yield from single_fences(fence.fences)

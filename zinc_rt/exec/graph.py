@@ -27,7 +27,7 @@ class Launcher(Protocol):
         """Read the bytes as they are now. Never counts as a write."""
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
-        """Copy bytes in, also where the host does not map the buffer."""
+        """Copy bytes to a buffer, even if the host cannot map it."""
 
     def fill(self, buffer: Buffer, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
         """Submit a fill with zeros, after the stream's earlier submissions."""
@@ -37,26 +37,27 @@ class Observer:
     """Receives the events of a graph in order, for tracing and statistics."""
 
     def created(self, graph: Graph, ir: Any) -> None:
-        """A graph begins, or has this observer from now on. `ir`: what it was lowered from, opaque here, or
-        None."""
+        """Called when a graph is created, or this observer is attached. `ir`: the source of the lowered graph,
+        opaque here, or None."""
 
     def added(self, graph: Graph, key: ShapeKey) -> None:
-        """A variant was adopted under this key."""
+        """Called when a variant is added under this key."""
 
     def bound(self, graph: Graph, port: str, buffer: Buffer) -> None:
-        """The port names this buffer from here on."""
+        """Called when the port is bound to this buffer."""
 
     def wrote(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
-        """The host wrote `data` (read-only view, valid during the call)."""
+        """Called when the host has written `data` (read-only view, valid during the call)."""
 
     def replayed(self, graph: Graph, key: ShapeKey, stream: Stream, fence: Fence) -> None:
-        """A variant was submitted; it has not finished."""
+        """Called when a variant is submitted; it has not finished."""
 
     def retired(self, fence: Fence, seconds: float) -> None:
-        """A replay has finished well. `seconds`: from submission until the host saw the end, an upper bound."""
+        """Called when a replay has finished successfully. `seconds`: from submission until the host detected the
+        end, an upper bound."""
 
     def fault(self, report: BaseException) -> None:
-        """A replay failed or missed its deadline: the very error its waiter gets."""
+        """Called when a replay failed or missed its deadline, with the error that its waiter receives."""
 
 
 class MissingVariant(ZincError):
@@ -104,7 +105,8 @@ class Graph:
         self.observe(observers)
 
     def observe(self, observers: Sequence[Observer]) -> None:
-        """Have these observers from now on, told in this order. New ones learn first of what there is already."""
+        """Set the observers, which are called in this order. New ones first receive the events of the current
+        state."""
         new = [observer for observer in observers if observer not in self._observers]
         self._observers = tuple(observers)
         for observer in new:
@@ -121,14 +123,14 @@ class Graph:
 
     @property
     def keys(self) -> tuple[ShapeKey, ...]:
-        """The keys that have a variant, the least recently used first."""
+        """Return the keys that have a variant, least recently used first."""
         return tuple(self._variants)
 
     def has(self, key: ShapeKey) -> bool:
         return key in self._variants
 
     def add(self, key: ShapeKey, variant: Any) -> None:
-        """Adopt a built variant. Raises ValueError for a malformed or taken key, InFlight if there is no room."""
+        """Add a built variant. Raise ValueError for a malformed or existing key, InFlight if there is no room."""
         if not isinstance(key, tuple) or not all(type(part) is int for part in key):
             raise ValueError(f"graph {self.name}: a shape key is a tuple of int, not {key!r}")
         if key in self._variants:
@@ -140,10 +142,9 @@ class Graph:
             observer.added(self, key)
 
     def remove(self, key: ShapeKey) -> Any:
-        """Give the variant back to the caller, who frees it: `evicted` is not called.
+        """Return the variant to the caller, who frees it: `evicted` is not called.
 
-        Raises MissingVariant, or InFlight while its last replay runs.
-        """
+        Raise MissingVariant, or InFlight while its last replay runs."""
         entry = self._entry(key)
         if entry.in_flight():
             raise InFlight(
@@ -166,7 +167,8 @@ class Graph:
         )
 
     def replay(self, key: ShapeKey, stream: Stream) -> Fence:
-        """Submit the variant for exactly this key. Raises MissingVariant: there is never a nearest match."""
+        """Submit the variant for exactly this key. Raise MissingVariant if there is none; the nearest match is
+        never used."""
         entry = self._entry(key)
         if self._replays:
             self.retire()
@@ -201,14 +203,16 @@ class Graph:
         return MappingProxyType(self._ports)
 
     def bind(self, port: str, buffer: Buffer) -> None:
-        """Name a buffer the variants were built over, for the host to write and read. Binding again replaces."""
+        """Bind a port to a buffer that the variants were built over, for the host to write and read. A second call
+        replaces the first."""
         self._ports[port] = buffer
         self._usages = None
         for observer in self._observers:
             observer.bound(self, port, buffer)
 
     def unbind(self, port: str) -> Buffer:
-        """Forget the name; the buffer, which others may bind too, is returned. Its replays still count for it."""
+        """Unbind a port and return the buffer, which others may bind too. Replays of this graph still count for
+        it."""
         buffer = self._buffer(port)
         del self._ports[port]
         self._usages = None
@@ -217,9 +221,8 @@ class Graph:
     def write(self, port: str, offset_bytes: int, data: Any) -> None:
         """Copy `data` (bytes-like, C-contiguous) into a bound buffer.
 
-        Raises InFlight while any replay that binds this buffer, of this graph or another, has not retired: a
-        replay reads its step block at an unknown moment before its fence. Raises ValueError out of bounds.
-        """
+        Raise InFlight while any replay that binds this buffer, of this graph or another, has not retired: a replay
+        reads its step block at an unknown moment before its fence. Raise ValueError if it is out of bounds."""
         buffer = self._settled(port, "write")
         source = memoryview(data).cast("B").toreadonly()
         if not 0 <= offset_bytes <= buffer.size_bytes - source.nbytes:
@@ -229,8 +232,8 @@ class Graph:
             observer.wrote(buffer, offset_bytes, source)
 
     def fill(self, port: str, offset_bytes: int, size_bytes: int, stream: Stream) -> Fence:
-        """Submit a fill with zeros of a part of a bound buffer, in the stream's order. Observers are told of a
-        write. Raises ValueError out of bounds."""
+        """Submit a fill with zeros of a part of a bound buffer, in the stream's order. Observers receive a write.
+        Raise ValueError if it is out of bounds."""
         buffer = self._buffer(port)
         buffer.check_inside(offset_bytes, size_bytes, f"graph {self.name}, fill of {port}")
         fence = self._launcher.fill(buffer, offset_bytes, size_bytes, stream)
@@ -241,8 +244,8 @@ class Graph:
         return fence
 
     def view(self, port: str, offset_bytes: int = 0, size_bytes: int | None = None) -> memoryview:
-        """A bound buffer's bytes from `offset_bytes` on (all that follow, or so many), read-only, valid until the
-        next replay. Raises InFlight and ValueError as `write` does."""
+        """Return a bound buffer's bytes from `offset_bytes` on (all that follow, or `size_bytes`), read-only,
+        valid until the next replay. Raise InFlight and ValueError as `write` does."""
         buffer = self._settled(port, "read")
         if size_bytes is None:
             size_bytes = buffer.size_bytes - offset_bytes
@@ -271,14 +274,13 @@ class Graph:
     # Retirement
 
     def busy(self) -> bool:
-        """True while one of its replays has not finished."""
+        """Return whether one of its replays has not finished."""
         return any(not fence.done() for fence, _ in self._replays)
 
     def wait(self, timeout_seconds: float) -> None:
         """Wait for every replay of this graph, oldest first, within one timeout.
 
-        Raises what the first bad fence raises. After a missed deadline the replay still counts as in flight.
-        """
+        Raise the error of the first failed fence. After a missed deadline the replay still counts as in flight."""
         replays = self._replays
         left = timeout_seconds
         deadline = time.monotonic() + timeout_seconds
@@ -299,8 +301,8 @@ class Graph:
             left = max(0.0, deadline - now)
 
     def retire(self) -> None:
-        """Tell the observer about replays that have finished. Never blocks, never raises a replay's own error:
-        that is for whoever waits on its fence."""
+        """Report finished replays to the observers. It never blocks and never raises a replay's own error, which
+        is raised by waiting on its fence."""
         replays = self._replays
         while replays and replays[0][0].done():
             self._retire_one(*replays.popleft())

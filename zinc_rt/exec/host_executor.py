@@ -29,7 +29,7 @@ class HostFence:
 
     @property
     def error(self) -> BaseException | None:
-        """What the call raised; None while it runs and after success."""
+        """Return the exception of the call; None while it runs and after success."""
         return self._error
 
     def wait(self, timeout_seconds: float) -> None:
@@ -52,12 +52,11 @@ class _Job:
 
 
 class HostExecutor:
-    """Runs calls on host threads, in order within a stream; of the streams that are ready, the highest priority
-    goes first.
+    """Executor of calls on host threads, in order within a stream. Among ready streams, the highest priority runs
+    first.
 
-    A call that raises fails its fence, whatever was already queued behind it on its stream, and whatever waits on
-    it through an event: they would read what it did not write. Later submissions run again.
-    """
+    A call that raises fails its fence, all calls already queued after it on its stream, and all that wait for it
+    through an event: they would read data that was not written. Later submissions run again."""
 
     def __init__(self, name: str = "host", *, workers: int = 1) -> None:
         if workers < 1:
@@ -74,7 +73,7 @@ class HostExecutor:
         self._closed = False
 
     def submit(self, call: Callable[[], None], stream: Stream) -> HostFence:
-        """Queue `call` behind the stream's earlier calls and `stream.waits`. Raises ValueError once closed."""
+        """Queue `call` after the stream's earlier calls and `stream.waits`. Raise ValueError after `close`."""
         with self._changed:
             if self._closed:
                 raise ValueError(f"executor {self.name} is closed")
@@ -89,7 +88,7 @@ class HostExecutor:
             return fence
 
     def close(self) -> None:
-        """Let running calls end, fail what is still queued, stop the threads. Harmless twice."""
+        """Let running calls finish, fail queued ones, stop the threads. May be called twice."""
         with self._changed:
             self._closed = True
             closed = ZincError(f"executor {self.name} was closed before this call ran")
@@ -158,7 +157,7 @@ class HostExecutor:
 
 
 def _outcome(job: _Job) -> BaseException | None:
-    """Run a job, unless something it waits on failed. Every exception goes to the waiter, KeyboardInterrupt
+    """Run a job unless one of its dependencies failed. Every exception goes to the waiter, KeyboardInterrupt
     included."""
     try:
         for fence in job.waits:

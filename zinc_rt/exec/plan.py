@@ -26,12 +26,12 @@ class Plan:
         self._steps: list[_Step] = []
 
     def add(self, graph: Graph, key: ShapeKey, stream: Stream) -> int:
-        """Append a replay; returns its step number."""
+        """Append a replay and return its step number."""
         self._steps.append(_Step(graph, key, stream))
         return len(self._steps) - 1
 
     def after(self, step: int, earlier: int) -> None:
-        """`step` starts once `earlier` has finished. Raises ValueError for an unknown step or a cycle."""
+        """Make `step` start after `earlier` has finished. Raise ValueError for an unknown step or a cycle."""
         for number in (step, earlier):
             if not 0 <= number < len(self._steps):
                 raise ValueError(f"no step {number} in a plan of {len(self._steps)}")
@@ -42,7 +42,7 @@ class Plan:
         self._steps[step].earlier.add(earlier)
 
     def _reaches(self, start: int, goal: int) -> bool:
-        """Does `start` depend on `goal`, directly or not? A step reaches itself."""
+        """Return whether `start` depends on `goal`, directly or indirectly. A step reaches itself."""
         seen: set[int] = set()
         todo = [start]
         while todo:
@@ -55,10 +55,9 @@ class Plan:
         return False
 
     def execute(self) -> Fence:
-        """Submit every step without waiting; the fence is done when all of them are.
+        """Submit every step without waiting. The returned fence is done when all of them are.
 
-        Raises MissingVariant before anything is submitted, ValueError for an empty plan.
-        """
+        Raise MissingVariant before anything is submitted, ValueError for an empty plan."""
         if not self._steps:
             raise ValueError("an empty plan runs nothing")
         for number, step in enumerate(self._steps):

@@ -6,7 +6,7 @@ from zinc_rt.exec.fence import Fence
 
 
 class Stream:
-    """Ordered submissions; two streams are independent except for events."""
+    """An ordered sequence of submissions. Two streams are independent except for events."""
 
     def __init__(self, name: str, priority: int = 0) -> None:
         self.name = name
@@ -18,10 +18,9 @@ class Stream:
         return f"Stream({self.name!r}, priority={self.priority})"
 
     def wait(self, event: Event) -> None:
-        """Let what is submitted from now on start after `event`. Never blocks the host.
+        """Make later submissions start after `event`. Never blocks the host.
 
-        Raises ValueError for an event that was never recorded: waiting on it would order nothing.
-        """
+        Raise ValueError for an event that was never recorded: waiting for it would order nothing."""
         if not event.recorded:
             raise ValueError(f"stream {self.name} waits on an event that no stream recorded; record it first")
         fence = event.fence
@@ -29,21 +28,22 @@ class Stream:
             self.waits = (*self.waits, fence)
 
     def advanced(self, fence: Fence) -> None:
-        """Note a successful submission: `fence` is its end, and the waits belong to it."""
+        """Note a successful submission that ends at `fence` and has consumed the waits."""
         self.last = fence
         self.waits = ()
 
 
 class Event:
-    """A place on a stream that other streams, or the host, can wait for. Recording again moves it."""
+    """A position on a stream that other streams or the host can wait for. Recording again moves it."""
 
     def __init__(self) -> None:
         self.recorded = False
         self.fence: Fence | None = None  # None once recorded: nothing was submitted before it
 
     def record(self, stream: Stream) -> None:
-        """Mark the end of what was submitted to `stream` so far. Its waits for the next submission do not
-        count."""
+        """Record the end of all earlier submissions to `stream`. Waits for the next submission are not
+        included.
+        """
         self.recorded = True
         self.fence = stream.last
 
