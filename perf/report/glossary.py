@@ -1,4 +1,4 @@
-"""The words of a report's page, explained on it: sections of the original design, entries of the errata, terms."""
+"""Definitions of the terms on a report's page: sections of the original design, entries of the errata, terms."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ENTRY = re.compile(r"\bE ([0-9]+)\b(:?)")
 
 
 def about(section: str) -> str:
-    """What a section is about: its own words, else those of the section that holds it; "" for one unknown."""
+    """Return the title of a section, else of its parent section; "" for an unknown one."""
     while section:
         if section in SECTIONS:
             return SECTIONS[section]
@@ -82,7 +82,8 @@ def about(section: str) -> str:
 
 
 def in_words(text: str) -> str:
-    """ "§25 M1" -> "design section 25 (milestones) M1", "E 37" -> "errata 37 (user queues are ...)"."""
+    """Expand references: "§25 M1" -> "design section 25 (milestones) M1", "E 37" -> "errata 37 (user queues are
+    ...)"."""
 
     def section(found: re.Match[str]) -> str:
         told = about(found[1])
@@ -96,8 +97,8 @@ def in_words(text: str) -> str:
 
 
 def source_in_words(text: str) -> tuple[str, str]:
-    """A criterion's source in short, and what that is: a section, an entry, a document of the original, or this
-    project's own wish."""
+    """Return a criterion's source in short form and its kind: a section, an entry, a document of the original, or
+    a requirement of this project."""
     if text == "issue":
         return "this project", "asked for by this project, not by the original design"
     if text == "batched_prefill":

@@ -1,4 +1,4 @@
-"""One self-contained page of what a folder of reports shows: gates, speeds, trends, probes, validation, logs."""
+"""Write one self-contained page about a folder of reports: gates, speeds, trends, probes, validation, logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNITS = {"decode": "tok/s", "aggregate": "tok/s", "prefill": "tok/s", "ttft": "s
 
 @dataclass(frozen=True, slots=True)
 class PageSources:
-    """What the page is made of. `links`: how its links reach what lies in `folder`."""
+    """The inputs of the page. `links`: how the page links to files in `folder`."""
 
     folder: Path
     reports: Sequence[ReportFile]
@@ -39,11 +39,11 @@ class PageSources:
     links: PageLinks | None = None
 
     def link(self, path: Path) -> str:
-        """Where the page finds a file."""
+        """Return the page's link to a file."""
         return (self.links or PageLinks(self.folder / "index.html")).to(path, self.folder)
 
     def of(self, command: str) -> list[ReportFile]:
-        """Each once: a bundle holds a copy of its report."""
+        """Return the reports of a command, each once, because a bundle contains a copy of its report."""
         found: dict[tuple[object, ...], ReportFile] = {}
         for each in self.reports:
             ids = tuple(result["id"] for result in each.results)
@@ -99,7 +99,7 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _gates(sources: PageSources) -> list[dict[str, Any]]:
-    """The gates by milestone: the latest report that decided all of it."""
+    """Format the gates by milestone, each from the latest report that decided all of it."""
     whole = [each for each in sources.of("perf gate") if not each.details.get("only")]
     found: dict[str, dict[str, Any]] = {}
     titles = {milestone.id: milestone for milestone in milestones()}
@@ -124,7 +124,7 @@ def _gates(sources: PageSources) -> list[dict[str, Any]]:
 
 
 def _sources(gates: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """What the criteria on the page were asked for by, each once, in order."""
+    """Return the sources of the criteria on the page, each once, in order."""
     named = {each for gate in gates for row in gate["rows"] for each in row["source"]}
 
     def place(source: tuple[str, str]) -> list[tuple[int, str]]:
@@ -153,7 +153,7 @@ def _criterion(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _speeds(sources: PageSources) -> list[dict[str, Any]]:
-    """Measured figures, each with the prediction for the same model where there is one."""
+    """Format measured figures, each with the prediction for the same model if there is one."""
     predicted = {
         each.model_digests[0]: result["measure"]
         for each in sources.of("perf predict")
@@ -225,7 +225,7 @@ def _trends(sources: PageSources) -> list[dict[str, Any]]:
 
 
 def _probes(sources: PageSources) -> list[dict[str, Any]]:
-    """One block a report: probes in rows, tiers in columns."""
+    """Format one block per report: probes in rows, tiers in columns."""
     blocks = []
     for each in sources.of("pm4-test"):
         tiers = list(dict.fromkeys(result["tier"] for result in each.results))
@@ -276,7 +276,7 @@ def _replays(sources: PageSources) -> list[dict[str, Any]]:
 
 
 def _links(sources: PageSources) -> list[dict[str, Any]]:
-    """Files beside the page, by folder; hang bundles first, since somebody looks for them."""
+    """List other files by folder, hang bundles first because they are needed most."""
     folders: dict[str, list[Path]] = {}
     for path in sorted(sources.folder.rglob("*")):
         if path.is_file() and path.suffix in ARTIFACTS and path.parent != sources.folder:
@@ -293,7 +293,7 @@ def _links(sources: PageSources) -> list[dict[str, Any]]:
 
 
 def read_summary(folder: Path) -> Mapping[str, Any] | None:
-    """A nightly's summary.json; None where there is none."""
+    """Read a nightly's summary.json; None if there is none."""
     try:
         content = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
