@@ -4,7 +4,7 @@ target = target_of("gfx1201", wave=32)
 instruction = decode(code, 0, target)      # an Instruction, or None where LLVM decodes none either
 print(instruction.text)
 
-The names below are imported when they are first used, since many need isa.target but decode nothing.
+The names below are imported on first use, because many modules need isa.target without decoding anything.
 """
 
 from __future__ import annotations

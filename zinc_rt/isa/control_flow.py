@@ -1,13 +1,13 @@
-"""The control flow of a kernel: basic blocks, found from its entry by following branches.
+"""The control flow graph of a kernel: basic blocks, discovered by following branches from the entry point.
 
 flow = control_flow(code, target)
 flow.blocks[0].instructions         # (pc, instruction) in order; pc is a byte offset in the code
 
-Where control goes behind an instruction is a fact of its row (rows.FLOWS). One graph serves who reads code and who
-runs it; what they ask of jumps by registers differs. A reader takes a call to come back behind itself, and
-s_setpc_b64 to leave. A simulator (`running`) has to arrive: such jumps go to every place that the code can name,
-return addresses of calls and what s_getpc_b64 plus a constant gives, and a block begins at each s_barrier_wait,
-where a wave is suspended.
+rows.FLOWS defines where control continues after an instruction. Readers of code and the simulator use the same
+graph but treat register-indirect jumps differently. A reader assumes that a call returns to the next instruction
+and that s_setpc_b64 leaves the kernel. For the simulator (`running`), such jumps have an edge to every address
+that the code can form: return addresses of calls, and the results of s_getpc_b64 plus a constant. A block also
+begins at each s_barrier_wait, where a wave is suspended.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NO_SGPR = -1
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Instructions from byte `start` to a jump, to the start of another block, or to what is no instruction.
+    """A basic block: the instructions from byte `start` to a jump, the next block or bytes that do not decode.
 
-    `successors` are starts of blocks. `illegal_at`: where bytes that are no instruction, or the end of the code,
-    stop it; a block that begins there has no instructions.
+    `successors` are the starts of the following blocks. `illegal_at` is the offset at which undecodable bytes or
+    the end of the code terminate the block; a block that begins there has no instructions.
     """
 
     start: int
@@ -44,7 +44,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A kernel's control flow: `blocks` by start, ascending; `faults` as (kind, pc, where that leads)."""
+    """A kernel's control flow: `blocks` by start, ascending; `faults` as (kind, pc, target)."""
 
     entry: int
     blocks: dict[int, Block]
@@ -53,7 +53,7 @@ class Flow:
     formed: tuple[int, ...] = ()  # what may be meant beside these, also outside of the code, by calls to anywhere
 
     def instructions(self) -> list[tuple[int, Instruction]]:
-        """Every instruction that can be reached, with its pc."""
+        """Return every reachable instruction with its pc."""
         return [pair for block in self.blocks.values() for pair in block.instructions]
 
 
@@ -66,26 +66,27 @@ def branch_target(pc: int, instruction: Instruction) -> int:
 def ends_block(instruction: Instruction, *, running: bool) -> bool:
     """Return whether a block ends after an instruction.
 
-    By the RDNA4 ISA guide, 16.2 to 16.5: s_endpgm and s_endpgm_saved end the wave (RDNA3's
-    s_endpgm_ordered_ps_done too), s_rfe_b64 goes on at an address, s_code_end raises an illegal instruction.
-    s_trap enters a handler that may come back behind it, and s_sendmsghalt, like s_sethalt, stops a wave that a
-    debugger may let go on: none of them ends a block.
+    According to the RDNA4 ISA guide, 16.2 to 16.5: s_endpgm and s_endpgm_saved (and RDNA3's
+    s_endpgm_ordered_ps_done) end the wave, s_rfe_b64 continues at an address, and s_code_end raises an illegal
+    instruction. s_trap enters a handler that may return to the next instruction, and a wave stopped by
+    s_sendmsghalt or s_sethalt may be resumed by a debugger: none of these ends a block.
     """
     flow = instruction.row.flow
     return flow not in _FALLS_THROUGH and (running or flow != "barrier")
 
 
 def control_flow(code: bytes, target: Target, entry: int = 0, *, running: bool = False) -> Flow:
-    """Everything reachable from `entry`. Never raises: what is wrong is in `faults`.
+    """Return the control flow reachable from `entry`. Never raises: errors are reported in `faults`.
 
-    Faults: `outside` a branch out of the code, `inside` one into an instruction, `illegal` bytes that
-    are no instruction, `past-end` the code goes on where it ends, `padding` it runs into s_code_end.
+    Fault kinds: `outside` for a branch out of the code, `inside` for a branch into the middle of an instruction,
+    `illegal` for bytes that do not decode, `past-end` for code that continues past its end, `padding` for code
+    that runs into s_code_end.
     """
     return _Search(code, target, entry, running).flow()
 
 
 class _Search:
-    """What following a kernel's branches has found so far."""
+    """The state of the traversal of a kernel's branches."""
 
     def __init__(self, code: bytes, target: Target, entry: int, running: bool) -> None:
         self.code, self.target, self.entry, self.running = code, target, entry, running
@@ -106,14 +107,14 @@ class _Search:
         return Flow(self.entry, blocks, tuple(dict.fromkeys(faults)), indirect, formed)
 
     def _at(self, pc: int) -> Instruction | None:
-        """The instruction at `pc`; None for erased memory too, which decodes but cannot run."""
+        """Return the instruction at `pc`. Erased memory gives None, because it decodes but cannot run."""
         if pc not in self.found:
             instruction = decode(self.code, pc, self.target) if 0 <= pc < len(self.code) else None
             self.found[pc] = None if instruction is not None and instruction.row.flow == "illegal" else instruction
         return self.found[pc]
 
     def _walk(self, pc: int) -> None:
-        """Follow the code from `pc` until control goes elsewhere; for a running wave, on each way anew."""
+        """Follow the code from `pc` until control leaves. For a running wave, every path is followed separately."""
         before = pc
         addresses: dict[int, int] = {}  # SGPR: the offset whose low half it holds
         while self.running or pc not in self.found:
@@ -141,7 +142,7 @@ class _Search:
             before, pc = pc, following
 
     def _begin(self, *places: int) -> None:
-        """Note that blocks begin at these places."""
+        """Mark these offsets as starts of blocks."""
         self.todo += [place for place in places if place not in self.starts]
         self.starts.update(places)
 
@@ -153,7 +154,7 @@ class _Search:
             self.faults.append(("outside", pc, to))
 
     def _follow_addresses(self, pc: int, instruction: Instruction, addresses: dict[int, int]) -> None:
-        """Keep track, within a block, of registers that hold the low half of an address in this code."""
+        """Track, within a block, the registers that hold the low half of an address in this code."""
         operands, following = instruction.operands, pc + instruction.size_bytes
         if instruction.row.flow in ("call", "jump_call"):
             self.indirect.add(following)
@@ -171,7 +172,7 @@ class _Search:
             addresses[destination] = value
 
     def _address_made(self, instruction: Instruction, following: int, addresses: dict[int, int]) -> int | None:
-        """The address whose low half the instruction puts into its destination."""
+        """Return the address whose low half the instruction writes to its destination."""
         name, operands = instruction.mnemonic, instruction.operands
         if name == "s_getpc_b64":
             return following
@@ -191,7 +192,8 @@ class _Search:
         return value
 
     def _call_anywhere(self) -> bool:
-        """Where a call's address is not known, each that the code forms may be meant. False: there are no more."""
+        """Add every address that the code forms as a target of calls with an unknown address. Return False if none
+        is new."""
         places = sorted(
             place for place in self.formed - self.starts if place % 4 == 0 and self._at(place) is not None
         )
@@ -228,7 +230,7 @@ def _sgpr(operand: Operand) -> int:
 
 
 def _overlaps(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]]:
-    """Instructions that begin within others: both were reached."""
+    """Return faults for instructions that begin inside other instructions, where both are reachable."""
     faults = []
     covered = -1
     for pc, instruction in sorted(found.items(), key=lambda pair: pair[0]):
@@ -240,7 +242,7 @@ def _overlaps(found: dict[int, Instruction | None]) -> list[tuple[str, int, int]
 
 
 def predecessors(blocks: dict[int, Block]) -> dict[int, list[int]]:
-    """The starts of the blocks that lead to each block."""
+    """Return the starts of the predecessors of each block."""
     found: dict[int, list[int]] = {pc: [] for pc in blocks}
     for pc, block in blocks.items():
         for successor in block.successors:
@@ -249,7 +251,7 @@ def predecessors(blocks: dict[int, Block]) -> dict[int, list[int]]:
 
 
 def order(flow: Flow) -> list[int]:
-    """The reachable blocks in reverse postorder: each after those before it, but for loops."""
+    """Return the reachable blocks in reverse postorder: predecessors first, except along loop back edges."""
     found: list[int] = []
     stack: list[tuple[int, Sequence[int]]] = [(flow.entry, flow.blocks[flow.entry].successors)]
     seen = {flow.entry}

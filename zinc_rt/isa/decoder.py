@@ -1,4 +1,4 @@
-"""Bytes to instructions."""
+"""The instruction decoder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _BY_TOP_BITS: dict[int, dict[int, Decode]] = {
 
 
 def decode(code: bytes, at: int, target: Target) -> Instruction | None:
-    """The instruction at byte offset `at`, None where there is none that LLVM would decode. Never raises."""
+    """Decode the instruction at byte offset `at`. Return None if LLVM would not decode it either. Never raises."""
     if at + 4 > len(code):
         return None
     word = int.from_bytes(code[at : at + 4], "little")
@@ -81,7 +81,7 @@ def decode(code: bytes, at: int, target: Target) -> Instruction | None:
 
 @dataclass(frozen=True, slots=True)
 class CodeItem:
-    """One place in a stream: an instruction, or `size_bytes` that are none."""
+    """An item of a decoded stream: an instruction, or `size_bytes` bytes that do not decode."""
 
     at: int
     size_bytes: int
@@ -89,7 +89,7 @@ class CodeItem:
 
 
 def decode_stream(code: bytes, target: Target) -> Iterator[CodeItem]:
-    """Every instruction in turn; where there is none, the next dword is tried."""
+    """Decode a stream of instructions. After bytes that do not decode, continue with the next dword."""
     at = 0
     while at < len(code):
         instruction = decode(code, at, target)

@@ -1,4 +1,4 @@
-"""Code as annotated text, one line an instruction.
+"""The disassembler: annotated text, one line per instruction.
 
 0x00000000  d7690005 0002046a           v_add_f32_e64 v5, vcc_lo, v2
 """
@@ -15,13 +15,13 @@ _WORDS_SHOWN = 36  # columns: four dwords
 
 
 def text_of(code: bytes, target: Target) -> str:
-    """The text of the first instruction, INVALID where there is none. Bytes behind it are not looked at."""
+    """Return the text of the first instruction, or INVALID if it does not decode. Later bytes are ignored."""
     instruction = decode(code, 0, target)
     return INVALID if instruction is None else instruction.text
 
 
 def lines(code: bytes, target: Target, *, address: int = 0) -> Iterator[tuple[CodeItem, str]]:
-    """Each instruction, or dword that is none, with its line. `address` is that of code[0]."""
+    """Disassemble code into lines, one per instruction or undecodable dword. `address` is the address of code[0]."""
     for item in decode_stream(code, target):
         words = " ".join(
             f"{int.from_bytes(code[at : min(at + 4, item.at + item.size_bytes)], 'little'):08x}"

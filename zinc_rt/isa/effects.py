@@ -1,9 +1,9 @@
 """The registers that an instruction reads and writes, as sets.
 
-A set is an int, a bit a register: scalar codes as they are encoded (s0 to s105, VCC 106 and 107, TTMPs from 108,
-M0 125, EXEC 126 and 127), SCC 128, vector registers from 256. Partial writes (under EXEC, v_writelane, half, DPP)
-count as writes and not as reads. Registers reached by an index at run time (v_movrel, s_movrel) are not in the
-sets. gfx12's instructions only.
+A set is an int with one bit per register: scalar registers by their encoding (s0 to s105, VCC 106 and 107, TTMPs
+from 108, M0 125, EXEC 126 and 127), SCC 128, vector registers from 256. Partial writes (under EXEC, v_writelane,
+16-bit halves, DPP) count as writes and not as reads. Registers indexed at run time (v_movrel, s_movrel) are not in
+the sets. Only gfx12 instructions are supported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SOURCE_SCC, _SOURCE_VCCZ, _SOURCE_EXECZ = 253, 251, 252
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """The registers an instruction reads, and those it writes."""
+    """The registers that an instruction reads and the registers that it writes."""
 
     reads: int
     writes: int
@@ -39,7 +39,7 @@ def span(register: int, width: int) -> int:
 
 
 def registers(operand: Operand) -> int:
-    """The set of registers an operand names."""
+    """Return the set of registers of an operand."""
     kind = operand.kind
     if kind is Kind.VGPR:
         return span(VGPR + operand.index, operand.width)
@@ -71,7 +71,7 @@ def union(sets: Iterable[int]) -> int:
 
 
 def name(register: int) -> str:
-    """A register's name: `s5`, `vcc_lo`, `v17`, `scc`."""
+    """Return a register's name: `s5`, `vcc_lo`, `v17`, `scc`."""
     if register >= VGPR:
         return f"v{register - VGPR}"
     if register < VCC:
@@ -83,7 +83,7 @@ def name(register: int) -> str:
 
 
 def names(registers: int) -> str:
-    """A set of registers in words, `s[2:3], v7`: in order, runs of SGPRs and VGPRs together."""
+    """Format a set of registers, `s[2:3], v7`: in ascending order, with consecutive SGPRs or VGPRs as ranges."""
     found: list[str] = []
     at = 0
     while registers >> at:
@@ -107,7 +107,7 @@ _MESSAGES_WITH_M0 = (1, 9)  # INTERRUPT, GS_ALLOC_REQ
 
 
 def effects(instruction: Instruction, target: Target) -> Effects:
-    """An instruction's registers: those of its operands, and those that its row names."""
+    """Return the registers of an instruction: explicit operands, and implicit registers from its row."""
     reads = writes = 0
     for half in (instruction,) if instruction.second is None else (instruction, instruction.second):
         read, written = _of_operands(half)
@@ -119,7 +119,7 @@ def effects(instruction: Instruction, target: Target) -> Effects:
 
 
 def _of_operands(instruction: Instruction) -> tuple[int, int]:
-    """What the operands read and write. Of graphics instructions all operands are reads."""
+    """Return the registers that the operands read and write. All operands of graphics instructions count as reads."""
     row, operands = instruction.row, instruction.operands
     results = written_operands(instruction)
     reads, writes = union(map(registers, operands[results:])), union(map(registers, operands[:results]))
@@ -131,7 +131,7 @@ def _of_operands(instruction: Instruction) -> tuple[int, int]:
 
 
 def written_operands(instruction: Instruction) -> int:
-    """Return how many of its operands, from the first one on, an instruction writes."""
+    """Return the number of leading operands that an instruction writes."""
     row = instruction.row
     if row.pipe != "vmem":
         return row.destinations
@@ -140,6 +140,6 @@ def written_operands(instruction: Instruction) -> int:
 
 @cache
 def _implicit(names: tuple[str, ...], mask_width: int) -> int:
-    """The registers of a row's `reads` or `writes`; `dst` and `src` among them are operands."""
+    """Return the registers of a row's `reads` or `writes`; `dst` and `src` in it refer to operands."""
     known = {"exec": span(EXEC, mask_width), "vcc": span(VCC, mask_width), "scc": bit(SCC), "m0": bit(M0)}
     return union(known.get(name, 0) for name in names)

@@ -1,6 +1,6 @@
-"""How much of memory a wave waits for at once: loads issued before the wait that needs the first of them.
+"""The memory-level parallelism of a wave: loads issued before the wait that needs the first of them.
 
-By Little's law what a device has in flight, over the latency of memory, bounds what it reads a second.
+By Little's law, memory throughput is at most the bytes in flight divided by the memory latency.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ _TURNS = 2  # of a loop: what one turn issues and the next waits for is in fligh
 
 @dataclass(frozen=True, slots=True)
 class PendingLoads:
-    """The most vector loads of one wave that may be pending at one place, and the bytes of all its lanes that they
-    fetch."""
+    """The maximum number of pending vector loads of one wave, and the bytes that they fetch for all lanes."""
 
     loads: int
     bytes: int
 
 
 def in_flight(code: Sequence[Instruction], wave: int, *, loop: bool = False) -> PendingLoads:
-    """Of a stretch of code, taken in its order as if every instruction ran; of a `loop`, turn after turn. LOADCNT
-    counts down in order: a wait for n settles all but the last n."""
+    """Return the maximum pending loads in a sequence of instructions, assuming that every instruction executes.
+
+    A `loop` is repeated. LOADCNT counts down in order: a wait for n completes all but the last n loads.
+    """
     pending: list[int] = []
     most = most_bytes = 0
     for instruction in tuple(code) * (_TURNS if loop else 1):

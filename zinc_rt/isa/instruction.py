@@ -10,7 +10,7 @@ from zinc_rt.isa.rows import InstructionRow
 
 
 class Modifier(NamedTuple):
-    """What follows the operands: clamp, offset:16, op_sel:[0,1], th:TH_LOAD_NT. A bare mark has no value."""
+    """A modifier after the operands: clamp, offset:16, op_sel:[0,1], th:TH_LOAD_NT. A bare modifier has no value."""
 
     name: str
     text: str
@@ -19,10 +19,10 @@ class Modifier(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction of a kernel, or one half of a VOPD, whose other half is `second`.
+    """An instruction of a kernel, or the first half of a VOPD, whose other half is `second`.
 
-    `row` is what its opcode means. `operands` are in LLVM's order, the destination first. `dpp` is the kind of its
-    data-parallel dword: DPP16, DPP8, or empty.
+    `row` is the table row of its opcode. `operands` are in LLVM's order, the destination first. `dpp` is the kind
+    of its data-parallel dword: DPP16, DPP8, or empty.
     """
 
     row: InstructionRow
@@ -34,7 +34,7 @@ class Instruction:
 
     @property
     def encoding(self) -> str:
-        """The encoding's name: SOP1, VOP3, GLOBAL, …; VOP3_DPP16 and VOP3_DPP8 are encodings of their own."""
+        """The encoding's name: SOP1, VOP3, GLOBAL, …; VOP3_DPP16 and VOP3_DPP8 are separate encodings."""
         return f"{self.row.encoding}_{self.dpp}" if self.dpp else self.row.encoding
 
     @property
@@ -43,7 +43,7 @@ class Instruction:
 
     @property
     def mnemonic(self) -> str:
-        """The mnemonic as LLVM writes it: with the suffix of its encoding, and of DPP."""
+        """The mnemonic in LLVM's syntax, with the suffixes for its encoding and DPP."""
         if not self.dpp:
             return self.row.mnemonic
         suffix = {"VOP3": "_e64_dpp", "VOP3P": "_e64_dpp", "VOPC": ""}.get(self.row.encoding, "_dpp")
@@ -55,7 +55,7 @@ class Instruction:
 
     @property
     def text(self) -> str:
-        """The instruction as LLVM writes it."""
+        """The instruction in LLVM's syntax."""
         parts = self.mnemonic
         if self.operands:
             parts += " " + ", ".join([operand.text for operand in self.operands])

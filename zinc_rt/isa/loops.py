@@ -10,7 +10,7 @@ from zinc_rt.isa.control_flow import Flow, order
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One loop: `blocks` by their starts, those of inner loops too; `head` is where control enters first."""
+    """A loop: `blocks` by start, including those of inner loops; `head` is the block where control first enters."""
 
     head: int
     blocks: frozenset[int]
@@ -19,7 +19,7 @@ class Loop:
 
 
 def loops(flow: Flow) -> list[Loop]:
-    """Every loop, by the pc of its head, outer ones first."""
+    """Return all loops by the pc of their head, outer loops first."""
     rank = {pc: index for index, pc in enumerate(order(flow))}
     found: list[Loop] = []
     _collect(flow, rank, frozenset(rank), 1, found)
@@ -37,7 +37,7 @@ def _collect(flow: Flow, rank: dict[int, int], within: frozenset[int], depth: in
 
 
 def _cycles(flow: Flow, within: Collection[int]) -> list[frozenset[int]]:
-    """Strongly connected parts that hold a cycle (Tarjan, without recursion)."""
+    """Return the strongly connected components that contain a cycle (Tarjan's algorithm, iterative)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []

@@ -1,7 +1,7 @@
 """Occupancy: the number of concurrent waves on a SIMD of an RDNA4 chip.
 
-LLVM's AMDGPU back-end, features of gfx1200 and gfx1201 (Feature1_5xVGPRs): 1536 vector registers a lane in wave32,
-handed out 24 at a time; half of both in wave64. 16 waves at most.
+LLVM's AMDGPU back-end, features of gfx1200 and gfx1201 (Feature1_5xVGPRs): 1536 vector registers per lane in
+wave32, allocated in units of 24; half of both in wave64. At most 16 waves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One operand of an instruction: what it is, as data, and how LLVM writes it."""
+"""An operand of an instruction as data, and its text in LLVM's syntax."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand: `width` counts dwords, `value` is an immediate's or a constant's number, None for registers."""
+    """An operand: `width` counts dwords, `value` is the number of an immediate or a constant, None for registers."""
 
     kind: Kind
     text: str
@@ -37,7 +37,7 @@ class Operand:
 
 @lru_cache(maxsize=1024)
 def half(index: int, high: int) -> Operand:
-    """The operand v5.l or v5.h: 16 bits of a vector register."""
+    """Return the operand v5.l or v5.h: 16 bits of a vector register."""
     return Operand(Kind.VGPR, f"v{index}.{'h' if high else 'l'}", index, 1, half=high)
 
 
@@ -51,19 +51,20 @@ def name(text: str, value: int = 0) -> Operand:
 
 @lru_cache(maxsize=8192)
 def vgpr(index: int, width: int = 1, rejected_by: str = "") -> Operand:
-    """The operand v5 or v[5:8]. `rejected_by` is the register class LLVM finds it outside of, and says so."""
+    """Return the operand v5 or v[5:8]. `rejected_by` is the register class for LLVM's remark about an invalid
+    register."""
     text = f"v{index}" if width == 1 else f"v[{index}:{index + width - 1}]"
     return Operand(Kind.VGPR, text + invalid_register(rejected_by), index, width)
 
 
 def invalid_register(register_class: str) -> str:
-    """LLVM's remark on an operand that decodes, but that no assembler would accept there."""
+    """Return LLVM's remark for an operand that decodes but that no assembler accepts."""
     return f"/*Invalid register, operand has '{register_class}' register class*/" if register_class else ""
 
 
 @lru_cache(maxsize=8192)
 def modified(operand: Operand, negate: bool, absolute: bool) -> Operand:
-    """The operand under the float modifiers: -v1, |v1|, -|v1|, neg(1.0)."""
+    """Apply float modifiers to an operand: -v1, |v1|, -|v1|, neg(1.0)."""
     text = f"|{operand.text}|" if absolute else operand.text
     if negate:
         constant = operand.kind in (Kind.INTEGER, Kind.FLOAT, Kind.LITERAL) and not text.startswith("lit(")

@@ -1,4 +1,4 @@
-"""What a kernel's machine code says about its speed, without running it: registers, occupancy, mix, inner loops.
+"""A static performance report of a kernel's machine code: registers, occupancy, instruction mix, inner loops.
 
 made = report(code, target_of("gfx1201"), vgprs=24, lds_bytes=0, threads=32)
 made.loops[-1].bytes_per_instruction
@@ -24,10 +24,11 @@ UNITS = ("valu", "vopd", "trans", "matrix", "salu", "smem", "load", "store", "ld
 
 @dataclass(frozen=True, slots=True)
 class LoopReport:
-    """One innermost loop: byte offsets of its code, and what an iteration of a wave does if all of it runs.
+    """An innermost loop: the byte offsets of its code, and the work of one wave's iteration if every instruction
+    executes.
 
-    `load_bytes` are of all lanes, `scalar_bytes` of scalar loads, `lds_bytes` are what LDS gives and takes.
-    `in_flight`: the most vector loads that a wave has pending in it.
+    `load_bytes` covers all lanes, `scalar_bytes` scalar loads, `lds_bytes` LDS reads and writes. `in_flight` is
+    the maximum number of vector loads that a wave has pending in the loop.
     """
 
     begin: int
@@ -48,8 +49,11 @@ class LoopReport:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """One kernel: `vgprs` and `sgprs` as declared, or else what is used; `waves` is how many a SIMD holds.
-    `in_flight`: the most vector loads that a wave has pending anywhere, in a loop or not."""
+    """The report of one kernel.
+
+    `vgprs` and `sgprs` are as declared, or else as used; `waves` is the number of waves per SIMD. `in_flight` is
+    the maximum number of vector loads that a wave has pending anywhere, inside or outside loops.
+    """
 
     vgprs: int
     vgprs_used: int
@@ -66,13 +70,13 @@ class KernelReport:
 
     @property
     def streaming(self) -> LoopReport | None:
-        """The innermost loop that loads most; None for a kernel that loads in none."""
+        """The innermost loop that loads the most bytes; None if no loop loads any."""
         loading = [loop for loop in self.loops if loop.load_bytes]
         return max(loading, key=lambda loop: loop.load_bytes, default=None)
 
     @property
     def vopd_rate(self) -> float:
-        """The share of plain vector operations that run in pairs."""
+        """The share of plain vector operations that are issued as VOPD pairs."""
         paired = 2 * self.mix["vopd"]
         return paired / (paired + self.mix["valu"]) if paired else 0.0
 
@@ -88,7 +92,10 @@ def report(
     scratch_bytes: int = 0,
     threads: int | None = None,
 ) -> KernelReport:
-    """The static report of the kernel at byte `entry`. `threads` of a workgroup; None: occupancy ignores LDS."""
+    """Return the static report of the kernel at byte `entry`.
+
+    `threads` is the workgroup size; with None, occupancy ignores LDS.
+    """
     flow = control_flow(code, target, entry)
     reachable = [instruction for _, instruction in flow.instructions() if instruction.row.flow != "padding"]
     used = 0
@@ -147,7 +154,8 @@ def _mix(instructions: Iterable[Instruction]) -> dict[str, int]:
 
 
 def unit_of(instruction: Instruction) -> str:
-    """Which of UNITS an instruction occupies: an atomic loads where it returns what was there."""
+    """Return the unit (one of UNITS) that an instruction uses. An atomic that returns the previous value counts as
+    a load."""
     unit = instruction.row.unit
     if unit in ("atomic", "cache"):
         return "load" if written_operands(instruction) else "store"

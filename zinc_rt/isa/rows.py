@@ -1,13 +1,14 @@
-"""Instructions as rows: everything that is known of one, parsed once per chip generation from the text in tables/.
+"""Instruction rows: all facts of an instruction, parsed once per chip generation from the text in tables/.
 
     gfx12 gfx11 mnemonic operands flags facts
     25    25    v_exp_f32 v1,b32 m1 c o dpp %trans
 
-The first two are the opcode in hex, `-` where the generation lacks the instruction. `operands` are kinds split by
-commas in the order of the text, `-` for none. What kinds and flags mean is said where the encoding is decoded.
+The first two columns are the opcode in hexadecimal, `-` if the generation lacks the instruction. `operands` are
+kinds separated by commas in the order of the text, `-` for none. The decoder of each encoding documents its kinds
+and flags.
 
-A row that carries no fact has those of its encoding (ENCODINGS below). Registers are those that no operand names,
-and of gfx12's instructions only:
+A row without facts has those of its encoding (ENCODINGS below). The registers are implicit ones, which no operand
+names, and cover gfx12's instructions only:
 
 | fact | means |
 |---|---|
@@ -23,9 +24,9 @@ and of gfx12's instructions only:
 | !one_scalar | it may read one scalar value, where others may read two |
 
 Compares are numbered alike for every type, so v_cmp_{lt,eq}_f16 is two instructions, at this opcode and the next.
-An instruction that several encodings share has one row, and the others follow from it: VOP1, VOP2 and VOPC give
-the long form of VOP3 (all but those with the flag `e32`), v_cmp gives v_cmpx, the letters before the mnemonic of a
-VMEM row say which segments have it, and `rtn20` is the opcode at which a DS atomic returns what was there.
+An instruction with several encodings has one row, from which the others are derived: VOP1, VOP2 and VOPC imply the
+long VOP3 form (except with the flag `e32`), v_cmp implies v_cmpx, the letters before the mnemonic of a VMEM row
+are the segments that support it, and `rtn20` is the opcode at which a DS atomic returns the previous value.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ FLOWS = {
 
 @dataclass(frozen=True, slots=True)
 class EncodingFacts:
-    """What all instructions of an encoding have in common where their rows say nothing else.
+    """The default facts of all instructions of an encoding.
 
     `pipe`: salu, valu, smem, vmem (flat_, global_, scratch_, buffer_ and image instructions), lds or graphics.
     """
@@ -86,11 +87,11 @@ _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "96": 12, "128": 16, "256": 32, "51
 
 @dataclass(frozen=True)
 class InstructionRow:
-    """What is known of one instruction of one generation: how it is encoded, and what it does besides arithmetic.
+    """An instruction of one generation: its encoding, and its effects apart from arithmetic.
 
-    `flags` are those of its decoder. `reads` and `writes` are registers that no operand names; `dst` and `src`
-    among them stand for the first and the second operand. `counter` and `waits` name counters of gfx12;
-    `limits` are what the lint holds it to.
+    `flags` are those of its decoder. `reads` and `writes` are implicit registers; `dst` and `src` among them stand
+    for the first and the second operand. `counter` and `waits` name counters of gfx12; `limits` are the rules that
+    the lint applies.
     """
 
     encoding: str
@@ -107,7 +108,7 @@ class InstructionRow:
     limits: tuple[str, ...] = ()
 
     def mask(self, letter: str) -> int:
-        """The number in the flag of a letter and a hex digit, 0 without it."""
+        """Return the number in the flag made of a letter and a hex digit, 0 without such a flag."""
         return next((int(flag[1], 16) for flag in self.flags if len(flag) == 2 and flag[0] == letter), 0)
 
     @cached_property
@@ -121,14 +122,14 @@ class InstructionRow:
 
     @cached_property
     def destinations(self) -> int:
-        """Return how many of the operands, from the first one on, are results."""
+        """Return the number of leading operands that are results."""
         kinds = [kind for kind in self.operands if kind != "no"]
         sources = (at for at, kind in enumerate(kinds) if not _is_destination(kind))
         return next(sources, len(kinds))
 
     @cached_property
     def access_bytes(self) -> int:
-        """Bytes a lane, or a scalar load, moves to or from memory or LDS. 0 for what moves none."""
+        """The bytes that a lane, or a scalar load, transfers to or from memory or LDS; 0 if none."""
         if self.pipe in ("salu", "valu") or {"nolds", "prefetch"} & set(self.flags):
             return 0
         for part in reversed(self.mnemonic.split("_")):
@@ -138,7 +139,7 @@ class InstructionRow:
 
 
 def base_mnemonic(mnemonic: str) -> str:
-    """The mnemonic without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
+    """Return the mnemonic without the suffix of its encoding: v_add_f32_e64_dpp is v_add_f32."""
     for suffix in ("_dpp", "_e32", "_e64"):
         mnemonic = mnemonic.removesuffix(suffix)
     return mnemonic
@@ -150,7 +151,7 @@ def _is_destination(kind: str) -> bool:
 
 @cache
 def rows(table: str, encoding: str, generation: int) -> Mapping[int, InstructionRow]:
-    """The rows of `encoding` in tables/<table>.py, by opcode. `generation` is 11 or 12."""
+    """Return the rows of `encoding` in tables/<table>.py, by opcode. `generation` is 11 or 12."""
     if _ONLY.get(encoding, generation) != generation:
         return {}
     if encoding in _SHORT:
@@ -173,7 +174,7 @@ def rows(table: str, encoding: str, generation: int) -> Mapping[int, Instruction
 
 
 def _written(table: str, encoding: str, generation: int) -> Iterator[InstructionRow]:
-    """The rows as they stand in the table."""
+    """Return the rows that the table lists explicitly."""
     for line in import_module(f"zinc_rt.isa.tables.{table}").ROWS[encoding].split("\n"):
         fields = line.split()
         opcode = fields[0 if generation == 12 else 1] if fields else "-"
@@ -184,7 +185,7 @@ def _written(table: str, encoding: str, generation: int) -> Iterator[Instruction
 
 
 def _mnemonics(text: str) -> list[str]:
-    """The mnemonics that a row names: v_cmp_{lt,eq}_f16 is two, at its opcode and the next."""
+    """Expand the mnemonics of a row: v_cmp_{lt,eq}_f16 is two, at its opcode and the next."""
     before, _, rest = text.partition("{")
     names, _, after = rest.partition("}")
     return [before + name + after for name in names.split(",")]
@@ -234,7 +235,8 @@ _HALF_BITS = {"VOP1": "s1ff1", "VOPC": "s11fy", "v_cmpx": "s11ff"}
 
 
 def _with_cmpx(encoding: str, found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
-    """A compare's row gives v_cmpx too, which writes EXEC in place of a mask, where that has no row of its own."""
+    """Add the v_cmpx derived from each compare, which writes EXEC instead of a mask, unless it has an explicit
+    row."""
     if encoding != "VOPC":
         yield from found
         return
@@ -249,7 +251,7 @@ def _with_cmpx(encoding: str, found: Iterator[InstructionRow]) -> Iterator[Instr
 
 
 def _short(row: InstructionRow, generation: int) -> InstructionRow:
-    """The row as it stands, in terms of a short encoding: fewer sources, and no modifiers but under DPP."""
+    """Return the row for a short encoding: fewer sources, and no modifiers except under DPP."""
     halves = _HALF_KINDS["VOP", generation]
     operands: list[str] = []
     sources = 0
@@ -287,7 +289,7 @@ def _long(row: InstructionRow, generation: int) -> InstructionRow:
 
 
 def _half_flags(row: InstructionRow, generation: int) -> InstructionRow:
-    """On gfx11, what the bits of op_sel and of neg and abs are where operands are halves."""
+    """Return the meaning of the op_sel, neg and abs bits on gfx11 if operands are 16-bit halves."""
     if generation != 11 or not {"h1", "hf", "hi"} & set(row.operands):
         return row
     flags = row.flags

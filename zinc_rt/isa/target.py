@@ -1,7 +1,7 @@
-"""The chips this build knows, one row each, and the `Target` that is passed to whatever depends on the chip.
+"""The supported chips, one row each, and the `Target` that is passed to all chip-dependent code.
 
-Adding a chip of a known generation takes a row of TARGETS. Code elsewhere asks a Target for what it needs and
-compares no names.
+Adding a chip of a supported generation requires one row in TARGETS. Other code queries properties of a Target and
+does not compare names.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _SIMULATED_GENERATIONS = (12,)  # whose waves sim/shader runs
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An architecture as LLVM names it, and the lanes of a wave, 32 or 64. Two Targets are equal where these are.
+    """An architecture by its LLVM name, with the wave size, 32 or 64. Targets are equal if both are equal.
 
-    `generation`: the graphics IP's major version, 11 (RDNA3) or 12 (RDNA4): of instructions and of packets.
-    `has_decoder` False: packets are known, instructions are not. `elf_machine`: EF_AMDGPU_MACH of code objects
-    that are read, 0 for none. `container`: gpu_target of the .zrt header, 0 for none. `kernels`: the kernel set
-    that models run on, "" for none. `transfers_per_clock`: bits that a memory
-    pin moves in a cycle of mem_clk_max, 0 where unknown. `vgpr_bytes_per_cu`: of the context save area, as Linux
-    computes it; two where its versions differ, the older first.
+    `generation`: the graphics IP's major version, 11 (RDNA3) or 12 (RDNA4), which selects instructions and
+    packets. `has_decoder` False: packets are supported, instructions are not. `elf_machine`: EF_AMDGPU_MACH of
+    readable code objects, 0 for none. `container`: gpu_target of the .zrt header, 0 for none. `kernels`: the
+    kernel set that models run on, "" for none. `transfers_per_clock`: bits that a memory pin transfers per cycle
+    of mem_clk_max, 0 if unknown. `vgpr_bytes_per_cu`: VGPR bytes in the context save area, as Linux computes it;
+    two values if Linux versions differ, the older first.
     """
 
     name: str
@@ -38,17 +38,17 @@ class Target:
 
     @property
     def mask_width(self) -> int:
-        """The dwords of a lane mask."""
+        """The number of dwords of a lane mask."""
         return self.wave // 32
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """(major, minor, step) of a chip, which its name has in hexadecimal: (12, 0, 1) of gfx1201."""
+        """(major, minor, step) of a chip, parsed from the hexadecimal digits of its name: (12, 0, 1) for gfx1201."""
         return self.generation, int(self.name[-2], 16), int(self.name[-1], 16)
 
     @property
     def family(self) -> str:
-        """The generic target whose code the chip runs: gfx12-generic of gfx1201, and of itself."""
+        """The generic target whose code the chip can run: gfx12-generic for gfx1201 and for itself."""
         return f"gfx{self.generation}-generic"
 
     @property
@@ -62,7 +62,7 @@ class Target:
         return self.has_decoder and self.generation in _SIMULATED_GENERATIONS
 
     def with_wave(self, wave: int) -> Target:
-        """The same chip with waves of 32 or 64 lanes. Raises UsageError for another number."""
+        """Return the same chip with waves of 32 or 64 lanes. Raise UsageError for another number."""
         if wave not in (32, 64):
             raise UsageError(f"wave {wave}", next="use 32 or 64")
         return self if wave == self.wave else replace(self, wave=wave)
@@ -94,7 +94,7 @@ CHIPS = tuple(row for row in _ROWS if not row.is_generic)
 
 
 def target_of(arch: str, wave: int = 32) -> Target:
-    """The target of an LLVM name, for code that is decoded. Raises UnsupportedError where it cannot be."""
+    """Return the target with an LLVM name, for decoding code. Raise UnsupportedError if the target has no decoder."""
     decoded = {name: row for name, row in TARGETS.items() if row.has_decoder}
     if arch not in decoded:
         raise UnsupportedError(
@@ -104,11 +104,12 @@ def target_of(arch: str, wave: int = 32) -> Target:
 
 
 def default_target(wave: int = 32) -> Target:
-    """The target where no chip is named."""
+    """Return the target to use if no chip is specified."""
     return TARGETS[DEFAULT_ARCH].with_wave(wave)
 
 
 def major_version(arch: str) -> int:
-    """The generation in an LLVM name, of chips without a row too: 12 of gfx1201, 9 of gfx90a; 0 of other text."""
+    """Return the major version in an LLVM name, also for unlisted chips: 12 for gfx1201, 9 for gfx90a; 0 for other
+    text."""
     digits = arch.removeprefix("gfx")[:-2]
     return int(digits) if arch.startswith("gfx") and digits.isdecimal() else 0

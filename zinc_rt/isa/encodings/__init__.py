@@ -1,1 +1,1 @@
-"""Decoders of the encodings: fields of their words to operands and modifiers."""
+"""Decoders of the instruction encodings: they turn bit fields into operands and modifiers."""

@@ -1,7 +1,7 @@
 """VBUFFER of gfx12: untyped and typed buffer accesses, three dwords.
 
-Operands of a row are those of flat.py; the data is one operand here, as wide as what is stored. Flags: load, store
-or atomic, and `typed`.
+Operands of a row are those of flat.py, but the data is one operand with the width of the stored data. Flags: load,
+store or atomic, and `typed`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
 
 
 def place_modifiers(number: int, idxen: int, offen: int, offset: int) -> list[Modifier]:
-    """What a format, an index and offsets add to the text."""
+    """Return the modifiers for a format, an index and offsets."""
     modifiers = [_format(number)] if number != DEFAULT_FORMAT else []
     modifiers += (IDXEN,) * idxen + (OFFEN,) * offen
     if offset:

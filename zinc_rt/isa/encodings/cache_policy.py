@@ -19,7 +19,7 @@ NON_VOLATILE = Modifier("nv", "nv", 1)
 
 @cache
 def policy(kind: str, hint: int, scope: int, non_volatile: int = 0) -> tuple[Modifier, ...]:
-    """What `th`, `scope` and `nv` add to the text of a load, a store or an atomic."""
+    """Return the modifiers for `th`, `scope` and `nv` of a load, a store or an atomic."""
     found = []
     if hint:
         found.append(Modifier("th", f"th:{_hint(kind, hint, scope)}", hint))

@@ -1,7 +1,7 @@
-"""Inline constants and literals: which there are for each type, and how LLVM writes them.
+"""Inline constants and literals: the values of each type, and their text in LLVM's syntax.
 
-A literal that equals an inline constant of its operand's type is written lit(0x…), so that an assembler keeps it a
-literal.
+A literal that equals an inline constant of its operand's type is written as lit(0x…), so that an assembler keeps
+it as a literal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TYPES = ("b32", "i64", "f64", "f16", "i16", "y16", "h2", "y2", "p2")
 
 
 def inline_float(code: int, kind: str) -> str:
-    """The text of source code 240 to 248 in an operand of type `kind`."""
+    """Return the text of source code 240 to 248 in an operand of type `kind`."""
     if kind == "i16":  # an integer has no use for it, so its half-precision bits are shown
         return f"{_F16[code - 240]:#x}"
     if code == 248 and kind in ("i64", "f64"):
@@ -38,7 +38,7 @@ def inline_float(code: int, kind: str) -> str:
 
 
 def literal(value: int, kind: str) -> str:
-    """The text of the literal dword `value` in an operand of type `kind`."""
+    """Return the text of the literal dword `value` in an operand of type `kind`."""
     if kind == "f64":  # the upper half of the constant
         return "0" if value == 0 else _F64_HIGH.get(value, f"{value:#x}")
     low = value & 0xFFFF
@@ -47,7 +47,7 @@ def literal(value: int, kind: str) -> str:
 
 
 def misplaced(value: int) -> str:
-    """The text of a constant where only a register may stand."""
+    """Return the text of a constant in an operand that allows only a register."""
     if _is_small(value, 32):
         return str(value - (value >> 31 << 32))
     return str(INLINE_FLOATS[240 + _F32.index(value)]) if value in _F32 else f"{value:#x}"

@@ -1,4 +1,4 @@
-"""Data-parallel primitives: the dword that replaces source 0 and says which lane it is read from."""
+"""Data-parallel primitives (DPP): the dword that replaces source 0 and selects the lane to read it from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHIFTS = {0x10: "row_shl", 0x11: "row_shr", 0x12: "row_ror"}
 
 @cache
 def control(value: int) -> Modifier:
-    """The lane pattern in `dpp_ctrl`."""
+    """Return the text of the lane pattern in `dpp_ctrl`."""
     if value < 0x100:
         lanes = tuple(value >> 2 * i & 3 for i in range(4))
         return Modifier("quad_perm", f"quad_perm:[{','.join(map(str, lanes))}]", lanes)
@@ -40,14 +40,14 @@ def control(value: int) -> Modifier:
 
 
 def kind_and_modifiers(code: int, word: int) -> tuple[str, tuple[Modifier, ...]]:
-    """What source code `code` (one of CODES) and the dword behind it say: Instruction.dpp, and more modifiers."""
+    """Decode the DPP dword of source code `code` (one of CODES) into Instruction.dpp and modifiers."""
     if code == DPP16:
         return "DPP16", modifiers16(word)
     return "DPP8", modifiers8(word, code == DPP8_FETCH_INACTIVE)
 
 
 class Tail(NamedTuple):
-    """What a long form says with the dwords behind its two: of DPP (`kind` is empty without) and of a literal."""
+    """The decoded dwords after the first two of a long encoding: DPP (`kind` is empty without it) and a literal."""
 
     words: tuple[int, ...]
     fields: tuple[int, ...]  # source 0 is a vector register under DPP
@@ -64,7 +64,8 @@ def read_tail(
     code: bytes,
     at: int,
 ) -> Tail | None:
-    """The tail of the instruction at byte `at`; None where it is cut off, or has DPP, which its row lacks."""
+    """Decode the tail of the instruction at byte `at`. Return None if it is truncated or has DPP unsupported by
+    its row."""
     modifiers: tuple[Modifier, ...] = ()
     kind, literal = "", 0
     if fields[1] in CODES:

@@ -1,8 +1,7 @@
 """FLAT, GLOBAL and SCRATCH of gfx12: three dwords.
 
-Operands of a row: `d` and `x`, the loaded and the stored data, each with its dwords (in
-wave32/wave64 where they differ). Flags: load, store or atomic,
-`addtid` (no vector address), `plain` (no operands at all).
+Operands of a row: `d` for loaded data and `x` for stored data, each with its size in dwords (wave32/wave64 if they
+differ). Flags: load, store or atomic, `addtid` (no vector address), `plain` (no operands).
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
 def flat_operands(
     row: InstructionRow, registers: tuple[int, int, int, int], target: Target, *, offset_used: bool, returns: bool
 ) -> tuple[Operand, ...] | None:
-    """The operands of an access, None where its scalar address is none.
+    """Return the operands of an access, or None if its scalar address is invalid.
 
-    `registers` hold the result, what is stored, the vector address and the scalar one. `offset_used`: scratch has
-    a vector address. `returns`: an atomic gives what was there.
+    `registers` are the fields for the result, the stored data, the vector address and the scalar address.
+    `offset_used`: a scratch access uses a vector address. `returns`: an atomic returns the previous value.
     """
     loaded, stored, vaddr, saddr = registers
     address = _scalar_address(row, saddr)
@@ -79,7 +78,7 @@ def flat_operands(
 
 
 def offset(field: int, bits: int) -> tuple[Modifier, ...]:
-    """The modifier offset:N, signed; nothing where it is 0."""
+    """Return the modifier offset:N, signed; empty if the offset is 0."""
     value = field - (field >> bits - 1 << bits)
     return (Modifier("offset", f"offset:{value}", value),) if value else ()
 

@@ -1,6 +1,6 @@
-"""VINTERP, VDSDIR and EXP of gfx12: a pixel shader's parameters, and exports. Compute shaders have none.
+"""VINTERP, VDSDIR and EXP of gfx12: parameters of a pixel shader, and exports. Compute shaders use none of them.
 
-Flag of a row: `sel` where op_sel is shown.
+Flag of a row: `sel` if op_sel is shown.
 """
 
 from __future__ import annotations

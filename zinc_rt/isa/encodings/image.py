@@ -1,7 +1,7 @@
 """VIMAGE and VSAMPLE of gfx12: image accesses, three dwords.
 
-How many addresses there are follows from the dimension, from what the mnemonic says (a compare value, a bias, an
-offset, gradients, a level of detail) and from a16; how much data there is, from dmask, d16 and tfe. A row's flags:
+The number of addresses depends on the dimension, on the mnemonic (a compare value, a bias, an offset, gradients, a
+level of detail) and on a16. The amount of data depends on dmask, d16 and tfe. Flags of a row:
 
 | flag | means |
 |---|---|
@@ -15,8 +15,8 @@ offset, gradients, a level of detail) and from a16; how much data there is, from
 | bvh | a ray: dmask must be 15, r128 set, and so on |
 | nosampler | no sampler |
 
-Where a dimension and dmask ask for a form that no instruction has, or one beyond v255, LLVM shows the most
-addresses in single registers and the least data.
+If a dimension and dmask require a form that no instruction has, or a register beyond v255, LLVM shows the maximum
+number of addresses in single registers and the minimum amount of data.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _bad_d16(row: InstructionRow, word: int) -> bool:
 def _words(
     word: int, middle: int, high: int, code: bytes, at: int, descriptors: set[int]
 ) -> tuple[tuple[int, ...], int]:
-    """The dwords, and the literal that a descriptor asks for; no dwords where it is cut off."""
+    """Return the dwords and the literal that a descriptor requires; no dwords if the code is truncated."""
     if LITERAL not in descriptors:
         return (word, middle, high), 0
     if at + 16 > len(code):
@@ -172,7 +172,7 @@ def _address_dwords(row: InstructionRow, dimension: int, a16: int) -> int:
 
 @cache
 def _address_forms(row: InstructionRow) -> frozenset[int]:
-    """The counts of addresses that any dimension asks for; multi-sampled arrays only in plain loads and stores."""
+    """Return the address counts of all dimensions. Multi-sampled arrays occur only in plain loads and stores."""
     plain = (row.encoding == "VIMAGE" and "lod" not in row.flags) or "nosampler" in row.flags
     counts = [_address_dwords(row, dimension, a16) for dimension in range(8 if plain else 6) for a16 in (0, 1)]
     return frozenset(range(min(counts), max(counts) + 1))
@@ -183,7 +183,7 @@ def _most_addresses(row: InstructionRow) -> int:
 
 
 def _addresses(registers: tuple[int, ...], used: int) -> Operand:
-    """One register each, but the last place names all that remain."""
+    """Return one register per address; the last address field names all remaining registers."""
     if used == 1:
         return vgpr(registers[0])
     places = len(registers)
@@ -200,7 +200,8 @@ def address_list(parts: tuple[Operand, ...]) -> Operand:
 def _ray(
     row: InstructionRow, words: tuple[int, ...], registers: tuple[int, ...], resource: Operand
 ) -> Instruction | None:
-    """Bounding volume hierarchies: the widths of data and addresses are the row's operands."""
+    """Decode a ray instruction (bounding volume hierarchies). The row's operands give the widths of data and
+    addresses."""
     word, middle = words[:2]
     if word & 0x03C00037 != 0x03C00010 or middle & 0x00FC0000:
         return None

@@ -1,4 +1,4 @@
-"""The 16-bit immediates of SOPP and SOPK, and how LLVM writes each."""
+"""The 16-bit immediates of SOPP and SOPK, and their text in LLVM's syntax."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _VERSION_BITS = ((13, "UC_VERSION_W64_BIT"), (14, "UC_VERSION_W32_BIT"), (15, "U
 
 
 def small(value: int, target: Target | None = None) -> str:
-    """A number in decimal as far as inline constants go, then in hex."""
+    """Format a number: decimal in the range of inline constants, otherwise hexadecimal."""
     return str(value) if value <= 64 else f"{value:#x}"
 
 
@@ -66,7 +66,7 @@ def _delay_alu(value: int, target: Target) -> str:
 
 
 def _counters(value: int, counters: tuple[tuple[str, int, int], ...], prefix: str = "") -> str:
-    """The counters that an immediate waits for, all of them where it waits for none."""
+    """Format the counters that an immediate waits for; all counters are shown if it waits for none."""
     shown = [(text, value >> low & (1 << bits) - 1, (1 << bits) - 1) for text, low, bits in counters]
     waiting = [row for row in shown if row[1] != row[2]] or shown
     return " ".join(f"{prefix}{text}({count})" for text, count, _ in waiting)
@@ -121,7 +121,7 @@ KINDS = frozenset((*TEXTS, "sb"))
 
 @cache
 def decoder(kind: str, target: Target) -> Callable[[int, int], Operand | None]:
-    """The function that makes an operand of an immediate. `sb` is a scalar source that is no literal."""
+    """Return a function that makes an operand from an immediate. `sb` is a scalar source that cannot be a literal."""
     if kind == "sb":
         return lambda field, literal: None if field == source.LITERAL else source.source(field, "b32")
 

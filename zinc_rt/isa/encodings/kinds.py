@@ -1,4 +1,4 @@
-"""What the operand kinds of the tables mean: fields to operands.
+"""The operand kinds of the tables: how fields become operands.
 
 | kind | operand |
 |---|---|
@@ -90,7 +90,8 @@ _HALVES: dict[str, Decoder] = {
 
 @cache
 def decoder(kind: str, target: Target) -> Decoder:
-    """The function that makes an operand of a field of this kind. It answers None for what LLVM rejects."""
+    """Return a function that makes an operand from a field of this kind. It returns None if LLVM rejects the
+    value."""
     if kind in ("M", "MD"):
         return _from_source(("b32", False, target.mask_width, ""))
     if kind in _SOURCES:

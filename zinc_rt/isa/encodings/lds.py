@@ -1,9 +1,8 @@
 """DS: the local data share, two dwords.
 
-Operands of a row: `d` the result, `a` the address, `x` and `y` the data, each with its dwords, in the order of the
-text. Flags: `two` for two 8-bit offsets, `swizzle` for ds_swizzle_b32's pattern,
-`zero` where the offset must be 0,
-`gds` where gfx11's global data share must be meant, `nogds` where it cannot be.
+Operands of a row: `d` the result, `a` the address, `x` and `y` the data, each with its size in dwords, in the
+order of the text. Flags: `two` for two 8-bit offsets, `swizzle` for the pattern of ds_swizzle_b32, `zero` if the
+offset must be 0, `gds` if the instruction requires gfx11's global data share, `nogds` if it does not support it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def _offsets(field: int, flags: tuple[str, ...], target: Target) -> tuple[Modifi
 
 
 def swizzle(field: int) -> str:
-    """The lane pattern of ds_swizzle_b32."""
+    """Return the lane pattern of ds_swizzle_b32."""
     if field >= 0xE000:
         return f"swizzle(FFT,{field & 31})"
     if field >= 0xC000:

@@ -1,7 +1,8 @@
 """The scalar ALU's encodings: SOP1, SOP2, SOPC, SOPK, SOPP.
 
-Kinds besides those of kinds.py: `sb` a scalar source that is no literal, and the 16-bit immediate as in
-immediates.TEXTS. Flags: `zero`: the immediate must be 0; `optional`: it is shown only where it is not 0.
+Kinds in addition to those of kinds.py: `sb` for a scalar source that cannot be a literal, and the 16-bit
+immediates of immediates.TEXTS. Flags: `zero`: the immediate must be 0; `optional`: the immediate is shown only if
+it is not 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NONE = 4
 
 
 class ScalarPlan(NamedTuple):
-    """A row made ready. `operands` holds decoders and the fields they read."""
+    """A preprocessed row. `operands` holds decoders and the fields that they read."""
 
     row: InstructionRow
     operands: tuple[tuple[Decoder, int], ...]

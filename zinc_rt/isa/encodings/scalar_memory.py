@@ -1,8 +1,8 @@
 """SMEM of gfx12: scalar loads, prefetches and cache control, two dwords.
 
-Operands of a row: `d` the loaded dwords, or `i` that field as a number; `b` the base, 2 or 4 dwords. Flags:
-`unsigned` where the offset must not be negative; `probe` where nothing is loaded, and `prefetch` where moreover
-the offset and the number come last.
+Operands of a row: `d` for the loaded dwords, or `i` for that field as a number; `b` for the base, 2 or 4 dwords.
+Flags: `unsigned` if the offset must not be negative; `probe` if nothing is loaded; `prefetch` if, in addition, the
+offset and the number come last.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Source and destination codes (the 8- and 9-bit operand fields) as operands.
 
-What a code means depends on the operand's type (constants.TYPES) and width, and on whether constants may stand
-there. A register or constant that may not is decoded all the same, as LLVM does, with LLVM's remark in its text.
+The meaning of a code depends on the operand's type (constants.TYPES), its width, and whether constants are
+allowed. A register or constant that is not allowed is decoded anyway, as in LLVM, with LLVM's remark in its text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CLASSES = {
 def source(
     code: int, kind: str, constants_ok: bool = True, width: int = 0, register_class: str = ""
 ) -> Operand | None:
-    """The operand that `code` names, None where LLVM rejects it. Not for LITERAL: see `literal`."""
+    """Return the operand for `code`, or None if LLVM rejects it. Does not handle LITERAL: see `literal`."""
     width = width or _WIDTHS.get(kind, 1)
     if 128 <= code <= 208:
         number = code - 128 if code <= 192 else 192 - code
@@ -66,8 +66,10 @@ def literal(value: int, kind: str, constants_ok: bool = True) -> Operand:
 
 @lru_cache(maxsize=8192)
 def scalar(code: int, width: int, rejected_by: str = "") -> Operand | None:
-    """A scalar register of `width` dwords: an SGPR, a TTMP, or one with a name. Tuples are aligned downwards. VCC
-    follows s105, and tuples may go on into it."""
+    """Return a scalar register of `width` dwords: an SGPR, a TTMP, or a named register.
+
+    Tuples are aligned downwards. VCC follows s105, and tuples may extend into it.
+    """
     remark = invalid_register(rejected_by)
     align = min(width, 4) if width != 3 else 4
     if code < 106 or 108 <= code < 124:

@@ -1,9 +1,9 @@
-"""The vector ALU's plain encodings: VOP1, VOP2, VOPC, VOP3, and their DPP forms.
+"""The vector ALU's basic encodings: VOP1, VOP2, VOPC, VOP3, and their DPP forms.
 
 Flags of a row:
 
-Operand kinds are those of kinds.py, in the order of the fields: the destination, then the sources. In front of a
-kind, `+` says that it is the scalar destination in bits 14:8. `no` skips a field.
+Operand kinds are those of kinds.py, in field order: the destination, then the sources. The prefix `+` marks the
+scalar destination in bits 14:8. `no` skips a field.
 
 | flag | means |
 |---|---|
@@ -40,8 +40,11 @@ OMOD = (None, Modifier("omod", "mul:2", 2), Modifier("omod", "mul:4", 4), Modifi
 
 @dataclass(frozen=True, slots=True)
 class VectorPlan:
-    """A row made ready. `operands` holds a decoder and the field it reads: 0 the destination, 1 to 3 the sources,
-    4 the scalar destination, 5 none."""
+    """A preprocessed row.
+
+    `operands` holds a decoder and the field it reads: 0 for the destination, 1 to 3 for the sources, 4 for the
+    scalar destination, 5 for none.
+    """
 
     row: InstructionRow
     operands: tuple[tuple[Decoder, int], ...]
@@ -139,7 +142,7 @@ def _without_halves(row: InstructionRow) -> InstructionRow:
 
 
 def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    """VOP1, VOP2 and VOPC: one dword, and one more for a literal or DPP."""
+    """Decode VOP1, VOP2 and VOPC: one dword, plus one for a literal or DPP."""
     if encoding == "VOP2":
         opcode, destination = word >> 25 & 0x3F, word >> 17 & 0xFF
     elif encoding == "VOP1":
@@ -189,7 +192,7 @@ def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target)
 
 
 def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction | None:
-    """VOP3: two dwords, and one more for a literal or DPP."""
+    """Decode VOP3: two dwords, plus one for a literal or DPP."""
     opcode = word >> 16 & 0x3FF
     plan = plans("VOP3", target).get(opcode)
     if plan is None or at + 8 > len(code):

@@ -1,6 +1,6 @@
 """VOPD: two vector operations in one instruction, wave32 only.
 
-Both halves may read the one literal. Y's destination has the parity X's has not, so its lowest bit is not stored.
+Both halves share one literal. The parity of Y's destination is opposite to X's, so its lowest bit is not stored.
 """
 
 from __future__ import annotations

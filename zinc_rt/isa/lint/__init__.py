@@ -1,4 +1,4 @@
-"""The static sanitizer: one kernel's machine code in, findings out, all paths looked at.
+"""The static sanitizer: checks one kernel's machine code along all paths and returns findings.
 
 findings = lint(code, target_of("gfx1201", wave=32), Limits(vgprs=24, sgprs=40, lds_bytes=0, scratch_bytes=0))
 """

@@ -1,4 +1,4 @@
-"""All rules over one kernel."""
+"""Run all sanitizer rules on one kernel."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ RULES = {rule.id: rule.static for rule in SANITIZER_RULES.values() if rule.stati
 def lint(
     code: bytes, target: Target, limits: Limits | None = None, *, entry: int = 0, kernel: bool = True
 ) -> list[LintFinding]:
-    """What is wrong with the kernel that begins at byte `entry`, by pc. Bytes no path reaches are not looked at.
+    """Return the findings for the kernel that begins at byte `entry`, ordered by pc. Unreachable bytes are not
+    checked.
 
-    `kernel` False: a function, whose caller has written registers. Raises UnsupportedError for chips before gfx12.
+    `kernel` False: the code is a function, whose caller has written registers. Raise UnsupportedError for chips
+    before gfx12.
     """
     if target.generation != 12:
         raise UnsupportedError(

@@ -1,4 +1,4 @@
-"""How many scalar values a vector instruction may read: two, and one for 64-bit shifts; a literal is one too.
+"""The constant bus limit: a vector instruction may read two scalar values, 64-bit shifts one; a literal counts.
 
 RDNA4 ISA guide, "Scalar operands of VALU instructions". VOPD has the same limit for both halves together: vopd.py.
 """
@@ -27,7 +27,7 @@ def check_constant_bus(subject: Subject) -> Iterator[LintFinding]:
 
 
 def scalar_sources(instruction: Instruction) -> set[tuple[str, int, int]]:
-    """The scalar values an instruction, or half of a VOPD, reads; the same one twice is one."""
+    """Return the distinct scalar values that an instruction, or half of a VOPD, reads."""
     found: set[tuple[str, int, int]] = set()
     for operand in instruction.operands[instruction.row.destinations :]:
         if operand.kind in (Kind.SGPR, Kind.TTMP) or (operand.kind is Kind.SPECIAL and operand.index != NULL):

@@ -1,8 +1,8 @@
-"""gfx12's wait counters: which instructions count in which, and what the waits wait for.
+"""gfx12's wait counters: the instructions that increment each, and the waits on them.
 
-RDNA4 ISA guide, "Data dependency resolution", and LLVM's SIInsertWaitcnts for gfx12. Each counter is in order but
-KMCNT: scalar memory returns in any order, so only a wait for 0 means anything there. Several loads of vector
-memory to one register may even so write it in any order; LDS writes registers in order too.
+RDNA4 ISA guide, "Data dependency resolution", and LLVM's SIInsertWaitcnts for gfx12. Every counter except KMCNT is
+in order: scalar memory returns in any order, so only a wait for 0 is meaningful on KMCNT. Several vector memory
+loads to one register may nevertheless write it in any order; LDS writes registers in order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What holds at the start of each block, carried along all paths from the entry."""
+"""Forward data-flow analysis: the state at the start of each block, propagated along all paths from the entry."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ State = TypeVar("State")
 def forward(
     subject: Subject, start: State, over: Callable[[int, State], State], merge: Callable[[State, State], State]
 ) -> dict[int, State]:
-    """The state before each block that can be reached.
+    """Return the state before each reachable block.
 
-    `over(block, state)` is the state behind a block, `merge` what holds where two paths meet; both leave what they
-    are given as it was.
+    `over(block, state)` returns the state after a block and `merge` the state where two paths join; neither may
+    modify its arguments.
     """
     blocks = subject.flow.blocks
     into = {subject.flow.entry: start}

@@ -12,8 +12,10 @@ from zinc_rt.isa.target import Target
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One fault: at byte `pc` of the code, where the disassembled instruction is `text`. `producer_pc` is the
-    instruction whose result or effect is concerned, on the path that was looked at."""
+    """A fault at byte `pc` of the code, where the disassembled instruction is `text`.
+
+    `producer_pc` is the instruction whose result or effect is concerned, on the path that was checked.
+    """
 
     rule: str
     pc: int
@@ -23,14 +25,14 @@ class LintFinding:
     producer_text: str = ""
 
     def sentence(self) -> str:
-        """The finding in one line: where, what, why."""
+        """Return the finding as one line: location, rule, reason."""
         other = "" if self.producer_pc is None else f"  [{self.producer_pc:#06x} {self.producer_text}]"
         return f"{self.pc:#06x} {self.text}: {self.message}{other}"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kernel as every rule looks at it."""
+    """A kernel in the form that all rules use."""
 
     flow: Flow
     order: tuple[int, ...]  # blocks in reverse postorder

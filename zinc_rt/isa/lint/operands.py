@@ -1,4 +1,4 @@
-"""Registers that do not exist, are not declared or not aligned; memory that is not declared; wrong lanes."""
+"""Checks for registers that are nonexistent, undeclared or misaligned, undeclared memory, and invalid lanes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _VECTOR_REGISTERS = 256
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the kernel's header declares; None where unknown. `entry_sgprs` hold user data at the start, of which
-    s[0:1] is the address of `kernarg_bytes` of arguments where those are known; `pointers` are the buffers' among
-    them."""
+    """The limits that the kernel's header declares; None if unknown.
+
+    `entry_sgprs` SGPRs hold user data at the start. If `kernarg_bytes` is known, s[0:1] is the address of the
+    arguments; `pointers` are the arguments that are buffer addresses.
+    """
 
     vgprs: int | None = None
     sgprs: int | None = None
@@ -74,7 +76,8 @@ _SCALAR_FIELDS = {
 
 
 def _misaligned(instruction: Instruction) -> Iterator[str]:
-    """A tuple of scalar registers begins at a multiple of its size, at most of 4. Decoders round it down."""
+    """Report misaligned scalar tuples: a tuple starts at a multiple of its size, at most 4. Decoders round it
+    down."""
     fields = _SCALAR_FIELDS.get(instruction.row.encoding, ())
     codes = [instruction.words[word] >> low & (1 << bits) - 1 for word, low, bits in fields]
     if instruction.encoding == "SMEM":
@@ -107,7 +110,7 @@ def _undeclared(subject: Subject, pc: int, limits: Limits) -> Iterator[str]:
 
 
 def _lds_end(instruction: Instruction) -> int:
-    """The last byte, and one, that an LDS access touches where its address is 0."""
+    """Return the end (exclusive) of the bytes that an LDS access at address 0 touches."""
     size = instruction.row.access_bytes
     if "two" not in instruction.row.flags:
         offset = instruction.modifier("offset")
@@ -119,7 +122,7 @@ def _lds_end(instruction: Instruction) -> int:
 
 
 def _lane(instruction: Instruction, wave: int) -> str | None:
-    """v_readlane and v_writelane with a constant lane that no wave of this size has."""
+    """Report v_readlane and v_writelane with a constant lane outside the wave."""
     if instruction.mnemonic not in ("v_readlane_b32", "v_writelane_b32"):
         return None
     lane = instruction.operands[2]

@@ -1,7 +1,7 @@
-"""The kernel argument from which an access's address is derived, over all paths.
+"""The kernel arguments from which the address of an access is derived, over all paths.
 
-Registers are followed through arithmetic: a result comes from all that it was computed from. What memory holds may
-point anywhere (UNKNOWN). Two accesses with no argument in common touch different buffers, as the caller gave them.
+Registers are tracked through arithmetic: a result is derived from all its inputs. Values loaded from memory may
+point anywhere (UNKNOWN). Two accesses with no argument in common touch different buffers, as passed by the caller.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ _NONE: Origin = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Pointers:
-    """`offsets`: bytes of the kernarg segment at which addresses of buffers lie; its own address is in the pair of
-    SGPRs that begins at `base`."""
+    """The pointer arguments of a kernel.
+
+    `offsets` are the byte offsets of buffer addresses in the kernarg segment. The SGPR pair starting at `base`
+    holds the address of the segment.
+    """
 
     base: int
     offsets: frozenset[int]
 
 
 class Origins:
-    """The arguments, by offset, that each register's value may come from."""
+    """The arguments, by offset, from which each register's value may be derived."""
 
     def __init__(self, subject: Subject, pointers: Pointers) -> None:
         self._subject, self._pointers = subject, pointers
@@ -44,7 +47,7 @@ class Origins:
                         self._found[register], changed = before | values, True
 
     def of(self, pc: int) -> Origin:
-        """Those of the address of the access at `pc`; UNKNOWN among them where it comes from none."""
+        """Return the origins of the address of the access at `pc`; they include UNKNOWN if there are none."""
         values = _NONE
         for operand in self._subject.at[pc].operands:
             if operand.kind in (Kind.VGPR, Kind.SGPR):
@@ -69,7 +72,7 @@ class Origins:
             yield register, values
 
     def _loaded(self, instruction: Instruction) -> Iterator[tuple[int, Origin]]:
-        """A scalar load: of the arguments, or of memory."""
+        """Return the origins of a scalar load's result: arguments, or memory."""
         if not instruction.operands or instruction.operands[0].kind is not Kind.SGPR:
             return
         result, base, offset = instruction.operands[0], instruction.operands[1], instruction.operands[-1].value

@@ -1,10 +1,10 @@
-"""The SGPR read hazard: a scalar register read before its new value is there.
+"""The SGPR read hazard: a scalar register is read before its new value has arrived.
 
-Once a VALU instruction has read an SGPR of a pair (s[2n:2n+1]), the pair is kept close to the VALU, and a later
-write to it needs an s_wait_alu before the value is read: sa_sdst(0) where the SALU wrote, va_sdst(0) where the
-VALU wrote an SGPR and reads it, va_vcc(0) where it wrote VCC. Scalar memory and buffer or image instructions make
-all writes arrive; an SALU read waits for the VALU's writes by itself. RDNA4 ISA guide 5.7; what LLVM 22
-inserts for gfx12.
+After a VALU instruction reads an SGPR of a pair (s[2n:2n+1]), the pair is cached close to the VALU, and a later
+write to it needs an s_wait_alu before the value is read: sa_sdst(0) if the SALU wrote it, va_sdst(0) if the VALU
+wrote an SGPR and reads it, va_vcc(0) if the VALU wrote VCC. Scalar memory and buffer or image instructions
+complete all writes; an SALU read waits for the VALU's writes automatically. Sources: RDNA4 ISA guide 5.7, and the
+waits that LLVM 22 inserts for gfx12.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _ADVICE = {"salu": "depctr_sa_sdst(0)", "vcc": "depctr_va_vcc(0)", "valu": "depc
 
 @dataclass(slots=True)
 class SgprReadState:
-    """`read` holds pairs that the VALU has read. The others: register -> pc of the write that may not be there."""
+    """The hazard state. `read` holds pairs that the VALU has read; the other fields map a register to a pending
+    write's pc."""
 
     read: int = 0
     salu: dict[int, int] = field(default_factory=dict)
@@ -77,7 +78,7 @@ def _matters(subject: Subject, pc: int) -> bool:
 
 
 def _step(subject: Subject, pc: int, state: SgprReadState) -> list[tuple[int, int, str]]:
-    """Advance `state` over one instruction. Gives (pc of the write, register, kind) of what is read too early."""
+    """Advance `state` over one instruction. Yield (pc of the write, register, kind) for each premature read."""
     instruction, effects = subject.at[pc], subject.effects[pc]
     if instruction.row.pipe == "smem" or instruction.encoding in ("VBUFFER", "VIMAGE", "VSAMPLE"):
         state.salu, state.valu, state.vcc = {}, {}, {}
@@ -123,7 +124,7 @@ def _wait(value: int, state: SgprReadState) -> None:
 
 
 def _pairs(registers: int) -> int:
-    """Both registers of each pair that has one in the set."""
+    """Return both registers of every pair with a member in the set."""
     even = span(0, 128) // 3  # bits 0, 2, 4, …
     low = (registers | registers >> 1) & even
     return (low | low << 1) & ~span(TTMP, 16)

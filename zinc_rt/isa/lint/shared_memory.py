@@ -1,8 +1,7 @@
-"""Memory that the waves of a group share through a barrier: which accesses concern one another, and loads behind a
-barrier without an invalidation.
+"""Memory that the waves of a group share through a barrier: conflicting accesses, and missing invalidations.
 
-Asked only of code whose metadata says which arguments are buffers: two accesses concern one another where their
-addresses come from one argument.
+The rules apply only to code whose metadata marks the arguments that are buffers. Two accesses conflict if their
+addresses are derived from the same argument.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ class SharedMemory:
         self._subject, self._origins = subject, Origins(subject, pointers)
 
     def of(self, pc: int) -> Origin:
-        """The arguments that the access at `pc` may go through; nothing where that is not known."""
+        """Return the arguments that the access at `pc` may use; empty if unknown."""
         is_memory = self._subject.at[pc].encoding in _MEMORY
         return self._origins.of(pc) - {UNKNOWN} if is_memory else _NOTHING
 
     def behind(self, pc: int, units: tuple[str, ...]) -> Origin:
-        """What accesses of these units touch on some path from `pc` on."""
+        """Return the arguments that accesses of these units use on some path after `pc`."""
         flow = self._subject.flow
         home = next(block for block in flow.blocks.values() if block.start <= pc < block.end)
         found = [at for at, _ in home.instructions if at > pc]
@@ -49,8 +48,11 @@ class SharedMemory:
 
 
 def check_shared_memory(subject: Subject, memory: SharedMemory) -> Iterator[LintFinding]:
-    """Loads of what the kernel has stored before a barrier, without an invalidation behind that: in WGP mode the
-    waves of a group run on two CUs, each with a cache of its own (LLVM AMDGPUUsage, memory model of gfx12)."""
+    """Report loads of data that the kernel stored before a barrier, without an invalidation after the barrier.
+
+    In WGP mode the waves of a group run on two CUs, each with its private cache (LLVM AMDGPUUsage, memory model of
+    gfx12).
+    """
 
     def over(block: int, state: _State) -> _State:
         for pc, instruction in subject.flow.blocks[block].instructions:
@@ -79,5 +81,8 @@ def _after(state: _State, pc: int, instruction: Instruction, memory: SharedMemor
 
 
 def _scope(instruction: Instruction) -> int:
-    """SCOPE_CU 0, SCOPE_SE 1, SCOPE_DEV 2, SCOPE_SYS 3: bits 19:18 of the second word of vector memory."""
+    """Return the scope of a vector memory instruction, bits 19:18 of its second word.
+
+    SCOPE_CU is 0, SCOPE_SE 1, SCOPE_DEV 2, SCOPE_SYS 3.
+    """
     return instruction.words[1] >> 18 & 3

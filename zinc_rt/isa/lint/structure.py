@@ -24,7 +24,7 @@ def check_structure(subject: Subject) -> Iterator[LintFinding]:
 
 
 def _endless(subject: Subject) -> Iterator[LintFinding]:
-    """Blocks from which nothing leads out. One finding: where the first such loop is closed."""
+    """Report blocks from which no path leaves. There is one finding, at the back edge of the first such loop."""
     blocks = subject.flow.blocks
     before = predecessors(blocks)
     leaving = [

@@ -1,7 +1,7 @@
-"""Registers used that nothing has written on any path; branches on a VCC or SCC that a path leaves unwritten.
+"""Uses of registers that no path has written; branches on a VCC or SCC that some path leaves unwritten.
 
-A vector instruction all of whose registers are unwritten computes nothing: its result counts as unwritten too, and
-the finding is where that is used (compilers move and canonicalise values that no path defines).
+If all registers of a vector instruction are unwritten, its result counts as unwritten too, and the finding is at
+the use of the result (compilers move and canonicalise values that no path defines).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONDITIONS = bit(SCC) | span(VCC, 2)
 
 
 def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[LintFinding]:
-    """Scalar loads beyond the arguments, as long as nothing has written s[0:1]."""
+    """Report scalar loads past the end of the arguments, while s[0:1] is still unmodified."""
     before = _written(subject, 0, every_path=False)
     for block_pc, written in before.items():
         for pc, instruction in subject.flow.blocks[block_pc].instructions:
@@ -37,7 +37,7 @@ def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[LintFinding]
 
 
 def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]:
-    """Reads of what nothing has written: at the start s0 up to `entry_sgprs` hold user data, v0 the thread ids."""
+    """Report reads of unwritten registers. Initially s0 up to `entry_sgprs` hold user data, v0 the thread ids."""
     start = span(0, entry_sgprs) | bit(VGPR) | _ALWAYS
     somewhere = _written(subject, start, every_path=False)
     everywhere = _written(subject, start, every_path=True)
@@ -60,21 +60,22 @@ def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]
 
 
 def _unused(instruction: Instruction) -> int:
-    """Compilers leave the upper half of a 64-bit addend undefined where they want the lower half of the result."""
+    """Return the registers of an unused upper half: compilers leave it undefined in a 64-bit addend if only the
+    low half of the result is used."""
     if instruction.mnemonic.startswith("v_mad_co_"):
         return registers(replace(instruction.operands[-1], index=instruction.operands[-1].index + 1, width=1))
     return 0
 
 
 def _by_index(instruction: Instruction) -> int:
-    """The registers that a write by index (v_movreld, v_movrelsd) may reach: from its operand on."""
+    """Return the registers that an indexed write (v_movreld, v_movrelsd) may reach: from its operand upwards."""
     if not instruction.mnemonic.startswith(("v_movreld", "v_movrelsd")):
         return 0
     return VGPRS & -bit(VGPR + instruction.operands[0].index)
 
 
 def _carried(instruction: Instruction, subject: Subject, some: int) -> tuple[int, int]:
-    """(registers read, registers written) of the halves that only pass on what nothing has written."""
+    """Return (registers read, registers written) of the halves that only propagate unwritten values."""
     if instruction.row.pipe != "valu" or "dpp" in instruction.text:
         return 0, 0
     taken = left = 0
@@ -87,7 +88,7 @@ def _carried(instruction: Instruction, subject: Subject, some: int) -> tuple[int
 
 
 def _written(subject: Subject, start: int, *, every_path: bool) -> dict[int, int]:
-    """The registers written before each block, on some or on every path."""
+    """Return the registers written before each block, on some path or on every path."""
 
     def over(block: int, written: int) -> int:
         for pc, instruction in subject.flow.blocks[block].instructions:

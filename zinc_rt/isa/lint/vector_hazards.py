@@ -1,7 +1,7 @@
-"""Vector instructions that must not follow each other directly: WMMA on its own result, v_cmpx and a permlane.
+"""Vector instructions that must not be adjacent: dependent WMMAs, and a v_cmpx before a permlane.
 
-Both are over as soon as another VALU instruction stands between; v_nop does for WMMA, not for a permlane. RDNA4
-ISA guide 7.9.1 and 5.7; the guards LLVM 22 inserts for gfx12.
+Any other VALU instruction between them resolves both hazards; a v_nop resolves the WMMA hazard, not the permlane
+hazard. Sources: RDNA4 ISA guide 7.9.1 and 5.7, and the instructions that LLVM 22 inserts for gfx12.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _permlane(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintF
 
 
 def _with_last(subject: Subject, counts: Callable[[Instruction], bool]) -> Iterator[tuple[int, frozenset[int]]]:
-    """(pc, pcs of the VALU instructions that may be the last one before it), of those that `counts` accepts."""
+    """Yield (pc, pcs of the possible preceding VALU instructions) for those accepted by `counts`."""
     blocks = subject.flow.blocks
 
     def vector(pc: int) -> bool:

@@ -1,7 +1,7 @@
-"""Restrictions on the two halves of a VOPD instruction. RDNA4 ISA guide 7.6; no decoder checks them.
+"""Restrictions on the two halves of a VOPD instruction. RDNA4 ISA guide 7.6; decoders do not check them.
 
-Vector registers come from four banks, by register number mod 4, and each source position reads one register a bank
-in a cycle. Both halves read before either writes: compilers let one write what the other reads.
+Vector registers are in four banks, by register number mod 4, and each source position reads one register per bank
+in a cycle. Both halves read before either writes, so compilers let one half write a register that the other reads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def faults(x: Instruction, y: Instruction) -> Iterator[str]:
 
 
 def _sources(half: Instruction) -> tuple[int | None, int | None, int | None]:
-    """The vector registers read in the three source positions."""
+    """Return the vector registers read in the three source positions."""
     vectors = [
         operand for operand in half.operands[1:] if operand.kind is not Kind.LITERAL or half.operands[1] is operand
     ]

@@ -1,9 +1,9 @@
-"""Results used, or overwritten, before the wait that makes them arrive; LDS and memory left pending at a barrier.
+"""Missing waits: results used or overwritten before they arrive; LDS and memory operations pending at a barrier.
 
-For each counter the pending operations are kept by pc, with the least number of operations issued behind them on
-any path: a wait for n settles those with n or more behind them. By LLVM's convention a function first waits for
-everything (AMDGPUUsage, "Non-Kernel Functions"): a call leaves nothing pending, and where a function begins its
-caller's loads are.
+For each counter, pending operations are tracked by pc, with the minimum number of operations issued after them on
+any path: a wait for n completes those with n or more later operations. By LLVM's convention a function first waits
+for all counters (AMDGPUUsage, "Non-Kernel Functions"): a call leaves nothing pending, and the caller's loads are
+pending at the start of a function.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ _INVALIDATE, _WRITE_BACK = "global_inv", ("global_wb", "global_wbinv")
 def check_waits(
     subject: Subject, *, kernel: bool = True, memory: SharedMemory | None = None
 ) -> Iterator[LintFinding]:
-    """`kernel` False: a function, whose caller's loads may be pending. `memory`, where buffers are known: what is
-    pending at a barrier, and concerns what lies behind it."""
+    """Report missing waits.
+
+    `kernel` False: the code is a function, at whose start the caller's loads may be pending. `memory`, if buffers
+    are known: also report operations that are pending at a barrier and conflict with accesses after it.
+    """
     counts = {
         pc: found for pc, instruction in subject.at.items() if (found := counted(instruction, subject.effects[pc]))
     }
@@ -53,14 +56,17 @@ _BEFORE_CALLS = tuple((counter, 0) for counter in COUNTERS if counter != STORE)
 
 
 def waited(instruction: Instruction) -> tuple[tuple[str, int], ...]:
-    """What is settled behind an instruction: by a wait, or by a function's first one, which is for everything but
-    stores (LLVM, SIInsertWaitcnts: a prologue waits, so calls need not)."""
+    """Return the counters completed by an instruction.
+
+    The first wait of a function completes all but stores (LLVM, SIInsertWaitcnts: the prologue waits, so calls
+    need not).
+    """
     return _BEFORE_CALLS if instruction.row.flow in ("call", "jump_call") else waits(instruction)
 
 
 def _publishing(subject: Subject, counts: Counts, settles: Counts) -> set[int]:
-    """Write-backs with a store in front of them that nothing has waited for: the others have nothing to publish,
-    like those of a compiler's fence around LDS."""
+    """Return the write-backs that follow a store without a wait. Other write-backs have nothing to publish, like
+    those of a compiler's fence around LDS."""
     found: set[int] = set()
 
     def over(block: int, stored: bool) -> bool:
@@ -113,7 +119,7 @@ def settle(state: Pending, what: tuple[tuple[str, int], ...]) -> None:
 
 
 def _merged(known: Pending, arriving: Pending) -> Pending:
-    """What is pending on either path: each operation with the fewer behind it."""
+    """Merge the pending operations of two paths, with the smaller number of later operations for each."""
     whole = {counter: dict(waiting) for counter, waiting in known.items()}
     for counter, waiting in arriving.items():
         for pc, behind in waiting.items():
@@ -153,7 +159,7 @@ def _block(
 def _shared_at_barriers(
     subject: Subject, start: int, state: Pending, counts: Counts, settles: Counts, memory: SharedMemory
 ) -> Iterator[LintFinding]:
-    """Stores that a barrier comes behind, and loads of their buffer behind it; loads, and stores behind it."""
+    """Report stores before a barrier with loads of their buffer after it, and loads with stores after it."""
     state = {counter: dict(waiting) for counter, waiting in state.items()}
     for pc, instruction in subject.flow.blocks[start].instructions:
         if pc in settles:
@@ -174,8 +180,11 @@ def _shared_at_barriers(
 
 
 def _in_order(subject: Subject, pc: int, producer: int, written: int) -> bool:
-    """Whether the later of two LDS loads just wins: what LDS returns to a wave arrives in order. Not so on gfx12
-    for vector memory, whose loads write registers in any order (LLVM, FeatureVmemWriteVgprInOrder)."""
+    """Return whether the later of two LDS loads always takes effect last, since LDS returns data to a wave in
+    order.
+
+    Vector memory loads on gfx12 write registers in any order (LLVM, FeatureVmemWriteVgprInOrder).
+    """
     return (
         producer != CALLER
         and subject.at[pc].encoding == subject.at[producer].encoding == "DS"
@@ -236,7 +245,7 @@ def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFindi
 
 
 def _memory_after(subject: Subject, pc: int) -> list[Instruction]:
-    """Loads that some path reaches from `pc`."""
+    """Return the loads reachable from `pc`."""
     home = next(block for block in subject.flow.blocks.values() if any(at == pc for at, _ in block.instructions))
     rest = [instruction for at, instruction in home.instructions if at > pc]
     seen: set[int] = set()
@@ -256,7 +265,7 @@ def _memory_after(subject: Subject, pc: int) -> list[Instruction]:
 
 
 def _base(instruction: Instruction) -> str | None:
-    """The registers that hold the address of a global access: two accesses with the same ones mean one buffer."""
+    """Return the address registers of a global access; two accesses with the same registers use one buffer."""
     if instruction.encoding not in ("GLOBAL", "FLAT") or not instruction.operands:
         return None
     if instruction.encoding == "GLOBAL" and instruction.operands[-1].kind is Kind.SGPR:

@@ -1,1 +1,1 @@
-"""The instructions of gfx11 and gfx12, one row each: rows.py reads them."""
+"""The instructions of gfx11 and gfx12, one row per instruction; rows.py parses them."""

@@ -1,6 +1,6 @@
 """Memory opcodes: gfx12, gfx11, mnemonic, operands, flags, facts. See rows.py and the decoders named by encoding.
 
-A VMEM row serves several segments: f flat_, g global_, s scratch_, b buffer_, t tbuffer_.
+A VMEM row covers several segments: f flat_, g global_, s scratch_, b buffer_, t tbuffer_.
 """
 
 ROWS = {

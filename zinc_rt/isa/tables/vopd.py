@@ -1,4 +1,5 @@
-"""VOPD opcodes: gfx12, gfx11, mnemonic, operands, facts. From 16 on they can only be the second half."""
+"""VOPD opcodes: gfx12, gfx11, mnemonic, operands, facts. Opcodes from 16 upwards are valid only in the second
+half."""
 
 ROWS = {
     "VOPD": """
