@@ -5,8 +5,8 @@
 
     words = SetShReg(Sh.PGM_LO, (va >> 8 & 0xFFFFFFFF, va >> 40)).words(Generation.GFX12)
 
-Building raises EncodeError where a field does not fit; decoding never raises. The linter and the disassembler are
-imported where they are used: zinc_rt.pm4.lint, zinc_rt.pm4.disassemble.
+Building raises EncodeError if a field does not fit; decoding never raises. Import the linter and the disassembler
+explicitly: zinc_rt.pm4.lint, zinc_rt.pm4.disassemble.
 """
 
 from zinc_rt.pm4.decode import BadPacket, DecodedPacket, decode, decode_stream

@@ -10,7 +10,7 @@ from zinc_rt.host.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """A field `name` in bits [high:low]. `values` names what it can hold, where that is known."""
+    """A field `name` in bits [high:low]. `values` names its possible values, if known."""
 
     name: str
     high: int
@@ -26,7 +26,7 @@ class Bits:
 
 
 def bit_table(text: str) -> tuple[Bits, ...]:
-    """The Bits that a text like `"A 5:0, B 6"` names, lowest first."""
+    """Parse a text like `"A 5:0, B 6"` into Bits, lowest first."""
     rows = []
     for part in text.split(","):
         name, place = part.split()
@@ -36,7 +36,7 @@ def bit_table(text: str) -> tuple[Bits, ...]:
 
 
 def mask_of(fields: Iterable[Bits]) -> int:
-    """The mask of every bit that has a name."""
+    """Return the mask of all named bits."""
     mask = 0
     for field in fields:
         mask |= field.mask
@@ -44,7 +44,8 @@ def mask_of(fields: Iterable[Bits]) -> int:
 
 
 def pack(fields: Iterable[Bits], **values: int) -> int:
-    """The dword holding `values`, all other bits 0. Raises UsageError for a name or a value that does not fit."""
+    """Pack `values` into a dword, all other bits 0. Raise UsageError for an unknown name or a value that does not
+    fit."""
     rows = {field.name: field for field in fields}
     dword = 0
     for name, value in values.items():
@@ -58,7 +59,7 @@ def pack(fields: Iterable[Bits], **values: int) -> int:
 
 
 def describe(fields: Iterable[Bits], dword: int) -> str:
-    """A text like `A=1 B=name(2)` of every field that is not 0, then the bits no field has."""
+    """Return a text like `A=1 B=name(2)` of every nonzero field, followed by the set bits without a field."""
     shown = []
     named = 0
     for field in fields:

@@ -1,7 +1,7 @@
-"""`@packet`: an encoder and a decoder made from a class's layout.
+"""`@packet`: generates an encoder and a decoder from a class's layout.
 
-They are written as text and compiled once, as dataclasses are, so that building a packet is plain integer
-arithmetic: no table is looked up, no dictionary made. Where the generations differ, the text branches.
+They are generated as source text and compiled once, as dataclasses are, so that building a packet is plain integer
+arithmetic without table look-ups or dictionaries. The generated code branches where the generations differ.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def packet(
     sets: Space | None = None,
     privileged: bool = False,
 ) -> Callable[[type[P]], type[P]]:
-    """Make a frozen slotted dataclass of the class, with its encoder and its decoder, and register it.
+    """Make a frozen slotted dataclass of the class, generate its encoder and decoder, and register it.
 
-    Its name is the class's: WaitRegMem64 is WAIT_REG_MEM64.
+    The packet's name is derived from the class name: WaitRegMem64 is WAIT_REG_MEM64.
     """
 
     def make(plain: type[P]) -> type[P]:
@@ -66,7 +66,10 @@ def _compiled(cls: type[Packet], method: str, text: str) -> Callable[..., Any]:
 
 
 def _init_text(cls: type[Packet]) -> str:
-    """An __init__ that uses the slots' descriptors: dataclass's, with object.__setattr__, takes twice as long."""
+    """Return the text of an __init__ that uses the slot descriptors.
+
+    The frozen dataclass's __init__ with object.__setattr__ takes twice as long.
+    """
     names = [f for f in fields(cls) if not f.kw_only]
     arguments = [n.name if n.default is MISSING else f"{n.name}=_default_{n.name}" for n in names]
     text = f"def __init__({', '.join(['self', *arguments, '*', 'reserved=()'])}):\n"
@@ -80,7 +83,7 @@ def _words_text(cls: type[Packet]) -> str:
 
 
 def _branching(head: list[str], lines_for: Callable[[Generation], list[str]]) -> str:
-    """The text of a function, which branches on the generation only where the layouts differ."""
+    """Return the text of a function that branches on the generation only if the layouts differ."""
     newest, older = lines_for(Generation.GFX12), lines_for(Generation.GFX11)
     if newest == older:
         return "\n".join([*head, *newest])
@@ -107,7 +110,7 @@ def _encode_lines(cls: type[Packet], generation: Generation) -> list[str]:
 def _encode_body(
     cls: type[Packet], generation: Generation, size: int, skip: str = "", rare: Sequence[str] = ()
 ) -> list[str]:
-    """One way to encode. `rare` fields and then `reserved` are known to be 0: short, for most packets."""
+    """Return the body of one encoder variant. With `skip`, `rare` fields and `reserved` are assumed to be 0."""
     overflow: list[str] = []
     parts: list[list[str]] = [[] for _ in range(size)]
     grown = ""
@@ -253,7 +256,7 @@ def _with_reserved(words: list[int], reserved: tuple[tuple[int, int], ...]) -> l
 
 
 def _refuse(packet: Packet, generation: Generation) -> None:
-    """Say which field made an encoder stop."""
+    """Raise an error that names the field that the encoder rejected."""
     chip = Generation(generation).name.lower()
     if generation not in packet.ON:
         raise EncodeError(f"{packet.NAME} is not a compute packet of {chip}")

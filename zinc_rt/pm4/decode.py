@@ -1,8 +1,9 @@
-"""Dwords to packets. Nothing here raises, whatever the dwords: what the CP could not run becomes a `BadPacket`.
+"""Decode dwords into packets. Nothing here raises: dwords that the CP could not run become a `BadPacket`.
 
-The compute engine stops for good at a packet it does not know (pm4.md §3.15), and so does `decode_stream` unless
-told to go on. Going on is guessing, for people who read dumps: after a type-3 header it believes the count, after
-anything else it tries the next dword, and every item past the first BadPacket says that the CP never reached it.
+The compute engine stops permanently at an unknown packet (pm4.md §3.15), and `decode_stream` stops there too
+unless `keep_going` is set. Decoding further is a guess for readers of dumps: after a type-3 header it trusts the
+count, otherwise it tries the next dword. Every item after the first BadPacket is marked as never reached by the
+CP.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Why = Literal["type", "opcode", "other-engine", "generation", "count", "truncate
 
 @dataclass(frozen=True, slots=True)
 class BadPacket:
-    """What stops the CP here. `words` are the dwords its header claims, as far as they go."""
+    """A packet at which the CP stops. `words` are the dwords that its header claims, up to the end of the stream."""
 
     why: Why
     text: str
@@ -33,7 +34,7 @@ class BadPacket:
 
 @dataclass(frozen=True, slots=True)
 class DecodedPacket:
-    """A packet, or what stands in its place, at a dword offset of the stream."""
+    """A packet or BadPacket at a dword offset of the stream."""
 
     offset: int
     length: int
@@ -42,9 +43,9 @@ class DecodedPacket:
 
 
 def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[Packet | BadPacket, int]:
-    """The packet at words[offset] and its length in dwords, at least 1 and never past the end.
+    """Decode the packet at words[offset]. Return it and its length in dwords, at least 1 and never past the end.
 
-    A BadPacket's length is what its header claims, or 1 where there is no type-3 header.
+    A BadPacket's length is the one its header claims, or 1 without a type-3 header.
     """
     header = words[offset]
     if type(header) is not int:  # NumPy's would wrap where the halves of a VA are joined
@@ -80,7 +81,7 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
 def decode_stream(
     words: Sequence[int], generation: Generation, *, keep_going: bool = False
 ) -> list[DecodedPacket]:
-    """Every packet in order, up to the first BadPacket; with `keep_going`, past it as a guess."""
+    """Decode every packet in order, up to the first BadPacket; with `keep_going`, continue after it by guessing."""
     if len(words) and type(words[0]) is not int:
         words = _plain(words)
     items: list[DecodedPacket] = []
@@ -101,7 +102,7 @@ def _plain(words: Sequence[int]) -> list[int]:
 
 
 def _claimed(header: int) -> int:
-    """The dwords a header claims, the one-dword NOP's special count taken as it is meant."""
+    """Return the number of dwords that a header claims, with the special count of the one-dword NOP resolved."""
     return 1 if header & 0xFFFFFF00 == ONE_DWORD_NOP else (header >> 16 & 0x3FFF) + 2
 
 

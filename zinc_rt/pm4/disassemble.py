@@ -1,4 +1,4 @@
-"""A dword stream as annotated text, one line a dword, somewhat as umr prints it.
+"""The disassembler: a dword stream as annotated text, one line per dword, similar to umr's output.
 
 0x0000  c0027600  SET_SH_REG
 0x0001  0000020c    register=0x20c (COMPUTE_PGM_LO)
@@ -25,7 +25,7 @@ NOP_BODY_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class DwordLine:
-    """One dword and what it means; `first` marks a packet's header."""
+    """A dword and its meaning; `first` marks a packet's header."""
 
     offset: int
     word: int
@@ -36,7 +36,8 @@ class DwordLine:
 def disassemble(
     words: Sequence[int], generation: Generation, *, symbol: Symbol | None = None, offset: int = 0
 ) -> str:
-    """The text of every line. `offset` is the dword offset of words[0]; `symbol` names VAs, or gives None."""
+    """Return the text of every line. `offset` is the dword offset of words[0]; `symbol` maps a VA to a name or
+    None."""
     rows = lines(words, generation, symbol=symbol)
     return "\n".join(
         f"0x{offset + row.offset:04x}  {row.word:08x}  {'' if row.first else '  '}{row.text}".rstrip()
@@ -45,7 +46,8 @@ def disassemble(
 
 
 def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None = None) -> Iterator[DwordLine]:
-    """Every dword's line, but for the middle of long padding. Goes on past what stops the CP, and says so."""
+    """Return a line for every dword except the middle of long padding. After a packet that stops the CP, the lines
+    say so."""
     for item in decode_stream(words, generation, keep_going=True):
         texts = item_texts(item, generation, symbol)
         for index in range(item.length):

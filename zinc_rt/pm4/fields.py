@@ -1,4 +1,4 @@
-"""How a packet class says where its fields lie: one line a field, from which codec.py makes encoder and decoder.
+"""Field declarations of packet classes: one line per field, from which codec.py generates encoder and decoder.
 
     @packet(0x22, dwords=5)
     class CondExec(Packet):
@@ -6,8 +6,8 @@
         exec_count: int = bits(4, 13, 0)
         cache_policy: int = bits(3, 26, 25, default=0)
 
-Dword 0 is the header; bit ranges are [high:low], inclusive. Bits no field has are kept in `reserved`, so that
-decoding and encoding again gives the same dwords whatever they were, and the linter sees them.
+Dword 0 is the header; bit ranges are [high:low], inclusive. Bits without a field are kept in `reserved`, so that
+decoding followed by encoding reproduces the dwords exactly, and the linter can check these bits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a field lies, lowest bits first, and what its values are called."""
+    """The location of a field, lowest bits first, and the names of its values."""
 
     spans: tuple[Span, ...]
     on: tuple[Generation, ...] = BOTH
@@ -67,7 +67,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a packet class: its attribute's name and its place."""
+    """A field of a packet class: its attribute name and its location."""
 
     name: str
     place: Place
@@ -88,7 +88,8 @@ def bits(
     labels: tuple[str, str] | None = None,
     inner: Mapping[Generation, tuple[Bits, ...]] | None = None,
 ) -> Any:
-    """Bits [high:low] of one dword. `values` are all it may hold, `known` only some; pairs are (gfx11, gfx12)."""
+    """Declare bits [high:low] of one dword. `values` are all allowed values, `known` some; pairs are (gfx11,
+    gfx12)."""
     named = known if values is None else values
     names = named if isinstance(named, tuple) or named is None else (named, named)
     span = Span(dword, high, high if low is None else low)
@@ -97,23 +98,24 @@ def bits(
 
 
 def word(dword: int, *, default: Any = MISSING, inner: Mapping[Generation, tuple[Bits, ...]] | None = None) -> Any:
-    """One whole dword."""
+    """Declare one whole dword."""
     return bits(dword, 31, 0, default=default, inner=inner)
 
 
 def pair(dword: int, *, high_bits: int = 32, default: Any = MISSING) -> Any:
-    """64 bits (or 32 + `high_bits`), low dword first."""
+    """Declare 64 bits (or 32 + `high_bits`), low dword first."""
     spans = (Span(dword, 31, 0), Span(dword + 1, high_bits - 1, 0))
     return field(default=default, metadata={"place": Place(spans)})
 
 
 def address(dword: int, *, high_bits: int = 32, default: Any = MISSING, optional: bool = False) -> Any:
-    """A GPU VA in bytes, low dword first. The bits that alignment makes 0 are kept, for the linter to see."""
+    """Declare a GPU VA in bytes, low dword first. Low bits that alignment requires to be 0 are kept for the
+    linter."""
     spans = (Span(dword, 31, 0), Span(dword + 1, high_bits - 1, 0))
     place = Place(spans, is_address=True, optional=optional)
     return field(default=default, metadata={"place": place})
 
 
 def payload(dword: int, kind: str = "values", *, default: Any = MISSING) -> Any:
-    """Everything from `dword` to the packet's end: `values`, or groups of one of the kinds in codec.py."""
+    """Declare all dwords from `dword` to the packet's end: `values`, or groups of one of the kinds in codec.py."""
     return field(default=default, metadata={"place": Place((Span(dword, 31, 0),), payload=kind)})

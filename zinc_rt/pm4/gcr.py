@@ -1,7 +1,7 @@
-"""Cache operations: GCR_CNTL of ACQUIRE_MEM (19 bits) and the 13 bits of it that RELEASE_MEM has room for.
+"""Cache operations: GCR_CNTL of ACQUIRE_MEM (19 bits) and its 13-bit subset in RELEASE_MEM.
 
-Source: PAL's MEC packet headers and gfx12CmdUtil.cpp; pm4.md §3.4, §3.5. On gfx12 there is no GL1 and no metadata
-cache: the GLM and GL1 bits are reserved there, and tolerated (tinygrad sets them).
+Source: PAL's MEC packet headers and gfx12CmdUtil.cpp; pm4.md §3.4, §3.5. gfx12 has no GL1 and no metadata cache:
+the GLM and GL1 bits are reserved, and ignored by hardware (tinygrad sets them).
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ RELEASE: Mapping[Generation, tuple[Bits, ...]] = {
 
 
 def acquire(generation: Generation, **fields: int) -> int:
-    """The GCR_CNTL for ACQUIRE_MEM: `acquire(gfx12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1)`."""
+    """Return the GCR_CNTL for ACQUIRE_MEM: `acquire(gfx12, GLI_INV=1, GLK_INV=1, GLV_INV=1, GL2_INV=1)`."""
     return pack(ACQUIRE[generation], **fields)
 
 
 def release(generation: Generation, **fields: int) -> int:
-    """The gcr_cntl for RELEASE_MEM: `release(gfx12, GL2_WB=1, SEQ=1)`."""
+    """Return the gcr_cntl for RELEASE_MEM: `release(gfx12, GL2_WB=1, SEQ=1)`."""
     return pack(RELEASE[generation], **fields)

@@ -1,4 +1,4 @@
-"""The chip generations whose packets differ, and which chip belongs to which."""
+"""The chip generations with different packets, and the chips of each generation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARCHITECTURES = {chip.name: Generation(chip.generation) for chip in CHIPS}
 
 
 def generation_of(architecture: str) -> Generation:
-    """The generation of an LLVM target name. Raises UsageError for one without encoders here."""
+    """Return the generation of an LLVM target name. Raise UsageError if there are no encoders for it."""
     if architecture not in ARCHITECTURES:
         raise UsageError(
             f"no PM4 encoders for {architecture!r}", next=f"one of {', '.join(ARCHITECTURES)} has packet layouts"

@@ -1,6 +1,7 @@
-"""The linter: what is illegal in a dword stream before a queue sees it. Findings are data; nothing here raises.
+"""The linter: finds illegal packets in a dword stream before it is submitted. Findings are data; nothing here
+raises.
 
-The linter reads as the CP would: it stops at the first packet that would stop the queue.
+The linter follows the CP: it stops at the first packet that would stop the queue.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from zinc_rt.pm4.packets import CondExec, Nop, PredExec, ProtectedFenceSignal, R
 
 @dataclass(frozen=True, slots=True)
 class PacketFinding:
-    """One thing wrong at a dword offset of the stream: the rule broken, what was seen and wanted, what to do."""
+    """A rule violation at a dword offset of the stream: the rule, the actual and expected values, and advice."""
 
     offset: int
     rule: str
@@ -35,7 +36,7 @@ def lint(
     is_ib: bool = False,
     mapped: Mapped | None = None,
 ) -> list[PacketFinding]:
-    """Everything wrong with the stream, in order. `is_ib`: it is the content of an IB, not of the ring."""
+    """Return all findings of the stream, in order. `is_ib`: the stream is the content of an IB, not of the ring."""
     context = StreamContext(generation, queue, is_ib, mapped)
     items = decode_stream(words, generation)
     ends = {item.offset + item.length for item in items}
@@ -54,7 +55,7 @@ def lint(
 
 
 def errors(findings: Sequence[PacketFinding]) -> list[PacketFinding]:
-    """Those findings for which the stream must not reach a queue."""
+    """Return the findings that forbid submitting the stream to a queue."""
     return [finding for finding in findings if finding.severity == "error"]
 
 
@@ -133,7 +134,7 @@ def _memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
 
 
 def canonical(va: int) -> bool:
-    """Whether a VA lies outside the hole in the middle, and above the first 64 KiB that Linux never maps."""
+    """Return whether a VA is canonical and above the first 64 KiB, which Linux never maps."""
     return 0x10000 <= va < 1 << 47 or 0xFFFF800000000000 <= va < 1 << 64
 
 

@@ -1,6 +1,7 @@
-"""The linter's rules about a dispatch and what the stream did before it: registers, workgroups, the fence behind.
+"""Linter rules for dispatches and the state set before them: registers, workgroups, the fence after a dispatch.
 
-Only what this stream says counts. An INDIRECT_BUFFER runs packets that are not seen here, and sets what it likes.
+Only packets of this stream are considered. An INDIRECT_BUFFER runs packets that the linter does not see and that
+may set any state.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ NEEDED = {
 
 @dataclass(slots=True)
 class DispatchState:
-    """What the packets so far have set. `elsewhere`: packets not seen here may have set the rest."""
+    """The state set by the packets so far. `elsewhere`: unseen packets may have set other state."""
 
     generation: Generation
     registers: dict[int, int] = field(default_factory=dict)  # SH offset -> value
@@ -47,14 +48,14 @@ class DispatchState:
     unwritten: bool = False  # a dispatch's stores may still lie in L2
 
     def threads(self) -> tuple[int, int, int] | None:
-        """A workgroup's size, once it is known."""
+        """The workgroup size, or None until it is known."""
         values = [self.registers.get(Sh.NUM_THREAD_X + axis) for axis in range(3)]
         full = FULL_THREADS[self.generation]
         x, y, z = (None if value is None else value & full for value in values)
         return None if x is None or y is None or z is None else (x, y, z)
 
     def apply(self, item: DecodedPacket) -> None:
-        """Take in what the packet changes."""
+        """Apply the state changes of a packet."""
         packet = item.packet
         match packet:
             case IndirectBuffer() | LoadShRegIndex():
@@ -76,7 +77,7 @@ class DispatchState:
 def dispatch_complaints(
     items: Sequence[DecodedPacket], generation: Generation
 ) -> Iterator[tuple[DecodedPacket, Complaint]]:
-    """Each packet that a rule is about, with the complaint."""
+    """Yield each packet that violates a rule, with the finding."""
     state = DispatchState(generation)
     for item in items:
         match item.packet:

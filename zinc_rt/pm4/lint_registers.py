@@ -1,4 +1,4 @@
-"""The linter's rules about registers that a packet sets."""
+"""Linter rules for registers that a packet sets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The linter's rules as data: one row each, what it means and how bad it is (design §5).
+"""The linter's rules as data: one row per rule with its meaning and severity (design §5).
 
-error    illegal: it stops the queue, faults, or does something other than what it says
-finding  reserved, unverified or pointless, but shipped software does it and lives
+error    illegal: it stops the queue, faults, or has an effect other than the documented one finding  reserved,
+unverified or pointless, but used by shipped software without failures
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Opcodes with a name on these chips that no packet class has: those of other engines.
+"""Names of opcodes without a packet class on these chips: opcodes of other engines.
 
-What the compute engine (MEC) takes has a class in packets/, with its number. Sources of all of them: PAL
-gfx12_merged_pm4_it_opcodes.h and gfx9_plus_merged_pm4_it_opcodes.h, Mesa pm4_it_opcodes_gfx12.h (0xD0-0xD2, 0xEF).
+Packets of the compute engine (MEC) have classes in packets/, which declare their opcodes. Sources for all opcodes:
+PAL gfx12_merged_pm4_it_opcodes.h and gfx9_plus_merged_pm4_it_opcodes.h, Mesa pm4_it_opcodes_gfx12.h (0xD0-0xD2,
+0xEF).
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ class EncodeError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The CP uses `size_bytes` at `va`, a multiple of `align`; `dword` is where in the packet that stands."""
+    """An access of the CP to `size_bytes` at `va`, a multiple of `align`; `dword` is the VA's position in the
+    packet."""
 
     va: int
     size_bytes: int
@@ -57,12 +58,12 @@ class Packet:
     RESERVED_HINTS: ClassVar[Mapping[int, str]] = {}  # dword -> what to do about its reserved bits
 
     def words(self, generation: Generation) -> list[int]:
-        """The packet's dwords, header first. Raises EncodeError where a field does not fit."""
+        """Return the packet's dwords, header first. Raise EncodeError if a field does not fit."""
         raise NotImplementedError
 
     @classmethod
     def read(cls, words: Sequence[int], offset: int, length: int, generation: Generation) -> Self:
-        """The packet in words[offset : offset + length], a size this class takes."""
+        """Decode the packet in words[offset : offset + length]. The length must be valid for this class."""
         raise NotImplementedError
 
     @classmethod
@@ -74,18 +75,19 @@ class Packet:
 
     @classmethod
     def sizes(cls) -> str:
-        """The sizes it can have as a text: `5`, `2 or 4`, `3 or more`."""
+        """Return the valid sizes as a text: `5`, `2 or 4`, `3 or more`."""
         text = " or ".join(map(str, cls.DWORDS))
         if not cls.GROUP:
             return text
         return f"{text} or more" if cls.GROUP == 1 else f"{text} + a multiple of {cls.GROUP}"
 
     def accesses(self) -> Iterator[Access]:
-        """Memory the CP itself reads, writes or runs for this packet; what shaders touch is not here."""
+        """Return the memory that the CP itself reads, writes or executes for this packet, without accesses by
+        shaders."""
         return iter(())
 
     def register_writes(self) -> Iterator[RegisterWrite]:
-        """Registers this packet sets, in order."""
+        """Return the registers that this packet sets, in order."""
         return iter(())
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
@@ -93,7 +95,7 @@ class Packet:
         return iter(())
 
     def payload_texts(self) -> Iterator[tuple[int, str]]:
-        """The dword and the text for each item of the payload, as the disassembler shows it."""
+        """Return the dword and the text of each payload item, as the disassembler shows it."""
         for each in self.FIELDS:
             if each.place.payload:
                 first = each.place.spans[0].dword
@@ -107,6 +109,6 @@ P = TypeVar("P", bound=Packet)
 
 
 def register(cls: type[P]) -> type[P]:
-    """Enter a class among the packets that streams are decoded to."""
+    """Register a packet class for decoding."""
     BY_OPCODE.setdefault(cls.OP, []).append(cls)
     return cls

@@ -1,4 +1,4 @@
-"""The registers a compute queue sets: names, offsets, bit fields, per generation.
+"""The registers of a compute queue: names, offsets, bit fields, per generation.
 
 Offsets: pm4.md §4 and PAL gfx12_merged_offset.h (absolute dword addresses; the offset in a packet is relative to
 the packet's base). Bit fields: PAL gfx12_merged_registers.h and gfx9_plus_merged_registers.h.
@@ -16,7 +16,7 @@ from zinc_rt.pm4.generation import BOTH, GFX11, GFX12, Generation
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The registers [base, end) that one SET packet reaches, as absolute dword addresses."""
+    """The registers [base, end) of one SET packet, as absolute dword addresses."""
 
     name: str
     base: int
@@ -32,7 +32,7 @@ USER_DATA_COUNT = 16
 
 
 class Sh(IntEnum):
-    """The offsets with which SET_SH_REG is told the registers that the runtime and the probes set."""
+    """The SET_SH_REG offsets of the registers that the runtime and the probes set."""
 
     START_X = 0x204
     NUM_THREAD_X = 0x207
@@ -51,7 +51,7 @@ class Sh(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register. `address` is absolute, in dwords; `fields` are none where the whole dword is one value."""
+    """A register. `address` is absolute, in dwords; `fields` is empty if the whole dword is one value."""
 
     name: str
     address: int
@@ -121,7 +121,7 @@ def _threads_gfx12(axis: str) -> tuple[Bits, ...]:
 
 
 def _per_generation(name: str, offset: int, fields: Mapping[Generation, tuple[Bits, ...]]) -> list[Register]:
-    """A register whose layout differs by generation."""
+    """Return a register whose layout differs by generation."""
     return [Register(f"COMPUTE_{name}", 0x2C00 + offset, fields[g], (g,)) for g in BOTH]
 
 
@@ -209,12 +209,12 @@ BY_ADDRESS: Mapping[Generation, Mapping[int, Register]] = {
 
 
 def register_at(address: int, generation: Generation) -> Register | None:
-    """The register at an absolute dword address, if it has a name here."""
+    """Return the register at an absolute dword address, or None if it has no name here."""
     return BY_ADDRESS[generation].get(address)
 
 
 def register_name(address: int, generation: Generation) -> str:
-    """The register's name, or `SH+0x2ff`, `UCONFIG+0x10`, `register 0x1234`."""
+    """Return the register's name, or `SH+0x2ff`, `UCONFIG+0x10`, `register 0x1234`."""
     register = register_at(address, generation)
     if register is not None:
         return register.name

@@ -1,4 +1,4 @@
-"""Every packet of the compute engine. Classes enter themselves in BY_OPCODE; here they are named for others."""
+"""All packets of the compute engine. The classes register themselves in BY_OPCODE; this module re-exports them."""
 
 # ruff: noqa: F401
 

@@ -1,4 +1,4 @@
-"""Packets that steer the stream itself: padding, calls, skips.
+"""Packets that control the stream itself: padding, calls, skips.
 
 Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_packets.h.
 """
@@ -25,7 +25,7 @@ ONE_DWORD_NOP = 0xFFFF1000
 @register
 @dataclass(frozen=True, slots=True)
 class Nop(Packet):
-    """Padding of 1 + len(body) dwords, at most 16384. Without a body it is the one-dword form."""
+    """Padding of 1 + len(body) dwords, at most 16384. Without a body it uses the one-dword form."""
 
     body: tuple[int, ...] = dataclass_field(
         default=(), metadata={"place": Place((Span(1, 31, 0),), payload="values")}
@@ -55,13 +55,13 @@ class Nop(Packet):
         return cls(tuple(words[offset + 1 : offset + length]), reserved=((0, low),) if low else ())
 
     def payload_texts(self) -> Iterator[tuple[int, str]]:
-        """Padding means nothing."""
+        """Return no texts, since padding has no meaning."""
         return iter(())
 
 
 @packet(0x3F, dwords=4)
 class IndirectBuffer(Packet):
-    """Run `size_dw` dwords at `address`, then go on here; with `chain`, never come back."""
+    """Run `size_dw` dwords at `address`, then continue here; with `chain`, do not return."""
 
     address: int = address(1)
     size_dw: int = bits(3, 19, 0)
@@ -106,7 +106,7 @@ class IndirectBuffer(Packet):
 
 @packet(0x5C, dwords=5, privileged=True)
 class IndirectBufferPasid(Packet):
-    """INDIRECT_BUFFER in another process's address space: for the driver, not for us."""
+    """INDIRECT_BUFFER in another process's address space, reserved for the driver."""
 
     address: int = address(1)
     size_dw: int = bits(3, 19, 0)
@@ -122,7 +122,7 @@ class IndirectBufferPasid(Packet):
 
 @packet(0x3F, dwords=14)
 class CondIndirectBuffer(Packet):
-    """Run buffer 1 if (memory & mask) FUNCTION reference, else buffer 2 where mode says so."""
+    """Run buffer 1 if (memory & mask) FUNCTION reference, else buffer 2 if the mode selects it."""
 
     compare_address: int = address(2)
     mask: int = pair(4)

@@ -1,4 +1,4 @@
-"""Packets with which the CP itself moves data. They run in packet order, not after earlier dispatches.
+"""Packets by which the CP itself moves data. They run in packet order and do not wait for earlier dispatches.
 
 Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_packets.h.
 """
@@ -21,7 +21,7 @@ WRITE_DESTINATIONS = {0: "register", 2: "l2", 5: "memory", 6: "adc_persistent_st
 
 @packet(0x37, dwords=5, group=1)
 class WriteData(Packet):
-    """Write dwords to memory (by default) or to registers, whose dword address `address` then is."""
+    """Write dwords to memory (by default) or to registers; `address` is then a register's dword address."""
 
     address: int = address(2)
     data: tuple[int, ...] = payload(4)
@@ -54,7 +54,7 @@ COPY_DESTINATIONS = {0: "register", 2: "l2", 4: "perf_counter", 5: "l2_obsolete"
 
 @packet(0x40, dwords=6)
 class CopyData(Packet):
-    """Copy 32 or 64 bits. `src` and `dst` are VAs, registers' dword addresses or an immediate, as selected."""
+    """Copy 32 or 64 bits. `src` and `dst` are VAs, register dword addresses or an immediate, as selected."""
 
     src: int = address(2)
     dst: int = address(4)
@@ -82,9 +82,10 @@ DMA_DESTINATIONS = {0: "address", 2: "nowhere", 3: "address_l2"}
 
 @packet(0x50, dwords=7)
 class DmaData(Packet):
-    """Copy `byte_count` bytes, or fill them with the lower dword of `src`: a copy without a shader.
+    """Copy `byte_count` bytes without a shader, or fill them with the lower dword of `src`.
 
-    `cp_sync`: the CP goes on once this and all DMA before it are done. `raw_wait`: this begins once they are.
+    `cp_sync`: the CP continues after this and all earlier DMA complete. `raw_wait`: this DMA starts after they
+    complete.
     """
 
     src: int = address(2)
@@ -115,7 +116,7 @@ class DmaData(Packet):
 
 @packet(0x9A, dwords=7)
 class DmaDataFillMulti(Packet):
-    """Fill `dma_count` pieces of `byte_count` bytes, `byte_stride` apart."""
+    """Fill `dma_count` regions of `byte_count` bytes, `byte_stride` apart."""
 
     dst: int = address(4)
     byte_count: int = bits(6, 25, 0)
@@ -159,7 +160,7 @@ ATOMICS = {
 
 @packet(0x1E, dwords=9)
 class AtomicMem(Packet):
-    """One GL2 atomic, or one repeated until its compare is satisfied. System memory needs PCIe atomics."""
+    """Execute one GL2 atomic, or repeat it until its compare succeeds. System memory requires PCIe atomics."""
 
     address: int = address(2)
     source: int = pair(4)

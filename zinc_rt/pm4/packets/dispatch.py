@@ -1,4 +1,4 @@
-"""Packets that launch work. The CP goes on once the launch is handed over: order after it with a fence.
+"""Packets that launch work. The CP continues once the launch is handed over, so ordering requires a fence.
 
 Layouts: PAL gfx12_merged_f32_mec_pm4_packets.h, gfx9_plus_merged_f32_mec_pm4_packets.h.
 """
@@ -27,7 +27,7 @@ def _initiator_complaints(initiator: int, dword: int, context: StreamContext) ->
 
 @packet(0x15, dwords=5)
 class DispatchDirect(Packet):
-    """Launch x * y * z workgroups, or threads where the initiator says USE_THREAD_DIMENSIONS."""
+    """Launch x * y * z workgroups, or threads if the initiator sets USE_THREAD_DIMENSIONS."""
 
     dim_x: int = word(1)
     dim_y: int = word(2)
@@ -43,7 +43,7 @@ class DispatchDirect(Packet):
 
 @packet(0x16, dwords=4)
 class DispatchIndirect(Packet):
-    """The compute engine's form: x, y, z are three dwords at `address`, a whole VA."""
+    """Launch with x, y, z read from three dwords at `address`, a full VA: the compute engine's form."""
 
     address: int = address(1)
     initiator: int = word(3, inner=DISPATCH_INITIATOR)
@@ -57,7 +57,7 @@ class DispatchIndirect(Packet):
 
 @packet(0xA9, dwords=3)
 class DispatchTaskStateInit(Packet):
-    """Where the task ring's control buffer is; 256-byte aligned."""
+    """Set the address of the task ring's control buffer; 256-byte aligned."""
 
     control_address: int = address(1)
 
@@ -78,7 +78,7 @@ class DispatchTaskmeshDirectAce(Packet):
 
 @packet(0xAD, dwords=11)
 class DispatchTaskmeshIndirectMultiAce(Packet):
-    """Launch task shaders for a graphics queue, as often and as large as memory says."""
+    """Launch task shaders for a graphics queue, with the count and sizes read from memory."""
 
     data_address: int = address(1)
     count: int = word(6)
@@ -96,7 +96,7 @@ class DispatchTaskmeshIndirectMultiAce(Packet):
 
 @packet(0xB4, dwords=13, on=GFX12)
 class ExecuteIndirectV2(Packet):
-    """Up to `max_count` dispatches described in memory."""
+    """Execute up to `max_count` dispatches described in memory."""
 
     count_address: int = address(2, high_bits=16)
     data_address: int = address(6, high_bits=16)

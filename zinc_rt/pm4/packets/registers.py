@@ -20,7 +20,7 @@ INDICES = {0: "default", 1: "insert_vmid"}
 
 
 class _SetsRegisters(Packet):
-    """A packet that sets registers of its SPACE; the rules about those hold for it."""
+    """A packet that sets registers of its SPACE; the rules for those registers apply to it."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class _SetsRegisters(Packet):
         return register_complaints(self, context.generation)
 
     def payload_texts(self) -> Iterator[tuple[int, str]]:
-        """The disassembler shows the registers instead."""
+        """Return no texts; the disassembler shows the registers instead."""
         return iter(())
 
     def _write(self, register: int, value: int, dword: int) -> RegisterWrite:
@@ -57,7 +57,7 @@ class _SetsPairs(_SetsRegisters):
 
 @packet(0x76, dwords=3, group=1, sets=SH)
 class SetShReg(_SetsConsecutive):
-    """Set consecutive SH registers from 0x2C00 + `register` on. They keep their values; nothing launches."""
+    """Set consecutive SH registers from 0x2C00 + `register`. The values persist; nothing is launched."""
 
     register: int = bits(1, 15, 0)
     values: tuple[int, ...] = payload(2)
@@ -65,7 +65,7 @@ class SetShReg(_SetsConsecutive):
     vmid_shift: int = bits(1, 27, 23, default=0)
 
     def accesses(self) -> Iterator[Access]:
-        """The code that PGM_LO and PGM_HI point to."""
+        """Return the access to the code that PGM_LO and PGM_HI point to."""
         index = Sh.PGM_LO - self.register
         if 0 <= index < len(self.values) - 1:
             low, high = self.values[index : index + 2]
@@ -74,7 +74,7 @@ class SetShReg(_SetsConsecutive):
 
 @packet(0x9B, dwords=3, group=1, sets=SH)
 class SetShRegIndex(_SetsConsecutive):
-    """SET_SH_REG in a special way: index 3 combines a CU mask with the driver's."""
+    """SET_SH_REG with an index: index 3 combines a CU mask with the driver's mask."""
 
     register: int = bits(1, 15, 0)
     values: tuple[int, ...] = payload(2)
@@ -84,7 +84,7 @@ class SetShRegIndex(_SetsConsecutive):
 
 @packet(0x79, dwords=3, group=1, sets=UCONFIG)
 class SetUconfigReg(_SetsConsecutive):
-    """Set consecutive UCONFIG registers from 0xC000 + `register` on."""
+    """Set consecutive UCONFIG registers from 0xC000 + `register`."""
 
     register: int = bits(1, 15, 0)
     values: tuple[int, ...] = payload(2)
@@ -92,7 +92,7 @@ class SetUconfigReg(_SetsConsecutive):
 
 @packet(0x68, dwords=3, group=1, sets=CONFIG, privileged=True)
 class SetConfigReg(_SetsConsecutive):
-    """Set consecutive CONFIG registers from 0x2000 + `register` on: privileged on these chips."""
+    """Set consecutive CONFIG registers from 0x2000 + `register`; privileged on these chips."""
 
     register: int = bits(1, 15, 0)
     values: tuple[int, ...] = payload(2)
@@ -102,7 +102,7 @@ class SetConfigReg(_SetsConsecutive):
 
 @packet(0x78, dwords=3, group=1, privileged=True)
 class SetQueueReg(Packet):
-    """Set registers of a hardware queue: for the driver, not for us."""
+    """Set registers of a hardware queue, reserved for the driver."""
 
     register: int = bits(1, 7, 0)
     values: tuple[int, ...] = payload(2)
@@ -112,21 +112,21 @@ class SetQueueReg(Packet):
 
 @packet(0xBA, dwords=3, group=2, on=GFX12, sets=SH)
 class SetShRegPairs(_SetsPairs):
-    """Set SH registers that are not consecutive: (register, value) each."""
+    """Set nonconsecutive SH registers: a list of (register, value)."""
 
     writes: tuple[tuple[int, int], ...] = payload(1, "pairs")
 
 
 @packet(0xBE, dwords=3, group=2, on=GFX12, sets=UCONFIG)
 class SetUconfigRegPairs(_SetsPairs):
-    """Set UCONFIG registers that are not consecutive: (register, value) each."""
+    """Set nonconsecutive UCONFIG registers: a list of (register, value)."""
 
     writes: tuple[tuple[int, int], ...] = payload(1, "pairs")
 
 
 @packet(0xBC, dwords=5, group=3, sets=SH)
 class SetShRegPairsPacked(_SetsRegisters):
-    """SET_SH_REG_PAIRS with two registers a dword, so `writes` is even; `of` repeats one to make it so."""
+    """SET_SH_REG_PAIRS with two registers per dword, so `writes` is even; `of` repeats one to pad an odd number."""
 
     writes_count: int = bits(1, 15, 0)
     writes: tuple[tuple[int, int], ...] = payload(2, "packed")
@@ -149,7 +149,7 @@ class SetShRegPairsPacked(_SetsRegisters):
 
 @packet(0xBD, dwords=5, group=3, sets=SH)
 class SetShRegPairsPackedN(SetShRegPairsPacked):
-    """SET_SH_REG_PAIRS_PACKED for few registers."""
+    """SET_SH_REG_PAIRS_PACKED for a small number of registers."""
 
 
 @packet(0x63, dwords=5)
@@ -165,7 +165,7 @@ class LoadShRegIndex(Packet):
 
     @property
     def address(self) -> int:
-        """The VA in bytes."""
+        """Return the VA in bytes."""
         return self.address_dw << 2 | self.address_hi << 32
 
     def accesses(self) -> Iterator[Access]:
@@ -174,7 +174,7 @@ class LoadShRegIndex(Packet):
 
 @packet(0x11, dwords=4, on=GFX12)
 class SetBase(Packet):
-    """Set the base address that EXECUTE_INDIRECT_V2 counts from."""
+    """Set the base address for EXECUTE_INDIRECT_V2."""
 
     address: int = address(2)
     base_index: int = bits(1, 3, 0, default=6, values={6: "execute_indirect_v2"})

@@ -45,9 +45,9 @@ EVENT_INDICES_GFX11 = EVENT_INDICES | {index: f"sample_streamoutstats_{index - 8
 
 @packet(0x58, dwords=8)
 class AcquireMem(Packet):
-    """Cache operations over a range, by default all of memory, before what follows.
+    """Perform cache operations over a range, by default all of memory, before later packets.
 
-    `gcr_cntl` is 19 bits as `gcr.acquire` makes them; base and size count 256 bytes.
+    `gcr_cntl` has 19 bits as returned by `gcr.acquire`; base and size are in units of 256 bytes.
     """
 
     gcr_cntl: int = bits(7, 18, 0, inner=gcr.ACQUIRE)
@@ -81,9 +81,10 @@ INTERRUPT_SELECTS = {
 
 @packet(0x49, dwords=8)
 class ReleaseMem(Packet):
-    """At the end of all earlier work: cache operations, then `data` to `address`, then perhaps an interrupt.
+    """At the end of all earlier work, perform cache operations, write `data` to `address`, and optionally
+    interrupt.
 
-    Needs an EOP buffer on the queue. `gcr_cntl` is 13 bits as `gcr.release` makes them.
+    Requires an EOP buffer on the queue. `gcr_cntl` has 13 bits as returned by `gcr.release`.
     """
 
     address: int = address(3)
@@ -133,10 +134,10 @@ WAIT_OPERATIONS = {0: "wait", 1: "write_wait_write", 3: "wait_preemptable"}
 
 @packet(0x3C, dwords=7)
 class WaitRegMem(Packet):
-    """Stall the queue until (value at `address` & mask) FUNCTION reference, unsigned. There is no time-out.
+    """Stall the queue until (value at `address` & mask) FUNCTION reference, unsigned. There is no timeout.
 
-    In register space `address` is a register's dword address; for operation 1 its upper half is the register
-    to poll, its lower half the one to write (`register_pair`).
+    In register space `address` is a register's dword address; for operation 1 its upper half is the register to
+    poll, its lower half the register to write (`register_pair`).
     """
 
     address: int = address(2)
@@ -153,7 +154,7 @@ class WaitRegMem(Packet):
 
     @classmethod
     def register_pair(cls, *, write: int, poll: int, value: int, mask: int) -> Self:
-        """Write `value` to one register, wait until another has it: tinygrad's HDP flush."""
+        """Build the form that writes `value` to one register, then polls another for it: tinygrad's HDP flush."""
         return cls(write | poll << 32, value, mask, mem_space=0, operation=1)
 
     def accesses(self) -> Iterator[Access]:
@@ -163,7 +164,7 @@ class WaitRegMem(Packet):
 
 @packet(0x93, dwords=9)
 class WaitRegMem64(Packet):
-    """WAIT_REG_MEM over 64 bits: what waits on a user-queue fence (va, value)."""
+    """WAIT_REG_MEM over 64 bits, for waiting on a user-queue fence (va, value)."""
 
     address: int = address(2)
     reference: int = pair(4)
@@ -184,7 +185,7 @@ class WaitRegMem64(Packet):
 
 @packet(0x46, dwords=(2, 4))
 class EventWrite(Packet):
-    """Send an event down the pipe. Two dwords, or four with the address that a sample event writes to."""
+    """Send an event down the pipe. Two dwords, or four with the destination address of a sample event."""
 
     event_type: int = bits(1, 5, 0, known=EVENTS)
     event_index: int = bits(1, 11, 8, default=0, values=(EVENT_INDICES_GFX11, EVENT_INDICES))
@@ -194,7 +195,8 @@ class EventWrite(Packet):
 
     @classmethod
     def cs_partial_flush(cls) -> Self:
-        """Stall the CP until all earlier compute waves of this queue are done. No cache is flushed."""
+        """Build an event that stalls the CP until all earlier compute waves of this queue end. No cache is
+        flushed."""
         return cls(CS_PARTIAL_FLUSH, 4)
 
     def accesses(self) -> Iterator[Access]:
@@ -213,14 +215,14 @@ class EventWrite(Packet):
 
 @packet(0x95, dwords=2)
 class HdpFlush(Packet):
-    """Push what the CPU wrote through the BAR out to VRAM."""
+    """Flush CPU writes through the BAR to VRAM."""
 
     dummy: int = word(1, default=0)
 
 
 @packet(0x1D, dwords=11, on=GFX11)
 class AtomicGds(Packet):
-    """An atomic on the global data share, which gfx12 no longer has."""
+    """An atomic on the global data share, which gfx12 does not have."""
 
     atomic: int = bits(1, 7, 0)
     base: int = bits(3, 15, 0)

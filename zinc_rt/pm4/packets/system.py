@@ -12,7 +12,7 @@ from zinc_rt.pm4.packet import Packet
 
 @packet(0x54, dwords=3)
 class PerfmonControl(Packet):
-    """Set up one of the CP's own performance monitors."""
+    """Configure one of the CP's performance monitors."""
 
     event: int = bits(2, 13, 0)
     counter: int = bits(1, 2, 0, default=0)
@@ -22,14 +22,14 @@ class PerfmonControl(Packet):
 
 @packet(0x3D, dwords=2)
 class PerfCounterWindow(Packet):
-    """Open (7) or close (0) a window in which counters count."""
+    """Open (7) or close (0) a window in which performance counters count."""
 
     operation: int = bits(1, 2, 0, values={0: "stop_window", 7: "start_window"})
 
 
 @packet(0x5D, dwords=5)
 class PrimeUtcl2(Packet):
-    """Ask for translations before they are needed; pages of 4 KiB."""
+    """Prefetch address translations; pages of 4 KiB."""
 
     address: int = address(2)
     requested_pages: int = bits(4, 13, 0)
@@ -39,7 +39,7 @@ class PrimeUtcl2(Packet):
 
 @packet(0x98, dwords=2, privileged=True)
 class InvalidateTlbs(Packet):
-    """Drop cached translations: for the driver, not for us."""
+    """Invalidate cached translations, reserved for the driver."""
 
     invalidate_sel: int = bits(1, 2, 0, default=0, values={0: "invalidate", 1: "use_pasid"})
     mmhub_invalidate_sel: int = bits(1, 4, 3, default=0, values={0: "no", 1: "mmhub_type", 2: "gfx_type"})

@@ -1,4 +1,4 @@
-"""Packets that only user-mode queues take (userq.md).
+"""Packets that are valid only on user-mode queues (userq.md).
 
 Sources: Mesa amdgpu_cs.cpp and pm4_it_opcodes_gfx12.h, IGT amd_ip_blocks.c.
 """
@@ -18,7 +18,7 @@ FENCE_WAIT_MAX = 32
 
 @packet(0xD0, dwords=2)
 class ProtectedFenceSignal(Packet):
-    """The CP writes the queue's progress to the driver's fence, and interrupts. Last before a doorbell."""
+    """Write the queue's progress to the driver's fence and interrupt. It is the last packet before a doorbell."""
 
     dummy: int = word(1, default=0)
 
@@ -29,10 +29,10 @@ class ProtectedFenceSignal(Packet):
 
 @packet(0xD1, dwords=6, group=4)
 class FenceWaitMulti(Packet):
-    """Wait until every (va, value) has *va >= value.
+    """Wait until *va >= value for every (va, value).
 
-    `control` holds an engine select, a poll interval and a preemptable bit; where they lie was not verified, so it
-    is one dword here, and there is no default.
+    `control` contains an engine select, a poll interval and a preemptable bit. Their positions are unverified, so
+    it is one dword without a default.
     """
 
     control: int = word(1)
