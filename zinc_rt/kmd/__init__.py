@@ -1,1 +1,2 @@
-"""The driver seam: structs of KFD and amdgpu, the Driver protocol and Linux behind it, queue transports on top."""
+"""The driver interface: structs of KFD and amdgpu, the Driver protocol and its Linux implementation, queue
+transports."""

@@ -1,7 +1,7 @@
 """The required size of a compute queue's context save area. KFD requires its exact sizes.
 
-The arithmetic of kfd_queue_ctx_save_restore_size in amdkfd/kfd_queue.c; where the topology node carries the
-results (Linux 6.19), those are taken instead.
+It uses the arithmetic of kfd_queue_ctx_save_restore_size in amdkfd/kfd_queue.c; if the topology node contains the
+results (Linux 6.19), those are used instead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class CwsrSizes:
 
 
 def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
-    """The sizes to offer CREATE_QUEUE, in order: more than one only where Linux versions differ unsaid."""
+    """Return the sizes to try with CREATE_QUEUE, in order; several only if Linux versions differ and the node
+    lacks them."""
     if node.generation < (10, 1, 0):
         raise UnsupportedError(f"{node.arch}: queues of chips before gfx10 are not built in this version")
     stack, save = (node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size"))

@@ -1,4 +1,4 @@
-"""The AMD GPUs of a machine and what each tier says of them, without leaving anything behind.
+"""Discovery of a machine's AMD GPUs and of the tiers that each supports, without side effects.
 
 Nodes are opened and closed; nothing is allocated, no address space is bound.
 """
@@ -53,7 +53,7 @@ class GpuInventory:
 
 @dataclass(frozen=True, slots=True)
 class TierAnswer:
-    """Whether a tier's driver side works on a GPU, why, and what to do where it does not."""
+    """The result of checking a tier's driver requirements: whether they are met, why, and advice if not."""
 
     usable: bool
     why: str
@@ -62,7 +62,8 @@ class TierAnswer:
 
 
 def find_gpus(driver: Driver) -> GpuInventory:
-    """Find AMD GPUs, by render node. No GPU, no driver or no sysfs is no error: `notes` says what was seen."""
+    """Find AMD GPUs, by render node. A missing GPU, driver or sysfs is not an error: `notes` lists the
+    observations."""
     notes: list[str] = []
     topology = Topology((), ())
     try:
@@ -78,7 +79,7 @@ def find_gpus(driver: Driver) -> GpuInventory:
 
 
 def check_kfd(driver: Driver, gpu: Gpu) -> TierAnswer:
-    """Whether t1 has what it needs: a KFD new enough, a topology node, both device nodes, packets we can write."""
+    """Check the requirements of t1: KFD version, topology node, both device nodes, packet encoders."""
     if gpu.node is None:
         return TierAnswer(
             False,
@@ -105,7 +106,7 @@ def check_kfd(driver: Driver, gpu: Gpu) -> TierAnswer:
 
 
 def check_user_queues(driver: Driver, gpu: Gpu) -> TierAnswer:
-    """Whether t2 has what it needs: the verdict of the availability table."""
+    """Check the requirements of t2: the verdict of the availability table."""
     try:
         node = RenderNode(driver, gpu.render_path)
         try:

@@ -1,6 +1,6 @@
 """The meaning of failed system calls: one row with a sentence and advice for each call and errno.
 
-Rows follow the driver's own checks: amdkfd (kfd_chardev.c, kfd_queue.c, kfd_events.c, kfd_process_queue_manager.c,
+Rows follow the driver's source: amdkfd (kfd_chardev.c, kfd_queue.c, kfd_events.c, kfd_process_queue_manager.c,
 amdgpu_amdkfd_gpuvm.c) and amdgpu (amdgpu_userq.c, amdgpu_userq_fence.c, amdgpu_gem.c), Linux 6.12 to 7.2.
 """
 
@@ -17,7 +17,7 @@ ENOTSUPP = 524  # include/linux/errno.h: kernel-only, but amdkfd and amdgpu retu
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What `errno` means from `call`: the ioctl's macro, "open PATH" or "mmap WHAT"; "" is any call."""
+    """The meaning of `errno` from `call`: the ioctl's macro, "open PATH" or "mmap WHAT"; "" matches any call."""
 
     call: str
     errno: int
@@ -218,7 +218,7 @@ def errno_name(number: int) -> str:
 
 
 def advice(call: str, number: int) -> Advice:
-    """The row for this call, else for any call, else one made of the C library's words."""
+    """Return the row for this call, else for any call, else one with the C library's message."""
     for key in ((call, number), ("", number)):
         if key in _TABLE:
             return _TABLE[key]
@@ -239,6 +239,6 @@ class DriverError(ZincError):
 
 
 class LeakError(ZincError):
-    """Something could not be given back when its owner was closed."""
+    """A resource could not be released when its owner was closed."""
 
     exit_code = 1

@@ -1,4 +1,4 @@
-"""KFD events: a page of 64-bit slots the GPU writes, waits with a deadline, and what faults and resets say."""
+"""KFD events: a page of 64-bit slots that the GPU writes, waits with a deadline, and fault and reset events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EventKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GpuReset:
-    """The GPU was reset: queues are dead, and with `memory_lost` so is what VRAM held."""
+    """The GPU was reset: its queues are lost, and with `memory_lost` also the content of VRAM."""
 
     gpu_id: int
     whole_gpu: bool
@@ -40,8 +40,10 @@ class GpuReset:
 
 @dataclass(eq=False, slots=True)
 class KfdEvent:
-    """A KFD event. RELEASE_MEM writes anything but UNSIGNALLED to its `slot_va`, then interrupts with `trigger` as
-    context id."""
+    """A KFD event.
+
+    RELEASE_MEM writes any value except UNSIGNALLED to `slot_va`, then interrupts with `trigger` as context id.
+    """
 
     kind: EventKind
     event_id: int
@@ -61,7 +63,7 @@ class FiredEvent:
 
 
 class KfdEvents:
-    """All events of a process: KFD takes one page from it and keeps that until the process ends."""
+    """All events of a process. KFD accepts one event page per process and keeps it until the process exits."""
 
     def __init__(self, file: OpenKfd) -> None:
         self._file = file
@@ -69,7 +71,7 @@ class KfdEvents:
         self._page_given = False  # to KFD, which takes one page once and never lets go of it
 
     def take_page(self, memory: KfdMemory) -> None:
-        """Allocate the page that signal events need. Once KFD has it, it stays until the process ends."""
+        """Allocate the page for signal events. Once passed to KFD, it persists until the process exits."""
         page = memory.allocate(
             PAGE_SIZE_BYTES,
             Placement.GTT,
@@ -81,7 +83,7 @@ class KfdEvents:
         self.page = page
 
     def create(self, kind: EventKind, *, auto_reset: bool = True) -> KfdEvent:
-        """Make an event. With `auto_reset` a wait that sees it clears it."""
+        """Create an event. With `auto_reset`, a wait that observes the event clears it."""
         request = kfd.CREATE_EVENT.new(event_type=kind.value, auto_reset=int(auto_reset))
         page = self.page
         if kind is EventKind.SIGNAL:
@@ -102,16 +104,16 @@ class KfdEvents:
         return KfdEvent(kind, event_id, made["event_trigger_data"], slot, 1, held)
 
     def set(self, event: KfdEvent) -> None:
-        """The CPU sets the event, which must be a SIGNAL one."""
+        """Set an event from the CPU. It must be a SIGNAL event."""
         self._file.ioctl(kfd.IOC_SET_EVENT, kfd.SET_EVENT.new(event_id=event.event_id))
 
     def reset(self, event: KfdEvent) -> None:
         self._file.ioctl(kfd.IOC_RESET_EVENT, kfd.RESET_EVENT.new(event_id=event.event_id))
 
     def wait(self, events: Sequence[KfdEvent], timeout_seconds: float, *, every: bool = False) -> list[FiredEvent]:
-        """Wait for one of `events`, or for `every` one: those that fired, none when the time is over.
+        """Wait for any of `events`, or with `every` for all. Return the fired events, empty on timeout.
 
-        Raises DriverError where KFD fails the wait: an event was destroyed, or the device is lost.
+        Raise DriverError if KFD fails the wait because an event was destroyed or the device is lost.
         """
         array = record_array(
             kfd.EVENT_DATA.new(
@@ -132,7 +134,7 @@ class KfdEvents:
 
 
 def _fired(events: Sequence[KfdEvent], array: HostArray, *, alone: bool) -> list[FiredEvent]:
-    """The events whose entries KFD filled: with a GPU id, or for a signal with its new age."""
+    """Return the events whose entries KFD filled in: with a GPU id, or for a signal with its new age."""
     fired = []
     for index, event in enumerate(events):
         data = array.record(kfd.EVENT_DATA, index)

@@ -1,4 +1,4 @@
-"""GPU addresses for a client that must choose its own: first fit over free ranges, freed ranges join up."""
+"""GPU address allocation for clients that choose addresses: first fit, with adjacent free ranges merged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zinc_rt.host.errors import ZincError
 
 
 class GpuAddresses:
-    """The addresses from `first` to `last`, both usable, and which of them are free."""
+    """An allocator of the addresses from `first` to `last`, both inclusive."""
 
     def __init__(self, first: int, last: int) -> None:
         self.first, self.last = first, last

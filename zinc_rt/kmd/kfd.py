@@ -1,8 +1,8 @@
-"""Tier T1's way to the GPU: /dev/kfd. One KfdProcess per process and driver, one KfdGpu for each GPU it opens.
+"""GPU access of tier T1: /dev/kfd. One KfdProcess per process and driver, one KfdGpu for each opened GPU.
 
 Linux ties KFD state to the process, not to the fd: the GPU address space bound by ACQUIRE_VM and the event page
-stay until the process ends, so a second KfdProcess on a real device is refused (EBUSY). A child after fork needs
-its own.
+persist until the process exits, so a second KfdProcess on a real device fails (EBUSY). A child needs a new one
+after fork.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class KfdClocks:
 
 
 class KfdProcess:
-    """The open /dev/kfd, its topology and its events. A context manager; closing gives back its GPUs too."""
+    """The open /dev/kfd, its topology and its events. A context manager; closing it also closes its GPUs."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -46,7 +46,7 @@ class KfdProcess:
         self.events = KfdEvents(self.file)
 
     def open_gpu(self, node: TopologyNode) -> KfdGpu:
-        """The GPU of this topology node, once per process."""
+        """Open the GPU of this topology node, once per process."""
         if node.gpu_id in self.gpus:
             raise ValueError(f"GPU {node.gpu_id:#x} is open already")
         with self.ledger.all_or_nothing():
@@ -80,7 +80,7 @@ class KfdProcess:
 
 
 class KfdGpu:
-    """One GPU's memory and queues (kmd.transport.Transport). Made by KfdProcess.open_gpu, closed with it."""
+    """One GPU's memory and queues (kmd.transport.Transport). Created and closed by its KfdProcess."""
 
     kind = "kfd"
 
@@ -117,9 +117,10 @@ class KfdGpu:
         fallback: Placement | None = None,
         writable: bool = True,
     ) -> DeviceBuffer:
-        """A buffer, zeroed where it lies in host memory. `writable`: for the GPU.
+        """Allocate a buffer, zeroed if it is in host memory. `writable`: by the GPU.
 
-        With `fallback` a refusal (EINVAL: small BAR; ENOMEM) takes that placement and adds a line to `fallbacks`.
+        With `fallback`, an error (EINVAL: small BAR; ENOMEM) selects that placement and adds a line to
+        `fallbacks`.
         """
         return allocate_or_fall_back(
             lambda where: self.memory.allocate(size_bytes, where, name, writable=writable),
@@ -131,12 +132,14 @@ class KfdGpu:
         )
 
     def create_queue(self, *, ring_bytes: int, priority: int = 7, aql: bool = False) -> Queue:
-        """A queue with its ring in host memory. `priority` is 0 to 15, 7 is normal. `aql`: for AQL packets, with
-        amd_queue_t in the page of `rptr`."""
+        """Create a queue with its ring in host memory. `priority` is 0 to 15, 7 is normal.
+
+        `aql`: for AQL packets, with amd_queue_t in the page of `rptr`.
+        """
         return self.queues.create(ring_bytes=ring_bytes, priority=priority, aql=aql)
 
     def flush_hdp(self) -> None:
-        """Push what the CPU wrote through the BAR out to VRAM. Any value into the register does it."""
+        """Flush CPU writes through the BAR to VRAM by writing any value to the register."""
         if self._hdp is None:
             self._hdp = self.memory.mmio_page()
         store_u32(self._hdp.host.address + kfd.KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL, 1)
@@ -152,7 +155,7 @@ class KfdGpu:
         )
 
     def available_memory(self) -> int:
-        """The bytes of VRAM that this process may still take."""
+        """Return the bytes of VRAM that this process can still allocate."""
         request = kfd.GET_AVAILABLE_MEMORY.new(gpu_id=self.node.gpu_id)
         return self.file.ioctl(kfd.IOC_AVAILABLE_MEMORY, request, self._about)["available"]
 
@@ -160,7 +163,9 @@ class KfdGpu:
         return self.ledger.counts()
 
     def close(self) -> None:
-        """Give back queues, buffers, doorbells and the render node, latest first. On a real device the GPU cannot
-        be opened again in this process."""
+        """Release queues, buffers, doorbells and the render node, latest first.
+
+        On a real device the GPU cannot be opened again in this process.
+        """
         if self.held is not None:
             self.held.release()

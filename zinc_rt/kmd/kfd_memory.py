@@ -1,4 +1,5 @@
-"""KFD memory: an address set aside, a buffer made, mapped for the CPU, mapped for the GPU; undone in reverse."""
+"""KFD memory: reserve an address, allocate a buffer, map it for the CPU and for the GPU; released in reverse
+order."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ USABLE = kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE | kfd.KFD_IOC_ALLOC_MEM_FLAGS
 
 
 class KfdMemory:
-    """The memory of one GPU. `window` holds the first and the last address that a buffer may have."""
+    """The memory of one GPU. `window` holds the first and the last address available for buffers."""
 
     def __init__(
         self, file: OpenKfd, gpu_id: int, render_fd: int, window: tuple[int, int], ledger: Ledger
@@ -49,9 +50,10 @@ class KfdMemory:
         ledger: Ledger | None = None,
         kept_by_kfd: Callable[[], bool] = lambda: False,
     ) -> DeviceBuffer:
-        """A buffer counted in `ledger`, which is the GPU's own unless the buffer outlives it.
+        """Allocate a buffer, tracked in `ledger`: the GPU's by default, another if the buffer must outlive the
+        GPU.
 
-        `kept_by_kfd` says at its end whether KFD refuses to free it, as it does with the event page.
+        `kept_by_kfd` returns, at release, whether KFD refuses to free it, as for the event page.
         """
         ledger = ledger or self.ledger
         buffer = DeviceBuffer.empty(name, size_bytes, placement)
@@ -67,7 +69,8 @@ class KfdMemory:
         return buffer
 
     def mmio_page(self) -> DeviceBuffer:
-        """The page with the HDP flush registers. Mapped through /dev/kfd, unlike memory, and for the CPU only."""
+        """Map the page with the HDP flush registers. Unlike memory, it is mapped through /dev/kfd and for the CPU
+        only."""
         buffer = DeviceBuffer.empty("mmio remap", PAGE_BYTES, Placement.VRAM_BAR)
         flags = kfd.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP | kfd.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE
         flags |= kfd.KFD_IOC_ALLOC_MEM_FLAGS_NO_SUBSTITUTE
@@ -78,7 +81,7 @@ class KfdMemory:
         return buffer
 
     def _set_aside(self, buffer: DeviceBuffer, ledger: Ledger) -> None:
-        """Give the buffer an address that nothing else in this process can take."""
+        """Reserve an address range for the buffer in this process."""
         align = alignment_bytes(buffer.size_bytes)
         room = buffer.size_bytes + align - PAGE_BYTES
         driver = self.file.driver
@@ -92,7 +95,7 @@ class KfdMemory:
         buffer.gpu_va = va
 
     def _allocate(self, buffer: DeviceBuffer, ledger: Ledger, flags: int, kept_by_kfd: Callable[[], bool]) -> int:
-        """Allocate with ALLOC_MEMORY_OF_GPU; the offset to map the buffer at."""
+        """Allocate with ALLOC_MEMORY_OF_GPU. Return the mmap offset of the buffer."""
         request = kfd.ALLOC_MEMORY_OF_GPU.new(
             va_addr=buffer.gpu_va, size=buffer.size_bytes, gpu_id=self.gpu_id, flags=flags
         )

@@ -1,4 +1,4 @@
-"""KFD compute queues: buffers of exactly the sizes that KFD checks, then CREATE_QUEUE, then the doorbell."""
+"""KFD compute queues: allocate buffers of the exact sizes that KFD checks, call CREATE_QUEUE, map the doorbell."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ class KfdQueues:
         return queue
 
     def doorbells(self) -> Mapping:
-        """This process's doorbells on this GPU. Call after the first CREATE_QUEUE said where."""
+        """Map this process's doorbells on this GPU. Requires the offset returned by the first CREATE_QUEUE."""
         if self._doorbells is None:
             raise ValueError("no queue was created yet")
         return self._doorbells
 
     def set_cu_mask(self, queue: Queue, words: tuple[int, ...]) -> None:
-        """Keep a queue to the CUs whose bits are set, 32 a word.
+        """Restrict a queue to the CUs whose bits are set, 32 per word.
 
-        gfx10 and later switch CUs in pairs: bits 2n and 2n+1 alike.
+        gfx10 and later enable CUs in pairs: bits 2n and 2n+1 must be equal.
         """
         mask = u32_array(words)
         request = kfd.SET_CU_MASK.new(
@@ -86,7 +86,7 @@ class KfdQueues:
         self.memory.file.ioctl(kfd.IOC_SET_CU_MASK, request, f"queue {queue.queue_id}")
 
     def _create(self, queue: Queue, priority: int, aql: bool) -> int:
-        """Try CREATE_QUEUE with each size of save area in turn; the doorbell's offset on /dev/kfd."""
+        """Try CREATE_QUEUE with each save area size in turn. Return the doorbell's offset on /dev/kfd."""
         candidates = cwsr_sizes(self.node)
         for number, sizes in enumerate(candidates):
             # host memory comes zeroed, which the header of the save area wants
@@ -129,7 +129,7 @@ class KfdQueues:
 
 
 def _begin_aql(queue: Queue) -> None:
-    """Every slot of the ring is INVALID, and the read index says where amd_queue_t begins."""
+    """Mark every slot of the ring INVALID, and initialise the read index field with the offset of amd_queue_t."""
     for slot in range(0, queue.ring.size_bytes, AQL_PACKET_BYTES):
         struct.pack_into("<H", queue.ring.host.view, slot, AQL_INVALID)
     struct.pack_into("<I", queue.rptr.host.view, AQL_READ_INDEX + 8, AQL_READ_INDEX)

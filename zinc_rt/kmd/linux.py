@@ -1,4 +1,4 @@
-"""Linux as a Driver."""
+"""The Driver implementation for Linux."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGAIN_SECONDS = 1.0  # libdrm and libhsakmt repeat EAGAIN for ever; a GPU in re
 
 
 class LinuxDriver:
-    """Real system calls. `open_fds` and `live_mappings` count what they gave: nothing after a clean end."""
+    """Real system calls. `open_fds` and `live_mappings` count open resources and are 0 after a clean exit."""
 
     simulated = False
 

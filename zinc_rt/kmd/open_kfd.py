@@ -1,4 +1,4 @@
-"""An open /dev/kfd: its interface version, ioctls on it, and the address windows it gives this process."""
+"""An open /dev/kfd: its interface version, its ioctls, and the address windows of this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Apertures:
 
 
 class OpenKfd:
-    """What all that a process does with KFD goes through. `ledger` counts it, and what outlives a single GPU."""
+    """The common object for a process's KFD calls. `ledger` tracks it and the resources that outlive a single GPU."""
 
     def __init__(self, driver: Driver, ledger: Ledger) -> None:
         self.driver = driver
@@ -39,7 +39,7 @@ class OpenKfd:
         return send_ioctl(self.driver, self.fd, command, record, about)
 
     def apertures(self) -> dict[int, Apertures]:
-        """The windows of each GPU, by gpu_id."""
+        """Return the windows of each GPU, by gpu_id."""
         request = kfd.GET_PROCESS_APERTURES_NEW.new()
         count = self.ioctl(kfd.IOC_GET_PROCESS_APERTURES_NEW, request)["num_of_nodes"]
         array = HostArray(bytes(count * kfd.PROCESS_DEVICE_APERTURES.size_bytes))
@@ -59,7 +59,7 @@ class OpenKfd:
 
 
 def check_interface(version: tuple[int, int]) -> None:
-    """Refuse (UnsupportedError) a KFD that is too old, or of a major version nobody has seen."""
+    """Raise UnsupportedError if KFD is too old or has an unknown major version."""
     if version[0] != NEEDED[0] or version < NEEDED:
         raise UnsupportedError(
             f"KFD interface {_dotted(version)}: wanted {_dotted(NEEDED)} or later of {NEEDED[0]}.x",

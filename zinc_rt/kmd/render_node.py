@@ -1,4 +1,4 @@
-"""A render node of amdgpu and the questions it answers: version, device, IP, firmware, memory, last fault."""
+"""A render node of amdgpu and its queries: version, device, IP, firmware, memory, last fault."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRMWARE_VERSION_MASK = {"MES": 0xFFF, "MES_KIQ": 0xFFF}  # AMDGPU_MES_VERSION_M
 
 
 class RenderNode:
-    """An open /dev/dri/renderD*. Everything made through it is counted in `ledger`."""
+    """An open /dev/dri/renderD*. Resources created through it are tracked in `ledger`."""
 
     def __init__(self, driver: Driver, path: str) -> None:
         self.driver = driver
@@ -41,7 +41,7 @@ class RenderNode:
         return send_ioctl(self.driver, self.fd, command, record, about)
 
     def info(self, query: int, answer: Struct, about: str, **arguments: int) -> StructBytes:
-        """Ask amdgpu for `answer`; fields newer than this amdgpu stay zero."""
+        """Query amdgpu and return `answer`; fields newer than this amdgpu version stay zero."""
         array = HostArray(bytes(answer.size_bytes))
         request = amdgpu.INFO.new(
             return_pointer=array.address, return_size=answer.size_bytes, query=query, **arguments
@@ -64,7 +64,7 @@ class RenderNode:
         return self.info(amdgpu.AMDGPU_INFO_MEMORY, amdgpu.INFO_MEMORY, "MEMORY")
 
     def firmware(self) -> dict[str, int]:
-        """Firmware versions by name; a name that this amdgpu does not know is left out."""
+        """Return firmware versions by name; names unknown to this amdgpu version are omitted."""
         versions = {}
         for name, kind in FIRMWARE.items():
             try:
@@ -79,17 +79,18 @@ class RenderNode:
         return versions
 
     def fault(self) -> MemoryFault | None:
-        """The last page fault in this node's address space, or None. Nothing signals it: ask after a hang."""
+        """Return the last page fault in this node's address space, or None. No event signals it, so query it after
+        a hang."""
         last = self.info(amdgpu.AMDGPU_INFO_GPUVM_FAULT, amdgpu.INFO_GPUVM_FAULT, "GPUVM_FAULT")
         return MemoryFault(last["addr"], status=last["status"]) if last["addr"] or last["status"] else None
 
     def vram_lost_count(self) -> int:
-        """Return how often a reset lost the content of VRAM."""
+        """Return the number of resets that lost the content of VRAM."""
         counter = Struct("uint32_t", u32("count"))
         return self.info(amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER, counter, "VRAM_LOST_COUNTER")["count"]
 
     def eop_bytes(self) -> int:
-        """The size of a compute user queue's EOP buffer. Linux up to 7.0 does not say: 2048."""
+        """Return the size of a compute user queue's EOP buffer. Linux up to 7.0 does not report it: 2048."""
         try:
             areas = self.info(
                 amdgpu.AMDGPU_INFO_UQ_FW_AREAS,
@@ -115,6 +116,6 @@ class RenderNode:
 
 
 def ip_version(answer: StructBytes) -> tuple[int, int, int]:
-    """An IP's (major, minor, revision) as discovery found it: (12, 0, 1) is gfx1201."""
+    """Return an IP's (major, minor, revision) as discovered: (12, 0, 1) is gfx1201."""
     packed = answer["ip_discovery_version"]
     return packed >> 16 & 0xFF, packed >> 8 & 0xFF, packed & 0xFF

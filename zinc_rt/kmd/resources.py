@@ -1,4 +1,4 @@
-"""What is held of the driver, counted, and given back in reverse order, on error paths too."""
+"""Tracking of driver resources, which are released in reverse order, also on error paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zinc_rt.kmd.errors import LeakError
 
 
 class Held:
-    """One resource. `release` gives it back once; a second call does nothing."""
+    """A resource. `release` releases it once; a second call does nothing."""
 
     __slots__ = ("_give_back", "_ledger", "kind", "name")
 
@@ -18,7 +18,7 @@ class Held:
         self._ledger, self.kind, self.name, self._give_back = ledger, kind, name, give_back
 
     def release(self) -> None:
-        """Give it back. Where that fails it stays held, so that it is counted and can be tried again."""
+        """Release the resource. If that fails, it stays tracked and the release can be retried."""
         if self in self._ledger.items:
             self._give_back()
             del self._ledger.items[self]
@@ -40,7 +40,8 @@ class Ledger:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """What was held inside is given back if the block fails; what fails then is noted on the error."""
+        """Release the resources acquired in the block if the block fails; release errors are added to the error as
+        notes."""
         before = set(self.items)
         try:
             yield
@@ -51,7 +52,7 @@ class Ledger:
 
     @contextmanager
     def close_on_error(self) -> Iterator[None]:
-        """Everything is given back if the block fails: for an owner that cannot be finished."""
+        """Release all resources if the block fails, for an owner that cannot be constructed completely."""
         try:
             yield
         except BaseException as error:
@@ -60,7 +61,7 @@ class Ledger:
             raise
 
     def close(self) -> None:
-        """Give everything back, latest first. Raises LeakError naming what would not go."""
+        """Release all resources, latest first. Raise LeakError with the names of those that could not be released."""
         failures = self._give_back(list(self.items))
         if failures:
             raise LeakError(f"{self.owner}: could not give back " + "; ".join(failures))

@@ -1,4 +1,4 @@
-"""DRM sync objects: what amdgpu signals for page-table updates and for user-queue fences."""
+"""DRM sync objects, which amdgpu signals for page-table updates and for user-queue fences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUBMITTED = drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL | drm.DRM_SYNCOBJ_WAIT_FLAGS_WA
 
 
 class Syncobj:
-    """A sync object, binary or a timeline: the ways to wait differ, the object does not."""
+    """A sync object, binary or a timeline; only the wait functions differ."""
 
     def __init__(self, node: RenderNode, name: str) -> None:
         self._node = node
@@ -26,7 +26,8 @@ class Syncobj:
         self.held: Held = node.ledger.hold("syncobj", name, self._destroy)
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Return whether the fence was signalled in time. DriverError if the fence ended with an error."""
+        """Wait for the fence. Return whether it was signalled in time. Raise DriverError if it ended with an
+        error."""
         handles = u32_array([self.handle])
         request = drm.SYNCOBJ_WAIT.new(
             handles=handles.address,
@@ -37,7 +38,7 @@ class Syncobj:
         return self._in_time(drm.IOCTL_SYNCOBJ_WAIT, request, self.held.name)
 
     def wait_point(self, point: int, timeout_seconds: float) -> bool:
-        """The same for a point of the timeline, which may not even be submitted yet."""
+        """Wait for a point of the timeline, which may not have been submitted yet."""
         handles, points = u32_array([self.handle]), u64_array([point])
         request = drm.SYNCOBJ_TIMELINE_WAIT.new(
             handles=handles.address,
@@ -65,5 +66,5 @@ class Syncobj:
 
 
 def _deadline_ns(timeout_seconds: float) -> int:
-    """The time at which a wait ends: DRM takes one of CLOCK_MONOTONIC, not a length."""
+    """Return the CLOCK_MONOTONIC deadline of a wait: DRM takes an absolute time, not a duration."""
     return time.monotonic_ns() + math.ceil(max(0.0, timeout_seconds) * 1e9)

@@ -1,4 +1,4 @@
-"""System calls through a Driver, with errors that say what to do."""
+"""System calls through a Driver, with errors that contain advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KFD_PATH = "/dev/kfd"
 
 
 def send_ioctl(driver: Driver, fd: int, command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
-    """Send `record`, which holds the answer afterwards, also where DriverError is raised."""
+    """Send `record`, which contains the output afterwards, even if DriverError is raised."""
     try:
         driver.ioctl(fd, command.request, record.raw)
     except OSError as error:
@@ -24,7 +24,7 @@ def send_ioctl(driver: Driver, fd: int, command: Ioctl, record: StructBytes, abo
 
 
 def _with_loss(about: str, error: OSError) -> str:
-    """`about`, with what a device that is gone says of its end: the simulated one knows where it left a record."""
+    """Return `about`, extended by a lost device's record of its end. A simulated device knows the record's path."""
     said = error.strerror or ""
     if error.errno != errno.ENODEV or said in ("", os.strerror(errno.ENODEV)):
         return about
@@ -32,7 +32,7 @@ def _with_loss(about: str, error: OSError) -> str:
 
 
 def open_node(driver: Driver, ledger: Ledger, path: str) -> int:
-    """The fd of a device node, held by `ledger`."""
+    """Open a device node. The fd is tracked in `ledger`."""
     what = f"open {path}" if path == KFD_PATH else "open render node"
     try:
         fd = driver.open(path, os.O_RDWR)
@@ -53,7 +53,7 @@ def map_memory(
     *,
     fixed_va: int | None = None,
 ) -> Mapping:
-    """The driver's mmap; a failure is a DriverError of `mmap WHAT`."""
+    """Call the driver's mmap. A failure raises DriverError for `mmap WHAT`."""
     try:
         return driver.mmap(fd, size_bytes, offset, prot, fixed_va=fixed_va)
     except OSError as error:
@@ -61,5 +61,5 @@ def map_memory(
 
 
 def whole_pages_bytes(size_bytes: int) -> int:
-    """The size rounded up to whole pages."""
+    """Round the size up to whole pages."""
     return size_bytes + -size_bytes % PAGE_BYTES

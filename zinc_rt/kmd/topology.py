@@ -1,4 +1,4 @@
-"""GPUs as KFD describes them in sysfs: one folder per node, `name value` lines."""
+"""GPUs in KFD's sysfs topology: one folder per node, `name value` lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAP_PUBLIC, HEAP_PRIVATE = 1, 2  # HSA_MEM_HEAP_TYPE_FB_* in amdkfd/kfd_crat.h:
 
 @dataclass(frozen=True, slots=True)
 class TopologyNode:
-    """One GPU. `properties` holds every line as it stands; names newer than this code are kept."""
+    """One GPU. `properties` holds every line unmodified, including names newer than this code."""
 
     index: int
     gpu_id: int
@@ -36,7 +36,7 @@ class TopologyNode:
 
     @property
     def generation(self) -> tuple[int, int, int]:
-        """The chip's (major, minor, step): gfx1201 is (12, 0, 1)."""
+        """The chip's (major, minor, step): (12, 0, 1) for gfx1201."""
         version = self["gfx_target_version"]
         return version // 10000, version // 100 % 100, version % 100
 
@@ -66,14 +66,14 @@ class TopologyNode:
 
     @property
     def memory_bytes_per_second(self) -> float:
-        """What VRAM gives at most; 0.0 where the node, or this code, does not know."""
+        """The peak VRAM bandwidth; 0.0 if unknown to the node or to this code."""
         bits, mhz = self.memory_clock
         target = TARGETS.get(self.arch)
         return bits / 8 * mhz * 1e6 * target.transfers_per_clock if target is not None else 0.0
 
     @property
     def small_bar(self) -> bool | None:
-        """Whether part of VRAM is out of the CPU's reach; None where the node does not list its memory."""
+        """Whether part of VRAM is inaccessible to the CPU; None if the node does not list its memory."""
         return None if not self.vram_bytes else bool(self.heaps.get(HEAP_PRIVATE))
 
 
@@ -84,13 +84,13 @@ class Topology:
 
 
 def arch_name(generation: tuple[int, int, int]) -> str:
-    """LLVM's name of a chip: gfx1201 for (12, 0, 1), gfx90a for (9, 0, 10)."""
+    """Return LLVM's name of a chip: gfx1201 for (12, 0, 1), gfx90a for (9, 0, 10)."""
     major, minor, step = generation
     return f"gfx{major}{minor:x}{step:x}"
 
 
 def read_topology(driver: Driver) -> Topology:
-    """Read every GPU node, by index. A node of a CPU is left out; one the device cgroup hides is named."""
+    """Read every GPU node, by index. CPU nodes are omitted; a node hidden by the device cgroup is listed by name."""
     try:
         names = driver.list_dir(NODES)
     except OSError as error:
@@ -128,7 +128,7 @@ def parse_properties(text: bytes, where: str) -> dict[str, int]:
 
 
 def _banks(driver: Driver, path: str) -> list[dict[str, int]]:
-    """The memory banks of a node; none where Linux or a container hides them."""
+    """Return the memory banks of a node; empty if Linux or a container hides them."""
     try:
         return [
             parse_properties(driver.read_file(f"{path}/mem_banks/{bank}/properties"), f"{path}/mem_banks/{bank}")
@@ -139,7 +139,7 @@ def _banks(driver: Driver, path: str) -> list[dict[str, int]]:
 
 
 def _memory(banks: list[dict[str, int]]) -> tuple[dict[int, int], tuple[int, int]]:
-    """The bytes of each heap type, and the clock of VRAM."""
+    """Return the bytes of each heap type, and the clock of VRAM."""
     heaps: dict[int, int] = {}
     clock = (0, 0)
     for bank in banks:

@@ -1,6 +1,6 @@
-"""The shape both transports share, so that T1 and T2 have one ring code path above them.
+"""The common interface of both transports, so that T1 and T2 share one ring implementation.
 
-A transport owns one GPU's memory and queues through a Driver. The ring room
+A transport owns one GPU's memory and queues through a Driver. The ring module
 
     with transport.create_queue(ring_bytes=1 << 20) as queue:
         queue.ring.host.view          # write packets here, at wptr modulo the ring
@@ -8,9 +8,9 @@ A transport owns one GPU's memory and queues through a Driver. The ring room
         queue.doorbell_address        # then one aligned 64-bit store of the same value
         queue.rptr.host.address       # what the command processor has fetched
 
-and reads two facts where the tiers differ: `inherits_vmid` (indirect buffers carry the bit) and `kmd_fence` (a
-submission that amdgpu is to wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Everything is given
-back by closing: buffers, queues and fds are counted in `resources()`, which is empty afterwards.
+and uses two properties that differ between the tiers: `inherits_vmid` (indirect buffers carry the bit) and
+`kmd_fence` (a submission that amdgpu must wait for ends with PROTECTED_FENCE_SIGNAL, then `userq_signal`). Closing
+releases everything: buffers, queues and fds are counted in `resources()`, which is empty afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from zinc_rt.kmd.uapi.structs import Ioctl
 
 
 class Placement(Enum):
-    """Where a buffer lies and who may cache it."""
+    """The location of a buffer and its caching."""
 
     VRAM = "vram"  # no CPU access
     VRAM_BAR = "vram_bar"  # the CPU writes through the BAR: `flush_hdp` before the GPU reads
@@ -51,7 +51,7 @@ def alignment_bytes(size_bytes: int) -> int:
 
 @dataclass(eq=False, slots=True)
 class DeviceBuffer:
-    """GPU memory at `gpu_va`. Owned by the transport that made it; `free` gives it back early."""
+    """GPU memory at `gpu_va`. Owned by the transport that created it; `free` releases it early."""
 
     name: str
     gpu_va: int
@@ -63,31 +63,31 @@ class DeviceBuffer:
 
     @classmethod
     def empty(cls, name: str, size_bytes: int, placement: Placement) -> Self:
-        """A buffer of whole pages without an address, a handle or a mapping, for a transport to fill in."""
+        """Return a buffer of whole pages without an address, a handle or a mapping, which the transport fills in."""
         if size_bytes <= 0:
             raise ValueError(f"{name}: {size_bytes} bytes")
         return cls(name, 0, whole_pages_bytes(size_bytes), placement, 0, None)
 
     def hold(self, ledger: Ledger, kind: str, give_back: Callable[[], None]) -> None:
-        """Count one more part of this buffer, which `free` gives back."""
+        """Track one more part of this buffer, which `free` releases."""
         self.held.append(ledger.hold(kind, self.name, give_back))
 
     @property
     def host(self) -> Mapping:
-        """The CPU's mapping, whose address need not equal `gpu_va`."""
+        """Return the CPU's mapping, whose address may differ from `gpu_va`."""
         if self.mapping is None:
             raise ValueError(f"{self.name} lies in {self.placement.value}: the CPU cannot reach it")
         return self.mapping
 
     def free(self) -> None:
-        """Give back its parts, latest first. Safe to repeat after a failure."""
+        """Release its parts, latest first. Can be repeated after a failure."""
         for held in reversed(self.held):
             held.release()
 
 
 @dataclass(eq=False)
 class Queue:
-    """A live PM4 compute queue. `destroy` gives back the queue, then its buffers."""
+    """A live PM4 compute queue. `destroy` releases the queue, then its buffers."""
 
     kind: str  # "kfd" or "userq"
     queue_id: int
@@ -108,7 +108,7 @@ class Queue:
         return self.ring.size_bytes // 4
 
     def destroy(self) -> None:
-        """Give everything back, then raise `lost` if there is one."""
+        """Release everything, then raise `lost` if it is set."""
         for held in reversed(self.held):
             held.release()
         lost, self.lost = self.lost, None
@@ -124,7 +124,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFault:
-    """A GPU address that could not be used. `status` is the raw register where no bits are decoded."""
+    """A fault on a GPU address. `status` is the raw register value if its bits are not decoded."""
 
     va: int  # of the page
     not_present: bool = False
@@ -147,12 +147,13 @@ class Transport(Protocol):
     def alloc(
         self, size_bytes: int, placement: Placement, name: str, *, fallback: Placement | None = None
     ) -> DeviceBuffer:
-        """A buffer that GPU and, where it can, CPU reach. Without `fallback` a refusal is an error."""
+        """Allocate a buffer for the GPU and, if possible, the CPU. Without `fallback`, a failed placement is an
+        error."""
 
     def create_queue(self, *, ring_bytes: int) -> Queue: ...
 
     def flush_hdp(self) -> None:
-        """Make CPU writes through the BAR visible to the GPU. An error where the transport cannot."""
+        """Make CPU writes through the BAR visible to the GPU. Raise an error if the transport does not support it."""
 
     def resources(self) -> dict[str, int]: ...
 
@@ -160,7 +161,7 @@ class Transport(Protocol):
 
 
 def check_ring(ring_bytes: int) -> None:
-    """Refuse a ring that is no power of two of whole pages: KFD and amdgpu compare it with its mapping."""
+    """Raise an error unless the ring is a power of two of whole pages, as KFD and amdgpu require."""
     if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
         raise ValueError(f"ring_bytes {ring_bytes}: wanted a power of two, 4096 or more")
 
@@ -174,7 +175,7 @@ def allocate_or_fall_back(
     refused_by: Ioctl,
     fallbacks: list[str],
 ) -> DeviceBuffer:
-    """Allocate in `placement`, or where that ioctl refuses (EINVAL, ENOMEM) in `fallback`, told in `fallbacks`."""
+    """Allocate in `placement`, or in `fallback` if the ioctl fails (EINVAL, ENOMEM), with a line in `fallbacks`."""
     try:
         return allocate(placement)
     except DriverError as error:

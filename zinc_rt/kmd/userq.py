@@ -1,5 +1,5 @@
-"""Tier T2's way to the GPU: user queues of the render node. Buffers are GEM objects, addresses are ours to
-choose."""
+"""GPU access of tier T2: user queues of the render node. Buffers are GEM objects at addresses chosen by the
+client."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class UserqGpu:
     kind = "userq"
 
     def __init__(self, driver: Driver, render_path: str) -> None:
-        """Open the GPU. UnsupportedError with the reason where amdgpu offers no compute user queues."""
+        """Open the GPU. Raise UnsupportedError with the reason if amdgpu offers no compute user queues."""
         self.driver = driver
         self.fallbacks: list[str] = []
         self.node = RenderNode(driver, render_path)
@@ -92,9 +92,9 @@ class UserqGpu:
         fallback: Placement | None = None,
         writable: bool = True,
     ) -> DeviceBuffer:
-        """A zeroed buffer. It reaches the GPU's page tables by `settle`, which every new queue calls.
+        """Allocate a zeroed buffer. `settle`, called for every new queue, waits for its page-table update.
 
-        With `fallback` a refusal (ENOMEM, EINVAL) takes that placement and adds a line to `fallbacks`.
+        With `fallback`, an error (ENOMEM, EINVAL) selects that placement and adds a line to `fallbacks`.
         """
         return allocate_or_fall_back(
             lambda where: self._alloc(size_bytes, where, name, writable=writable),
@@ -106,7 +106,7 @@ class UserqGpu:
         )
 
     def settle(self, timeout_seconds: float = PAGE_TABLES_SECONDS) -> None:
-        """Wait until every address mapped or unmapped so far is so for the GPU too."""
+        """Wait until all map and unmap operations so far have taken effect on the GPU."""
         if not self._point:
             return
         if self._stuck or not self._timeline.wait_point(self._point, timeout_seconds):
@@ -120,7 +120,8 @@ class UserqGpu:
         ring_bytes: int,
         priority: int = amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_NORMAL_LOW,
     ) -> Queue:
-        """A compute queue. `priority` is AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_*; HIGH needs CAP_SYS_NICE."""
+        """Create a compute queue. `priority` is AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_*; HIGH needs
+        CAP_SYS_NICE."""
         check_ring(ring_bytes)
         with self.ledger.all_or_nothing():
             parts = [
@@ -173,9 +174,9 @@ class UserqGpu:
         reads: Sequence[DeviceBuffer] = (),
         writes: Sequence[DeviceBuffer] = (),
     ) -> None:
-        """Have `syncobjs` signalled when the queue's fence reaches the wptr that memory holds now.
+        """Signal `syncobjs` when the queue's fence reaches the wptr that is in memory now.
 
-        So: after the wptr store, and with PROTECTED_FENCE_SIGNAL as the last packet before it.
+        Call it after the wptr store, with PROTECTED_FENCE_SIGNAL as the last packet before that wptr.
         """
         arrays = _Arrays(syncobjs, reads, writes)
         request = amdgpu.USERQ_SIGNAL.new(queue_id=queue.queue_id, **arrays.members)
@@ -189,9 +190,9 @@ class UserqGpu:
         reads: Sequence[DeviceBuffer] = (),
         writes: Sequence[DeviceBuffer] = (),
     ) -> tuple[tuple[int, int], ...]:
-        """The (va, value) pairs for `queue` to wait for, until the 64 bits at each va have reached the value.
+        """Return the (va, value) pairs that `queue` must wait for, until the 64 bits at each va reach the value.
 
-        Fences of other drivers are waited for in here. Blocks on a syncobj that nothing was submitted to.
+        Fences of other drivers are waited for in this call. Blocks on a syncobj without a submission.
         """
         arrays = _Arrays(syncobjs, reads, writes)
         arguments = {"waitq_id": queue.queue_id, **arrays.members}
@@ -247,7 +248,7 @@ class UserqGpu:
         return buffer
 
     def _doorbell(self) -> DeviceBuffer:
-        """A page of doorbells. The GPU does not map it."""
+        """Allocate a page of doorbells. The GPU does not map it."""
         buffer = DeviceBuffer.empty("doorbell", PAGE_BYTES, Placement.VRAM_BAR)
         with self.ledger.all_or_nothing():
             self._create(buffer, amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, 0)
@@ -280,7 +281,7 @@ class UserqGpu:
         self._point += 1
 
     def _unmap(self, buffer: DeviceBuffer) -> None:
-        """Unmap, and wait: nothing else may take the address before the GPU has forgotten it."""
+        """Unmap and wait: the address must not be reused before the GPU has dropped the mapping."""
         self._update_va(buffer, amdgpu.AMDGPU_VA_OP_UNMAP, 0)
         self.settle()
 
@@ -298,7 +299,7 @@ class UserqGpu:
 
 
 class _Arrays:
-    """The arrays of USERQ_SIGNAL and USERQ_WAIT: keep this alive across the call that takes `members`."""
+    """The arrays of USERQ_SIGNAL and USERQ_WAIT: keep this alive across the call that uses `members`."""
 
     def __init__(
         self, syncobjs: Sequence[Syncobj], reads: Sequence[DeviceBuffer], writes: Sequence[DeviceBuffer]

@@ -1,7 +1,7 @@
-"""Can this GPU take compute user queues, why not, and what to do: facts first, then one row of a table.
+"""Checks whether this GPU supports compute user queues, with a reason and advice: facts, then a table of verdicts.
 
 The conditions are those of amdgpu (amdgpu_kms.c, gfx_v11_0.c, gfx_v12_0.c, mes_userqueue.c, Linux 6.16 to 7.0).
-`userq_ip_mask` is amdgpu's own verdict; the rows below it only say why the bit is clear.
+`userq_ip_mask` is amdgpu's verdict; the rows below it only explain why the bit is clear.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class UserqFacts:
 
     @property
     def too_old(self) -> list[str]:
-        """Firmware below its minimum, as `MES 110 < 123`."""
+        """The firmware versions below their minimum, as `MES 110 < 123`."""
         minima = MINIMA.get(self.generation, {})
         return [
             f"{name} {self.firmware[name]} < {least}"
@@ -66,7 +66,7 @@ class UserqAvailability:
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityRow:
-    """A verdict and `when` it holds. `why` and `next` may use the facts, `arch`, `old` (firmware too old)."""
+    """A verdict and its condition `when`. `why` and `next` may use the facts, `arch`, `old` (firmware too old)."""
 
     when: Callable[[UserqFacts], bool]
     usable: bool
@@ -119,7 +119,8 @@ ROWS = (
 
 
 def decide(facts: UserqFacts) -> UserqAvailability:
-    """The first row that fits. An excluded chip is named before its parameter: no setting helps it."""
+    """Return the first matching row. An excluded chip matches before its module parameter, since no setting
+    enables it."""
     row = next(row for row in ROWS if row.when(facts))
     words = {"f": facts, "arch": arch_name(facts.generation), "old": ", ".join(facts.too_old)}
     return UserqAvailability(row.usable, row.why.format(**words), row.next.format(**words), facts)

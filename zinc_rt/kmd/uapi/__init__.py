@@ -1,6 +1,6 @@
 """The ioctls that the runtime sends, as declarations: their structs, constants and numbers.
 
-C names are kept, so that a reader finds them in the headers of Linux; tests/kmd/test_uapi_headers.py compares
-every size, offset and number with the real ones. Who writes a member, and which arrays a request points to, the
-simulated device knows by tables of its own (zinc_rt/sim/tables): the runtime needs neither.
+C names are kept, so that they can be searched in the headers of Linux; tests/kmd/test_uapi_headers.py compares
+every size, offset and number with the real headers. The direction of each member and the arrays of a request are
+declared in the tables of the simulated device (zinc_rt/sim/tables), since the runtime does not need them.
 """

@@ -1,5 +1,4 @@
-"""amdgpu on a render node: include/uapi/drm/amdgpu_drm.h, Linux 7.2. What memory and user queues need, no CS
-path."""
+"""amdgpu on a render node: include/uapi/drm/amdgpu_drm.h, Linux 7.2. Memory and user queues only, without CS."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""DRM core on a render node: include/uapi/drm/drm.h, Linux 7.2. Of the syncobj calls, those a queue client
-needs."""
+"""DRM core on a render node: include/uapi/drm/drm.h, Linux 7.2. Only the syncobj ioctls of a queue client."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from zinc_rt.kmd.uapi.structs import Struct, StructBytes
 
 
 class HostArray:
-    """Bytes at a fixed `address` for as long as this object lives: keep it alive across the call."""
+    """Bytes at a fixed `address` during the object's lifetime: keep it alive across the call."""
 
     __slots__ = ("_store", "address", "size_bytes")
 
@@ -22,7 +22,7 @@ class HostArray:
         return self._store.raw[: self.size_bytes]
 
     def record(self, struct: Struct, index: int = 0) -> StructBytes:
-        """A copy of the index-th struct in the array."""
+        """Return a copy of the index-th struct in the array."""
         start = index * struct.size_bytes
         return struct.read(self.bytes()[start : start + struct.size_bytes])
 
@@ -40,5 +40,5 @@ def record_array(items: Iterable[StructBytes]) -> HostArray:
 
 
 def store_u32(address: int, value: int) -> None:
-    """One aligned 32-bit store, for device registers."""
+    """Perform one aligned 32-bit store, for device registers."""
     ctypes.c_uint32.from_address(address).value = value

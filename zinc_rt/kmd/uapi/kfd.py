@@ -1,5 +1,4 @@
-"""/dev/kfd: include/uapi/linux/kfd_ioctl.h, Linux 7.2 (interface 1.23). Left out: debugger operations, CRIU,
-SVM."""
+"""/dev/kfd: include/uapi/linux/kfd_ioctl.h, Linux 7.2 (interface 1.23), without debugger operations, CRIU and SVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C structs as tables, and the ioctls that carry them."""
+"""C structs as tables, and the ioctls that use them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _CODES = {"u8": "B", "u16": "H", "s32": "i", "u32": "I", "s64": "q", "u64": "Q"}
 
 @dataclass(frozen=True, slots=True)
 class StructField:
-    """A member of a struct. `at` places a union's; else it follows the one before, aligned as on x86-64.
+    """A member of a struct. `at` gives a union member's offset; other members follow in order, aligned as on
+    x86-64.
 
-    `c` is the member's path in the header where it is not the name.
+    `c` is the member's path in the header if it differs from the name.
     """
 
     name: str
@@ -66,20 +67,20 @@ class Struct:
         return f"<{self.c_name}, {self.size_bytes} bytes>"
 
     def new(self, **values: int | tuple[int, ...]) -> StructBytes:
-        """A struct of zeros in which these fields are set."""
+        """Return a zeroed struct with these fields set."""
         record = StructBytes(self, bytearray(self.size_bytes))
         for name, value in values.items():
             record[name] = value
         return record
 
     def read(self, raw: bytes | bytearray | memoryview) -> StructBytes:
-        """A copy, as the driver takes it: what `raw` lacks is zero, what it has beyond this struct is dropped."""
+        """Copy a struct as the driver does: bytes missing in `raw` are zero, bytes after this struct are dropped."""
         body = bytearray(raw[: self.size_bytes])
         return StructBytes(self, body + bytes(self.size_bytes - len(body)))
 
 
 class StructBytes:
-    """A struct's bytes, its fields by name: `record["queue_id"]`. Arrays of numbers are tuples (`numbers`)."""
+    """A struct's bytes with access to fields by name: `record["queue_id"]`. Number arrays are tuples (`numbers`)."""
 
     __slots__ = ("raw", "struct")
 
@@ -121,7 +122,8 @@ _DIRECTIONS = {"": _NONE, "w": _WRITE, "r": _READ, "rw": _WRITE | _READ}
 
 
 def ioc(direction: str, type_: str, number: int, size_bytes: int) -> int:
-    """_IOC: the number of an ioctl. `direction` is the caller's: "w" it writes the argument, "r" it reads it."""
+    """Return the number of an ioctl (_IOC). `direction` is the caller's: "w" it writes the argument, "r" it reads
+    it."""
     return _DIRECTIONS[direction] << 30 | size_bytes << 16 | ord(type_) << 8 | number
 
 
@@ -140,7 +142,7 @@ class Ioctl:
 
 
 def by_key(declared: Mapping[str, object]) -> dict[tuple[str, int], Ioctl]:
-    """The ioctls among a module's names, by what the driver dispatches on: type and number, never the size."""
+    """Return a module's ioctls by the driver's dispatch key: type and number, never the size."""
     ioctls = [value for value in declared.values() if isinstance(value, Ioctl)]
     table = {(each.type_, each.number): each for each in ioctls}
     if len(table) != len(ioctls):
