@@ -1,1 +1,1 @@
-"""One kernel of a code object that others compiled: loaded, given arguments, launched, its outputs read."""
+"""Run one kernel of an externally compiled code object: load it, pass arguments, launch it, read its outputs."""

@@ -1,4 +1,4 @@
-"""A kernel by one AQL dispatch packet with a completion signal, as ROCr's clients launch theirs.
+"""Launch a kernel by one AQL dispatch packet with a completion signal, as ROCr's clients do.
 
 Sources: HSA Runtime Programmer's Reference 1.2, section 2.9; ROCr's amd_hsa_queue.h and amd_hsa_signal.h.
 """
@@ -25,7 +25,7 @@ SIGNAL_AT = 56  # in the packet
 
 
 class KernelOnAqlQueue(KernelOnQueue):
-    """The packet processor reads the kernel's descriptor, sets the registers and invalidates the caches itself."""
+    """A kernel on an AQL queue. The packet processor reads its descriptor, sets registers and invalidates caches."""
 
     def create_queue(self, gpu: KfdGpu) -> Queue:
         return gpu.create_queue(ring_bytes=RING_BYTES, aql=True)
@@ -33,7 +33,7 @@ class KernelOnAqlQueue(KernelOnQueue):
     def packet(
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
     ) -> bytes:
-        """64 bytes. Raises InputError for what no workgroup can have."""
+        """Return the 64-byte packet. Raise InputError for a shape that no workgroup can have."""
         self.check(kernel, image_va, shape, lds_bytes)
         tmpring, scratch_va = self.scratch(kernel)
         struct.pack_into("<I", self._queue.rptr.host.view, TMPRING_SIZE, tmpring)
@@ -45,7 +45,7 @@ class KernelOnAqlQueue(KernelOnQueue):
         return bytes(packet)
 
     def run_packet(self, packet: bytes, timeout_seconds: float, stopped: Callable[[], str]) -> float:
-        """Submit, and wait: seconds from the doorbell until the signal is 0. As `run`."""
+        """Submit and wait. Return the seconds from the doorbell until the signal is 0. See `run`."""
         index, self._launches = self._launches, self._launches + 1
         slot = self._queue.ring.host.address + index * AQL_PACKET_BYTES % RING_BYTES
         signal = ctypes.c_int64.from_address(self._fence.host.address + 8)
@@ -62,7 +62,9 @@ class KernelOnAqlQueue(KernelOnQueue):
 
 
 def _drain() -> None:
-    """Stores before it are visible before those behind it: a lock is taken by a locked instruction, which on x86
-    empties the write-combining buffers too."""
+    """Make earlier stores visible before later ones.
+
+    Taking a lock executes a locked instruction, which on x86 also drains the write-combining buffers.
+    """
     with threading.Lock():
         pass

@@ -1,4 +1,4 @@
-"""A code object as a loader needs it: the image of its segments, and what its metadata says of each kernel.
+"""A code object for loading: the image of its segments, and the metadata of each kernel.
 
 LLVM AMDGPUUsage, "Code Object": ELF64 with PT_LOAD segments, a descriptor NAME.kd for each kernel, and a note of
 type NT_AMDGPU_METADATA whose content is MessagePack.
@@ -29,7 +29,7 @@ _MAX_IMAGE_BYTES = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class KernelArgument:
-    """One entry of a kernel's `.args`. `kind`: "global_buffer", "by_value", "hidden_block_count_x", ..."""
+    """An entry of a kernel's `.args`. `kind`: "global_buffer", "by_value", "hidden_block_count_x", ..."""
 
     name: str
     kind: str
@@ -68,14 +68,17 @@ class CodeKernel:
 
     @property
     def shown(self) -> tuple[KernelArgument, ...]:
-        """The arguments that a caller gives."""
+        """The arguments that the caller passes."""
         return tuple(each for each in self.arguments if not each.hidden)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeImage:
-    """`image` is what lies from address 0 on, without relocations; `relative`: (where, addend) of 64-bit addresses
-    in it to add its address to."""
+    """The loadable image of a code object.
+
+    `image` is the content from address 0, without relocations; `relative` are (offset, addend) of 64-bit addresses
+    in it, to which the load address must be added.
+    """
 
     arch: str
     image: bytes
@@ -85,7 +88,8 @@ class CodeImage:
 
 
 def read_code_object(data: bytes, source: str) -> CodeImage:
-    """Raises InputError where it is no AMDGPU code object, not linked, cut short, or without metadata."""
+    """Read a code object. Raise InputError if it is no AMDGPU code object, not linked, truncated, or without
+    metadata."""
     arch = read_elf(data, source).arch
     if arch is None:
         raise InputError(f"{source}: code of a chip that this version does not know")
@@ -102,7 +106,7 @@ def read_code_object(data: bytes, source: str) -> CodeImage:
 
 
 def _compiler(data: bytes, source: str) -> str:
-    """ "" where the sections were stripped: none of them is needed to run."""
+    """Return the compiler's name, or "" if the sections were stripped: none of them is needed to run."""
     try:
         return section_contents(data, source).get(".comment", b"").decode("utf-8", "replace")
     except InputError:

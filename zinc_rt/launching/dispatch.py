@@ -1,4 +1,4 @@
-"""One kernel on one KFD queue: memory, registers, the packets around a dispatch, and the wait for its fence."""
+"""One kernel on one KFD queue: memory, registers, the packets of a dispatch, and the wait for its fence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Announce = Callable[[int, int, str], None]
 
 
 class KernelOnQueue:
-    """A loaded kernel with its memory. Everything goes with the GPU's process."""
+    """A loaded kernel with its memory, which is freed with the GPU's process."""
 
     def __init__(self, gpu: KfdGpu, announce: Announce | None) -> None:
         self._gpu, self._announce = gpu, announce
@@ -54,7 +54,7 @@ class KernelOnQueue:
         return gpu.create_queue(ring_bytes=RING_BYTES)
 
     def put(self, content: np.ndarray | bytes, name: str) -> DeviceBuffer:
-        """A buffer with this content; a simulated device checks its bounds to the byte."""
+        """Allocate a buffer with this content; a simulated device checks its bounds to the byte."""
         data = content if isinstance(content, bytes) else content.tobytes()
         buffer = self._gpu.alloc(max(len(data), 1), Placement.GTT, name)
         ctypes.memmove(buffer.host.address, data, len(data))
@@ -67,8 +67,11 @@ class KernelOnQueue:
         return np.frombuffer(data, like.dtype).reshape(like.shape).copy()
 
     def load(self, code: CodeImage) -> int:
-        """The image at its address, relocated; that address. A simulated device calls code by its kernel, and what
-        lies before the first one, constants and functions, by the code object."""
+        """Load and relocate the image. Return its address.
+
+        A simulated device names code after its kernel, and constants and functions before the first kernel after
+        the code object.
+        """
         buffer = self._gpu.alloc(len(code.image), Placement.GTT, "code object")
         entries = [(0, "code object"), *sorted((each.entry_at, each.name) for each in code.kernels.values())]
         ends = [at for at, _ in entries[1:]] + [len(code.image)]
@@ -84,7 +87,8 @@ class KernelOnQueue:
     def packets(
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
     ) -> list[Packet]:
-        """Caches invalidated, registers, the dispatch. Raises InputError for what no workgroup can have."""
+        """Return packets that invalidate caches, set registers and dispatch. Raise InputError for an impossible
+        workgroup."""
         program = self.check(kernel, image_va, shape, lds_bytes)
         blocks = -(-lds_bytes // LDS_GRANULE_BYTES)
         rsrc2 = kernel.rsrc2 & ~LDS_SIZE_MASK | blocks << 15
@@ -105,7 +109,7 @@ class KernelOnQueue:
         ]
 
     def check(self, kernel: CodeKernel, image_va: int, shape: LaunchShape, lds_bytes: int) -> int:
-        """The entry's VA. Raises InputError for what no workgroup can have."""
+        """Return the entry's VA. Raise InputError for an impossible workgroup."""
         if lds_bytes > LDS_LIMIT_BYTES:
             raise InputError(f"{kernel.name}: {lds_bytes} bytes of LDS, a workgroup has {LDS_LIMIT_BYTES}")
         block = shape.block
@@ -121,7 +125,7 @@ class KernelOnQueue:
     def _user_data(
         self, kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
     ) -> list[int]:
-        """User SGPRs in the order of kernel_code_properties (LLVM AMDGPUUsage)."""
+        """Return the user SGPRs in the order of kernel_code_properties (LLVM AMDGPUUsage)."""
         found: list[int] = []
         for bit, size in ((0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)):
             if not kernel.properties >> bit & 1:
@@ -141,7 +145,7 @@ class KernelOnQueue:
         return found
 
     def scratch(self, kernel: CodeKernel) -> tuple[int, int]:
-        """(TMPRING_SIZE, the scratch memory's VA): WAVES counts those of one shader engine."""
+        """Return (TMPRING_SIZE, the scratch memory's VA). WAVES counts the waves of one shader engine."""
         if not kernel.rsrc2 & 1:
             return 0, 0
         node = self._gpu.node
@@ -153,8 +157,11 @@ class KernelOnQueue:
         return waves | units << 12, memory.gpu_va
 
     def run(self, packets: Sequence[Packet], timeout_seconds: float, stopped: Callable[[], str]) -> float:
-        """Submit, and wait: seconds from the doorbell to the fence. `stopped`: why it will never come, or "".
-        Raises CheckFailed with that, or when the time is over."""
+        """Submit and wait. Return the seconds from the doorbell to the fence.
+
+        `stopped` returns why the fence will never be reached, or "". Raise CheckFailed with that reason, or on
+        timeout.
+        """
         self._launches += 1
         end = ReleaseMem(
             self._fence.gpu_va, self._launches, gcr.release(self._generation, GL2_WB=1, SEQ=1), data_sel=2
@@ -168,7 +175,8 @@ class KernelOnQueue:
 
 
 def waited(done: Callable[[], bool], begun: float, timeout_seconds: float, stopped: Callable[[], str]) -> float:
-    """Seconds from `begun` until `done`. Raises CheckFailed when `stopped` says why not, or the time is over."""
+    """Return the seconds from `begun` until `done`. Raise CheckFailed if `stopped` returns a reason, or on
+    timeout."""
     look = begun + POLL_SECONDS
     while not done():
         now = time.monotonic()
@@ -184,7 +192,7 @@ def waited(done: Callable[[], bool], begun: float, timeout_seconds: float, stopp
 def dispatch_packet(
     kernel: CodeKernel, image_va: int, kernarg_va: int, shape: LaunchShape, lds_bytes: int
 ) -> bytes:
-    """hsa_kernel_dispatch_packet_t, as kernels read it through their dispatch pointer."""
+    """Return the hsa_kernel_dispatch_packet_t that kernels read through their dispatch pointer."""
     total = [count * size for count, size in zip(shape.grid, shape.block, strict=True)]
     descriptor = image_va + kernel.descriptor_at
     sizes = (*shape.block, 0, *total, kernel.private_bytes, lds_bytes)

@@ -1,4 +1,5 @@
-"""Outputs against what a file expects: how many elements differ, where first, by how many ULPs."""
+"""Comparison of outputs with expected values: the number of different elements, the first one, and the ULP
+distance."""
 
 from __future__ import annotations
 
@@ -13,8 +14,11 @@ from zinc_rt.host.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOutput:
-    """One output. `first`: the index of the first element beyond the limit; `most_ulps` is of all elements, and
-    None for integers."""
+    """The comparison of one output.
+
+    `first` is the index of the first element beyond the limit; `most_ulps` is the maximum over all elements, None
+    for integers.
+    """
 
     name: str
     count: int
@@ -26,7 +30,7 @@ class ExpectedOutput:
 
 
 def read_expected(path: str) -> dict[str, np.ndarray]:
-    """Raises InputError where it is no .npz."""
+    """Read expected outputs. Raise InputError if the file is no .npz."""
     try:
         with np.load(Path(path)) as file:
             return {name: file[name] for name in file.files}
@@ -37,7 +41,7 @@ def read_expected(path: str) -> dict[str, np.ndarray]:
 def compare(
     outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], ulps: int
 ) -> list[ExpectedOutput]:
-    """Each array of `expected`. Raises InputError where no output of that name, size and type is there."""
+    """Compare each array of `expected`. Raise InputError if there is no output of that name, size and type."""
     found = []
     for name, wanted in expected.items():
         got = outputs.get(name)
@@ -63,7 +67,7 @@ def _one(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> ExpectedO
 
 
 def _ulps(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Floats between two of them, as uint64; NaNs are equal to NaNs and far from the rest."""
+    """Return the ULP distances as uint64. NaNs are equal to NaNs and far from all other values."""
     kind = np.dtype(f"i{got.dtype.itemsize}")
     least = np.iinfo(kind).min
     ordered = []

@@ -1,4 +1,4 @@
-"""Findings of a simulated device by what they have in common: one line for each rule, kernel and instruction."""
+"""Findings of a simulated device, grouped by rule, kernel and instruction: one line per group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Told(Protocol):
-    """What a finding has, however it came: rule and sentence; `place` (a CodePlace), where it has one."""
+    """The common fields of a finding from any source: rule, sentence, and `place` (a CodePlace) if there is one."""
 
     @property
     def rule(self) -> str: ...
@@ -23,10 +23,13 @@ class Told(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FindingGroup:
-    """Findings of one rule at one place, and the first of them in full. `kernel`, `pc`, `instruction`: of code,
-    else "", None, "". `error`: silicon would stop or fault. `count`: as far as the device told; of one instruction
-    it tells a few each launch and how many there were besides. Of the first: `workgroup` (x, y, z), `wave` in it,
-    `lanes` a bit each, `address` the first lane's; None and 0 where there is none."""
+    """Findings of one rule at one place, with the details of the first.
+
+    `kernel`, `pc`, `instruction`: the code, else "", None, "". `error`: hardware would stop or fault. `count`: as
+    reported by the device, which reports a few findings per instruction and launch, and the number of the others.
+    Of the first finding: `workgroup` (x, y, z), `wave` in it, `lanes` as a bit mask, `address` of the first lane;
+    None and 0 if absent.
+    """
 
     rule: str
     count: int
@@ -46,8 +49,11 @@ _MORE = re.compile(r" (\d+) times more at pc ")  # as checks/finding_text.py say
 
 
 def grouped(findings: Iterable[Told]) -> tuple[FindingGroup, ...]:
-    """In the order in which each was first met. Those without a place in code (packets, hazards between them) are
-    alike when their sentences differ in numbers only."""
+    """Group findings, in the order of first occurrence.
+
+    Findings without a place in code (packets, hazards between them) are grouped if their sentences differ only in
+    numbers.
+    """
     found: dict[tuple[Any, ...], list[Told]] = {}
     for each in findings:
         place = each.place

@@ -1,4 +1,4 @@
-"""The kernarg segment: the caller's values where the metadata wants them, and the hidden ones behind.
+"""The kernarg segment: the caller's values at the offsets in the metadata, followed by the hidden arguments.
 
 LLVM AMDGPUUsage, "Code Object V5 Metadata": value kinds.
 """
@@ -21,7 +21,7 @@ SHARED_BASE_HI, PRIVATE_BASE_HI = 1 << 16, 2 << 16  # apertures' upper halves, a
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """`grid` counts workgroups, `block` work-items of one."""
+    """The launch dimensions: `grid` counts workgroups, `block` the work-items of a workgroup."""
 
     grid: Triple
     block: Triple
@@ -59,8 +59,11 @@ _REFUSED = {
 
 
 def match(kernel: CodeKernel, given: Mapping[str, Value]) -> list[tuple[KernelArgument, str, Value]]:
-    """(argument, name given, value): by name where the metadata has names, else in order. Raises InputError with
-    the metadata's list."""
+    """Match arguments by name if the metadata has names, else in order. Return (argument, given name, value) for
+    each.
+
+    Raise InputError with the metadata's argument list if they do not match.
+    """
     wanted = kernel.shown
     listed = "; ".join(str(each) for each in wanted) or "none"
     if len(wanted) != len(given):
@@ -93,7 +96,7 @@ def _checked(kernel: CodeKernel, wanted: KernelArgument, name: str, value: Value
 
 
 def refuse_unsupported(kernel: CodeKernel) -> None:
-    """Raises InputError for a hidden argument that needs a runtime's services."""
+    """Raise InputError for a hidden argument that requires services of a runtime."""
     for each in kernel.arguments:
         if each.kind in _REFUSED:
             raise InputError(f"{kernel.name} wants {each.kind}: {_REFUSED[each.kind]} is not supported")
@@ -112,10 +115,10 @@ def pack(
     addresses: Mapping[str, int],
     shape: LaunchShape,
 ) -> tuple[bytes, int]:
-    """(the segment, bytes of LDS of a workgroup). `addresses`: the VA of each buffer by the name given.
+    """Return the segment and the bytes of LDS per workgroup. `addresses`: the VA of each buffer by its given name.
 
-    The segment ends at its alignment: compilers widen a scalar load as far as the address is known to be aligned,
-    so that a load of 12 bytes may be one of 16 and read past the last argument.
+    The segment is padded to its alignment: compilers widen a scalar load up to the known alignment of its address,
+    so a load of 12 bytes may become one of 16 and read past the last argument.
     """
     data = bytearray(-(-kernel.kernarg_bytes // SEGMENT_ALIGNMENT) * SEGMENT_ALIGNMENT)
     lds_bytes = kernel.group_bytes

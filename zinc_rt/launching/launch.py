@@ -1,4 +1,4 @@
-"""A launch: a kernel of a code object, on a simulated GPU or a card, from arrays to arrays."""
+"""Launch a kernel of a code object, on a simulated GPU or a card, with arrays as inputs and outputs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ from zinc_rt.launching.values import LaunchBuffer, Value
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What came of a launch. `seconds`: from doorbell to fence, each; on a simulated device no GPU's speed.
-    `remarks`: findings that all code of the object's compiler has (kernels/remarks.py)."""
+    """The result of a launch.
+
+    `seconds`: from doorbell to fence, per run; on a simulated device they say nothing about a GPU's speed.
+    `remarks`: findings that all code of the object's compiler has (kernels/remarks.py).
+    """
 
     outputs: dict[str, np.ndarray]
     findings: tuple[FindingGroup, ...] = ()
@@ -44,7 +47,7 @@ class Launched:
 
 
 class LaunchStopped(CheckFailed):
-    """The kernel never ended; `findings` say more."""
+    """The kernel did not end; `findings` give details."""
 
     def __init__(self, message: str, findings: tuple[FindingGroup, ...]) -> None:
         super().__init__(message)
@@ -64,7 +67,7 @@ def launch(
     times: int = 1,
     queue: str = "pm4",
 ) -> Launched:
-    """Run a kernel once, and `times` - 1 times more for its time, on the memory the first left.
+    """Run a kernel once, then `times` - 1 more times to measure its time, on the memory that the first run left.
 
     `code`: an ELF code object, or its path. `grid` counts workgroups, `block` the work-items of one, up to three
     axes. `args`: for each argument an array (an input), `launching.values.out(shape, dtype)`, `inout(array)`, a
@@ -132,14 +135,15 @@ def launch(
 def _submission(
     on: KernelOnQueue, kernel: CodeKernel, at: tuple[int, int], shape: LaunchShape, lds_bytes: int
 ) -> Callable[[float, Callable[[], str]], float]:
-    """Runs it once, as KernelOnQueue.run does. `at`: VAs of the image and of the kernarg segment."""
+    """Return a function that runs the kernel once, as KernelOnQueue.run does. `at`: VAs of the image and the
+    kernarg segment."""
     if isinstance(on, KernelOnAqlQueue):
         return partial(on.run_packet, on.packet(kernel, *at, shape, lds_bytes))
     return partial(on.run, on.packets(kernel, *at, shape, lds_bytes))
 
 
 def read_code(code: str | Path | bytes) -> tuple[str, bytes]:
-    """(what to call it, its bytes). Raises InputError where it cannot be read."""
+    """Return the name and the bytes of a code object. Raise InputError if it cannot be read."""
     if isinstance(code, bytes):
         return "code object", code
     try:
@@ -203,7 +207,7 @@ def _gpu(driver: Driver, arch: str, source: str) -> tuple[Gpu, TopologyNode]:
 
 
 def _of_family(chip: str, arch: str) -> bool:
-    """Whether it is generic code (gfx12-generic) for a family that the chip is of."""
+    """Return whether `arch` is generic code (gfx12-generic) for the chip's family."""
     target = TARGETS.get(chip)
     return target is not None and target.has_decoder and target.family == arch
 

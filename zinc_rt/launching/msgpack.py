@@ -25,7 +25,7 @@ MAX_DEPTH = 16
 
 
 def unpack(data: bytes, source: str) -> Any:
-    """The first value. Raises InputError where it is cut short or of a type that metadata does not have."""
+    """Decode the first value. Raise InputError if it is truncated or of a type that metadata does not use."""
     try:
         return _value(data, 0, 0)[0]
     except (IndexError, struct.error, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Arguments as people write them: `x=in:f32[1024]:random:7`, `y=out:f32[4,256]`, `n=i32:1024`, `t=lds:4096`."""
+"""Argument syntax of the command line: `x=in:f32[1024]:random:7`, `y=out:f32[4,256]`, `n=i32:1024`, `t=lds:4096`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BUFFER = re.compile(r"(in|out|inout):(\w+)\[([\d,\sx]+)\](?::(.+))?")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchBuffer:
-    """Memory that the kernel gets the address of. `array` is what it holds before; `out`: read back after."""
+    """A buffer argument. `array` is its initial content; `out`: read it back after the launch."""
 
     array: np.ndarray
     out: bool = False
@@ -31,7 +31,7 @@ class LaunchBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Lds:
-    """A __local argument: that many bytes of LDS behind the static ones."""
+    """A __local argument: a number of bytes of LDS after the static LDS."""
 
     size_bytes: int
 
@@ -40,19 +40,20 @@ Value = LaunchBuffer | Lds | np.generic
 
 
 def out(shape: int | tuple[int, ...], dtype: Any) -> LaunchBuffer:
-    """An output: bytes 0xff until the kernel writes (NaN, or -1), so that what it leaves out shows."""
+    """Return an output, initialised to bytes 0xff (NaN or -1), so that elements the kernel does not write are
+    visible."""
     dtype = np.dtype(dtype)
     count = math.prod(shape) if isinstance(shape, tuple) else shape
     return LaunchBuffer(np.full(count * dtype.itemsize, 0xFF, np.uint8).view(dtype).reshape(shape), out=True)
 
 
 def inout(array: np.ndarray) -> LaunchBuffer:
-    """Read and written; the array given stays as it is."""
+    """Return a buffer that is read and written; the given array is not modified."""
     return LaunchBuffer(np.ascontiguousarray(array), out=True)
 
 
 def parse(text: str) -> tuple[str, Value]:
-    """(name, value) of one --arg. Raises UsageError, and InputError for a file that cannot be read."""
+    """Parse one --arg into (name, value). Raise UsageError, and InputError for a file that cannot be read."""
     name, equals, rest = text.partition("=")
     if not equals or not name:
         raise UsageError(f"--arg {text}: wanted {FORM}")
@@ -107,7 +108,7 @@ def _filled(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill: str) 
 
 
 def random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> np.ndarray:
-    """Normal floats; integers of the whole range."""
+    """Return random values: normally distributed floats, or integers of the whole range."""
     generator = np.random.default_rng(seed)
     if dtype.kind == "f":
         return generator.standard_normal(shape).astype(dtype)
