@@ -1,4 +1,4 @@
-"""Packing buffers with known lifetimes into one arena."""
+"""Pack buffers with known lifetimes into one arena."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
 
 
 def pack(lifetimes: Sequence[Lifetime]) -> list[int]:
-    """An offset for each lifetime, so that no two that are alive at the same node overlap.
+    """Return an offset for each lifetime, such that buffers that are alive at the same node do not overlap.
 
-    Each goes to the lowest gap that fits; of a few fixed orders to place them in, the one with the smallest arena
-    wins. Offsets are sums of sizes: give sizes already aligned.
+    Each buffer is put into the lowest gap that fits; several fixed placement orders are tried, and the smallest
+    arena is used. Offsets are sums of sizes: pass aligned sizes.
     """
     floor = floor_bytes(lifetimes)
     best: list[int] = []
@@ -77,7 +77,7 @@ def _lowest_gap(beside: list[tuple[int, int]], size_bytes: int) -> int:
 
 
 def floor_bytes(lifetimes: Sequence[Lifetime]) -> int:
-    """The most bytes alive at one node: no packing can be smaller."""
+    """Return the maximum of the bytes alive at one node, a lower bound for every packing."""
     change: dict[int, int] = {}
     for life in lifetimes:
         change[life.first] = change.get(life.first, 0) + life.size_bytes

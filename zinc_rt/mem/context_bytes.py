@@ -1,8 +1,8 @@
-"""How much memory a context takes, off a model's graph: cached keys and values by page group, recurrent state.
+"""The memory of a context, computed from a model's graph: cached keys and values by page group, recurrent state.
 
-A page group is the cache buffers that live equally long: those of the layers that see everything, and those of
-the layers that see a window of W tokens. A page's id crosses all layers of its group, so each group has one pool
-and one page table.
+A page group is a set of cache buffers with equal lifetime: those of full-attention layers, and those of layers
+with a sliding window of W tokens. A page id is shared by all layers of its group, so each group has one pool and
+one page table.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ RECURRENT = "state.ssm_"  # state that carries over from token to token, a row a
 
 @dataclass(frozen=True, slots=True)
 class PageGroupSpec:
-    """The caches of the layers that see equally far. `window`: in tokens, 0 for everything. `bytes_per_token`: of
-    all `layers` together, keys and values."""
+    """The caches of the layers with the same window.
+
+    `window`: in tokens, 0 for full attention. `bytes_per_token`: of all `layers` together, keys and values.
+    """
 
     name: str
     window: int
@@ -32,7 +34,7 @@ class PageGroupSpec:
 
 
 def groups_of(graph: OpGraph) -> tuple[PageGroupSpec, ...]:
-    """A graph's page groups, in the order of their tables. None where no layer has a cache."""
+    """Return a graph's page groups, in the order of their tables; empty if no layer has a cache."""
     tables = {name: index for index, name in enumerate(sorted(s.name for s in graph.by_role("table")))}
     windows = [0] * len(tables)
     caches: list[dict[str, BufferSpec]] = [{} for _ in tables]
@@ -55,22 +57,22 @@ def groups_of(graph: OpGraph) -> tuple[PageGroupSpec, ...]:
 
 
 def state_row_bytes(graph: OpGraph) -> int:
-    """The bytes of one sequence's recurrent state in all layers; 0 where a model has none."""
+    """Return the bytes of one sequence's recurrent state in all layers; 0 for a model without recurrent state."""
     return sum(row_bytes(spec) for spec in graph.by_role("state") if spec.name.startswith(RECURRENT))
 
 
 def recurrent_layers(graph: OpGraph) -> int:
-    """How many layers have recurrent state."""
+    """Return the number of layers with recurrent state."""
     return len({spec.name.partition("[")[2] for spec in graph.by_role("state") if spec.name.startswith(RECURRENT)})
 
 
 def row_bytes(spec: BufferSpec) -> int:
-    """The bytes of one row of a buffer: one token's keys, one sequence's state."""
+    """Return the bytes of one row of a buffer: one token's keys, one sequence's state."""
     return size_bytes(spec, {}) // int(spec.shape[0])
 
 
 def _paged(graph: OpGraph) -> Iterator[tuple[Node, str]]:
-    """The nodes that read a page table, each with the table."""
+    """Return the nodes that read a page table, each with the table."""
     for node in graph.nodes:
         for port, name in zip(OPS[node.op].inputs, node.inputs, strict=False):
             if port.name == "page_table":

@@ -1,4 +1,4 @@
-"""The three heaps, and which one a buffer's role puts it in."""
+"""The three heaps, and the heap for each buffer role."""
 
 from __future__ import annotations
 

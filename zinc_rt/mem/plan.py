@@ -1,8 +1,8 @@
-"""The memory plan: where every buffer of a graph lives, decided before anything is allocated.
+"""The memory plan: the location of every buffer of a graph, decided before anything is allocated.
 
-One allocation per class of weight, constant, state, table and output (`model.attn.q_weight[*]`: all layers
-together), one for the whole step block, one arena for the activations. Buffers that share arena bytes are ordered
-by nothing but the nodes that touch them: lowering must treat overlapping placements as the same memory.
+There is one allocation per class of weight, constant, state, table and output (`model.attn.q_weight[*]`: all
+layers together), one for the whole step block, and one arena for the activations. Buffers that share arena bytes
+are ordered only by the nodes that access them: lowering must treat overlapping placements as the same memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEP_ALIGNMENT = 16  # the block is small and written in one go; four dwords kee
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One piece of memory. `payload_bytes` belong to a buffer at some time; the rest is padding."""
+    """An allocation. `payload_bytes` belong to a buffer at some time; the rest is padding."""
 
     heap: BufferHeap
     size_bytes: int
@@ -67,7 +67,7 @@ class MemoryPlan:
     arena_floor_bytes: int  # the most activation bytes alive at one node
 
     def usage(self) -> dict[BufferHeap, HeapUsage]:
-        """The exact bytes in each heap."""
+        """Return the exact bytes in each heap."""
         return {heap: self._usage_of(heap) for heap in BufferHeap}
 
     def _usage_of(self, heap: BufferHeap) -> HeapUsage:
@@ -80,7 +80,7 @@ class MemoryPlan:
         return sum(allocation.size_bytes for allocation in self.allocations.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """The plan for JSON; `from_dict` reads it back. `usage` is derived, for people."""
+        """Return the plan for JSON, readable by `from_dict`. `usage` is derived and only informative."""
         return {
             "format": FORMAT,
             "graph": self.graph,
@@ -107,7 +107,7 @@ class MemoryPlan:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> MemoryPlan:
-        """The plan that `as_dict` made. Raises InputError for another format or a malformed plan."""
+        """Return the plan written by `as_dict`. Raise InputError for another format or a malformed plan."""
         if data.get("format") != FORMAT:
             raise InputError(f"memory plan: format {data.get('format')}, this build reads {FORMAT}")
         try:
@@ -131,7 +131,7 @@ class MemoryPlan:
             raise InputError(f"memory plan: malformed, {type(error).__name__}: {error}") from error
 
     def check_ranges(self) -> None:
-        """Check every placement: KeyError, TypeError or ValueError where one leaves its allocation."""
+        """Check every placement. Raise KeyError, TypeError or ValueError if one is not inside its allocation."""
         for name, place in self.placements.items():
             size = self.allocations[place.allocation].size_bytes
             if not 0 <= place.offset_bytes <= place.offset_bytes + place.size_bytes <= size:
@@ -159,10 +159,10 @@ def plan_memory(
 ) -> MemoryPlan:
     """Place every buffer of a verified graph.
 
-    `capacity` gives each symbol its maximum. `tap` keeps every activation to the end: no byte is used twice.
-    `linger`: for how many nodes behind the last that names it a value's bytes stay its own, so that those nodes
-    need not wait for each other.
-    Raises InputError for a symbol without capacity, a dtype without whole blocks or an unknown role.
+    `capacity` gives each symbol its maximum. `tap` keeps every activation until the end, so no bytes are reused.
+    `linger` is the number of nodes after the last use of a value for which its bytes are not reused, so that those
+    nodes need not wait for each other. Raise InputError for a symbol without capacity, a dtype without whole
+    blocks or an unknown role.
     """
     if alignment < STEP_ALIGNMENT or alignment & (alignment - 1):
         raise ValueError(f"alignment is a power of two of at least {STEP_ALIGNMENT}, not {alignment}")
@@ -202,20 +202,20 @@ def plan_memory(
 
 
 def linger_of(capacity: Mapping[str, int]) -> int:
-    """`linger` for steps of so many tokens."""
+    """Return the `linger` value for steps of this many tokens."""
     return LINGER_NODES if capacity["tokens"] <= LINGER_TOKENS else 0
 
 
 def allocation_of(spec: BufferSpec) -> str:
-    """The allocation a buffer lies in: "weight/model.attn.q_weight[*]", "step", "activation". No buffer name
-    contains a slash."""
+    """Return a buffer's allocation: "weight/model.attn.q_weight[*]", "step", "activation". No buffer name contains
+    a slash."""
     if spec.role in (STEP, ARENA):
         return spec.role
     return f"{spec.role}/{_INDEX.sub('[*]', spec.name)}"
 
 
 def size_bytes(spec: BufferSpec, capacity: Mapping[str, int]) -> int:
-    """A buffer's bytes at full capacity. Raises InputError as plan_memory does."""
+    """Return a buffer's bytes at full capacity. Raise InputError as plan_memory does."""
     dims: list[int] = []
     for dim in spec.shape:
         value = most(dim, capacity)
@@ -245,8 +245,10 @@ def _in_sequence(sizes: list[int], alignment: int) -> list[int]:
 def _lifetimes(
     graph: OpGraph, specs: list[BufferSpec], sizes: Mapping[str, int], alignment: int, linger: int
 ) -> list[Lifetime]:
-    """Each buffer's, from the first node that names it to `linger` behind the last; one that no node names keeps
-    its bytes throughout."""
+    """Return each buffer's lifetime, from the first node that uses it to `linger` nodes after the last use.
+
+    A buffer that no node uses keeps its bytes throughout.
+    """
     span: dict[str, tuple[int, int]] = {}
     for index, node in enumerate(graph.nodes):
         for name in (*node.inputs, *node.outputs):
@@ -257,7 +259,7 @@ def _lifetimes(
 
 
 def _covered(ranges: list[tuple[int, int]]) -> int:
-    """The bytes inside at least one range."""
+    """Return the number of bytes inside at least one range."""
     covered = reached = 0
     for begin, end in sorted(ranges):
         covered += max(0, end - max(begin, reached))

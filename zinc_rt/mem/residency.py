@@ -1,10 +1,10 @@
-"""Where a model's weights lie: in VRAM, or experts of whole layers in host memory that the GPU reads over PCIe.
+"""Weight residency: weights in VRAM, or experts of whole layers in host memory that the GPU reads over PCIe.
 
-Of a mixture of experts a token reads few, so what does not fit in VRAM is best an expert: of all weights, these
-are read least for their size (original design, section 10.3). A layer's experts go together: a token that chooses
-one reads its gate, up and down. The last layers go first. Every layer costs a token as much, since each chooses as
-many experts, so the order decides no speed; with this one a longer context moves one more layer and leaves the
-others where they are.
+A token reads few experts of a mixture of experts, so experts are the best weights to keep outside VRAM: they are
+read least for their size (original design, section 10.3). A layer's experts are placed together, because a token
+that chooses one reads its gate, up and down weights. The last layers are moved first. Every layer costs a token
+the same, because each chooses the same number of experts, so the order does not affect speed; with this order a
+longer context moves one more layer and leaves the others in place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STACKED = {Op.MOE_GATE_UP: ("gate_w", "up_w"), Op.MOE_DOWN_ACC: ("down_w",)}  # 
 
 @dataclass(frozen=True, slots=True)
 class LayerExperts:
-    """The stacked expert weights of a layer. `chosen_share`: of them, what a token reads."""
+    """The stacked expert weights of a layer. `chosen_share`: the share of them that a token reads."""
 
     layer: int
     weights: tuple[str, ...]
@@ -35,8 +35,11 @@ class LayerExperts:
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """`host`: the weights in host memory, by name, those of `layers`. `token_bytes`: of them, what a decoded token
-    reads over PCIe."""
+    """The placement of a model's weights.
+
+    `host`: the names of the weights in host memory, those of `layers`. `token_bytes`: the bytes of them that a
+    decoded token reads over PCIe.
+    """
 
     vram_bytes: int
     host_bytes: int
@@ -45,7 +48,7 @@ class Residency:
     layers: tuple[int, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For reports."""
+        """Return the placement for reports."""
         return {
             "vram_bytes": self.vram_bytes,
             "host_bytes": self.host_bytes,
@@ -66,7 +69,7 @@ class Residency:
 
 
 def experts_of(graph: OpGraph) -> tuple[LayerExperts, ...]:
-    """A model's stacked experts by layer, in order. Nothing where it has none."""
+    """Return a model's stacked experts by layer, in order; empty if it has none."""
     names: dict[int, dict[str, None]] = {}
     share: dict[int, float] = {}
     for node in graph.nodes:
@@ -81,8 +84,10 @@ def experts_of(graph: OpGraph) -> tuple[LayerExperts, ...]:
 
 
 def room_beside(plan: MemoryPlan, memory_bytes: int) -> int:
-    """What VRAM of so many bytes has for weights beside a program's other memory and a reserve; it may be less
-    than nothing."""
+    """Return the VRAM left for weights, out of `memory_bytes`, after a program's other memory and a reserve.
+
+    It may be negative.
+    """
     others = sum(
         each.size_bytes
         for name, each in plan.allocations.items()
@@ -94,10 +99,13 @@ def room_beside(plan: MemoryPlan, memory_bytes: int) -> int:
 def place_weights(
     layers: tuple[LayerExperts, ...], sizes: Mapping[str, int], *, experts: Experts, room_bytes: int | None
 ) -> Residency:
-    """Where weights of these sizes lie. `experts`: all in VRAM, all in host memory ("gtt"), or in host memory as
-    few layers as leave the others `room_bytes` of VRAM; None: nobody knows how much there is.
+    """Place weights of these sizes.
 
-    Raises InputError where what has to be in VRAM does not fit, naming the setting where that would help."""
+    `experts`: all in VRAM, all in host memory ("gtt"), or the fewest layers in host memory that let the others fit
+    in `room_bytes` of VRAM; None if the size of VRAM is unknown.
+
+    Raise InputError if the weights that must be in VRAM do not fit, naming the setting if one would help.
+    """
     moved = len(layers) if experts == "gtt" else 0
     bytes_of = [sum(sizes[name] for name in each.weights) for each in layers]
     whole = sum(sizes.values())

@@ -1,7 +1,8 @@
-"""How many bytes of memory one step of a sequence reads and writes, by what they are: from the graph alone.
+"""The memory traffic of one step of a sequence by class of buffer, computed from the graph alone.
 
-Counted once for each node that reads them: weights, the host's constants, cached keys and values, recurrent state.
-Not counted: activations and the step block, which stay small. A weight that two nodes read counts twice.
+Weights, the host's constants, cached keys and values and recurrent state are counted once for each node that reads
+them. Activations and the step block are not counted, because they are small. A weight read by two nodes counts
+twice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Kind = Literal["weight", "constant", "kv", "state"]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """One class of buffers of one type (all layers together)."""
+    """The traffic of one class of buffers of one type (all layers together)."""
 
     kind: Kind
     name: str  # as the memory plan's allocation: model.attn.q_weight[*]
@@ -30,7 +31,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One node's operand, in a step of so many tokens, the last at a position."""
+    """One node's operand, in a step of several tokens of which the last is at a position."""
 
     node: Node
     spec: BufferSpec
@@ -44,7 +45,7 @@ class _Read:
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of one row of a table, one expert, one slot's state, one token's keys."""
+        """Return the bytes of one row of a table, one expert, one slot's state, one token's keys."""
         return self.whole_bytes // int(self.spec.shape[0])
 
     def operand(self, name: str) -> BufferSpec:
@@ -61,7 +62,8 @@ def _a_row_a_token(read: _Read) -> int:
 
 
 def _chosen_experts(read: _Read) -> int:
-    """Of several tokens as if no two chose the same, as long as there are others."""
+    """Return the number of experts chosen by several tokens, assuming distinct choices up to the number of
+    experts."""
     return read.row_bytes * min(int(read.operand("ids").shape[1]) * read.tokens, int(read.spec.shape[0]))
 
 
@@ -112,10 +114,12 @@ PARTLY_READ: dict[tuple[Op, str], Callable[[_Read], int]] = {
 
 
 def decode_traffic(graph: OpGraph, *, position: int, tokens: int = 1) -> tuple[Traffic, ...]:
-    """What one token of one request at `position` moves, weights first. `graph`: a model's decode stage; of
-    `tokens` together, the last at `position`, its prefill stage. What they share is read once.
+    """Return the traffic of one token of one request at `position`, weights first.
 
-    Raises KeyError for a state operand that no rule knows.
+    `graph`: a model's decode stage; for `tokens` together, of which the last is at `position`, its prefill stage.
+    Data that they share is read once.
+
+    Raise KeyError for a state operand without a rule.
     """
     totals: dict[tuple[str, str], Traffic] = {}
 
