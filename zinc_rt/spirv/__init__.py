@@ -1,1 +1,1 @@
-"""SPIR-V as data: what a module holds, what the build adds to it, what may not be in it. Needs no driver."""
+"""SPIR-V modules as data: parsing, the build's modifications, and lint rules. Needs no driver."""

@@ -1,12 +1,12 @@
-"""What the build does to a compiler's output before it is committed.
+"""Post-processing of a compiler's output before it is committed.
 
 glslang's `precise` misses operations whose value is a function's argument (7 of 91 in the first kernel), and
-what is left out a driver may contract or reorder. So every float operation is decorated NoContraction here,
-whoever wrote it, and kernels need no `precise`. The generator's word becomes 0: a file does not depend on who
-compiled it.
+drivers may contract or reorder the missed operations. So every float operation is decorated NoContraction here,
+and kernels need no `precise`. The generator word becomes 0, so that a file does not depend on the compiler.
 
-glslang aligns the load of an address as what lies there is aligned: 4 for a buffer of floats, where the eight
-bytes of the address must be 8 (VUID-StandaloneSpirv-PhysicalStorageBuffer64-06314). In a kernarg block they are.
+glslang aligns the load of an address like the data it points to: 4 for a buffer of floats, although the eight
+bytes of the address must be aligned to 8 (VUID-StandaloneSpirv-PhysicalStorageBuffer64-06314). In a kernarg block
+they are.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ _BEFORE_ANNOTATIONS = frozenset(
 
 
 def finished(data: bytes, made_of: str = "") -> bytes:
-    """The module with NoContraction on every float operation, and no generator. `made_of`: a line about its
-    source, kept as OpModuleProcessed. Finishing twice changes nothing but adds that line again. Raises
-    InputError for bytes that are no module."""
+    """Return the module with NoContraction on every float operation, and no generator.
+
+    `made_of`: a line about its source, kept as OpModuleProcessed. A second call only adds that line again. Raise
+    InputError for bytes that are no module.
+    """
     module = read(data)
     words = list(module.words[:HEADER_WORDS])
     words[GENERATOR] = 0

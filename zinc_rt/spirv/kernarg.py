@@ -1,4 +1,5 @@
-"""What a kernel takes, out of its module: the struct of its arguments (ABI vk-1), and what can be patched."""
+"""A kernel's parameters, read from its module: the struct of its arguments (ABI vk-1), and its patchable
+constants."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ ADDRESS_BYTES, CONSTANT_BYTES = 8, 4
 
 @dataclass(frozen=True, slots=True)
 class KernargBuffer:
-    """`stored`: the kernel may store to it, as to every address that it does its own arithmetic on (uint64_t)."""
+    """A buffer argument. `stored`: the kernel may store to it, always true for addresses in arithmetic (uint64_t)."""
 
     name: str
     stored: bool
@@ -32,7 +33,7 @@ class Kernarg:
 
 
 def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
-    """Raises InputError where the arguments are not first addresses, then constants, without a gap."""
+    """Read the arguments. Raise InputError unless they are addresses, then constants, without a gap."""
     found = [id for id, name in module.names.items() if name == STRUCT]
     block = next((module.definitions[id] for id in found if _is_struct(module, id)), None)
     if block is None:
@@ -62,7 +63,10 @@ def _is_struct(module: SpirvModule, id: int) -> bool:
 
 
 def _is_address(made: SpirvInstruction) -> bool:
-    """uint64_t, where a kernel computes addresses itself: which of them it stores to, only the name says."""
+    """Return whether an argument is a uint64_t address, for kernels that compute addresses themselves.
+
+    Only the argument's name says whether such a kernel stores to it.
+    """
     return made.opcode == Opcode.TypeInt and made.operands[1] == 8 * ADDRESS_BYTES
 
 

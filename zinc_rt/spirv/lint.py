@@ -2,7 +2,7 @@
 
     for remark in lint(read(data)): print(remark)        # a rule, an instruction, what to do
 
-docs/spirv.md says of every rule what a driver is allowed to do. Nothing here needs a driver or a compiler.
+docs/spirv.md documents the freedom of drivers for every rule. Nothing here needs a driver or a compiler.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EQUALITIES = (Opcode.FOrdEqual, Opcode.FUnordEqual, Opcode.FOrdNotEqual, Opcode
 
 
 def lint(module: SpirvModule) -> tuple[Remark, ...]:
-    """In the order of the rules below; none for a kernel that keeps its bits on every driver."""
+    """Return remarks in the order of the rules below; none for a kernel with the same results on every driver."""
     return tuple(remark for rule in RULES.values() for remark in rule(module))
 
 
@@ -128,13 +128,14 @@ def _nan_compares(module: SpirvModule) -> Iterator[Remark]:
 
 
 def _source(module: SpirvModule, id: int) -> tuple[int, ...]:
-    """Who made a value: loads of one variable are alike."""
+    """Return the definition of a value; loads of one variable have the same definition."""
     made = module.definitions.get(id)
     return (made.opcode, made.inputs[0]) if made is not None and made.opcode == Opcode.Load else (id,)
 
 
 def _folded(module: SpirvModule) -> Iterator[Remark]:
-    """x + 0, x - 0, 0 - x, x * 0, x * 1, x - x: what a driver may do without, and -0, NaN or infinity with it."""
+    """Report x + 0, x - 0, 0 - x, x * 0, x * 1, x - x, which a driver may fold without regard to -0, NaN or
+    infinity."""
     advice = "write the value itself, or start the sum with its first product and end it by no_minus_zero"
     for each in module.of(Opcode.FAdd, Opcode.FSub, Opcode.FMul, Opcode.VectorTimesScalar):
         foldable = {0.0} if each.opcode in (Opcode.FAdd, Opcode.FSub) else {0.0, 1.0}
@@ -148,7 +149,7 @@ def _folded(module: SpirvModule) -> Iterator[Remark]:
 
 
 def _float(module: SpirvModule, id: int) -> float | None:
-    """A float constant's magnitude, of a vector of equal ones theirs; None for anything else."""
+    """Return a float constant's magnitude, also of a vector of equal constants; None for anything else."""
     made = module.definitions.get(id)
     if made is None:
         return None
@@ -163,7 +164,7 @@ def _float(module: SpirvModule, id: int) -> float | None:
 
 
 def _descriptors(module: SpirvModule) -> Iterator[Remark]:
-    """One push constant of an address, and nothing that would have to be bound."""
+    """Report interfaces other than one push constant with an address: nothing may require descriptors."""
     advice = "buffers come by address: KERNARG(...)"
     for each in module.of(Opcode.Variable):
         if each.operands[2] not in STORAGE:
@@ -198,7 +199,7 @@ def _workgroup(module: SpirvModule) -> Iterator[Remark]:
 
 
 def _size_bytes(module: SpirvModule, id: int) -> int:
-    """Of a type in shared memory, packed as scalars."""
+    """Return the size of a type in shared memory, packed as scalars."""
     made = module.definitions[id]
     match made.opcode:
         case Opcode.TypeInt | Opcode.TypeFloat:

@@ -1,7 +1,8 @@
-"""Float controls: the execution modes a device answers for, added to a kernel when it is loaded.
+"""Float controls: execution modes that depend on the device and are added to a kernel at load time.
 
-The committed files have none: which there are is the device's to say (VkPhysicalDeviceFloatControlsProperties),
-and a module that asks for a mode the device has not is no valid one there. Core since SPIR-V 1.4."""
+The committed files have none: the device reports its modes (VkPhysicalDeviceFloatControlsProperties), and a module
+with a mode that the device lacks is invalid there. Core since SPIR-V 1.4.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ _BEFORE_MODES = frozenset(
 
 
 def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
-    """The module with these modes for 32-bit floats, by their names in MODES; as it is for none.
+    """Return the module with these modes for 32-bit floats, by their names in MODES; unmodified without modes.
 
-    Raises InputError for a name that is none, and for a module without an entry point.
+    Raise InputError for an unknown mode, and for a module without an entry point.
     """
     if unknown := [name for name in modes if name not in MODES]:
         raise InputError(f"no float mode {unknown[0]}: wanted some of {', '.join(MODES)}")

@@ -1,10 +1,11 @@
-"""A SPIR-V module as data: its instructions in order, and who is called what.
+"""A SPIR-V module as data: its instructions in order, and its names.
 
     module = read(Path("add.spv").read_bytes())      # InputError for bytes that are no whole module
     [each for each in module.instructions if each.opcode == Opcode.FAdd]
 
 The container is that of the specification's section 2.3: five words, then instructions, each with its length in
-words and its opcode in the first. An unknown opcode is no damage: lint.py says what a kernel may have.
+words and its opcode in the first word. An unknown opcode is not an error here: lint.py checks the opcodes of
+kernels.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _LEAST: dict[int, int] = {
 
 @dataclass(frozen=True, slots=True)
 class SpirvInstruction:
-    """`operands`: the words behind the first. `at`: the first word's index in the module."""
+    """An instruction. `operands`: the words after the first. `at`: the first word's index in the module."""
 
     opcode: int
     operands: tuple[int, ...]
@@ -41,7 +42,7 @@ class SpirvInstruction:
 
     @property
     def result(self) -> int | None:
-        """The id that it defines; None where it defines none, or its opcode is not known here."""
+        """The id that it defines; None if it defines none, or its opcode is unknown here."""
         if self.opcode in WITHOUT_RESULT or self.opcode not in _KNOWN:
             return None
         return self.operands[0] if self.opcode in TYPELESS else self.operands[1]
@@ -55,7 +56,7 @@ class SpirvInstruction:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The operands behind type and result, ids and literals alike."""
+        """The operands after type and result, ids and literals alike."""
         if self.opcode in WITHOUT_RESULT or self.opcode not in _KNOWN:
             return self.operands
         return self.operands[1:] if self.opcode in TYPELESS else self.operands[2:]
@@ -66,7 +67,7 @@ class SpirvInstruction:
 
 @dataclass(frozen=True, slots=True)
 class SpirvFunction:
-    """`name` as glslang writes it: the GLSL name, "(" and its parameters; "main" is the entry point."""
+    """A function. `name` is glslang's: the GLSL name, "(" and its parameters; "main" is the entry point."""
 
     id: int
     name: str
@@ -75,7 +76,7 @@ class SpirvFunction:
 
 @dataclass(frozen=True)
 class SpirvModule:
-    """`words`: the whole file. `names`: OpName's, by id."""
+    """A module. `words`: the whole file. `names`: the OpName strings, by id."""
 
     words: tuple[int, ...]
     instructions: tuple[SpirvInstruction, ...]
@@ -89,7 +90,7 @@ class SpirvModule:
 
     @cached_property
     def functions(self) -> tuple[SpirvFunction, ...]:
-        """In the file's order, each from OpFunction to OpFunctionEnd."""
+        """Return the functions in file order, each from OpFunction to OpFunctionEnd."""
         found: list[SpirvFunction] = []
         body: list[SpirvInstruction] = []
         for each in self.instructions:
@@ -102,11 +103,11 @@ class SpirvModule:
         return tuple(found)
 
     def of(self, *opcodes: int) -> Iterator[SpirvInstruction]:
-        """The instructions with one of these opcodes."""
+        """Return the instructions with one of these opcodes."""
         return (each for each in self.instructions if each.opcode in opcodes)
 
     def decorated(self, decoration: int) -> dict[int, tuple[int, ...]]:
-        """The ids that OpDecorate gives a decoration, with its literals."""
+        """Return the ids with a decoration by OpDecorate, with its literals."""
         return {
             each.operands[0]: each.operands[2:]
             for each in self.of(Opcode.Decorate)
@@ -114,7 +115,7 @@ class SpirvModule:
         }
 
     def constant(self, id: int) -> int | None:
-        """The bits of a scalar OpConstant, 32 or 64; None for anything else."""
+        """Return the bits of a scalar OpConstant, 32 or 64; None for anything else."""
         made = self.definitions.get(id)
         if made is None or made.opcode != Opcode.Constant:
             return None
@@ -127,7 +128,7 @@ class SpirvModule:
 
 
 def read(data: bytes, source: str = "SPIR-V") -> SpirvModule:
-    """The module in `data`. Raises InputError, naming `source`, for what is no whole module."""
+    """Parse the module in `data`. Raise InputError, naming `source`, for an incomplete module."""
     words = words_of(data, source)
     made = tuple(instructions(words, source))
     names = {each.operands[0]: text_of(each.operands[1:]) for each in made if each.opcode == Opcode.Name}
@@ -135,7 +136,7 @@ def read(data: bytes, source: str = "SPIR-V") -> SpirvModule:
 
 
 def words_of(data: bytes, source: str = "SPIR-V") -> tuple[int, ...]:
-    """The file's words. Raises InputError where there is no whole header."""
+    """Return the file's words. Raise InputError if the header is incomplete."""
     if len(data) % 4 or len(data) < 4 * HEADER_WORDS:
         raise InputError(f"{source}: {len(data)} bytes: wanted whole words, {HEADER_WORDS} at least")
     words = struct.unpack(f"<{len(data) // 4}I", data)
@@ -145,12 +146,12 @@ def words_of(data: bytes, source: str = "SPIR-V") -> tuple[int, ...]:
 
 
 def bytes_of(words: tuple[int, ...] | list[int]) -> bytes:
-    """The inverse of words_of."""
+    """Convert words to bytes; the inverse of words_of."""
     return struct.pack(f"<{len(words)}I", *words)
 
 
 def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[SpirvInstruction]:
-    """One after the other. Raises InputError at a length that is none, or beyond the end."""
+    """Yield the instructions in order. Raise InputError for a length that is invalid or exceeds the file."""
     at = HEADER_WORDS
     while at < len(words):
         length, opcode = words[at] >> 16, words[at] & 0xFFFF
@@ -166,18 +167,18 @@ def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[Spi
 
 
 def _least_operands(opcode: int) -> int:
-    """Type and result where it has them, and what is read of those without."""
+    """Return the minimum number of operands: type and result if present, plus the operands read by this package."""
     if opcode in WITHOUT_RESULT or opcode not in _KNOWN:
         return _LEAST_WITHOUT_RESULT.get(opcode, 0)
     return 1 if opcode in TYPELESS else _LEAST.get(opcode, 2)
 
 
 def text_of(words: tuple[int, ...]) -> str:
-    """A literal string: UTF-8 up to its first zero byte."""
+    """Decode a literal string: UTF-8 up to its first zero byte."""
     return bytes_of(words).partition(b"\0")[0].decode("utf-8", "replace")
 
 
 def words_of_text(text: str) -> tuple[int, ...]:
-    """The literal of a string, its zero byte and padding included."""
+    """Encode a string as a literal, with its zero byte and padding."""
     data = text.encode() + b"\0"
     return struct.unpack(f"<{-(-len(data) // 4)}I", data + bytes(-len(data) % 4))

@@ -1,5 +1,5 @@
-"""The opcodes of SPIR-V that a kernel may be made of: all others are refused, as nobody has asked what they do to
-bits. Numbers: spirv.h of the SPIR-V registry, unified1."""
+"""The SPIR-V opcodes that a kernel may use. All others are rejected, because their numerical effects are
+unchecked. Numbers: spirv.h of the SPIR-V registry, unified1."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Opcode(IntEnum):
-    """Named as the specification names them, without the leading Op."""
+    """Opcodes by their names in the specification, without the leading Op."""
 
     # debug information and the head of a module
     SourceContinued = 2
@@ -175,7 +175,7 @@ TYPELESS = frozenset(  # a result, but no type before it
 
 
 def opcode_name(number: int) -> str:
-    """ "OpFAdd"; of one that no kernel may have its number."""
+    """Return the name, such as "OpFAdd", or the number of an opcode that kernels may not use."""
     try:
         return f"Op{Opcode(number).name}"
     except ValueError:

@@ -1,10 +1,9 @@
-"""Arrays of a single invocation, and what indexes them.
+"""Private arrays of an invocation, and their indices.
 
-A GPU has no memory that is indexed by lane registers: a compiler that cannot make the index a constant makes
-chains of selects over all elements, over those never written too. Such an array is fine where every index is a
-constant once loops are unrolled, that is where it is made of the counters of [[unroll]] loops, which are
-unrolled from the inside out: one around a plain loop stays a loop. It is fine as well where it is set as a whole
-before.
+A GPU has no memory indexed by lane registers: if a compiler cannot make the index a constant, it emits chains of
+selects over all elements, including unwritten ones. Such an array is efficient if every index is constant after
+unrolling, that is, if it depends only on the counters of [[unroll]] loops. These are unrolled from the inside out:
+one around a plain loop stays a loop. An array is also fine if it is first set as a whole.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ _ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """By the words of a module, as glslang lays blocks out: `begin` to `end`, its continue block from `next`
-    on."""
+    """A loop by word positions, in glslang's block order: `begin` to `end`, its continue block from `next`."""
 
     begin: int
     next: int
@@ -37,7 +35,7 @@ class _Loop:
 
 
 def private_arrays(module: SpirvModule) -> Iterator[Remark]:
-    """A remark for each access to a private array or vector by an index that stays a variable."""
+    """Return a remark for each access to a private array or vector by an index that is not a constant."""
     plain = _with_plain_loops(module)
     for function in module.functions:
         loops = _loops(function, plain)
@@ -90,7 +88,7 @@ def _loops(function: SpirvFunction, plain: frozenset[int]) -> list[_Loop]:
 
 
 def _with_plain_loops(module: SpirvModule) -> frozenset[int]:
-    """The functions that have a loop which is not unrolled, or call one that has."""
+    """Return the functions that contain a loop which is not unrolled, or call such a function."""
 
     def own(instructions: tuple[SpirvInstruction, ...]) -> bool:
         return any(each.opcode == Opcode.LoopMerge and not each.operands[2] & _UNROLL for each in instructions)

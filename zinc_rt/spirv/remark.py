@@ -9,7 +9,7 @@ from zinc_rt.spirv.module import SpirvInstruction, SpirvModule
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """`where`: the instruction and whose it is; `advice`: what to do about it."""
+    """A remark. `where`: the instruction and its function; `advice`: how to fix it."""
 
     rule: str
     where: str
@@ -21,7 +21,7 @@ class Remark:
 
 
 def place(module: SpirvModule, instruction: SpirvInstruction) -> str:
-    """ "word 812, OpFAdd %47 in main": the instruction, its result's name or number, and its function."""
+    """Return "word 812, OpFAdd %47 in main": the instruction, its result's name or number, and its function."""
     text = str(instruction).partition(" ")[0]
     if (result := instruction.result) is not None:
         text += f" %{module.names.get(result) or result}"
@@ -30,7 +30,7 @@ def place(module: SpirvModule, instruction: SpirvInstruction) -> str:
 
 
 def function_at(module: SpirvModule, at: int) -> str:
-    """The GLSL name, without parameters, of the function around a word; empty outside."""
+    """Return the GLSL name, without parameters, of the function that contains a word; empty outside functions."""
     for function in module.functions:
         if function.instructions[0].at <= at <= function.instructions[-1].at:
             return function.name.partition("(")[0]

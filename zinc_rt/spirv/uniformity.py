@@ -1,13 +1,13 @@
 """Barriers that some invocations of a workgroup may not reach.
 
-Vulkan leaves undefined what a barrier does that not all of a workgroup come to. A wave that is the whole workgroup
-passes it unharmed, so a kernel of 32 runs on RDNA and stands still where subgroups have 8 or 16 lanes. Here a
-value *diverges* where it may differ between the invocations of a workgroup: it comes from an invocation's
-number, from memory at an address that diverges, or from a variable that was stored to where control flow
-diverges. Memory at an address that does not diverge gives all invocations the same.
+In Vulkan a barrier that not all invocations of a workgroup reach is undefined. If one wave is the whole workgroup,
+it passes the barrier, so a kernel of 32 invocations runs on RDNA and hangs where subgroups have 8 or 16 lanes.
+Here a value *diverges* if it may differ between the invocations of a workgroup: it is derived from an invocation's
+number, from memory at an address that diverges, or from a variable that was stored to in divergent control flow.
+Memory at an address that does not diverge has the same value for all invocations.
 
-Control flow is followed as glslang lays it out: a construct reaches from its merge instruction to its merge block.
-Functions are looked at once for all their calls: an argument that diverges in one of them diverges in all.
+Control flow is analysed in glslang's layout: a construct extends from its merge instruction to its merge block.
+Functions are analysed once for all calls: an argument that diverges in one call diverges in all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ADVICE = "every invocation must come here: bring the barrier out of the branch,
 
 
 def barriers(module: SpirvModule) -> Iterator[Remark]:
-    """A remark for each barrier, or call of a function that has one, where control flow may diverge."""
+    """Return a remark for each barrier, or call of a function with a barrier, in possibly divergent control flow."""
     if not any(module.of(Opcode.ControlBarrier)):
         return
     found = _Divergence(module)
@@ -40,8 +40,11 @@ def barriers(module: SpirvModule) -> Iterator[Remark]:
 
 
 class _Divergence:
-    """What diverges in a module: `values` by id, `contents` of variables and of parameters that point to them,
-    `regions` of each function as ranges of words."""
+    """The divergent values of a module.
+
+    `values` by id, `contents` of variables and of parameters that point to them, `regions` of each function as
+    ranges of words.
+    """
 
     def __init__(self, module: SpirvModule) -> None:
         self._module = module
@@ -86,7 +89,7 @@ class _Divergence:
         return frozenset(found)
 
     def _follow(self, function: SpirvFunction, each: SpirvInstruction) -> None:
-        """Values and contents that one instruction makes diverge."""
+        """Propagate divergence of values and contents through one instruction."""
         if each.opcode == Opcode.Store:
             self._follow_store(function, each)
         elif each.opcode == Opcode.FunctionCall:
@@ -116,7 +119,7 @@ class _Divergence:
         return pointer in self.values or root in self.contents
 
     def _root(self, pointer: int) -> tuple[int, int | None]:
-        """The variable or parameter that a pointer goes into, and its first index."""
+        """Return the variable or parameter that a pointer refers to, and its first index."""
         first = None
         while (made := self._module.definitions[pointer]).opcode == Opcode.AccessChain:
             pointer, first = made.inputs[0], made.inputs[1]
@@ -153,8 +156,8 @@ class _Divergence:
             self.values.add(each.operands[1])
 
     def _follow_control(self, function: SpirvFunction) -> None:
-        """The regions around branches on values that diverge, and what a break, continue or return in them
-        leaves."""
+        """Add the regions around branches on divergent values, and those left by a break, continue or return in
+        them."""
         regions = self.regions[function.id]
         body = function.instructions
         constructs = [range(each.at, self._labels[each.operands[0]]) for each in body if each.opcode in _MERGES]
@@ -182,7 +185,7 @@ class _Divergence:
 
 
 def _blocks_of_phis(module: SpirvModule) -> Iterator[tuple[int, int]]:
-    """Where each OpPhi stands, and its block's label."""
+    """Return the position of each OpPhi and its block's label."""
     label = 0
     for each in module.instructions:
         if each.opcode == Opcode.Label:
