@@ -1,4 +1,4 @@
-"""Lowering: which kernel runs each node, in what order, with which barriers, as which dispatches."""
+"""Lowering: selects the kernel of each node, the order, the barriers and the dispatches."""
 
 from zinc_rt.lower.dispatch_plan import Dispatch, DispatchPlan, dispatch_plan
 from zinc_rt.lower.lower import lower, refusal

@@ -1,8 +1,8 @@
-"""A lowered graph as dispatches: every launch with its arguments' place and its grid, and barriers.
+"""A lowered graph as dispatches: every launch with the location of its arguments and its grid, and barriers.
 
-All of it is true of any target: PM4, a CUDA graph, a Vulkan command buffer and a walk over native code encode the
-same plan. It decides what lies where in a block of memory of the plan's own: what a node's launches share, the
-grids whose size is data, which a first dispatch writes, and each launch's arguments.
+The plan is independent of the target: PM4, a CUDA graph, a Vulkan command buffer and an interpreter of native code
+encode the same plan. It lays out the plan's block of memory: temporaries shared by a node's launches, grids whose
+size depends on data (written by a first dispatch), and each launch's arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ AXIS_MAXIMUM = (0xFFFFFFFF, 0xFFFF, 0xFFFF)  # workgroups
 
 @dataclass(frozen=True, slots=True)
 class GridInBlock:
-    """Three dwords in the plan's block, there when the first dispatch is done; `dims` says of which counts."""
+    """Three dwords in the plan's block, written by the first dispatch; `dims` gives the counts they are computed
+    from."""
 
     offset_bytes: int
     dims: Grid
@@ -43,8 +44,12 @@ class GridInBlock:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """`launch` gives kernel, patches, buffers and constants. `temps`: where its Temps lie in the plan's block.
-    `node` is None for what the plan adds; of merged launches it is the first one's, `merged` are the others'."""
+    """A dispatch.
+
+    `launch` gives kernel, patches, buffers and constants. `temps`: the locations of its Temps in the plan's block.
+    `node` is None for dispatches added by the plan; for merged launches it is the first launch's node, `merged`
+    are the others'.
+    """
 
     node: Node | None
     launch: Launch
@@ -55,19 +60,22 @@ class Dispatch:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Those whose launches it is."""
+        """The nodes whose launches this dispatch executes."""
         return () if self.node is None else (self.node, *self.merged)
 
     @property
     def code(self) -> tuple[str, tuple[tuple[str, int], ...]]:
-        """Kernel and patches."""
+        """The kernel and its patches."""
         return self.launch.kernel, self.launch.patches
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchPlan:
-    """`steps` in order. Of the block's `size_bytes`, those before `temps_bytes` are temporaries, which the device
-    writes before it reads them; what the grids are made from, the grids and the arguments follow."""
+    """A list of dispatches and barriers with the layout of its block.
+
+    `steps` are in order. Of the block's `size_bytes`, those before `temps_bytes` are temporaries, which the device
+    writes before it reads them; the inputs of the grids, the grids and the arguments follow.
+    """
 
     name: str
     steps: tuple[Dispatch | Barrier, ...]
@@ -83,7 +91,8 @@ class DispatchPlan:
 
     @property
     def grid_specs(self) -> bytes:
-        """What the first dispatch makes the grids from: a number, or a mark and the index of a count."""
+        """Return the inputs from which the first dispatch computes grids: a number, or a mark and the index of a
+        count."""
         dims = (
             IS_COUNT | SYMBOLS.index(dim) if isinstance(dim, str) else dim for grid in self.grids for dim in grid
         )
@@ -92,7 +101,7 @@ class DispatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A launch whose temporaries have their place; it writes none of those in `read`."""
+    """A launch with located temporaries; it does not write those in `read`."""
 
     node: Node | None
     launch: Launch
@@ -102,7 +111,7 @@ class _Placed:
 
 
 def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
-    """Raises UnsupportedError for a grid that no dispatch can have."""
+    """Plan the dispatches. Raise UnsupportedError for a grid that no dispatch can have."""
     capacity = lowered.plan.capacity
     placed, temps_bytes = _launches(lowered)
     if lowered.merging is not None:
@@ -128,7 +137,7 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
 
 
 def places(plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan) -> Iterator[tuple[str, int, int, str]]:
-    """What has a name: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
+    """Return named memory: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
     for name, place in memory.placements.items():
         if graph.buffers[name].role not in RESIDENT:
             yield place.allocation, place.offset_bytes, place.size_bytes, name
@@ -143,9 +152,11 @@ def places(plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan) -> Iterator[t
 
 
 def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
-    """Every launch with its temporaries placed, and where those end. Past a barrier their bytes are free again;
-    small ones take turns, so that launches of several nodes may come to overlap. What a launch `makes` is made
-    once, as long as it lies there and what it was made of does."""
+    """Return every launch with its temporaries located, and the end of the temporaries.
+
+    Bytes are reused after a barrier; small temporaries rotate, so that launches of several nodes can overlap. A
+    temporary that a launch `makes` is computed once and reused while it and its inputs stay in memory.
+    """
     apart = TEMPS_APART if lowered.merging is not None else 0
     steps: list[_Placed | Barrier] = []
     end = most = 0
@@ -181,7 +192,7 @@ def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
 
 
 def _overwrites(node: Node, launch: Launch, lowered: LoweredGraph) -> bool:
-    """Whether a node writes what a launch reads."""
+    """Return whether a node writes memory that a launch reads."""
     written = [lowered.plan.placements[name] for name in node.outputs if name]
     read = [lowered.plan.placements[each.name] for each in launch.buffers if isinstance(each, Ref)]
     return any(
@@ -194,7 +205,7 @@ def _overwrites(node: Node, launch: Launch, lowered: LoweredGraph) -> bool:
 
 
 def _in_levels(steps: Iterable[_Placed | Barrier], lowered: LoweredGraph) -> Iterator[_Placed | Barrier]:
-    """The launches with as few barriers as what they touch allows."""
+    """Order the launches with as few barriers as their memory accesses allow."""
     runs = groupby(steps, lambda step: isinstance(step, Barrier))
     intervals = ([each for each in run if isinstance(each, _Placed)] for is_barrier, run in runs if not is_barrier)
     for number, level in enumerate(levelled(intervals, lambda each: _touches(each, lowered))):
@@ -204,8 +215,7 @@ def _in_levels(steps: Iterable[_Placed | Barrier], lowered: LoweredGraph) -> Ite
 
 
 def _touches(each: _Placed, lowered: LoweredGraph) -> tuple[Touch, ...]:
-    """What a launch reads or writes of memory that changes: of its node's outputs and of temporaries, perhaps
-    both."""
+    """Return the mutable memory that a launch reads or writes: its node's outputs, and temporaries."""
     assert each.node is not None
     found = []
     for buffer in dict.fromkeys(each.launch.buffers):
@@ -220,7 +230,7 @@ def _touches(each: _Placed, lowered: LoweredGraph) -> tuple[Touch, ...]:
 
 
 def _merged(steps: Iterable[_Placed | Barrier], merging: Merging) -> Iterator[_Placed | Barrier]:
-    """Launches between two barriers, which may overlap, as the fewest dispatches; each where its first was."""
+    """Merge launches between two barriers into the fewest dispatches, each at the position of its first launch."""
     for is_barrier, run in groupby(steps, lambda step: isinstance(step, Barrier)):
         if is_barrier:
             yield from run
@@ -242,7 +252,7 @@ def _merged(steps: Iterable[_Placed | Barrier], merging: Merging) -> Iterator[_P
 
 
 def _agree(group: Iterable[_Placed], other: _Placed) -> bool:
-    """Whether no name of a temporary stands for two."""
+    """Return whether no temporary name refers to two temporaries."""
     return all(other.temps.get(name, place) == place for each in group for name, place in each.temps.items())
 
 
@@ -266,7 +276,8 @@ def _grids_launch(count: int, specs_offset: int, grids_offset: int) -> _Placed:
 
 
 def _is_data(grid: Grid, capacity: Mapping[str, int]) -> bool:
-    """A count that can be only 1 is none: a row of logits nobody wants costs less than a grid in memory."""
+    """Return whether a grid depends on data. A count with capacity 1 is constant: an unneeded row of logits is
+    cheaper than a grid in memory."""
     counts = [dim for dim in grid if isinstance(dim, str) and capacity[dim] > 1]
     if not set(counts) <= set(GRID_COUNTS):
         raise UnsupportedError(f"a grid of {counts[0]}: {GRIDS_KERNEL} reads {', '.join(GRID_COUNTS)}")

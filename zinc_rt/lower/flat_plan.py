@@ -1,8 +1,8 @@
-"""The flat byte form of a graph's memory plan and dispatches: fixed-size little-endian records, read in place.
+"""The flat byte format of a graph's memory plan and dispatches: fixed-size little-endian records, read in place.
 
-It is no pickle: reading makes numbers and strings, and checks every count, index and range, so that no damaged
-file becomes an address on a device. The graph itself has a form of its own (ir/serial.py); this one names it by
-its digest and its nodes and buffers by their numbers. See docs/exec.md.
+Unlike a pickle, reading creates only numbers and strings, and checks every count, index and range, so that a
+damaged file cannot produce a device address. The graph has a separate format (ir/serial.py); this one refers to it
+by its digest and to its nodes and buffers by number. See docs/exec.md.
 """
 
 from __future__ import annotations
@@ -85,15 +85,17 @@ INTEGER, REAL = range(2)  # kinds of a constant
 
 
 def to_bytes(program: PlannedGraph, graph_sha256: bytes) -> bytes:
-    """The form of a program, without its graph. Raises InputError for what it cannot hold."""
+    """Serialise a program without its graph. Raise InputError for content that the format cannot represent."""
     return _Writer(program).form(graph_sha256)
 
 
 def from_bytes(
     data: bytes | memoryview, graph: OpGraph, graph_sha256: bytes, *, name: str = "plan"
 ) -> PlannedGraph:
-    """The program of a graph of that digest; `name` is what errors call the form. Raises InputError for anything
-    amiss."""
+    """Read the program of a graph with that digest. Raise InputError for invalid content.
+
+    `name` is the name of the data in errors.
+    """
     return _Reader(data, graph, graph_sha256, name).program()
 
 
@@ -305,7 +307,7 @@ class _Reader:
 
 
 class _Rows:
-    """Records that are handed out in order, so many at a time."""
+    """A reader of consecutive records."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = tuple(rows)

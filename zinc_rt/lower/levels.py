@@ -1,10 +1,9 @@
-"""Launches in the fewest levels: what depends on nothing of a level moves into it, past the barriers of its node.
+"""Scheduling of launches into the fewest dependency levels, across the barriers of nodes.
 
-Nodes come one after the other and bring barriers of their own, so that two chains which never meet (keys and
-values, chosen and shared experts) would wait for each other. Here each launch goes to the first level behind
-those that it depends on, as a list scheduler's; between levels there is a barrier, and within one launches may
-overlap. A launch depends on an earlier one, of another interval between barriers, where one of both writes
-bytes that the other touches.
+Nodes are in sequence with barriers inside each, so two independent chains (keys and values, chosen and shared
+experts) would wait for each other. Here each launch is placed in the first level after those that it depends on,
+as by a list scheduler; there is a barrier between levels, and launches within one may overlap. A launch depends on
+an earlier one from another interval between barriers if one of the two writes bytes that the other accesses.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ T = TypeVar("T")
 
 
 def levelled(intervals: Iterable[Sequence[T]], touches: Callable[[T], Sequence[Touch]]) -> list[list[T]]:
-    """The launches of intervals, those of one in any order, as levels; in a level they keep their order."""
+    """Return the launches of intervals (unordered within an interval) as levels; each level keeps their order."""
     levels: list[list[T]] = []
     recent: deque[list[tuple[int, Sequence[Touch]]]] = deque()
     floor = 0

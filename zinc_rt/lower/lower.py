@@ -1,8 +1,8 @@
-"""Choose an entry for every node and put barriers where memory demands them.
+"""Choose a kernel table entry for every node and insert the barriers that memory accesses require.
 
-Calls between two barriers may run at the same time, so a barrier goes before a call that touches bytes which a
-call since the last barrier wrote, or writes bytes which one read. Bytes, not names: two buffers that the memory
-plan put in one place conflict like one.
+Calls between two barriers may run concurrently, so a barrier is inserted before a call that accesses bytes written
+since the last barrier, or writes bytes read since then. Conflicts are detected on bytes, not names: two buffers
+that the memory plan places in the same bytes conflict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zinc_rt.mem.plan import MemoryPlan
 
 
 def lower(graph: OpGraph, entries: Iterable[Entry], plan: MemoryPlan, *, ordering: str, tier: str) -> LoweredGraph:
-    """Raises UnsupportedError naming every node the table cannot run, with each candidate's reason."""
+    """Lower a graph. Raise UnsupportedError naming every node without an entry, with each candidate's reason."""
     entries = tuple(entries)
     refused: list[str] = []
     steps: list[Call | Barrier] = []
@@ -47,7 +47,7 @@ def lower(graph: OpGraph, entries: Iterable[Entry], plan: MemoryPlan, *, orderin
 
 
 def refusal(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> str | None:
-    """Why no entry takes the node; None where one does, and for a BARRIER, which needs none."""
+    """Return why no entry supports the node; None if one does, and for a BARRIER, which needs none."""
     if node.op is Op.BARRIER:
         return None
     chosen = choose(node, graph, entries, ordering)
@@ -55,7 +55,7 @@ def refusal(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str)
 
 
 def choose(node: Node, graph: OpGraph, entries: Iterable[Entry], ordering: str) -> Entry | str:
-    """The first entry that takes the node, or why none does."""
+    """Return the first entry that supports the node, or the reasons why none does."""
     candidates = _by_op(tuple(entries)).get(node.op, ())
     reasons = []
     for entry in candidates:
@@ -90,7 +90,7 @@ Ranges = dict[str, list[tuple[int, int]]]  # by allocation: first byte, and the 
 
 
 class _Pending:
-    """Byte ranges touched since the last barrier."""
+    """The byte ranges accessed since the last barrier."""
 
     def __init__(self, plan: MemoryPlan) -> None:
         self._places = plan.placements
@@ -114,7 +114,7 @@ class _Pending:
         return tuple(sorted(hit))
 
     def touches_any(self, names: tuple[str, ...]) -> bool:
-        """Whether an explicit barrier over `names` (none: everything) has anything to order."""
+        """Return whether an explicit barrier over `names` (none: everything) has any access to order."""
         if not names:
             return bool(self._written or self._read)
         return any(self._meets(name, self._written) for name in names)

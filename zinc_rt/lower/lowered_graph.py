@@ -18,16 +18,19 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """What came before has finished and is visible to what follows. `buffers` says why it is here."""
+    """A barrier: earlier calls have completed and are visible to later ones. `buffers` are the reason for it."""
 
     buffers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredGraph:
-    """`timed`: each dispatch runs alone, and the tier notes when it began and ended (backends/times.py).
-    `merging`: launches of several nodes may be one dispatch, and go past the barriers of nodes that they do not
-    depend on; None: each node's are its own, in its place."""
+    """A graph of calls and barriers.
+
+    `timed`: each dispatch runs alone, and the tier records its start and end (backends/times.py). `merging`:
+    launches of several nodes may be merged into one dispatch, and may cross the barriers of nodes that they do not
+    depend on; None: each node keeps its launches, in order.
+    """
 
     graph: OpGraph
     plan: MemoryPlan
@@ -42,5 +45,5 @@ class LoweredGraph:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Those that run, in order."""
+        """The nodes that run, in order."""
         return tuple(call.node for call in self.calls)

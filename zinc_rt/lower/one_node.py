@@ -1,7 +1,7 @@
-"""A graph of one node over given operands: what tests a kernel alone, on any tier.
+"""A graph of one node over given operands, for testing a kernel in isolation on any tier.
 
-Counts of tokens, sequences, rows and entries come from the operands' shapes. Buffers are as long as `capacity`
-says, NaN and -1 behind the counted part, in outputs everywhere.
+Counts of tokens, sequences, rows and entries come from the operands' shapes. Buffers have the length given by
+`capacity`, filled with NaN and -1 after the counted part, and everywhere in outputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ Place = Callable[[np.ndarray], np.ndarray]  # a copy of an array's bytes where a
 
 @dataclass(frozen=True, slots=True)
 class OneNode:
-    """`arrays`: weights, and what the other buffers hold at first. `shared`: an output in place -> the input."""
+    """A graph of one node with its data.
+
+    `arrays`: weights, and the initial content of the other buffers. `shared`: maps an in-place output to its
+    input.
+    """
 
     graph: OpGraph
     arrays: Mapping[str, np.ndarray | Weight]
@@ -49,15 +53,15 @@ class OneNode:
 
     @property
     def operands(self) -> dict[str, np.ndarray]:
-        """What is no weight, by name."""
+        """Return the operands that are not weights, by name."""
         return {name: array for name, array in self.arrays.items() if isinstance(array, np.ndarray)}
 
     def storage(self, name: str) -> str:
-        """The array that a buffer lies in."""
+        """Return the array that contains a buffer."""
         return self.shared.get(name, name)
 
     def apart(self) -> MemoryPlan:
-        """Each operand an allocation of its own, weights too."""
+        """Return a plan with a separate allocation for each operand, including weights."""
         placements = {name: self._placement(name, self.storage(name), 0) for name in self.graph.buffers}
         allocations = {
             name: Allocation(BufferHeap.HOST_VISIBLE, array.nbytes, array.nbytes)
@@ -66,8 +70,10 @@ class OneNode:
         return MemoryPlan("node", self.capacity, 1, False, allocations, placements, 0)
 
     def together(self, heap: BufferHeap, alignment: int) -> MemoryPlan:
-        """All but the weights in one allocation, each at a multiple of `alignment`. Weights are resident: their
-        placements say their sizes."""
+        """Return a plan with all operands but the weights in one allocation, each at a multiple of `alignment`.
+
+        Weights are resident: their placements give their sizes.
+        """
         end = payload = 0
         offsets: dict[str, int] = {}
         for name, array in self.operands.items():
@@ -95,8 +101,11 @@ def one_node(
     place: Place = np.copy,
     **attrs: Any,
 ) -> OneNode:
-    """`operands` in port order, missing last ones are absent. `fresh` have the shapes and dtypes of the outputs
-    that are not in place."""
+    """Build a graph of one node.
+
+    `operands` are in port order; missing trailing ones are absent. `fresh` are the shapes and dtypes of the
+    outputs that are not in place.
+    """
     spec = OPS[op]
     given = {port.name: operand for port, operand in zip(spec.inputs, operands, strict=False)}
     counts = _counts(spec.inputs, given)
@@ -150,7 +159,7 @@ def _counts(ports: Sequence[Port], given: Mapping[str, Operand]) -> dict[str, in
 
 
 def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:
-    """A copy at the capacity; what is not counted (everything where `blank`) is garbage."""
+    """Copy an array at full capacity; the uncounted part (everything if `blank`) is filled with garbage."""
     shape = list(array.shape)
     if port.shape[0] in SYMBOL_OF_DIM:
         shape[0] = room[SYMBOL_OF_DIM[port.shape[0]]]
@@ -161,7 +170,7 @@ def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: boo
 
 
 def _placed(weight: Weight, place: Place) -> Weight:
-    """Its own bytes where its strides matter or nothing else is wanted."""
+    """Return a weight's bytes, copied only if its strides matter or a placement is required."""
     return weight if place is np.copy else Weight(weight.dtype, weight.shape, place(weight.raw))
 
 

@@ -1,4 +1,4 @@
-"""A dispatch plan's block once addresses are known: what the host writes there, the same for every target."""
+"""The content of a dispatch plan's block once addresses are known: the part written by the host, for every target."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from zinc_rt.lower.dispatch_plan import DispatchPlan
 
 
 def content(plan: DispatchPlan, va: int, address: Callable[[Ref], int]) -> bytes:
-    """What the host writes into the block at `va`, from byte `specs_offset` on. `address`: where a byte of a
-    graph's buffer lies."""
+    """Return the content that the host writes into the block at `va`, starting at byte `specs_offset`.
+
+    `address` maps a byte of a graph's buffer to its address.
+    """
     image = bytearray(plan.size_bytes)
 
     for step in plan.dispatches:

@@ -1,4 +1,4 @@
-"""A lowered graph with its dispatches: all that a tier of dispatches builds from, and what a start reads back."""
+"""A lowered graph with its dispatches: the input of dispatch-based tiers, and the content of cached plans."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from zinc_rt.mem.plan import MemoryPlan
 
 @dataclass(frozen=True, slots=True)
 class PlannedGraph:
-    """`dispatches` are those of `graph` in the memory of `plan`; no kernel table is needed any more. `timed` as
-    LoweredGraph has it."""
+    """A graph, its memory plan and its dispatches.
+
+    `dispatches` are those of `graph` in the memory of `plan`; the kernel table is no longer needed. `timed` is
+    that of LoweredGraph.
+    """
 
     graph: OpGraph
     plan: MemoryPlan
@@ -24,15 +27,15 @@ class PlannedGraph:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Those that run, in order."""
+        """The nodes that run, in order."""
         return tuple(node for node in self.graph.nodes if node.op is not Op.BARRIER)
 
 
 def planned(lowered: LoweredGraph) -> PlannedGraph:
-    """Raises UnsupportedError as dispatch_plan does."""
+    """Plan the dispatches of a lowered graph. Raise UnsupportedError as dispatch_plan does."""
     return PlannedGraph(lowered.graph, lowered.plan, lowered.ordering, dispatch_plan(lowered), lowered.timed)
 
 
 def dispatches_of(program: LoweredGraph | PlannedGraph) -> DispatchPlan:
-    """The dispatches, planned now where that was not done before."""
+    """Return the dispatches, planning them now if necessary."""
     return program.dispatches if isinstance(program, PlannedGraph) else dispatch_plan(program)
