@@ -1,1 +1,1 @@
-"""gfx12 machine code run on the host: one kernel becomes LLVM IR, vectorised over a wave's lanes."""
+"""Translation of gfx12 machine code to LLVM IR for the host, vectorised over the lanes of a wave."""

@@ -1,1 +1,1 @@
-"""Instructions that compute: vector, scalar, matrix, and data from lane to lane."""
+"""Translation of ALU instructions: vector, scalar, matrix and cross-lane operations."""

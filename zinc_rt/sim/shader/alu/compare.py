@@ -58,7 +58,7 @@ def _emit(letters: str, test: Test, *, to_exec: bool) -> EmitFunction:
 
 
 def _emit_class(letter: str, *, to_exec: bool) -> EmitFunction:
-    """Source 1 has a bit for each class, in the order in which LLVM numbers them too."""
+    """Emit a class test. Source 1 has one bit per class, in the same order as LLVM's class mask."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         first = 0 if to_exec else 1

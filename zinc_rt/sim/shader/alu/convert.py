@@ -21,9 +21,9 @@ from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I8, I16, I32, co
 
 
 def saturating(e: Emitter, value: Value, to: ir.IntType, signed: bool) -> Value:
-    """Truncated to an integer; what is out of range becomes the nearest end, a NaN 0.
+    """Truncate a float to an integer. Out-of-range values saturate; NaN becomes 0.
 
-    Not llvm.fptosi.sat, which takes seven times the instructions: x86's back end goes lane by lane.
+    Does not use llvm.fptosi.sat: the x86 back end scalarises it, which takes seven times the instructions.
     """
     b, bits = e.b, to.width
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
@@ -70,7 +70,7 @@ def _byte(number: int) -> Build:
 
 
 def _nearest(e: Emitter, value: Value) -> Value:
-    """floor(x + 0.5), where the sum is exact enough in 64 bits."""
+    """Return floor(x + 0.5), computed in 64 bits so that the sum is exact enough."""
     half = e.b.fadd(e.b.fpext(value, e.b.lanes(DOUBLE)), 0.5)
     return _by_sign(e, value, saturating(e, e.b.intrinsic("llvm.floor", half.type, half), I32, True))
 
@@ -80,21 +80,21 @@ def _floor(e: Emitter, value: Value) -> Value:
 
 
 def _by_sign(e: Emitter, value: Value, result: Value) -> Value:
-    """A NaN becomes the end on the side of its sign: captured, where the manual has 0."""
+    """Replace NaN by the range limit of the NaN's sign. Captured on silicon; the manual specifies 0."""
     negative = e.b.icmp_signed("<", bits_of(e, value), 0)
     end = e.b.select(negative, constant(1 << 31, result.type), constant((1 << 31) - 1, result.type))
     return e.b.select(is_nan(e, value), end, result)
 
 
 def _off_f32_i4(e: Emitter, value: Value) -> Value:
-    """Signed 4 bits in sixteenths."""
+    """Convert a signed 4-bit integer, in units of 1/16, to a float."""
     by = constant(28, value.type)
     nibble = e.b.ashr(e.b.shl(value, by), by)
     return e.b.fmul(e.b.sitofp(nibble, e.b.lanes(FLOAT)), 0.0625)
 
 
 def half_toward_zero(e: Emitter, value: Value) -> Value:
-    """<W x float> to the bits of halves (<W x i16>): the nearest, or the one before where that is larger."""
+    """Convert <W x float> to half bits (<W x i16>), rounded toward zero: round to nearest, then step back if larger."""
     nearest = e.b.fptrunc(value, e.b.lanes(HALF))
     back = e.b.fpext(nearest, value.type)
     too_large = e.b.fcmp_ordered(">", absolute(e, back), absolute(e, value))
@@ -112,8 +112,9 @@ def _packing(convert: Build) -> Build:
 
 
 def normalised(signed: bool) -> Build:
-    """-1 to 1 to all of a signed 16-bit range but its lowest number, or 0 to 1 to all of an unsigned one; rounded
-    to nearest even from the exact product."""
+    """Convert -1..1 to a signed 16-bit integer, without its lowest value, or 0..1 to an unsigned one. Round the exact
+    product to nearest even.
+    """
 
     def build(e: Emitter, value: Value) -> Value:
         wide = e.b.fpext(value, e.b.lanes(DOUBLE))
@@ -137,7 +138,7 @@ _TO_WHOLE = {
 
 
 def _pk_u8(e: Emitter, value: Value, place: Value, into: Value) -> Value:
-    """The number as a byte, rounded as the mode says (captured), in byte `place` of `into`."""
+    """Insert a number as a byte at position `place` of `into`, rounded according to MODE (captured on silicon)."""
     whole = e.b.intrinsic(_TO_WHOLE[e.mode.rounding(FLOAT)], value.type, value)
     byte = e.b.zext(saturating(e, whole, I8, False), into.type)
     by = e.b.shl(e.b.and_(place, 3), 3)

@@ -1,8 +1,8 @@
-"""Rounding other than to nearest even: one operation of the host under that rounding of its own, out of line.
+"""Float operations with a rounding mode other than nearest even, emitted as separate functions.
 
-LLVM keeps to a changed rounding only in constrained intrinsics between two llvm.set.rounding; a function of its
-own holds them, so the code around knows nothing of it. Narrowing twice in one direction is narrowing once, so
-16-bit floats go through wider ones.
+LLVM respects a changed rounding mode only in constrained intrinsics between two llvm.set.rounding calls. These are
+emitted in a separate function so that the surrounding code is not affected. Narrowing twice in the same direction gives
+the same result as narrowing once, so 16-bit floats are computed in wider formats.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class _StrictAttributes(ir.values.FunctionAttributes):
 
 
 def directed(e: Emitter, name: str, result: ir.Type, rounding: Rounding, *values: ir.Value) -> ir.Value:
-    """fadd, fsub, fmul, fma, fptrunc, sitofp or uitofp of floats of 32 or 64 bits (vectors or not), rounded so."""
+    """Emit fadd, fsub, fmul, fma, fptrunc, sitofp or uitofp on 32-bit or 64-bit floats (scalars or vectors) with
+    `rounding`.
+    """
     types = [result, values[0].type] if name in _CONVERSIONS else [result]
     suffix = ".".join(mangled(of) for of in types)
     kind = ir.FunctionType(result, [value.type for value in values])
@@ -46,7 +48,7 @@ def directed(e: Emitter, name: str, result: ir.Type, rounding: Rounding, *values
 
 
 def _opaque(b: CodeBuilder, value: ir.Value) -> ir.Value:
-    """The value, no constant to LLVM 22, which folds 1 - 1 to +0 whatever the rounding."""
+    """Hide a value from constant folding: LLVM 22 folds 1 - 1 to +0 in every rounding mode."""
     zero = b.asm(ir.FunctionType(I32, [I32]), "", "=r,0", [I32(0)], True)
     if isinstance(value.type, ir.VectorType):
         bits = ir.VectorType(ir.IntType(type_bits(value.type.element)), value.type.count)
@@ -68,7 +70,7 @@ def _declared(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Functio
 
 
 def arithmetic(e: Emitter, name: str, *values: ir.Value) -> ir.Value:
-    """fadd, fsub, fmul, fma of values of one type, 32 or 64 bits (16: see `narrowed`)."""
+    """Emit fadd, fsub, fmul or fma on values of one 32-bit or 64-bit type (for 16 bits see `narrowed`)."""
     return rounded(e, name, e.mode.rounding(_element(values[0].type)), *values)
 
 
@@ -82,9 +84,10 @@ def rounded(e: Emitter, name: str, rounding: Rounding, *values: ir.Value) -> ir.
 
 
 def narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
-    """A float (or vector of them) to a shorter format, whose rounding decides. Not from 64 to 16 bits.
+    """Convert a float (or vector) to a shorter format with that format's rounding mode. Does not support 64 to 16 bits.
 
-    Where denormal results are flushed, so is what is below the normal range when rounded with any exponent.
+    If denormal results are flushed, results below the normal range are flushed too, judged after rounding with an
+    unbounded exponent.
     """
     result = _narrowed(e, value, to)
     if not e.mode.flushes_results(to):
@@ -107,8 +110,10 @@ SMALLEST = {HALF: 2.0**-14, FLOAT: 2.0**-126, DOUBLE: 2.0**-1022}
 
 
 def zero_if_tiny(e: Emitter, result: ir.Value, scaled: ir.Value) -> ir.Value:
-    """A zero of its sign where `scaled`, the result times UP and rounded there, is below UP times the smallest
-    normal number: tininess after rounding, as gfx1201 judges it (captured)."""
+    """Replace a tiny result by a zero of the same sign. A result is tiny if `scaled`, the result times UP rounded at
+    that scale, is below UP times the smallest normal number: gfx1201 detects tininess after rounding (captured on
+    silicon).
+    """
     least = SMALLEST[_element(result.type)] * UP
     tiny = e.b.fcmp_ordered("<", e.b.intrinsic("llvm.fabs", scaled.type, scaled), least)
     zero = e.b.intrinsic("llvm.copysign", result.type, constant(0.0, result.type), result)
@@ -116,8 +121,9 @@ def zero_if_tiny(e: Emitter, result: ir.Value, scaled: ir.Value) -> ir.Value:
 
 
 def judged(e: Emitter, name: str, result: ir.Value, *values: ir.Value) -> ir.Value:
-    """The result of fadd, fsub, fmul or fma of 32 or 64 bits, 0 where it is tiny and the mode flushes. Sums are
-    exact about the denormals."""
+    """Flush a tiny result of a 32-bit or 64-bit fadd, fsub, fmul or fma to 0 if the mode says so. Sums near the
+    denormals are exact.
+    """
     if name not in ("fmul", "fma") or not e.mode.flushes_results(_element(result.type)):
         return result
     sizes = [e.b.intrinsic("llvm.fabs", value.type, value) for value in values[:2]]
@@ -128,9 +134,9 @@ def judged(e: Emitter, name: str, result: ir.Value, *values: ir.Value) -> ir.Val
 
 
 def half_directed(e: Emitter, value: ir.Value, rounding: Rounding) -> ir.Value:
-    """32-bit floats to halves: the nearest, or its neighbour where that lies on the wrong side.
+    """Convert 32-bit floats to halves: round to nearest, then step to the neighbour if the rounding mode requires it.
 
-    Not by a constrained intrinsic: LLVM 22's back end for x86 ends the process over one.
+    Does not use a constrained intrinsic: the x86 back end of LLVM 22 aborts the process on it.
     """
     b, of = e.b, value.type
     nearest = b.fptrunc(value, _of(of, HALF))
@@ -149,7 +155,7 @@ def half_directed(e: Emitter, value: ir.Value, rounding: Rounding) -> ir.Value:
 
 
 def from_integer(e: Emitter, value: ir.Value, to: ir.Type, *, signed: bool) -> ir.Value:
-    """An integer (or vector) of 32 bits to a float of 32 bits."""
+    """Convert a 32-bit integer (or vector) to a 32-bit float."""
     name, result = "sitofp" if signed else "uitofp", _of(value.type, to)
     rounding = e.mode.rounding(to)
     if rounding is Rounding.NEAREST or to is not FLOAT:

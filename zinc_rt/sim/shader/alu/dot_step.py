@@ -46,7 +46,7 @@ _FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """<W x i32> each: a signed significand, its unit's exponent; what it is."""
+    """Vectors of numbers (<W x i32> each): signed significand, exponent of its unit, and class."""
 
     significand: Value
     unit: Value
@@ -58,9 +58,10 @@ class _Number:
 
 
 def dot_step(e: Emitter, kind: str, result: str, a: list[Value], b: list[Value], addend: Value) -> Value:
-    """<W x i32> bits of the result, in the low half for 16 bits, of registers of two halves and an addend.
+    """Emit a call that computes one dot-product step. Return the result bits as <W x i32>, in the low half for 16 bits.
 
-    `kind`: of the factors, f16 or bf16. `result`: f32, f16 or bf16. `addend`: bits as the result's. Out of line.
+    The inputs are registers of two halves and an addend. `kind` is the format of the factors, f16 or bf16. `result` is
+    f32, f16 or bf16. `addend` has the format of the result. The step is emitted as a separate function.
     """
     count = len(a)
 
@@ -135,7 +136,7 @@ def _step(e: Emitter, kind: str, result: str, a: tuple[Value, ...], b: tuple[Val
 
 
 def _floored(e: Emitter, value: Value, by: Value) -> Value:
-    """value / 2**by, towards -infinity; `by` may be more than there are bits."""
+    """Return value / 2**by, rounded towards -infinity. `by` may exceed the width of the value."""
     return e.b.ashr(value, e.b.intrinsic("llvm.umin", by.type, by, constant(31, by.type)))
 
 
@@ -150,7 +151,7 @@ def _pair(e: Emitter, products: list[tuple[Value, Value]]) -> tuple[Value, Value
 
 
 def _sum(e: Emitter, pairs: list[tuple[Value, Value]], c: _Number, of: _Format) -> tuple[Value, Value]:
-    """(integer, exponent of its unit). Products have 26 bits, so nothing overflows 32."""
+    """Return the sum as (integer, exponent of its unit). Products have 26 bits, so 32 bits do not overflow."""
     b = e.b
     size = b.select(c.negative, b.sub(0, c.significand), c.significand)
     leading = b.sub(31, b.intrinsic("llvm.ctlz", size.type, size, I1(0)))  # -1 of a zero

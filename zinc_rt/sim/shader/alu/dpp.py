@@ -1,9 +1,9 @@
-"""Source 0 read from other lanes: DPP16 and DPP8 (RDNA4 ISA 7.9).
+"""Reads of source 0 from other lanes: DPP16 and DPP8 (RDNA4 ISA 7.9).
 
-A pattern says which lane each lane reads, None where that is outside its row of 16. With FI clear a lane that EXEC
-has off is as invalid as one outside the row; BOUND_CTRL set makes invalid lanes read 0, clear keeps them from
-being written. The manual's table of BC and FI contradicts its own description of the fields in FI = 1 rows; the
-description (and what compilers rely on) is what is built: outside the row BOUND_CTRL alone decides.
+A pattern gives the source lane of each lane, or None if it is outside the row of 16. If FI is clear, a source lane
+disabled by EXEC is as invalid as one outside the row. With BOUND_CTRL set, lanes with an invalid source read 0; with it
+clear, they are not written. For FI = 1, the manual's table of BC and FI contradicts its description of the fields. This
+module follows the description, as compilers do: outside the row BOUND_CTRL alone decides.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PATTERNS: dict[str, Callable[[int, int], int | None]] = {
 
 @cache
 def pattern(name: str, value: int | tuple[int, ...] | None, wave: int) -> Pattern:
-    """The lane each lane of the wave reads under a DPP modifier."""
+    """Return the source lane of each lane of the wave for a DPP modifier."""
     if isinstance(value, tuple):  # quad_perm and dpp8
         group = len(value)
         return tuple(lane - lane % group + value[lane % group] for lane in range(wave))
@@ -49,12 +49,14 @@ def pattern(name: str, value: int | tuple[int, ...] | None, wave: int) -> Patter
 
 
 def lanes_constant(e: Emitter, lanes: list[bool]) -> ir.Constant:
-    """A constant <W x i1>."""
+    """Return a constant <W x i1> with the given lanes set."""
     return vector_of((lane for lane in lanes), I1)
 
 
 def shuffled(e: Emitter, value: ir.Value, reads: Pattern, zero_outside: bool = False) -> ir.Value:
-    """Lane i of the result is lane reads[i] of <W x T>; for None 0, or lane i's own where nobody looks."""
+    """Permute <W x T> so that lane i reads lane reads[i]. For None it is 0, or lane i's own value if the result is
+    unused.
+    """
     other = ir.Constant(value.type, None if zero_outside else ir.Undefined)
     outside = [e.wave + lane if zero_outside else lane for lane in range(e.wave)]
     index = [outside[lane] if to is None else to for lane, to in enumerate(reads)]
@@ -63,8 +65,9 @@ def shuffled(e: Emitter, value: ir.Value, reads: Pattern, zero_outside: bool = F
 
 @contextmanager
 def operands_of(e: Emitter, instruction: Instruction, first: int = 1) -> Iterator[tuple[Operand, ...]]:
-    """The operands to work with. Under DPP `first`, source 0, is read from other lanes, and within the context
-    only the lanes that DPP lets through are written."""
+    """Provide the operands of an instruction. With DPP, `first` (source 0) is read from other lanes, and inside the
+    context only the lanes enabled by DPP are written.
+    """
     operands = instruction.operands
     if not instruction.encoding.endswith(("_DPP16", "_DPP8")):
         yield operands
@@ -79,7 +82,7 @@ def operands_of(e: Emitter, instruction: Instruction, first: int = 1) -> Iterato
 
 
 def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Operand, ir.Value | None]:
-    """Source 0 as a virtual register, and the lanes that may be written, None for all."""
+    """Return source 0 as a virtual register, and the lanes that may be written (None for all lanes)."""
     if source.kind is not Kind.VGPR:
         raise NotSimulated(f"has {source.text} as a DPP source")
     is_16 = instruction.encoding.endswith("16")

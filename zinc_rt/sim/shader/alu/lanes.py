@@ -1,4 +1,4 @@
-"""Data across lanes and registers by number: readlane, permlane, swap, movrel (RDNA4 ISA 7.9, 7.11)."""
+"""Cross-lane moves and indexed registers: readlane, permlane, swap, movrel (RDNA4 ISA 7.9, 7.11)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_LANE = "every lane is off in EXEC; lane 0 is read"
 
 
 def permute(e: Emitter, values: Value, index: Value) -> Value:
-    """<W x i32>: lane i gets values[index[i]], of <W x i32> and <W x i32> below W."""
+    """Return <W x i32> whose lane i is values[index[i]]; both operands are <W x i32>, the indices below W."""
     kind = ir.FunctionType(e.b.lanes(I32), [e.b.lanes(I32)] * 2)
     return e.b.call(e.b.helper(f"zrt.permute.{e.wave}", kind, _build_permute), [values, index])
 
@@ -35,13 +35,13 @@ def _build_permute(function: ir.Function) -> None:
 
 
 def _lane_mask(e: Emitter, lane: Value) -> Value:
-    """<W x i1> with the one bit of an i32 below W."""
+    """Return <W x i1> with one bit set, at an i32 index below W."""
     wide = lane if e.wave == 32 else e.b.zext(lane, I64)
     return e.b.bitcast(e.b.shl(1, wide), e.b.lanes(I1))
 
 
 def _lane(e: Emitter, operand: Operand) -> Value:
-    """A lane select, its upper bits ignored."""
+    """Return a lane select operand with its upper bits ignored."""
     if operand.kind is Kind.VGPR:
         raise NotSimulated(f"has {operand.text} as its lane select")
     return e.b.and_(e.scalar(operand), e.wave - 1)
@@ -66,7 +66,7 @@ def _emit_readfirstlane(e: Emitter, instruction: Instruction) -> None:
 
 
 def _emit_readlane(e: Emitter, instruction: Instruction) -> None:
-    """Read a lane regardless of EXEC: compilers keep scalars in lanes of a vector register."""
+    """Emit v_readlane. It ignores EXEC: compilers keep scalars in lanes of a vector register."""
     destination, origin, select = instruction.operands
     if origin.kind is not Kind.VGPR:
         raise NotSimulated(f"reads a lane of {origin.text}")
@@ -76,7 +76,7 @@ def _emit_readlane(e: Emitter, instruction: Instruction) -> None:
 
 
 def _emit_writelane(e: Emitter, instruction: Instruction) -> None:
-    """Write a lane regardless of EXEC."""
+    """Emit v_writelane, which ignores EXEC."""
     destination, origin, select = instruction.operands
     old = e.regs.read_vgpr(destination.index, check=False)
     e.regs.write_vgpr(destination.index, e.b.insert_element(old, e.scalar(origin), _lane(e, select)), masked=False)
@@ -96,7 +96,7 @@ def _emit_swap(e: Emitter, instruction: Instruction) -> None:
 
 
 def _emit_permlane64(e: Emitter, instruction: Instruction) -> None:
-    """The halves of a wave64 change places, inactive lanes are read; nothing in wave32."""
+    """Swap the halves of a wave64, reading inactive lanes too. Does nothing in wave32."""
     if e.wave == 32:
         return
     destination, origin = instruction.operands
@@ -105,9 +105,10 @@ def _emit_permlane64(e: Emitter, instruction: Instruction) -> None:
 
 
 def _emit_permlane16(across: int, *, by_lane: bool) -> EmitFunction:
-    """Each lane reads any of its row of 16 (`across`: 16 the neighbouring row), as scalars or a register say.
+    """Return an emitter of v_permlane16: each lane reads any lane of its row of 16 (`across` 16: of the neighbouring
+    row). The lane numbers come from scalars or a register.
 
-    op_sel[0] is FI, op_sel[1] BOUND_CTRL, with DPP's meaning.
+    op_sel[0] is FI and op_sel[1] is BOUND_CTRL, with the same meaning as in DPP.
     """
 
     def emit(e: Emitter, instruction: Instruction) -> None:
@@ -143,7 +144,7 @@ def _emit_permlane16(across: int, *, by_lane: bool) -> EmitFunction:
 
 
 def _nibbles(e: Emitter, low: Operand, high: Operand) -> Value:
-    """<W x i32>: nibble lane mod 16 of two scalars."""
+    """Return <W x i32> of nibbles: lane i gets nibble i mod 16 of two scalars."""
     words = [e.b.splat(e.scalar(operand)) for operand in (low, high)]
     upper = vector_of((lane >> 3 & 1 for lane in range(e.wave)), I1)
     word = e.b.select(upper, words[1], words[0])
@@ -155,7 +156,7 @@ def _nibbles(e: Emitter, low: Operand, high: Operand) -> Value:
 
 
 def _indexed_read(e: Emitter, base: int, offset: Value) -> Value:
-    """VGPR base + offset (i32): a select among those there can be; v0 and a finding where there is none."""
+    """Return VGPR base + offset (i32). Out of range, read v0 and report a finding."""
     value = e.regs.read_vgpr(0, check=False)
     for index in range(base, e.regs.vgprs):
         here = e.b.equal(offset, index - base)
@@ -180,7 +181,7 @@ def _check_index(e: Emitter, base: int, offset: Value, what: str) -> None:
 
 
 def _offsets(e: Emitter, split: bool) -> tuple[Value, Value]:
-    """What M0 adds to the source's and to the destination's number."""
+    """Return the offsets that M0 adds to the source and destination register numbers."""
     m0 = e.regs.read_sgpr(M0)
     if not split:
         return m0, m0

@@ -1,8 +1,8 @@
-"""VOP3P without WMMA: packed 16-bit arithmetic, the mixed fma, dot products (RDNA4 ISA 7.7).
+"""VOP3P except WMMA: packed 16-bit arithmetic, mixed fma, dot products (RDNA4 ISA 7.7).
 
-op_sel and op_sel_hi pick the half of each source for the lower and the upper result. The manual does not define
-the rounding of the float dot products: of two halves it is what was captured on silicon (dot_step.py); of four
-8-bit floats each product is rounded to 32 bits and added to the third source in increasing order, sums rounded.
+op_sel and op_sel_hi select the half of each source for the lower and the upper result. The manual does not define the
+rounding of float dot products. For two halves it follows silicon captures (dot_step.py). For four 8-bit floats each
+product is rounded to 32 bits and added to the third source in increasing order; each sum is rounded.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, consta
 
 
 def modifier_bits(instruction: Instruction, name: str, default: int) -> tuple[int, int, int]:
-    """op_sel, op_sel_hi, neg_lo or neg_hi: a bit for each source."""
+    """Return op_sel, op_sel_hi, neg_lo or neg_hi as one bit per source."""
     found = instruction.modifier(name)
     bits = found.value if found is not None and isinstance(found.value, tuple) else (default,) * 3
     return (*bits, default, default, default)[:3]  # type: ignore[return-value]
 
 
 def word(e: Emitter, operand: Operand, kind: str) -> Value:
-    """<W x i32> of a source that holds two halves.
+    """Return a source that holds two halves as <W x i32>.
 
     Inline integers are 32 bits, sign-extended. Inline floats: "i" a 32-bit float, "h" a half in the lower 16 bits,
     "hh" and "yy" a half or bfloat16 in both.
@@ -75,7 +75,7 @@ def _in_mode(e: Emitter, value: Value, flushes: bool) -> Value:
 
 
 def float_of_bfloat(e: Emitter, value: Value, upper: int, negate: int) -> Value:
-    """One half of <W x i32> as bfloat16, in 32 bits."""
+    """Convert one half of <W x i32> from bfloat16 to a 32-bit float."""
     if upper:
         bits = e.b.and_(value, 0xFFFF0000)
     else:
@@ -85,7 +85,7 @@ def float_of_bfloat(e: Emitter, value: Value, upper: int, negate: int) -> Value:
 
 
 def bfloat_of_float(e: Emitter, value: Value) -> Value:
-    """<W x float> to the bits of bfloat16, to nearest even, NaN quieted: <W x i16>."""
+    """Convert <W x float> to bfloat16 bits (<W x i16>), rounded to nearest even; NaNs are quieted."""
     b, of = e.b, e.b.lanes(I32)
     bits = b.bitcast(value, of)
     odd = b.and_(b.lshr(bits, 16), 1)
@@ -97,7 +97,7 @@ def bfloat_of_float(e: Emitter, value: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """`build` on each half. Float rows take neg_lo and neg_hi."""
+    """An operation that applies `build` to each half. Float rows support neg_lo and neg_hi."""
 
     sources: int
     floats: bool
@@ -136,7 +136,9 @@ class Packed:
 
 
 def _emit_mix(result: str) -> EmitFunction:
-    """A fused multiply-add of 32-bit floats, each source one or a half; neg_hi is abs (the decoder says so)."""
+    """Emit a fused multiply-add in 32-bit floats; each source is a float or a half. neg_hi is the abs modifier (the
+    decoder reports it so).
+    """
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
@@ -169,7 +171,9 @@ def _emit_mix(result: str) -> EmitFunction:
 
 
 def _half_of_fused(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    """a * b + c of 32-bit floats, rounded once, to halves: captured. A product of them is exact in 64 bits."""
+    """Return a * b + c of 32-bit floats as halves, rounded once (captured on silicon). Their product is exact in 64
+    bits.
+    """
     wide = e.b.lanes(DOUBLE)
     x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
     product, rounding = e.b.fmul(x, y), e.mode.rounding(HALF)
@@ -180,7 +184,9 @@ def _half_of_fused(e: Emitter, a: Value, b: Value, c: Value) -> Value:
 
 
 def _first_nan(e: Emitter, result: Value, a: Value, b: Value, c: Value) -> Value:
-    """For a NaN: the first one of the factors, that of an invalid product, the addend (captured)."""
+    """Select the NaN result: the first NaN factor, then the NaN of an invalid product, then the addend (captured on
+    silicon).
+    """
     of = result.type.element
     product = e.b.fmul(a, b)
     invalid = e.b.bitcast(constant(NAN[of], e.b.lanes(INTEGERS[of])), result.type)
@@ -194,7 +200,7 @@ def _first_nan(e: Emitter, result: Value, a: Value, b: Value, c: Value) -> Value
 
 
 def field(e: Emitter, value: Value, number: int, bits: int, signed: bool) -> Value:
-    """Field `number` of <W x i32>, extended."""
+    """Extract and extend field `number` of <W x i32>."""
     if signed:
         up = constant(32 - bits * (number + 1), value.type)
         return e.b.ashr(e.b.shl(value, up), 32 - bits)
@@ -203,7 +209,7 @@ def field(e: Emitter, value: Value, number: int, bits: int, signed: bool) -> Val
 
 
 def _emit_integer_dot(bits: int, mixed: bool) -> EmitFunction:
-    """`mixed`: neg_lo says which sources are signed, and the sum is signed."""
+    """Emit an integer dot product. With `mixed`, neg_lo selects the signed sources and the sum is signed."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         operands = instruction.operands
@@ -228,7 +234,7 @@ def _emit_integer_dot(bits: int, mixed: bool) -> EmitFunction:
 
 
 def _picked(e: Emitter, value: Value, uppers: tuple[int, int], negates: tuple[int, int]) -> Value:
-    """The halves of <W x i32> that op_sel names, with their signs changed."""
+    """Return the halves of <W x i32> selected by op_sel, with neg modifiers applied."""
     if uppers != (0, 1):
         low, high = (half_of(e, value, upper) for upper in uppers)
         value = halves_joined(e, low, high)
@@ -261,7 +267,7 @@ BOTH = {"f16": "hh", "bf16": "yy"}
 
 
 def _emit_dot2_16(kind: str) -> EmitFunction:
-    """v_dot2_f16_f16, v_dot2_bf16_bf16."""
+    """Emit v_dot2_f16_f16 or v_dot2_bf16_bf16."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:

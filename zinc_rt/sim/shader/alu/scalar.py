@@ -1,4 +1,4 @@
-"""The scalar ALU's integers: SOP1, SOP2, SOPC and SOPK but its hardware registers.
+"""Integer operations of the scalar ALU: SOP1, SOP2, SOPC, and SOPK except for hardware register access.
 
 Source: RDNA4 ISA guide, 16.1 to 16.4.
 """
@@ -24,7 +24,7 @@ EMIT: dict[str, EmitFunction] = {}
 def _binary(
     function: Binary, bits: int, *, sets_scc: bool, shift: bool = False, signed: bool = False
 ) -> EmitFunction:
-    """`shift`: the second source is 32 bits wide."""
+    """Return the emitter of a binary operation. For a `shift` the second source is 32 bits wide."""
 
     def emit(e: Emitter, i: Instruction) -> None:
         destination, first, second = i.operands
@@ -38,7 +38,7 @@ def _binary(
 
 
 def _amount(e: Emitter, count: ir.Value, value: ir.Value) -> ir.Value:
-    """A shift count, modulo the width, in the value's type."""
+    """Return a shift count modulo the width, in the type of the value."""
     width = value.type.width
     count = e.b.and_(count, width - 1)
     return e.b.zext(count, value.type) if count.type != value.type else count
@@ -72,7 +72,7 @@ for _name, _function in BITWISE.items():
 
 
 def _bit_field(e: Emitter, a: ir.Value, b: ir.Value, *, signed: bool) -> ir.Value:
-    """Width 0 gives 0; what reaches beyond the top bit is 0 before the sign is taken."""
+    """Extract a bit field. Width 0 gives 0; bits beyond the top bit are 0 before sign extension."""
     width = a.type.width
     offset = _amount(e, b, a)
     count = e.b.and_(e.b.lshr(b, 16), 127)
@@ -160,7 +160,7 @@ EMIT["s_absdiff_i32"] = _binary(lambda e, a, b: _absolute(e, e.b.sub(a, b)), 32,
 
 
 def _add(shift: int = 0, carry_in: bool = False) -> EmitFunction:
-    """Unsigned, SCC the carry."""
+    """Return the emitter of an unsigned addition; SCC is the carry."""
 
     def emit(e: Emitter, i: Instruction) -> None:
         a, b = (e.b.zext(e.scalar(operand), I64) for operand in i.operands[1:])
@@ -174,7 +174,7 @@ def _add(shift: int = 0, carry_in: bool = False) -> EmitFunction:
 
 
 def _subtract(borrow_in: bool = False) -> EmitFunction:
-    """Unsigned, SCC the borrow."""
+    """Return the emitter of an unsigned subtraction; SCC is the borrow."""
 
     def emit(e: Emitter, i: Instruction) -> None:
         a, b = (e.b.zext(e.scalar(operand), I64) for operand in i.operands[1:])
@@ -188,7 +188,7 @@ def _subtract(borrow_in: bool = False) -> EmitFunction:
 
 
 def _add_signed(e: Emitter, destination: Operand, a: ir.Value, b: ir.Value, *, subtract: bool = False) -> None:
-    """SCC the signed overflow."""
+    """Emit a signed addition; SCC is the signed overflow."""
     wide_a, wide_b = e.b.sext(a, I64), e.b.sext(b, I64)
     total = e.b.sub(wide_a, wide_b) if subtract else e.b.add(wide_a, wide_b)
     low = e.b.trunc(total, I32)
@@ -215,7 +215,7 @@ for _width in (1, 2, 3, 4):
 
 
 def _extreme(comparison: str, *, signed: bool) -> EmitFunction:
-    """SCC says whether the first was taken."""
+    """Return the emitter of a minimum or maximum; SCC is set if the first source was selected."""
 
     def emit(e: Emitter, i: Instruction) -> None:
         a, b = e.scalar(i.operands[1]), e.scalar(i.operands[2])
@@ -282,7 +282,7 @@ def _population(e: Emitter, a: ir.Value) -> ir.Value:
 
 
 def _quads(e: Emitter, a: ir.Value) -> ir.Value:
-    """Bit 0 of each four: whether any of them is set."""
+    """Set bit 0 of each group of four bits if any bit of the group is set."""
     for distance in (1, 2):
         a = e.b.or_(a, e.b.lshr(a, distance))
     return e.b.and_(a, 0x1111111111111111)

@@ -1,6 +1,6 @@
-"""The scalar ALU's floats. Source: RDNA4 ISA guide, 16.1, 16.3, 16.4.
+"""Float operations of the scalar ALU. Source: RDNA4 ISA guide, 16.1, 16.3, 16.4.
 
-Rounding and denormals follow MODE; which NaN comes out is unspecified.
+Rounding and denormals follow MODE; the choice of NaN result is unspecified.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _UNORDERED = {"u": "uno", "nge": "<", "nlg": "==", "ngt": "<=", "nle": ">", "neq
 
 
 def float_source(e: Emitter, operand: Operand, of: ir.Type) -> ir.Value:
-    """Under the float mode: denormals may be zeros."""
+    """Return a float source according to the float mode: denormals may be flushed to zero."""
     value = e.b.bitcast(e.scalar(operand, 16 if of is HALF else 32), of)
     return _flushed(e, value) if e.mode.flushes_sources(of) else value
 
 
 def _flushed(e: Emitter, value: ir.Value) -> ir.Value:
-    """A denormal becomes a zero of its sign."""
+    """Replace a denormal by a zero of its sign."""
     exponent, sign, bits = (0x7C00, 0x8000, I16) if value.type is HALF else (0x7F800000, 0x80000000, I32)
     whole = e.b.bitcast(value, bits)
     zero = e.b.and_(whole, sign)
@@ -42,7 +42,7 @@ def _result(e: Emitter, i: Instruction, value: ir.Value, *, flushes: bool = True
 
 
 def _largest_for_infinity(e: Emitter, value: ir.Value, sources: list[ir.Value]) -> ir.Value:
-    """FP16_OVFL: a half that overflows is the largest number; an infinite source stays infinite."""
+    """Apply FP16_OVFL: a half that overflows becomes the largest number; an infinite source stays infinite."""
     if value.type is not HALF or not e.mode.saturates:
         return value
     b, given = e.b, ir.Constant(I1, 0)
@@ -56,7 +56,7 @@ def _largest_for_infinity(e: Emitter, value: ir.Value, sources: list[ir.Value]) 
 
 
 def in_mode(name: str) -> Callable[..., ir.Value]:
-    """fadd, fsub, fmul of scalars; halves in 32 bits and rounded once more."""
+    """Return the builder of a scalar fadd, fsub, fmul or fma. Halves are computed in 32 bits, then rounded."""
 
     def build(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
         rounding = e.mode.rounding(a.type)
@@ -73,7 +73,8 @@ def in_mode(name: str) -> Callable[..., ir.Value]:
 def _floats(
     function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = False, *, flushes: bool = True
 ) -> EmitFunction:
-    """`accumulates`: the destination is the last source. `flushes`: results, where the mode says so.
+    """Return the emitter of a float operation. With `accumulates` the destination is the last source. With `flushes`
+    denormal results are flushed according to the mode.
 
     16-bit results clear the upper half.
     """
@@ -98,9 +99,9 @@ def _fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
 
 
 def fused_half(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """fma of halves with one rounding; LLVM's own calls a library that is not there.
+    """Emit an fma of halves with one rounding; LLVM's fma calls a library function that is not available.
 
-    A product of halves is exact in f32; the sum is rounded to odd there, so the rounding to half is the right one.
+    A product of halves is exact in f32. The sum is rounded to odd there, so that rounding it to half is correct.
     """
     a, b, c = (e.b.fpext(value, FLOAT) for value in (a, b, c))
     product = e.b.fmul(a, b)
@@ -122,9 +123,10 @@ def _rounded(intrinsic: str) -> Callable[..., ir.Value]:
 
 
 def _extreme(intrinsic: str) -> Callable[..., ir.Value]:
-    """IEEE 754-2019 minimumNumber (a number beats a NaN), minimum (a NaN stays one) and the others. -0 < +0.
+    """Return the builder of IEEE 754-2019 minimumNumber (prefers a number to a NaN), minimum (propagates NaN) or the
+    maximum forms. -0 < +0.
 
-    A NaN that comes out is the first of those that count, quieted.
+    A NaN result is the first relevant NaN source, quieted.
     """
 
     def build(e: Emitter, *values: ir.Value) -> ir.Value:
@@ -166,7 +168,7 @@ EMIT["s_fmaak_f32"] = EMIT["s_fmamk_f32"] = _floats(
 
 
 def _to_integer(intrinsic: str) -> EmitFunction:
-    """Truncated, saturated, NaN to 0."""
+    """Return the builder of a truncating, saturating conversion to integer; NaN becomes 0."""
 
     def emit(e: Emitter, i: Instruction) -> None:
         value = float_source(e, i.operands[1], FLOAT)
@@ -176,7 +178,9 @@ def _to_integer(intrinsic: str) -> EmitFunction:
 
 
 def _half_toward_zero(e: Emitter, value: ir.Value) -> ir.Value:
-    """f32 to f16 bits (i16), rounded toward zero: nearest, then one step back where that was away from it."""
+    """Convert f32 to f16 bits (i16), rounded toward zero: round to nearest, then step back if that increased the
+    magnitude.
+    """
     near = e.b.fptrunc(value, HALF)
     bits = e.b.bitcast(near, I16)
     magnitude = e.b.bitcast(e.b.and_(e.b.bitcast(value, I32), 0x7FFFFFFF), FLOAT)

@@ -1,4 +1,4 @@
-"""Scalar instructions that save EXEC, and those that name registers by M0. Source: RDNA4 ISA guide, 16.3."""
+"""Scalar instructions that save EXEC and those that index registers through M0. Source: RDNA4 ISA guide, 16.3."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXEC_RESULTS: dict[str, Binary] = BITWISE | {
 
 
 def _save_exec(function: Binary, bits: int, *, saves_result: bool = False) -> EmitFunction:
-    """In wave64 the 32-bit forms touch EXEC_LO alone."""
+    """Return the emitter of an EXEC-saving operation. In wave64 the 32-bit forms access EXEC_LO only."""
 
     def emit(e: Emitter, i: Instruction) -> None:
         source = e.scalar(i.operands[1], bits)
@@ -49,7 +49,7 @@ for _width in (32, 64):
 
 
 def _file(e: Emitter) -> ir.Value:
-    """The SGPRs in memory: pointer to MOVREL_SGPRS dwords."""
+    """Store the SGPRs in memory and return a pointer to MOVREL_SGPRS dwords."""
     memory = e.b.local(ir.ArrayType(I32, MOVREL_SGPRS), name="indexed")
     for index in range(MOVREL_SGPRS):
         e.b.store(e.regs.read_sgpr(index, check=False), e.b.offset(memory, 4 * index))
@@ -57,7 +57,7 @@ def _file(e: Emitter) -> ir.Value:
 
 
 def _element(e: Emitter, memory: ir.Value, base: Operand, offset: ir.Value, dwords: int) -> ir.Value:
-    """Pointer to the register `base` + `offset`; out of range ends the wave."""
+    """Return a pointer to register `base` + `offset`; an out-of-range index ends the wave."""
     index = e.b.add(offset, base.index + (TTMP0 if base.text.startswith("ttmp") else 0))
     with e.b.cold(e.b.icmp_unsigned(">", index, MOVREL_SGPRS - dwords)):
         e.reports.illegal("moves to or from an SGPR beyond s105")
@@ -65,7 +65,9 @@ def _element(e: Emitter, memory: ir.Value, base: Operand, offset: ir.Value, dwor
 
 
 def _move_relative(bits: int, *, source: Callable | None, destination: Callable | None) -> EmitFunction:
-    """`source`, `destination`: from M0 to that side's offset, None where it is no index."""
+    """Return the emitter of an indexed move. `source` and `destination` map M0 to the index of that side, or None if it
+    is not indexed.
+    """
 
     def emit(e: Emitter, i: Instruction) -> None:
         to, what = i.operands

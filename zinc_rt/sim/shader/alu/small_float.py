@@ -15,7 +15,9 @@ from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I16, I32, constant
 
 
 def from_fp8(e: Emitter, byte: Value) -> Value:
-    """<W x i32> below 256 to <W x float>. The bits, moved to where a float has them, are 2**-120 of the value."""
+    """Convert fp8 bytes (<W x i32> below 256) to <W x float>. The bits moved to the float's fields give 2**-120 of the
+    value.
+    """
     b, of = e.b, byte.type
     size = b.and_(byte, 0x7F)
     moved = b.bitcast(b.shl(size, 20), b.lanes(FLOAT))
@@ -27,7 +29,7 @@ def from_fp8(e: Emitter, byte: Value) -> Value:
 
 
 def from_bf8(e: Emitter, byte: Value) -> Value:
-    """A bf8 is the upper byte of a half; a NaN is 0xffc00000, as captured."""
+    """Convert bf8 bytes to floats. A bf8 is the upper byte of a half; NaN becomes 0xffc00000 (captured on silicon)."""
     half = e.b.bitcast(e.b.trunc(e.b.shl(byte, 8), e.b.lanes(I16)), e.b.lanes(HALF))
     value = e.b.fpext(half, e.b.lanes(FLOAT))
     nan = e.b.bitcast(constant(0xFFC00000, e.b.lanes(I32)), value.type)
@@ -36,7 +38,9 @@ def from_bf8(e: Emitter, byte: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class SmallFormat:
-    """What overflows becomes `overflow`, or `largest` under FP16_OVFL; a NaN `nan_byte`: captured."""
+    """An 8-bit float format. Overflow becomes `overflow`, or `largest` under FP16_OVFL; NaN becomes `nan_byte`
+    (captured on silicon).
+    """
 
     mantissa: int
     bias: int
@@ -46,11 +50,11 @@ class SmallFormat:
 
     @property
     def drop(self) -> int:
-        """Bits that a 32-bit float's mantissa has more."""
+        """Return the number of mantissa bits to drop from a 32-bit float."""
         return 23 - self.mantissa
 
     def __call__(self, e: Emitter, value: Value) -> Value:
-        """<W x float> to a byte in <W x i32>, to nearest even."""
+        """Convert <W x float> to bytes in <W x i32>, rounded to nearest even."""
         b, of = e.b, e.b.lanes(I32)
         size = b.and_(b.bitcast(value, of), 0x7FFFFFFF)
         mantissa, bias, drop = self.mantissa, self.bias, self.drop
@@ -66,9 +70,10 @@ class SmallFormat:
         return self._finished(e, value, b.select(small, denormal, normal))
 
     def stochastic(self, e: Emitter, value: Value, random: Value) -> Value:
-        """The upper bits of `random` added below the kept ones, then truncated (rocjitsu's conversion.h).
+        """Round stochastically: add the upper bits of `random` below the kept bits, then truncate (rocjitsu's
+        conversion.h).
 
-        What becomes denormal is truncated before to 24 bits, counted from the format's smallest exponent.
+        Values that become denormal are first truncated to 24 bits, counted from the smallest exponent of the format.
         """
         b, of = e.b, e.b.lanes(I32)
         size = b.and_(b.bitcast(value, of), 0x7FFFFFFF)
@@ -85,7 +90,7 @@ class SmallFormat:
         return self._finished(e, value, b.add(units, above))
 
     def _finished(self, e: Emitter, value: Value, result: Value) -> Value:
-        """The rounded size as a byte: overflow, infinities, NaNs, the sign."""
+        """Finish a rounded magnitude as a byte: apply overflow, infinities, NaNs and the sign."""
         b = e.b
         bits = b.bitcast(value, result.type)
         size = b.and_(bits, 0x7FFFFFFF)
@@ -109,7 +114,9 @@ def _pack_8(convert: Build) -> Build:
 
 
 def _emit_from_8(convert: Build) -> EmitFunction:
-    """byte_sel (op_sel with its bits the other way round) picks one of four."""
+    """Return the emitter of a conversion from 8 bits. byte_sel (op_sel with its bits reversed) selects one of four
+    bytes.
+    """
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
@@ -136,7 +143,7 @@ def _emit_pair_from_8(convert: Build) -> EmitFunction:
 
 
 def _emit_packed_to_8(convert: Build) -> EmitFunction:
-    """16 bits of the destination, the upper ones by op_sel."""
+    """Return the emitter of a packed conversion, which writes 16 bits of the destination (the upper half with op_sel)."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
@@ -147,7 +154,9 @@ def _emit_packed_to_8(convert: Build) -> EmitFunction:
 
 
 def _emit_stochastic(form: SmallFormat) -> EmitFunction:
-    """One byte of the destination, by byte_sel; the others are kept."""
+    """Return the emitter of a stochastic conversion, which writes the destination byte selected by byte_sel and keeps
+    the others.
+    """
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:

@@ -1,4 +1,4 @@
-"""ds_swizzle, ds_permute, ds_bpermute: from lane to lane through the LDS's wires, without its memory."""
+"""ds_swizzle, ds_permute, ds_bpermute: cross-lane moves through the LDS crossbar, without LDS memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def source_lanes(field: int, wave: int) -> list[int]:
 
 
 def _swizzle(e: Emitter, i: Instruction) -> None:
-    """Lanes that are not active give 0."""
+    """Emit a swizzle; inactive source lanes give 0."""
     destination, data = i.operands
     value = e.regs.read_vgpr(data.index)
     zero = constant(0, value.type)
@@ -52,14 +52,14 @@ def _swizzle(e: Emitter, i: Instruction) -> None:
 
 
 def _numbers(e: Emitter, i: Instruction) -> ir.Value:
-    """<W x i32>: the lane that each lane's byte index means."""
+    """Return the source lane of each lane's byte index as <W x i32>."""
     index = e.regs.read_vgpr(i.operands[1].index)
     index = e.b.add(index, offset(i))
     return e.b.and_(e.b.lshr(index, 2), e.wave - 1)
 
 
 def _tell_inactive(e: Emitter, there: ir.Value) -> None:
-    """`there`: <W x i1>, whether the lane that each one reads is active."""
+    """Report reads of inactive lanes. `there` (<W x i1>) is set for lanes whose source lane is active."""
     off = e.b.and_(e.exec.mask(), e.b.not_(there))
     e.reports.report("inactive-lane", off, text="reads a lane that EXEC has off, which gives 0")
 
@@ -87,12 +87,14 @@ def _backward(e: Emitter, i: Instruction) -> None:
 
 
 def _backward_all(e: Emitter, i: Instruction) -> None:
-    """Inactive lanes are read too."""
+    """Emit a backward permute that reads inactive lanes too."""
     _set(e, i, e.b.helper("zrt.bpermute", MOVE, _build_gather), e.regs.read_vgpr(i.operands[2].index))
 
 
 def _forward(e: Emitter, i: Instruction) -> None:
-    """Permute forward: of several lanes with one destination the highest wins; lanes without a source get 0."""
+    """Emit a forward permute. If several lanes have the same destination the highest one wins; lanes without a source
+    get 0.
+    """
     _set(e, i, e.b.helper("zrt.permute", MOVE, _build_scatter), e.regs.read_vgpr(i.operands[2].index))
 
 

@@ -1,14 +1,14 @@
-"""Sparse wave matrix multiply-accumulate: D += A * B, where of every four elements of a row of A two are stored.
+"""Sparse wave matrix multiply-accumulate: D += A * B, where two of every four elements of a row of A are stored.
 
-An element of A meets one of four of B: those that lie at the same place of the same lanes, where B has two
-registers for each of A's. Which one, two bits a stored element say, lowest element first, in the index register
-of A's own lane; index_key picks the field of it where a lane has fewer than 32 bits. The guide's table of lanes
-and its index layout contradict each other [U]: this reading needs no name for k. The 4-bit form of 32 elements
-reads A from lanes 0 to 31 only; in a wave of 64 those of lanes 0 to 15 meet B in lanes 0 to 15 and 32 to 47, the
-others in the rest, as the dense form's table has it.
+A stored element of A is multiplied by one of four elements of B: those at the same position of the same lanes, where B
+has two registers for each register of A. A 2-bit index per stored element selects which one. The indices are in the
+index register of A's lane, lowest element first; index_key selects the field if a lane uses fewer than 32 bits. The
+guide's lane table and its index layout contradict each other [U]; this reading does not depend on the numbering of k.
+The 4-bit form with 32 elements reads A from lanes 0 to 31 only. In wave64, lanes 0 to 15 of A are paired with lanes 0
+to 15 and 32 to 47 of B and the other lanes with the rest, as in the table of the dense form.
 
-Sums are made as by the dense forms of the stored elements (wmma.py), which was not captured for sparse floats [U].
-Of integers clamp saturates twice in a wave of 32: after the products of lanes 0 to 15 and after the others.
+Sums are computed as in the dense forms of the stored elements (wmma.py); this was not captured for sparse floats [U].
+For integers in wave32, clamp saturates twice: after the products of lanes 0 to 15 and after the others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ from zinc_rt.sim.shader.emit.values import I1, I32, constant
 
 @dataclass(frozen=True, slots=True)
 class SparseMatrix:
-    """`a`, `b`: f16, bf16, fp8, bf8, iu8, iu4. `result`: f32, f16, bf16 or i32. `length`: of k, stored and not."""
+    """A sparse matrix form. `a` and `b` are f16, bf16, fp8, bf8, iu8 or iu4; `result` is f32, f16, bf16 or i32;
+    `length` is the size of k including elements that are not stored.
+    """
 
     result: str
     a: str
@@ -86,7 +88,7 @@ class SparseMatrix:
         signed: tuple[bool, bool],
         clamp: bool,
     ) -> list[Value]:
-        """Words of D."""
+        """Return the words of D."""
         rows = ROWS * ROWS // e.wave
         pick = _Picker(e, self.b, b, index, field)
         if BITS[self.a] == 16:
@@ -124,7 +126,7 @@ class SparseMatrix:
         rows: int,
         signed: tuple[bool, bool],
     ) -> list[Value]:
-        """Of each row the sum of the integer products at these places."""
+        """Return the sum of the integer products at the given positions for each row."""
         sums = [constant(0, e.b.lanes(I32))] * rows
         for place in places:
             for row in range(rows):
@@ -134,13 +136,13 @@ class SparseMatrix:
 
 
 def _of_row(e: Emitter, word: Value, group: int, row: int) -> Value:
-    """A register of A's lanes, in the lanes that hold register `row` of D."""
+    """Move a register of A's lanes to the lanes that hold register `row` of D."""
     return e.b.shuffled(word, [ROWS * group + result_row(lane, row, e.wave) for lane in range(e.wave)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Picker:
-    """Elements of B for those stored of A."""
+    """A selector of the elements of B that correspond to the stored elements of A."""
 
     e: Emitter
     kind: str
@@ -149,7 +151,7 @@ class _Picker:
     field: int
 
     def _choice(self, group: int, row: int, stored: int) -> Value:
-        """0 to 3, of the element that is number `stored` in its lane of A."""
+        """Return the 2-bit index (0 to 3) of stored element number `stored` of A's lane."""
         index = _of_row(self.e, self.index, group, row)
         return self.e.b.and_(self.e.b.lshr(index, self.field + 2 * stored), 3)
 
@@ -158,7 +160,7 @@ class _Picker:
         return self.e.b.shuffled(self.b[register], lanes)
 
     def pair(self, group: int, row: int, register: int) -> Value:
-        """Two halves in a word, for the two of A's `register`."""
+        """Return two halves in a word, for the two elements of A's `register`."""
         b = self.e.b
         words = [self._column(group, 2 * register + at) for at in range(2)]
         found = []
@@ -169,7 +171,7 @@ class _Picker:
         return b.or_(found[0], b.shl(found[1], 16))
 
     def element(self, row: int, place: Place, signed: bool) -> Value:
-        """One of 8 or 4 bits, as a 32-bit float or integer."""
+        """Return one 8-bit or 4-bit element as a 32-bit float or integer."""
         group, register, number = place
         b, bits = self.e.b, BITS[self.kind]
         each = 32 // bits

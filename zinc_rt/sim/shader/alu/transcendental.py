@@ -1,14 +1,15 @@
-"""exp, log, rcp, rsq, sqrt, sin, cos: what the manual promises to 1 ULP (RDNA4 ISA 16.8).
+"""exp, log, rcp, rsq, sqrt, sin, cos, which the manual specifies to 1 ULP (RDNA4 ISA 16.8).
 
-Modelled correctly rounded: the hardware's last bit is not documented. With Checks.perturb a result that is finite
-and normal, of such an input, moves by -1, 0 or +1 ULP, by a hash of context.perturb_seed (perturbation.py), the
-instruction's place, the lane and the input; a kernel whose result changes depends on undefined bits. 32-bit
-denormals are flushed in and out (not for sin), 16-bit and 64-bit ones are kept.
+Results are correctly rounded: the last bit on hardware is not documented. With Checks.perturb, a finite normal result
+of a finite normal input moves by -1, 0 or +1 ULP. The amount is a hash of context.perturb_seed (perturbation.py), the
+position of the instruction, the lane and the input. A kernel whose output changes under perturbation depends on
+undefined bits. 32-bit denormals are flushed in inputs and results (except for sin); 16-bit and 64-bit denormals are
+kept.
 
-exp2 and log2 are evaluated as a sum of two doubles and rounded to odd, so that rounding once more gives the
-correctly rounded 32-bit result; all inputs were compared with a 64-bit significand reference. 1/sqrt in doubles
-is enough: of all 2**24 mantissas one comes nearer to a tie than its error, and that one falls on the right side.
-sin and cos have an error of a few ULP of a double, so are correctly rounded but for about one input in 2**26.
+exp2 and log2 are evaluated as a sum of two doubles and rounded to odd, so that the second rounding gives the correctly
+rounded 32-bit result; all inputs were compared with a 64-bit significand reference. For 1/sqrt doubles are sufficient:
+of all 2**24 mantissas, one is closer to a tie than the error, and it is rounded correctly. sin and cos have an error of
+a few ULP of a double, so about one input in 2**26 is not correctly rounded.
 """
 
 from __future__ import annotations
@@ -71,14 +72,16 @@ def _horner(e: Emitter, x: Value, coefficients: tuple[float, ...]) -> Value:
 
 
 def _product(e: Emitter, x: Value, factor: tuple[float, float]) -> tuple[Value, Value]:
-    """x times a constant of two doubles, as a sum of two."""
+    """Return x times a constant of two doubles, as a sum of two doubles."""
     high, low = (constant(part, x.type) for part in factor)
     product = e.b.fmul(x, high)
     return product, _fma(e, x, low, _fma(e, x, high, e.b.fneg(product)))
 
 
 def exp2(e: Emitter, x: Value) -> Value:
-    """2**x of doubles with few bits (a converted float or half); -infinity to +infinity, not for NaN."""
+    """Return 2**x for doubles with few bits (a converted float or half), -infinity to +infinity. NaN is not
+    supported.
+    """
     b = e.b
     for comparison, limit in (("<", -300.0), (">", 300.0)):
         end = constant(limit, x.type)
@@ -101,7 +104,7 @@ def exp2(e: Emitter, x: Value) -> Value:
 
 
 def log2(e: Emitter, x: Value) -> Value:
-    """log2 of positive, finite, normal doubles: exponent plus 2 atanh((m - 1) / (m + 1)) / ln 2."""
+    """Return log2 of positive, finite, normal doubles: exponent plus 2 atanh((m - 1) / (m + 1)) / ln 2."""
     b = e.b
     bits = bits_of(e, x)
     of = bits.type
@@ -128,7 +131,7 @@ def log2(e: Emitter, x: Value) -> Value:
 
 
 def _turns(e: Emitter, x: Value, quarter: int) -> Value:
-    """sin(2 pi (x + quarter / 4)) of doubles; the reduction is exact."""
+    """Return sin(2 pi (x + quarter / 4)) of doubles; the argument reduction is exact."""
     b = e.b
     turn = b.fsub(x, b.intrinsic("llvm.roundeven", x.type, x))
     four = b.fmul(turn, 4.0)
@@ -154,7 +157,7 @@ def _turns(e: Emitter, x: Value, quarter: int) -> Value:
 
 
 def _through_double(build: Build) -> Build:
-    """`build` of doubles, whose result may be rounded once more, for 16 and 32 bits."""
+    """Return a builder that applies `build` to doubles and rounds the result to 16 or 32 bits."""
 
     def emit(e: Emitter, value: Value) -> Value:
         result = build(e, e.b.fpext(value, e.b.lanes(DOUBLE)))
@@ -178,7 +181,7 @@ def _log(e: Emitter, value: Value) -> Value:
 
 
 def _invalid(e: Emitter, value: Value) -> Value:
-    """A NaN as it is but quiet, otherwise the NaN of an invalid operation."""
+    """Return a NaN input quieted, otherwise the NaN of an invalid operation."""
     nan = is_nan(e, value)
     default = e.b.bitcast(constant(NAN[value.type.element], e.b.lanes(INTEGERS[value.type.element])), value.type)
     return e.b.select(nan, e.b.fadd(value, value), default)
@@ -202,7 +205,7 @@ def _rsq(e: Emitter, value: Value) -> Value:
 
 
 def _of_negatives(e: Emitter, value: Value, result: Value) -> Value:
-    """The result, a NaN with the manual's sign below zero."""
+    """Return the result, or below zero a NaN with the sign specified by the manual."""
     negative = e.b.fcmp_ordered("<", value, 0.0)
     return e.b.select(negative, _invalid(e, value), result)
 
@@ -223,7 +226,7 @@ def _of_infinities(e: Emitter, value: Value, result: Value) -> Value:
 
 
 def _perturbed(e: Emitter, name: str, value: Value, result: Value) -> Value:
-    """The result, moved; see the module."""
+    """Return the result perturbed as described in the module docstring."""
     b, of = e.b, result.type.element
     if not e.checks.perturb:
         return result
@@ -255,7 +258,7 @@ def _perturbed(e: Emitter, name: str, value: Value, result: Value) -> Value:
 
 
 def _ordinary(e: Emitter, value: Value, margin: int) -> Value:
-    """Lanes that are finite and normal, by more than `margin` ULP."""
+    """Return the lanes whose value is finite and normal by more than `margin` ULP."""
     of = value.type.element
     size = e.b.and_(bits_of(e, value), (1 << type_bits(of) - 1) - 1)
     places = MANTISSA[of]
@@ -266,7 +269,7 @@ def _ordinary(e: Emitter, value: Value, margin: int) -> Value:
 
 
 def _function(name: str, letter: str, build: Build, *, flush: bool) -> Build:
-    """Out of line, under the name of the function: kernels call it many times."""
+    """Return the emitter of a function. It is emitted once, out of line, because kernels call it many times."""
 
     def emit(e: Emitter, value: Value) -> Value:
         def body(e: Emitter, value: Value) -> Value:
@@ -291,7 +294,7 @@ def _emit(letter: str, build: Build) -> EmitFunction:
 
 
 def _emit_scalar(letter: str, build: Build) -> EmitFunction:
-    """v_s_*: a scalar register's, whatever EXEC says."""
+    """Return the emitter of v_s_*, which operates on a scalar register and ignores EXEC."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         given = e.vector(instruction.operands[1], TYPES[letter])

@@ -1,4 +1,4 @@
-"""Shared parts of the vector ALU's tables: row types, sources with their modifiers, results with omod and clamp.
+"""Common parts of the vector ALU tables: row types, sources with modifiers, results with omod and clamp.
 
 A row is `op("f=ff", build)`: the result's type, then the sources', a letter each.
 
@@ -52,7 +52,9 @@ Build = Callable[..., ir.Value]
 
 @dataclass(frozen=True, slots=True)
 class VectorOperation:
-    """`saturated` replaces `build` where an integer row's clamp bit is set; without one the bit means nothing."""
+    """A table row. `saturated` replaces `build` if an integer row's clamp bit is set; without `saturated` clamp is
+    ignored.
+    """
 
     result: str
     sources: str
@@ -91,7 +93,9 @@ def op(types: str, build: Build, saturated: Build | None = None, *, accumulates:
 
 
 def largest_for_infinity(e: Emitter, value: ir.Value, sources: Sequence[ir.Value]) -> ir.Value:
-    """FP16_OVFL: halves that overflow, or divide by zero, are the largest number. Infinite sources stay so."""
+    """Apply FP16_OVFL: halves that overflow or divide by zero become the largest number; infinite sources stay
+    infinite.
+    """
     if value.type.element is not HALF or not e.mode.saturates:
         return value
     b, given = e.b, constant(0, e.b.lanes(I1))
@@ -103,13 +107,13 @@ def largest_for_infinity(e: Emitter, value: ir.Value, sources: Sequence[ir.Value
 
 
 def selects_upper(instruction: Instruction, place: int) -> bool:
-    """op_sel of source `place` (3: of the destination) in VOP3; LLVM's text does not show it for every opcode."""
+    """Return op_sel of source `place` (3: the destination) in VOP3; LLVM's text does not show it for every opcode."""
     is_vop3 = instruction.encoding.startswith("VOP3") and not instruction.encoding.startswith("VOP3P")
     return is_vop3 and bool(instruction.words[0] >> 11 + place & 1)
 
 
 def source(e: Emitter, instruction: Instruction, operand: Operand, place: int, letter: str) -> ir.Value:
-    """<W x TYPES[letter]> of an operand; where the float mode says so, denormals are zeros."""
+    """Return an operand as <W x TYPES[letter]>; denormals are flushed according to the float mode."""
     value = _plain_source(e, instruction, operand, place, letter)
     if letter in "fdh" and e.mode.flushes_sources(TYPES[letter]):
         return flushed(e, value)
@@ -143,8 +147,9 @@ def set_result(
     flushes: bool = True,
     rounding: Rounding | None = None,
 ) -> None:
-    """Write <W x T>: omod and clamp for floats, op_sel for 16 bits. `flushes`: denormals, where the mode says so.
-    `rounding`: as the mode has it by default."""
+    """Write <W x T> with omod and clamp for floats and op_sel for 16 bits. `flushes`: flush denormals according to
+    the mode. `rounding` defaults to the mode's.
+    """
     of = value.type.element
     if not isinstance(of, ir.IntType) and instruction.modifiers:
         value = output_modified(e, instruction, value, e.mode.rounding(of) if rounding is None else rounding)
@@ -156,11 +161,12 @@ def set_result(
 
 
 def output_modified(e: Emitter, instruction: Instruction, value: ir.Value, rounding: Rounding) -> ir.Value:
-    """omod scales the rounded result; clamp keeps to 0 to 1 and makes NaN 0 (ISA 7.2.3.1).
+    """Apply omod to the rounded result, then clamp to 0..1, which makes NaN 0 (ISA 7.2.3.1).
 
-    Under omod a zero, and what is denormal before it, becomes +0; what becomes denormal by it a zero of its sign;
-    what overflowed before stays infinite; what overflows by it is infinite or the largest number as `rounding` and
-    FP16_OVFL say. Captured by rocjitsu's authors on gfx1201.
+    With omod, a zero or a value that was denormal before scaling becomes +0. A value that becomes denormal through
+    scaling becomes a zero of its sign. A value that overflowed before scaling stays infinite. A value that overflows
+    through scaling becomes infinite or the largest number according to `rounding` and FP16_OVFL. Captured by rocjitsu's
+    authors on gfx1201.
     """
     b, of = e.b, value.type.element
     zero = constant(0.0, value.type)
@@ -179,7 +185,7 @@ def output_modified(e: Emitter, instruction: Instruction, value: ir.Value, round
 
 
 def _limited(e: Emitter, value: ir.Value, scaled: ir.Value, rounding: Rounding) -> ir.Value:
-    """The largest number where a finite value became infinite, unless it was rounded to that side."""
+    """Return the largest number where a finite value became infinite, unless `rounding` rounds to that side."""
     b, inf = e.b, float("inf")
     over = b.and_(b.fcmp_ordered("==", absolute(e, scaled), inf), b.fcmp_ordered("!=", absolute(e, value), inf))
     if rounding in (Rounding.UP, Rounding.DOWN) and not (value.type.element is HALF and e.mode.saturates):
@@ -189,7 +195,7 @@ def _limited(e: Emitter, value: ir.Value, scaled: ir.Value, rounding: Rounding) 
 
 
 def clamped_to_one(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.Value:
-    """Kept to 0 to 1, a NaN made 0, where the instruction has its clamp bit set."""
+    """Clamp to 0..1, with NaN as 0, if the instruction's clamp bit is set."""
     if not instruction.modifier("clamp"):
         return value
     zero, one = constant(0.0, value.type), constant(1.0, value.type)
@@ -201,12 +207,12 @@ def clamped_to_one(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.
 
 
 def by_intrinsic(name: str) -> Build:
-    """An LLVM intrinsic of values of one type."""
+    """Return the builder of an LLVM intrinsic whose operands have one type."""
     return lambda e, *values: e.b.intrinsic(name, values[0].type, *values)
 
 
 def then(first: Build, second: Build) -> Build:
-    """second(first(a, b), c)."""
+    """Return the builder of second(first(a, b), c)."""
     return lambda e, a, b, c: second(e, first(e, a, b), c)
 
 
@@ -215,7 +221,7 @@ def swapped(build: Build) -> Build:
 
 
 def halves_joined(e: Emitter, low: ir.Value, high: ir.Value) -> ir.Value:
-    """<W x i32> of two <W x i16>."""
+    """Combine two <W x i16> to <W x i32>."""
     of = e.b.lanes(I32)
     return e.b.or_(e.b.zext(low, of), e.b.shl(e.b.zext(high, of), 16))
 
@@ -225,7 +231,7 @@ def bits_of(e: Emitter, value: ir.Value) -> ir.Value:
 
 
 def quieted(e: Emitter, value: ir.Value) -> ir.Value:
-    """A NaN with its sign and payload, quiet."""
+    """Return a quiet NaN with the sign and payload of the input."""
     bits = bits_of(e, value)
     return e.b.bitcast(e.b.or_(bits, 1 << MANTISSA[value.type.element] - 1), value.type)
 
@@ -239,9 +245,10 @@ def absolute(e: Emitter, value: ir.Value) -> ir.Value:
 
 
 def lifted(e: Emitter, build: Build, *values: ir.Value) -> ir.Value:
-    """`build` in 32-bit floats and rounded, for 16-bit ones: + - * / sqrt round correctly so. Others as they are.
+    """Compute 16-bit floats with `build` in 32 bits and round; other types directly. Correctly rounded for + - * /
+    sqrt.
 
-    In 24 bits a result of two 11-bit numbers is never so near a tie that rounding twice differs from once.
+    With 24 bits, a result of two 11-bit numbers is never close enough to a tie for double rounding to matter.
     """
     if values[0].type.element is not HALF:
         return build(e, *values)
@@ -250,7 +257,9 @@ def lifted(e: Emitter, build: Build, *values: ir.Value) -> ir.Value:
 
 
 def in_mode(e: Emitter, name: str, *values: ir.Value) -> ir.Value:
-    """fadd, fsub, fmul, fma under the float mode. 16-bit ones in 32 bits (fma: in 64) and rounded once more."""
+    """Return the builder of fadd, fsub, fmul or fma under the float mode. 16-bit operands are computed in 32 bits
+    (fma: 64) and rounded.
+    """
     if values[0].type.element is not HALF:
         return judged(e, name, arithmetic(e, name, *values), *values)
     rounding = e.mode.rounding(HALF)
@@ -269,7 +278,9 @@ def in_mode(e: Emitter, name: str, *values: ir.Value) -> ir.Value:
 
 
 def narrowed_twice(e: Emitter, value: ir.Value) -> ir.Value:
-    """<W x double> to <W x half>, to nearest even, 0 where that is tiny and the mode flushes."""
+    """Convert <W x double> to <W x half>, rounded to nearest even; tiny results are flushed to 0 if the mode says
+    so.
+    """
     result = half_of_double(e, value)
     if not e.mode.flushes_results(HALF):
         return result
@@ -277,7 +288,9 @@ def narrowed_twice(e: Emitter, value: ir.Value) -> ir.Value:
 
 
 def half_of_double(e: Emitter, value: ir.Value) -> ir.Value:
-    """<W x double> to <W x half> in one rounding: to 24 bits with the last one sticky, then as a 32-bit float."""
+    """Convert <W x double> to <W x half> with one rounding: to 24 bits with a sticky last bit, then as a 32-bit
+    float.
+    """
     b = e.b
     bits = b.bitcast(value, b.lanes(I64))
     low = constant((1 << 29) - 1, bits.type)
@@ -287,7 +300,7 @@ def half_of_double(e: Emitter, value: ir.Value) -> ir.Value:
 
 
 def sum_to_odd(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
-    """a + b of doubles, with the last bit set unless the sum is exact: rounding it to fewer bits rounds once."""
+    """Return a + b of doubles, rounded to odd: a later rounding to fewer bits then rounds only once."""
     total = e.b.fadd(a, b)
     of_b = e.b.fsub(total, a)
     rest = e.b.fadd(e.b.fsub(a, e.b.fsub(total, of_b)), e.b.fsub(b, of_b))
@@ -300,22 +313,22 @@ def sum_to_odd(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    """a * b + c, rounded once, as the float mode says.
+    """Return a * b + c rounded once, according to the float mode.
 
-    16-bit floats go through doubles: 53 bits hold every sum whose product and addend are near enough to matter.
+    16-bit floats are computed in doubles: 53 bits hold every sum whose product and addend are close enough to matter.
     """
     return in_mode(e, "fma", a, b, c)
 
 
 def flushed(e: Emitter, value: ir.Value) -> ir.Value:
-    """Denormals become zeros of their sign."""
+    """Replace denormals by zeros of the same sign."""
     tiny = e.b.fcmp_ordered("<", absolute(e, value), MINIMUM_NORMAL[value.type.element])
     zero = e.b.intrinsic("llvm.copysign", value.type, constant(0.0, value.type), value)
     return e.b.select(tiny, zero, value)
 
 
 def outlined(e: Emitter, name: str, result: ir.Type, build: Build, *values: ir.Value) -> ir.Value:
-    """`build(e, *values)`, of type `result`, as a call of the module's function `name`; written once."""
+    """Emit `build(e, *values)` of type `result` as a call of the module function `name`, which is emitted once."""
 
     def body(function: ir.Function) -> None:
         outer, e.b = e.b, LaneBuilder(function.append_basic_block("entry"), e.wave)

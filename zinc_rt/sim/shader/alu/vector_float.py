@@ -52,7 +52,9 @@ fadd, fsub, fmul = _in_mode("fadd"), _in_mode("fsub"), _in_mode("fmul")
 
 
 def _number(name: str) -> Build:
-    """IEEE 754-2019 minimumNumber, maximumNumber: a number beats a NaN; of two NaNs it is the first, quieted."""
+    """Return the builder of IEEE 754-2019 minimumNumber or maximumNumber: prefers a number to a NaN; of two NaNs the
+    first, quieted.
+    """
     build = _lift_call(name)
 
     def emit(e: Emitter, a: Value, b: Value) -> Value:
@@ -63,7 +65,7 @@ def _number(name: str) -> Build:
 
 
 def _propagating(name: str) -> Build:
-    """IEEE 754-2019 minimum, maximum: a NaN beats a number; it is the first in order of sources, quieted."""
+    """Return the builder of IEEE 754-2019 minimum or maximum: propagates the first NaN in source order, quieted."""
     build = _lift_call(name)
 
     def emit(e: Emitter, a: Value, b: Value) -> Value:
@@ -90,7 +92,7 @@ def infinity(e: Emitter, of: ir.VectorType) -> ir.Constant:
 
 
 def exponent(e: Emitter, value: Value) -> Value:
-    """The exponent's bits, biased, as an integer of the value's width."""
+    """Return the biased exponent bits as an integer of the value's width."""
     of = value.type.element
     bits, places = bits_of(e, value), MANTISSA[of]
     shifted = e.b.lshr(bits, places)
@@ -98,27 +100,31 @@ def exponent(e: Emitter, value: Value) -> Value:
 
 
 def select_chain(e: Emitter, cases: list[tuple[Value, Value]], otherwise: Value) -> Value:
-    """The value of the first case whose condition holds."""
+    """Return the value of the first case whose condition is true."""
     for condition, value in reversed(cases):
         otherwise = e.b.select(condition, value, otherwise)
     return otherwise
 
 
 def _median(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    """With a NaN among them the smallest number; -0 is below +0 (captured: of -0, +0, -0 it is -0)."""
+    """Return the median. If a source is NaN, return the smallest number; -0 < +0 (captured: the median of -0, +0, -0
+    is -0).
+    """
     nan = e.b.or_(e.b.or_(is_nan(e, a), is_nan(e, b)), is_nan(e, c))
     low, high = min_num(e, a, b), max_num(e, a, b)
     return e.b.select(nan, min_num(e, low, c), max_num(e, low, min_num(e, high, c)))
 
 
 def _mul_dx9(e: Emitter, a: Value, b: Value) -> Value:
-    """0 times anything is +0, NaN included."""
+    """Multiply; 0 times anything, including NaN, is +0."""
     either = e.b.or_(is_zero(e, a), is_zero(e, b))
     return e.b.select(either, 0.0, fmul(e, a, b))
 
 
 def _fma_dx9(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    """Denormals are flushed whatever the mode, a product with 0 is +0, NaN included (captured)."""
+    """Multiply and add; denormals are always flushed, and a product with 0, including 0 * NaN, is +0 (captured on
+    silicon).
+    """
     a, b, c = flushed(e, a), flushed(e, b), flushed(e, c)
     either = e.b.or_(is_zero(e, a), is_zero(e, b))
     with e.flushing_results():
@@ -127,7 +133,7 @@ def _fma_dx9(e: Emitter, a: Value, b: Value, c: Value) -> Value:
 
 
 def _fract(e: Emitter, value: Value) -> Value:
-    """x - floor(x), below 1; of an infinity a NaN, of an integer or -0 it is +0 (captured)."""
+    """Return x - floor(x), below 1. An infinity gives NaN; an integer or -0 gives +0 (captured on silicon)."""
     of = value.type.element
     below_one = {HALF: 1 - 2.0**-11, FLOAT: 1 - 2.0**-24, DOUBLE: 1 - 2.0**-53}[of]
     rest = fsub(e, value, _lift_call("llvm.floor")(e, value))
@@ -142,7 +148,7 @@ def _fract(e: Emitter, value: Value) -> Value:
 
 
 def power_of_two(e: Emitter, power: Value, of: ir.Type) -> Value:
-    """2**power of an integer vector within the normal range of `of`, which has its width."""
+    """Return 2**power for an integer vector within the normal range of `of`, which has the same width."""
     biased = e.b.add(power, BIAS[of])
     return e.b.bitcast(e.b.shl(biased, MANTISSA[of]), e.b.lanes(of))
 
@@ -153,7 +159,7 @@ def _kept(e: Emitter, value: Value, low: int, high: int) -> Value:
 
 
 def ldexp(e: Emitter, value: Value, power: Value) -> Value:
-    """value * 2**power in one rounding, in the next wider format where there is one."""
+    """Return value * 2**power with one rounding, computed in the next wider format if there is one."""
     of = value.type.element
     if of is DOUBLE:
         return _ldexp_double(e, value, power)
@@ -166,7 +172,9 @@ def ldexp(e: Emitter, value: Value, power: Value) -> Value:
 
 
 def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
-    """Steps that are exact, but for the last: downwards they stay 53 powers above the denormals."""
+    """Return value * 2**power of doubles in steps. All but the last are exact: downward steps stay 53 powers above
+    the denormals.
+    """
     power = _kept(e, e.b.sext(power, e.b.lanes(I64)), -3000, 3000)
     step = constant(-1022 + 53, power.type)
     for _ in range(2):
@@ -178,7 +186,7 @@ def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
 
 
 def _normalised(e: Emitter, value: Value) -> tuple[Value, Value]:
-    """(a double with the value's mantissa that is normal or 0, how far its exponent is too high)."""
+    """Return (double with the value's mantissa, normal or 0; excess of its exponent)."""
     of = value.type.element
     if of is not DOUBLE:
         return e.b.fpext(value, e.b.lanes(DOUBLE)), constant(0, e.b.lanes(I64))
@@ -188,7 +196,7 @@ def _normalised(e: Emitter, value: Value) -> tuple[Value, Value]:
 
 
 def _no_exponent(e: Emitter, value: Value) -> Value:
-    """Lanes with 0, an infinity or a NaN."""
+    """Return the lanes that hold 0, an infinity or a NaN."""
     finite = e.b.fcmp_ordered("<", absolute(e, value), infinity(e, value.type))
     return e.b.or_(is_zero(e, value), e.b.not_(finite))
 
@@ -204,7 +212,7 @@ def _frexp_exponent(to: ir.Type) -> Build:
 
 
 def _frexp_mantissa(e: Emitter, value: Value) -> Value:
-    """In 0.5 to 1, with the sign."""
+    """Return the signed mantissa in 0.5..1."""
     wide, _ = _normalised(e, value)
     bits = e.b.and_(bits_of(e, wide), 1 << 63 | (1 << 52) - 1)
     mantissa = e.b.bitcast(e.b.or_(bits, 1022 << 52), wide.type)
@@ -222,7 +230,12 @@ _SCALE = {FLOAT: 64, DOUBLE: 128}
 
 
 def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tuple[Value, Value]:
-    """(x scaled, the lanes whose quotient v_div_fmas scales back).
+    """Return (x scaled, lanes whose quotient v_div_fmas must scale back).
+    Return (x scaled, lanes whose quotient v_div_fmas must scale back).
+
+    Deviates from the manual in two points that would lose quotients. The manual tests whether 1/denominator is a
+    denormal double even for 32-bit floats, where it never is (but v_rcp_f32 flushes its own denormals). If the quotient
+    is denormal too, the manual scales such a denominator up, to infinity; here it is scaled down.
 
     Two things the manual says cannot be meant, for quotients would be lost: it asks whether 1/denominator is a
     denormal double even for 32-bit floats, where it never is (but v_rcp_f32 flushes its own denormals); and where
@@ -275,10 +288,11 @@ def _emit_div_scale(letter: str) -> EmitFunction:
 
 
 def div_fmas(e: Emitter, a: Value, b: Value, c: Value, scales: Value) -> Value:
-    """fma, scaled back where the lane's VCC bit is set. In one rounding: denormal quotients would round twice.
+    """Return fma, scaled back in lanes whose VCC bit is set. Rounds once: denormal quotients would otherwise round
+    twice.
 
-    By 2**64 (double: 2**128), towards where the quotient `c` already is: v_div_scale scaled the denominator up for
-    large quotients, the numerator up for small ones. The manual's constant factor of 2**32 would undo neither.
+    The factor is 2**64 (double: 2**128) in the direction of the quotient `c`: v_div_scale scales the denominator up for
+    large quotients and the numerator up for small ones. The manual's constant factor of 2**32 would undo neither.
     """
     of = a.type.element
     result = fused(e, a, b, c)
@@ -297,9 +311,9 @@ def _scaled_back_float(e: Emitter, a: Value, b: Value, c: Value, result: Value, 
 
 
 def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
-    """Scaling rounds only into the denormals. Only where that meets a tie does what the fma left away decide.
+    """Scale back doubles. Scaling rounds only for denormals; the fma's rounding error matters only at a tie.
 
-    Where the fma alone overflows, its parts are scaled before.
+    If the fma alone overflows, its operands are scaled first.
     """
     up, down, half = (constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
     if e.mode.rounding(DOUBLE) is not Rounding.NEAREST:
@@ -326,7 +340,9 @@ def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value,
 
 
 def _scaled_directed(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
-    """Rounding twice in one direction is rounding once; where the fma overflows, its parts are scaled before."""
+    """Scale back with directed rounding: rounding twice in one direction equals rounding once. If the fma overflows,
+    its operands are scaled first.
+    """
     up, down, half = (constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
     scaled = arithmetic(e, "fmul", result, e.b.select(large, up, down))
     before = fused(e, e.b.fmul(a, half), e.b.fmul(b, half), arithmetic(e, "fmul", c, down))
@@ -347,10 +363,10 @@ def _emit_div_fmas(letter: str) -> EmitFunction:
 
 
 def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value) -> Value:
-    """The quotient's sign and its special cases.
+    """Apply the quotient's sign and special cases.
 
-    Where the quotient overflows, the steps before leave a NaN (infinity less infinity), of which the manual says
-    nothing; it becomes an infinity, or division by these instructions would not be IEEE's.
+    If the quotient overflows, the previous steps produce a NaN (infinity minus infinity), which the manual does not
+    mention. It becomes an infinity here; otherwise division by these instructions would not conform to IEEE 754.
     """
     b, of = e.b, quotient.type.element
     integer = INTEGERS[of]
@@ -409,7 +425,7 @@ def _emit_cndmask(letter: str) -> EmitFunction:
 
 
 def cube_faces(e: Emitter, x: Value, y: Value, z: Value) -> tuple[Value, Value]:
-    """(lanes whose major axis is z, those where it is y if not z)."""
+    """Return (lanes whose major axis is z, lanes whose major axis is y if not z)."""
     size_x, size_y, size_z = absolute(e, x), absolute(e, y), absolute(e, z)
     over_x = e.b.fcmp_ordered(">=", size_z, size_x)
     major_z = e.b.and_(over_x, e.b.fcmp_ordered(">=", size_z, size_y))
@@ -417,7 +433,9 @@ def cube_faces(e: Emitter, x: Value, y: Value, z: Value) -> tuple[Value, Value]:
 
 
 def _cube(build: Build) -> Build:
-    """Denormals flushed in and out; `build(e, x, y, z, is_negative, choose)`."""
+    """Return the emitter of a cube operation with denormals flushed in and out; calls `build(e, x, y, z,
+    is_negative, choose)`.
+    """
 
     def emit(e: Emitter, *axes: Value) -> Value:
         x, y, z = (flushed(e, axis) for axis in axes)

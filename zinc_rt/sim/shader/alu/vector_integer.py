@@ -37,7 +37,7 @@ sadd_sat, ssub_sat = by_intrinsic("llvm.sadd.sat"), by_intrinsic("llvm.ssub.sat"
 
 
 def _amount(e: Emitter, count: Value, value: Value) -> Value:
-    """A shift count within the width of `value`, in its type."""
+    """Return a shift count modulo the width of `value`, in its type."""
     bits = value.type.element.width
     if count.type.element.width < bits:
         count = e.b.zext(count, value.type)
@@ -59,7 +59,7 @@ def shift_arithmetic(e: Emitter, value: Value, count: Value) -> Value:
 
 
 def _signed(e: Emitter, value: Value, bits: int) -> Value:
-    """The lower `bits` bits, sign-extended within the type."""
+    """Sign-extend the lower `bits` bits within the type."""
     by = constant(value.type.element.width - bits, value.type)
     return e.b.ashr(e.b.shl(value, by), by)
 
@@ -69,7 +69,7 @@ def _unsigned(e: Emitter, value: Value, bits: int) -> Value:
 
 
 def clamped(e: Emitter, value: Value, low: int, high: int, to: ir.Type) -> Value:
-    """A signed wide integer kept to low to high, then narrowed to lanes of `to`."""
+    """Clamp a signed wide integer to low..high, then narrow it to lanes of `to`."""
     value = smin(e, smax(e, value, constant(low, value.type)), constant(high, value.type))
     return e.b.trunc(value, e.b.lanes(to))
 
@@ -79,7 +79,7 @@ def multiply_add(extend: Callable[[Emitter, Value], Value]) -> Build:
 
 
 def saturated_multiply_add(extend: Callable[[Emitter, Value], Value], signed: bool, bits: int) -> Build:
-    """The exact a * b + c, kept to the range of `bits`."""
+    """Return the builder of the exact a * b + c, saturated to `bits`."""
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
     def build(e: Emitter, a: Value, b: Value, c: Value) -> Value:
@@ -163,7 +163,7 @@ def _or_minus_one(intrinsic: str) -> Build:
 
 
 def _cls(e: Emitter, value: Value) -> Value:
-    """Leading bits equal to the sign; -1 where all are."""
+    """Count the leading bits equal to the sign; -1 if all are."""
     signs = e.b.ashr(value, 31)
     return _or_minus_one("llvm.ctlz")(e, e.b.xor(value, signs))
 
@@ -189,7 +189,7 @@ def _difference(e: Emitter, a: Value, b: Value) -> Value:
 
 
 def _sad(bits: int, *, high: bool = False, masked: bool = False, saturates: bool = False) -> Build:
-    """Sum of the fields' unsigned differences. masked: fields that are 0 in b do not count."""
+    """Return the builder of a sum of unsigned field differences. With `masked`, fields that are 0 in b are ignored."""
 
     def build(e: Emitter, a: Value, b: Value, total: Value) -> Value:
         of = total.type
@@ -209,7 +209,7 @@ def _sad(bits: int, *, high: bool = False, masked: bool = False, saturates: bool
 
 
 def _quad_sad(masked: bool, wide: bool) -> Build:
-    """Four sads of a sliding window over the 7 lower bytes of a."""
+    """Return the builder of four SADs of a sliding window over the lower 7 bytes of a."""
 
     def build(e: Emitter, a: Value, b: Value, totals: Value) -> Value:
         sad, of = _sad(8, masked=masked), totals.type
@@ -227,7 +227,7 @@ def _quad_sad(masked: bool, wide: bool) -> Build:
 
 
 def _emit_mqsad_u32_u8(e: Emitter, instruction: Instruction) -> None:
-    """The window's four sads, each in a register of its own."""
+    """Emit the window's four SADs, each in its own register."""
     destination, *operands = instruction.operands
     if operands[2].kind is not Kind.VGPR:
         raise NotSimulated(f"adds to {operands[2].text}")
@@ -241,7 +241,7 @@ def _emit_mqsad_u32_u8(e: Emitter, instruction: Instruction) -> None:
 
 
 def _lerp_u8(e: Emitter, a: Value, b: Value, rounds: Value) -> Value:
-    """(a + b + bit 0 of rounds) >> 1 in each byte."""
+    """Return (a + b + bit 0 of rounds) >> 1 for each byte."""
     ones = constant(0x01010101, a.type)
     common = e.b.add(e.b.and_(a, b), e.b.and_(rounds, e.b.and_(e.b.xor(a, b), ones)))
     halves = e.b.and_(e.b.lshr(e.b.xor(a, b), 1), 0x7F7F7F7F)
@@ -249,7 +249,7 @@ def _lerp_u8(e: Emitter, a: Value, b: Value, rounds: Value) -> Value:
 
 
 def _perm(e: Emitter, high: Value, low: Value, select: Value) -> Value:
-    """v_perm_b32: bytes of {high, low} by the selects' bytes."""
+    """Emit v_perm_b32: select bytes of {high, low} by the selector bytes."""
     if isinstance(select, VectorConstant):
         selects = int(select.elements[0]).to_bytes(4, "little")
         if all(byte < 8 or byte >= 12 for byte in selects):
@@ -324,7 +324,7 @@ def _carry_sub(e: Emitter, a: Value, b: Value, borrow: Value | None) -> tuple[Va
 
 
 def _with_carry(build: Callable[..., tuple[Value, Value]], full: int, *, reverse: bool = False) -> EmitFunction:
-    """`full`: what saturation gives where the carry is out."""
+    """Return the emitter of an operation with carry. `full` is the saturated result if the carry is set."""
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction, first=2) as operands:

@@ -1,7 +1,7 @@
-"""s_alloc_vgpr: a wave with dynamic VGPRs asks for another number of them.
+"""s_alloc_vgpr: change the VGPR count of a wave with dynamic VGPRs.
 
-Sources: RDNA4 ISA guide, 16.3 (SCC says whether it has them now; nothing changes where it has not); LLVM
-AMDGPUSubtarget (blocks of 16, 8 of them at most; waves of 32 lanes only).
+Sources: RDNA4 ISA guide, 16.3 (SCC reports success; on failure nothing changes); LLVM AMDGPUSubtarget (blocks of 16, at
+most 8; wave32 only).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _REFUSED_SHIFT = 62  # one wish in four
 
 
 def _allocate(e: Emitter, i: Instruction) -> None:
-    """Whole blocks, at least one. More than there are, and now and then what a seed refuses, is not given."""
+    """Emit s_alloc_vgpr. Allocates whole blocks, at least one. Fails above the maximum, and at times if a seed
+    injects failures.
+    """
     if not e.regs.dynamic:
         raise NotSimulated("dynamic VGPRs, which RSRC2 bit 6 turns on")
     b, frame = e.b, e.frame

@@ -1,14 +1,13 @@
-"""Wave matrix multiply-accumulate: D = A * B + C of 16x16 matrices spread over the wave (RDNA4 ISA 7.12).
+"""Wave matrix multiply-accumulate: D = A * B + C of 16x16 matrices distributed over the wave (RDNA4 ISA 7.12).
 
-Row m of A is in the lanes with lane % 16 = m, column n of B in those with lane % 16 = n; ORDER says where element
-k is. The public sources differ about that [U], but A and B share it, so it only moves the order of sums.
+Row m of A is in the lanes with lane % 16 = m, column n of B in those with lane % 16 = n; ORDER gives the location of
+element k. Public sources differ about it [U], but A and B share it, so it only affects the order of sums.
 
-Products of 16-bit floats are added four at a time, as captured on silicon (dot_step.py), in the order of STEPS.
-How 8-bit floats are added was not captured: each sum starts at C and adds, with fused multiply-adds of 32-bit
-floats, in increasing k, and so do 16-bit ones where a facts file says so. Integer results are exact (clamp:
-saturated at the end).
+Products of 16-bit floats are added four at a time in the order of STEPS, as captured on silicon (dot_step.py). The
+addition of 8-bit floats was not captured: each sum starts at C and uses 32-bit fused multiply-adds in increasing k.
+16-bit floats do the same if a facts file says so. Integer results are exact (saturated at the end with clamp).
 
-EXEC is taken as all ones whatever it holds; that it does not is a finding.
+EXEC is treated as all ones; any other value is reported as a finding.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ STEPS: dict[int, tuple[tuple[int, int], ...]] = {
 
 
 def result_row(lane: int, register: int, wave: int) -> int:
-    """The row of C and D that a lane's 32-bit register holds; the column is lane % 16."""
+    """Return the row of C and D in a lane's 32-bit register; the column is lane % 16."""
     group = lane // ROWS
     if wave == 32:
         return group << 3 | register
@@ -64,7 +63,7 @@ def result_row(lane: int, register: int, wave: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """`a`, `b`: f16, bf16, fp8, bf8, iu8, iu4. `result`: f32, f16, bf16 or i32."""
+    """A matrix form. `a` and `b` are f16, bf16, fp8, bf8, iu8 or iu4; `result` is f32, f16, bf16 or i32."""
 
     result: str
     a: str
@@ -102,7 +101,7 @@ class Matrix:
     def _in_steps(
         self, e: Emitter, a: tuple[Value, ...], b: tuple[Value, ...], c: tuple[Value, ...]
     ) -> list[Value]:
-        """Bits of C's layout."""
+        """Return the result bits, in the layout of C."""
         sums = list(c) if self.result == "f32" else [half for word in c for half in halves(e, word)]
         for group, register in STEPS[e.wave]:
             column = [ROWS * group + lane % ROWS for lane in range(e.wave)]
@@ -157,7 +156,7 @@ def report_partial(e: Emitter) -> None:
 
 
 def saturated(e: Emitter, start: list[Value], sums: list[Value], clamp: bool) -> list[Value]:
-    """C and the products' sums added, at the end saturated where clamp is set."""
+    """Add C and the product sums; saturate at the end if clamp is set."""
     pairs = zip(start, sums, strict=True)
     if clamp:
         return [e.b.intrinsic("llvm.sadd.sat", s.type, s, total) for s, total in pairs]
@@ -168,7 +167,7 @@ BITS = {"f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "iu8": 8, "iu4": 4}
 
 
 def element(e: Emitter, value: Value, kind: str, number: int, signed: bool) -> Value:
-    """Field `number` of <W x i32>, as 32-bit floats or integers."""
+    """Return field `number` of <W x i32> as 32-bit floats or integers."""
     if kind == "f16":
         if number:
             value = e.b.lshr(value, 16)
@@ -181,7 +180,7 @@ def element(e: Emitter, value: Value, kind: str, number: int, signed: bool) -> V
 
 
 def _accumulator(e: Emitter, operand: Operand, width: int, result: str, every: Value) -> list[Value]:
-    """The registers of C; a constant stands for all of them."""
+    """Return the registers of C; a constant is used for all of them."""
     if operand.kind is Kind.VGPR:
         return [e.regs.read_vgpr(operand.index + at, lanes=every) for at in range(width)]
     value = word(e, operand, {"f16": "hh", "bf16": "yy"}.get(result, "i"))
@@ -206,7 +205,7 @@ def negated(e: Emitter, value: Value, low: int, high: int) -> Value:
 
 
 def _modified(e: Emitter, value: Value, result: str, absolute: bool, negate: bool) -> Value:
-    """neg_hi and neg_lo of C are abs and neg."""
+    """Apply the modifiers of C: neg_hi is abs and neg_lo is neg."""
     sign = 0x80000000 if result == "f32" else 0x80008000
     if absolute:
         value = e.b.and_(value, ~sign)
@@ -214,7 +213,7 @@ def _modified(e: Emitter, value: Value, result: str, absolute: bool, negate: boo
 
 
 def unpacked(e: Emitter, words: tuple[Value, ...], result: str) -> list[Value]:
-    """Rows of C: 32-bit floats or integers; the even row of a 16-bit pair is the lower half."""
+    """Return the rows of C as 32-bit floats or integers; the even row of a 16-bit pair is in the lower half."""
     if result == "i32":
         return list(words)
     if result == "f32":

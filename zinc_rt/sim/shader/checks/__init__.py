@@ -1,1 +1,1 @@
-"""The sanitizer's checks in compiled kernels and their reports: initialised bytes, races, bounds, watchpoints."""
+"""Sanitizer checks in compiled kernels and their reports: initialised bytes, races, bounds, watchpoints."""

@@ -1,11 +1,11 @@
-"""Instructions that carry undefined bits on, as memcheck does: what is computed from them is undefined.
+"""Propagation of undefined bits through instructions, as in memcheck.
 
-Compilers leave undefined what they never use: the upper half of an addend, the side of a select that is not
-taken, the half of a pair that is masked away. So an instruction that moves, masks or joins bits, or adds integers,
-says nothing of undefined ones that it is given; it hands them on, bit by bit. All other instructions use what they
-read: an address, a branch, a comparison, float arithmetic, a store. There it is a finding.
+Compilers leave unused bits undefined: the upper half of an addend, the side of a select that is not taken, the masked
+half of a pair. Instructions that move, mask or combine bits, or add integers, therefore do not report undefined bits;
+they propagate them bit by bit. All other instructions use their operands: an address, a branch, a comparison, float
+arithmetic, a store. Reading undefined bits there is a finding.
 
-What selects (a shift count, a mask, a lane) is used too: a row names the operands that are data.
+Selectors (a shift count, a mask, a lane) count as used too: a table row names the data operands.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from zinc_rt.sim.shader.layout import NULL, TTMP0, VGPR_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """`bits(e, data operands, instruction, emit)`: the undefined bits of what `emit` writes, in its order."""
+    """A propagation rule. `bits(e, data operands, instruction, emit)` returns the undefined bits of the values
+    written by `emit`, in order.
+    """
 
     bits: Callable[[Emitter, list[Operand], Instruction, Callable[[], None]], list[ir.Value]]
     data: tuple[int, ...]
 
 
 def carrying(name: str, emit: EmitFunction) -> EmitFunction:
-    """`emit`, of the mnemonic without its suffix, and what becomes of undefined bits; most rows have no rule."""
+    """Wrap `emit`, of the mnemonic without suffix, with its propagation rule. Most rows have no rule."""
     rule, used = CARRIED.get(name), USED.get(name)
     if rule is None and used is None:
         return emit
@@ -59,7 +61,7 @@ def carrying(name: str, emit: EmitFunction) -> EmitFunction:
 
 
 def keys(operand: Operand) -> range:
-    """The registers of an operand: VGPR r is r, SGPR n VGPR_LIMIT + n; none of a constant."""
+    """Return the register keys of an operand: r for VGPR r, VGPR_LIMIT + n for SGPR n; none for a constant."""
     if operand.kind is Kind.VGPR:
         first = operand.index
     elif operand.kind is Kind.TTMP:
@@ -74,7 +76,7 @@ def keys(operand: Operand) -> range:
 
 
 def _undefined(e: Emitter, operand: Operand, vector: bool) -> ir.Value:
-    """The operand's undefined bits as one integer (or <W x of them>), as wide as its registers."""
+    """Return the undefined bits of the operand as an integer (or <W x integer>) of the width of its registers."""
     e_bits = e.regs.undefined
     words = [e_bits.of(key) for key in keys(operand)] or [constant(0)]
     if vector and operand.kind is not Kind.VGPR:
@@ -83,7 +85,7 @@ def _undefined(e: Emitter, operand: Operand, vector: bool) -> ir.Value:
 
 
 def _together(e: Emitter, data: list[Operand], dwords: int) -> ir.Value:
-    """Bits that are undefined in one of the operands, `dwords` wide."""
+    """Return the bits that are undefined in any of the operands, `dwords` wide."""
     vector = any(operand.kind is Kind.VGPR for operand in data)
     of = e.b.lanes(ir.IntType(32 * dwords)) if vector else ir.IntType(32 * dwords)
     found = constant(0, of)
@@ -100,21 +102,26 @@ def _together(e: Emitter, data: list[Operand], dwords: int) -> ir.Value:
 
 
 def _moved(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
-    """Of results each of whose bits rises (or falls) with each bit of the data: those that differ between zeros
-    and ones in place of the undefined bits."""
+    """Return the undefined bits of results that are monotonic in each data bit: those that differ if the undefined
+    bits are replaced by zeros and by ones.
+    """
     undefined = e.regs.undefined
     zeros, ones = undefined.results(emit, 0), undefined.results(emit, 1)
     return [e.b.xor(zero, one) for zero, one in zip(zeros, ones, strict=True)]
 
 
 def _joined(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
-    """Of results in which a bit depends on the same bit of each of the data; then SCC, on all of them."""
+    """Return the undefined bits of results whose bits depend on the same bit of each data operand; SCC depends on
+    all bits.
+    """
     found = _together(e, data, len(keys(i.operands[0])))
     return _with_flag(e, found, i)
 
 
 def _summed(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
-    """Of sums and products: from the lowest undefined bit on upwards; then a carry or SCC, on all of them."""
+    """Return the undefined bits of sums and products: all from the lowest undefined bit upwards. A carry or SCC
+    depends on all bits.
+    """
     dwords = max(len(keys(operand)) for operand in (i.operands[0], *data))
     found = _together(e, data, dwords)
     found = e.b.or_(found, e.b.sub(0, found))
@@ -137,7 +144,7 @@ def _with_flag(e: Emitter, found: ir.Value, i: Instruction) -> list[ir.Value]:
 
 
 def _halves(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], None]) -> list[ir.Value]:
-    """Of packed arithmetic: a half of the result depends on all bits of the halves that it is computed from."""
+    """Return the undefined bits of packed arithmetic: a result half depends on all bits of its source halves."""
     words = [_undefined(e, operand, True) for operand in data]
     result = constant(0, e.b.lanes(ir.IntType(32)))
     for half, name in enumerate(("op_sel", "op_sel_hi")):

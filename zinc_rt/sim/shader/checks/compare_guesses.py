@@ -1,8 +1,8 @@
-"""Plain loads that only guess what a compare-and-swap is going to find.
+"""Detection of plain loads that only supply the expected value of a compare-and-swap.
 
-Compilers begin an atomic operation that the hardware does not have with a plain load of the place, compute the new
-value, and swap it in if the place still holds what was loaded (LLVM's AtomicExpandPass). Whatever other waves do
-meanwhile, an old guess only makes the swap fail: so such a load counts as atomic in race detection.
+Compilers expand an atomic operation without hardware support into a plain load, a computation, and a compare-and-swap
+with the loaded value (LLVM's AtomicExpandPass). A stale value only makes the swap fail, so race detection treats such a
+load as atomic.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _SWAPS = {
 
 
 def compare_guesses(graph: Flow, target: Target) -> frozenset[int]:
-    """The pcs of loads whose contents, perhaps moved, the next compare-and-swap of the same place compares with:
-    on the only way from the load, and nothing changes them or the address before."""
+    """Return the pcs of loads whose value, possibly moved, is the comparand of the next compare-and-swap at the same
+    address. The path from the load must be unique, without changes to the value or the address.
+    """
     if not any(instruction.row.name in _SWAPS for _, instruction in graph.instructions()):
         return frozenset()
     return frozenset(
@@ -73,7 +74,9 @@ def _place(instruction: Instruction, address: Sequence[Operand]) -> Place:
 
 
 def _loaded_place(load: Instruction) -> Place | None:
-    """Of a scalar load: as of a global one from the same base; None where its offset is in a register."""
+    """Return the address of a scalar load, in the form of a global load from the same base; None if its offset is in
+    a register.
+    """
     if not load.row.name.startswith("s_"):
         return _place(load, load.operands[1:])
     _, base, offset = load.operands[:3]
@@ -83,7 +86,7 @@ def _loaded_place(load: Instruction) -> Place | None:
 
 
 def _compared(swap: Instruction, zeros: set[int]) -> tuple[int, Place]:
-    """The first register that is compared with, and the place; its VGPR offset is left out where it is zero."""
+    """Return the first comparand register and the address; a zero VGPR offset is omitted."""
     operands = swap.operands[written_operands(swap) :]
     if swap.row.name.startswith("ds_"):
         return VGPR + operands[2].index, _place(swap, operands[:1])
@@ -94,7 +97,7 @@ def _compared(swap: Instruction, zeros: set[int]) -> tuple[int, Place]:
 
 
 def _ahead(graph: Flow, block: Block, at: int) -> Iterator[Instruction]:
-    """The instructions from there on, as long as there is one way only."""
+    """Iterate over the following instructions while there is only one path."""
     seen = {block.start}
     yield from (instruction for _, instruction in block.instructions[at:])
     while len(block.successors) == 1 and block.successors[0] not in seen and block.successors[0] in graph.blocks:

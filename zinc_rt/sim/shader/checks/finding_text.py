@@ -1,4 +1,4 @@
-"""Finding records as sentences: which instruction of which kernel, which wave and lanes, which address."""
+"""Texts of finding records: instruction, kernel, wave, lanes and address."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class WaveFinding:
 
 @dataclass(frozen=True, slots=True)
 class FindingText:
-    """Knows the kernel whose waves ran, and how to name an address. Sites have byte offsets in `code`; what is
-    told counts from the kernel's `entry` in it, so that a function before it has negative ones."""
+    """A formatter of findings for one kernel. Sites have byte offsets in `code`; reported offsets are relative to
+    the kernel's `entry`, so a function before the entry has negative offsets.
+    """
 
     name: str
     code: bytes
@@ -61,7 +62,7 @@ class FindingText:
         return self.target.wave
 
     def of_records(self, records: np.ndarray, total: int) -> Iterator[WaveFinding]:
-        """FINDING records, sorted by site; `total` counts those that did not fit, too."""
+        """Format FINDING records, sorted by site. `total` includes records that did not fit."""
         told: dict[int, int] = {}
         for record in records:
             site = int(record["site"])
@@ -105,7 +106,7 @@ class FindingText:
         return self.at(site, int(record["wave"]), int(record["group"]))
 
     def of_fault(self, state: np.void, context: np.void, why: str) -> tuple[WaveFinding, str]:
-        """The access that ended a wave with Status.FAULT, and its kind in words."""
+        """Format the access that ended a wave with Status.FAULT, with a description of its kind."""
         kind = ACCESSES[WaveAccess(int(context["fault_access"]))]
         site = Site(int(state["pc"]), "page-fault", f"{kind}, {why}")
         lanes, address = int(context["fault_lanes"]), int(context["fault_va"])
@@ -116,7 +117,7 @@ class FindingText:
         return self.at(site, int(header["wave_in_group"]), int(header["group"]))
 
     def at(self, site: Site, wave: int, group: int, lanes: int = 0, address: int | None = None) -> WaveFinding:
-        """One place in one wave; `group` linear."""
+        """Format a position in one wave; `group` is the linear number."""
         place = CodePlace(
             self.name,
             site.pc - self.entry,
@@ -156,13 +157,13 @@ class FindingText:
 
 
 def group_id(number: int, groups: tuple[int, int, int], start: tuple[int, int, int]) -> tuple[int, int, int]:
-    """(x, y, z) of a workgroup's linear number in its launch."""
+    """Return (x, y, z) of a workgroup from its linear number in the launch."""
     x, y, _ = groups
     return number % x + start[0], number // x % y + start[1], number // (x * y) + start[2]
 
 
 def lanes_text(lanes: int, wave: int) -> str:
-    """lane 3, lanes 0-7 and 9, all lanes."""
+    """Format a lane mask, e.g. lane 3, lanes 0-7 and 9, all lanes."""
     if lanes == (1 << wave) - 1:
         return "all lanes"
     return ("lane " if lanes.bit_count() == 1 else "lanes ") + numbers_text(
@@ -171,7 +172,7 @@ def lanes_text(lanes: int, wave: int) -> str:
 
 
 def numbers_text(numbers: Sequence[int]) -> str:
-    """3, 0-7, 0-3, 5: runs of ascending numbers, the first ones."""
+    """Format numbers, e.g. 3, 0-7, 0-3, 5: runs of ascending numbers, truncated."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number - 1:
@@ -185,14 +186,15 @@ def numbers_text(numbers: Sequence[int]) -> str:
 
 
 def text_at(code: bytes, pc: int, target: Target) -> str:
-    """The disassembled instruction there."""
+    """Return the disassembled instruction at the pc."""
     instruction = decode(code, pc, target) if 0 <= pc < len(code) else None
     return instruction.text if instruction is not None else "no instruction"
 
 
 def neighbours(code: bytes, pc: int, target: Target, entry: int = 0) -> tuple[str, str]:
-    """The instructions before and after; "" where there is none. Straight code is assumed, from `entry` on, or
-    from the start where `pc` lies before it."""
+    """Return the previous and next instruction, or "" if there is none. Assumes straight-line code from `entry`, or
+    from the start if `pc` is before the entry.
+    """
     at, before = entry if pc >= entry else 0, ""
     while at < pc:
         instruction = decode(code, at, target)

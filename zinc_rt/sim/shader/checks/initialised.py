@@ -1,4 +1,6 @@
-"""Initialised bytes as compiled code asks and notes them, a byte per dword (sim/memory/initialised_bytes.py)."""
+"""Checks and updates of initialised bytes in compiled code, one shadow byte per dword
+(sim/memory/initialised_bytes.py).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from zinc_rt.sim.shader.emit.values import I1, I8, I64, POINTER
 
 
 def _place(b: CodeBuilder, base: ir.Value, va: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """(the shadow byte of the dword at `va`, the byte number in it)"""
+    """Return (shadow byte of the dword at `va`, byte number within the dword)."""
     return b.inttoptr(b.add(base, b.lshr(va, 2)), POINTER), b.and_(va, 3)
 
 
 def known(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int) -> ir.Value:
-    """i1: whether all bytes at `va` are initialised. `base` + va / 4 is the shadow's address."""
+    """Return i1: all bytes at `va` are initialised. The shadow byte is at `base` + va / 4."""
     first, skipped = _place(b, base, va)
     wanted = I64((1 << size_bytes) - 1)
     last = b.lshr(b.add(skipped, size_bytes - 1), 2)
@@ -28,7 +30,7 @@ def known(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int) -> ir.V
 
 
 def mark(b: CodeBuilder, base: ir.Value, va: ir.Value, size_bytes: int, *, shared: bool = True) -> None:
-    """The bytes at `va` are initialised from now on. `shared`: other threads may mark others of the same dword."""
+    """Mark the bytes at `va` as initialised. `shared`: other threads may mark other bytes of the same dword."""
     first, skipped = _place(b, base, va)
     bits = b.shl((1 << size_bytes) - 1, skipped)
     for at in range((size_bytes + 6) // 4):
@@ -45,14 +47,14 @@ KNOWN_CHUNK = 16  # dwords looked at in one go
 
 
 def chunk_known(b: CodeBuilder, place: ir.Value) -> ir.Value:
-    """i1: whether KNOWN_CHUNK dwords are initialised; `place` is the first one's shadow byte."""
+    """Return i1: KNOWN_CHUNK dwords are initialised; `place` is the shadow byte of the first."""
     of, bits = ir.VectorType(I8, KNOWN_CHUNK), ir.IntType(KNOWN_CHUNK)
     same = b.equal(b.load(place, typ=of, align=1), ir.Constant(of, [I8(15)] * KNOWN_CHUNK))
     return b.equal(b.bitcast(same, bits), bits(-1))
 
 
 def span_known(b: CodeBuilder, base: ir.Value, first: ir.Value, end: ir.Value) -> ir.Value:
-    """i1: whether all dwords that have a byte of [first, end) are wholly initialised."""
+    """Return i1: all dwords that overlap [first, end) are fully initialised."""
     of, bits = ir.VectorType(I8, KNOWN_CHUNK), ir.IntType(KNOWN_CHUNK)
     whole = ir.Constant(of, [I8(15)] * KNOWN_CHUNK)
     start, stop = b.lshr(first, 2), b.lshr(b.add(end, 3), 2)
@@ -82,7 +84,7 @@ def span_known(b: CodeBuilder, base: ir.Value, first: ir.Value, end: ir.Value) -
 
 
 def all_known(e: Emitter, first: ir.Value, count: int) -> ir.Value:
-    """i1: whether `count` dwords in a row are initialised; `first` is the first one's shadow byte."""
+    """Return i1: `count` consecutive dwords are initialised; `first` is the shadow byte of the first."""
     of = ir.VectorType(I8, count)
     same = e.b.equal(e.b.load(first, typ=of, align=1), 15)
     return e.b.equal(e.b.bitcast(same, ir.IntType(count)), ir.IntType(count)(-1))

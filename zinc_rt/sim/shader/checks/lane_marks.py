@@ -1,4 +1,4 @@
-"""Lanes that violated a rule during a helper, with the address of the first: reported at the helper's end."""
+"""Lanes that violated a rule during a helper, with the address of the first; reported when the helper returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zinc_rt.sim.shader.emit.values import I64
 
 
 def first_site(e: Emitter, rules: Sequence[str], text: str = "") -> int:
-    """The number of the first rule's site of this instruction; the others' follow it."""
+    """Return the site number of the first rule for this instruction; the other rules follow it."""
     numbers = [e.reports.site(rule, text) for rule in rules]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     return numbers[0]
@@ -28,7 +28,7 @@ class Marks:
         self._first = [b.local(I64, 0) for _ in range(count)]
 
     def mark(self, rule: int, lane: ir.Value, address: ir.Value) -> None:
-        """The lane (i64) broke the rule at that address."""
+        """Mark a violation of the rule by the lane (i64) at the address."""
         b = self.b
         none = b.equal(b.load(self._lanes[rule], typ=I64), 0)
         b.store(b.select(none, address, b.load(self._first[rule], typ=I64)), self._first[rule])
@@ -44,7 +44,7 @@ class Marks:
         return self.b.load(self._first[rule], typ=I64)
 
     def report(self, state: ir.Value, context: ir.Value, site: ir.Value, *, scalar: bool = False) -> None:
-        """`site`: i32, of the first rule. `scalar`: what was marked are no lanes."""
+        """Report the marked violations. `site` is the i32 site of the first rule. `scalar`: the marks are not lanes."""
         b = self.b
         record = record_helper(b)
         for rule in range(len(self._lanes)):

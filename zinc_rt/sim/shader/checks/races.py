@@ -1,17 +1,17 @@
-"""Races at level full: two waves touch the same bytes, one of them stores, and nothing orders them.
+"""Data race detection in mode full: unordered accesses of two waves to the same bytes, at least one of them a store.
 
-Of each dword a RACE record keeps who stored last and who read since. Waves of a workgroup are ordered by barriers
-(a wave's epoch is how many it has passed), and by what they acquire: a wave that has seen another's atomic store
-by an atomic access of its own, and then executes global_inv of workgroup scope or wider, comes after that other
-one until the next barrier. Waves of different workgroups are ordered by nothing, unless the wave has executed
-global_inv of device or system scope before, or the access itself has such a scope: what they wait for is then
-taken to be right.
+A RACE record per dword holds the last writer and the readers since. Waves of a workgroup are ordered by barriers (the
+epoch of a wave is the number of barriers it has passed) and by acquire operations: a wave that reads another wave's
+atomic store with an atomic access, then executes global_inv with workgroup scope or wider, is ordered after that wave
+until the next barrier. Waves of different workgroups are unordered unless the wave executed global_inv with device or
+system scope before, or the access has such a scope; the synchronisation is then assumed to be correct.
 
-Atomics do not race with atomics. Atomic are the atomic instructions, and loads and stores of a scope beyond the
-compute unit (LLVM AMDGPUUsage, memory model of gfx12: atomic loads and stores of workgroup scope have SCOPE_SE, of
-agent scope SCOPE_DEV; plain ones have none). Bytes count, so neighbours in a dword are no race.
+Atomics do not race with atomics. Atomic accesses are the atomic instructions, and loads and stores with a scope beyond
+the compute unit (LLVM AMDGPUUsage, memory model of gfx12: atomic loads and stores of workgroup scope have SCOPE_SE, of
+agent scope SCOPE_DEV; plain ones have none). Accesses are compared by byte, so accesses to different bytes of a dword
+do not race.
 
-An entry, 64 bits: bytes 3:0, wave 9:4 (MANY: several), atomic 10, then for LDS epoch + 1; for global memory epoch
+An entry has 64 bits: bytes 3:0, wave 9:4 (MANY: several), atomic 10; then for LDS epoch + 1, for global memory epoch
 23:11, workgroup 47:24, dispatch 63:48.
 """
 
@@ -44,7 +44,7 @@ def lds_race(
     kind: WaveAccess,
     said: ir.Value,
 ) -> ir.Value:
-    """i1; the access is noted. `where`: (state, context). `said`: i32, RETURNS or not."""
+    """Record an LDS access and return i1: it races. `where` is (state, context). `said` is i32: RETURNS or not."""
     helper = b.helper("zrt.lds_race", LDS_RACE, _build_lds)
     return b.call(helper, [*where, at, I64(size_bytes), I32(kind), said])
 
@@ -57,20 +57,24 @@ def global_race(
     kind: WaveAccess,
     said: ir.Value,
 ) -> ir.Value:
-    """i1; the access is noted. `where`: (state, context, RANGE). `said`: i32 of RETURNS, SCOPED, SYNCHRONISING."""
+    """Record a global access and return i1: it races. `where` is (state, context, RANGE). `said` is i32 flags:
+    RETURNS, SCOPED, SYNCHRONISING.
+    """
     helper = b.helper("zrt.race", GLOBAL_RACE, _build_global)
     return b.call(helper, [*where, va, I64(size_bytes), I32(kind), said])
 
 
 def _epoch(b: CodeBuilder, state: ir.Value, context: ir.Value) -> ir.Value:
-    """i64: barriers the wave has passed. Between signal and wait it has not passed the one it signalled."""
+    """Return the number of barriers the wave has passed (i64). Between signal and wait, the signalled barrier is not
+    counted.
+    """
     signalled = b.get(state, STATE, "barrier_phase")
     now = b.get(context, CONTEXT, "barrier_phase")
     return b.zext(b.select(b.equal(signalled, NO_PHASE), now, signalled), I64)
 
 
 class _Check:
-    """One access against the records of the dwords it touches."""
+    """A check of one access against the records of the dwords it touches."""
 
     def __init__(
         self, b: CodeBuilder, state: ir.Value, kind: ir.Value, said: ir.Value, mine: ir.Value, wave: ir.Value
@@ -89,21 +93,23 @@ class _Check:
         return self.b.and_(self.b.lshr(entry, _WAVE), 63)
 
     def current(self, entry: ir.Value) -> ir.Value:
-        """i1: of this dispatch, this workgroup, this epoch: what `mine` says but for wave, bytes and atomic."""
+        """Return i1: the entry has the same dispatch, workgroup and epoch as `mine`, whatever its wave, bytes and
+        atomic bit.
+        """
         shift = I64(_EPOCH)
         return self.b.equal(self.b.lshr(entry, shift), self.b.lshr(self.mine, shift))
 
     def beside(self, entry: ir.Value) -> ir.Value:
-        """i1: by another wave of the workgroup since the last barrier."""
+        """Return i1: the entry is from another wave of the workgroup since the last barrier."""
         return self.b.all(self.current(entry), self.b.unequal(self.wave_of(entry), self.wave))
 
     def unordered(self, entry: ir.Value) -> ir.Value:
-        """i1: by another wave, with nothing between that orders it."""
+        """Return i1: the entry is from another wave and nothing orders it before this access."""
         acquired = self.b.lshr(self.b.get(self.state, STATE, "waves_acquired"), self.wave_of(entry))
         return self.b.and_(self.beside(entry), self.b.equal(self.b.and_(acquired, 1), 0))
 
     def see(self, stored: ir.Value, touched: ir.Value) -> None:
-        """An atomic access that gives what was stored there atomically notes by which wave."""
+        """Record the wave whose atomic store an atomic access reads."""
         b = self.b
         with b.if_then(b.all(self.sees, touched, self.beside(stored), b.has(stored, 1 << _ATOMIC))):
             wave = self.wave_of(stored)
@@ -111,7 +117,7 @@ class _Check:
             b.put(self.state, STATE, "waves_seen", b.or_(b.get(self.state, STATE, "waves_seen"), seen))
 
     def many(self, entry: ir.Value) -> ir.Value:
-        """The entry, of several waves from now on."""
+        """Return the entry with its wave set to MANY."""
         return self.b.or_(entry, MANY << _WAVE)
 
     def dword(self, record: ir.Value, mask: ir.Value) -> None:
@@ -147,12 +153,12 @@ class _Check:
                 self._note(record, "stored", stored, b.select(several, joined, merged))
 
     def _note(self, record: ir.Value, name: str, before: ir.Value, now: ir.Value) -> None:
-        """Only what changes is written: what many workgroups read, several threads would take from each other."""
+        """Store an entry only if it changes: otherwise threads would contend for lines that many workgroups read."""
         with self.b.if_then(self.b.unequal(now, before)):
             self.b.put(record, RACE, name, now)
 
     def each(self, at: ir.Value, size: ir.Value, records: ir.Value) -> None:
-        """`records` + dword number * 16 is a RACE record's address."""
+        """Check each dword. The RACE record of a dword is at `records` + dword number * 16."""
         b = self.b
         end = b.add(at, size)
         first = b.lshr(at, 2)
@@ -186,7 +192,7 @@ def _build_lds(function: ir.Function) -> None:
 
 
 class _GlobalCheck(_Check):
-    """Other workgroups count too, whatever their epoch."""
+    """A check of global memory, which also considers other workgroups in any epoch."""
 
     def __init__(
         self,
@@ -211,7 +217,7 @@ class _GlobalCheck(_Check):
         return b.all(self._same(entry, _SERIAL, 16), b.any(elsewhere, super().unordered(entry)))
 
     def many(self, entry: ir.Value) -> ir.Value:
-        """Of several waves, and of several workgroups where this wave's is another."""
+        """Return the entry marked as several waves, and as several workgroups if this wave is in a different one."""
         b = self.b
         elsewhere = b.or_(entry, MANY << _WAVE | _EVERY_GROUP << _GROUP)
         return b.select(self._same(entry, _GROUP, 24), super().many(entry), elsewhere)

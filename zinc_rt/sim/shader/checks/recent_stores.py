@@ -1,4 +1,4 @@
-"""Who stored where lately, so that a finding of a stale line can name who, and what would have invalidated it."""
+"""History of recent stores, used to name the writer of a stale line and the missing invalidation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecentStores:
         self._dispatches: deque[_Dispatch] = deque(maxlen=KEPT)
 
     def add(self, dispatch: ShaderDispatch, serial: int, accesses: Accesses) -> None:
-        """`serial`: the engine's number of the dispatch."""
+        """Add the accesses of a dispatch. `serial` is the engine's number of the dispatch."""
         name = f"{dispatch.space.describe(dispatch.program_va)} of {dispatch.label}"
         self._dispatches.append(_Dispatch(serial, name, accesses.writes + accesses.atomics))
 
@@ -40,8 +40,9 @@ class RecentStores:
         return None
 
     def explain(self, va: int, filled: int, *, scalar: bool) -> str:
-        """Of a stale line with that VA, which the dispatch with serial `filled` loaded; the newest dispatch is the
-        one whose wave came to it."""
+        """Describe a stale line at a VA, loaded by the dispatch with serial `filled` and read by the newest
+        dispatch.
+        """
         cache, operation, instruction = _SCALAR if scalar else _VECTOR
         by = next((each.name for each in self._dispatches if each.serial == filled), "an earlier dispatch")
         held, writer = f"the {cache} holds this line since {by}", self._writer(va, filled)

@@ -1,4 +1,4 @@
-"""The static sanitizer over code that is about to run: what is wrong on any path, whether or not it is taken."""
+"""Static checks of code before it runs: errors on any path, whether or not it is taken."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DYNAMIC = ("unwritten", "illegal", "end", "header")  # told where it happens, b
 def static_findings(
     code: bytes, target: Target, name: str, launch: LaunchSetup, cache: ObjectCache | None = None, entry: int = 0
 ) -> tuple[WaveFinding, ...]:
-    """By pc, with the rules of docs/isa.md. `launch` counts only for what it declares. `entry`: byte
-    offset of the first instruction, from which pcs count.
+    """Return the findings by pc, with the rules of docs/isa.md. Only the declarations of `launch` are used. `entry`
+    is the byte offset of the first instruction, to which pcs are relative.
 
-    `cache` keeps on disk what was found: going over a kernel takes as long as running it hundreds of times.
+    `cache` stores the results on disk: checking a kernel takes as long as running it hundreds of times.
     """
     limits = Limits(vgprs=launch.vgprs, lds_bytes=launch.lds_bytes, scratch_bytes=launch.scratch_bytes)
     if cache is None:
@@ -41,7 +41,7 @@ def static_findings(
 
 
 def _found(code: bytes, entry: int, target: Target, limits: Limits) -> list[tuple[str, str, int]]:
-    """(rule, sentence without the kernel's name, pc from the entry on) each."""
+    """Return a list of (rule, sentence without the kernel's name, pc relative to the entry)."""
     found = []
     for each in lint(code, target, limits, entry=entry):
         if each.rule not in _DYNAMIC:

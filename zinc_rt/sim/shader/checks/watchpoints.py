@@ -1,4 +1,4 @@
-"""Store watchpoints: every store that touches the watched addresses is recorded."""
+"""Store watchpoints: record every store that touches the watched addresses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ KEPT = 4096  # records of one thread
 
 @dataclass(frozen=True, slots=True)
 class LaneStore:
-    """What one lane stored, by which instruction (byte offset in the kernel). `group`: linear in the launch.
-    `value`: of what it stored at `address` the lowest 8 bytes; of an atomic its operand."""
+    """A store of one lane, with its instruction (byte offset in the kernel). `group` is linear in the launch.
+    `value` is the lowest 8 bytes stored at `address`, or the operand of an atomic.
+    """
 
     pc: int
     group: int
@@ -36,7 +37,7 @@ class StoreWatchpoint:
         self._threads: dict[int, tuple[RecordBlock, np.ndarray]] = {}
 
     def attach(self, context: RecordBlock) -> None:
-        """To be called before each launch, with each thread's context."""
+        """Attach to the context of each thread. Call before each launch."""
         if context.address not in self._threads:
             self._threads[context.address] = context, np.zeros(KEPT, WATCH.dtype)
         records = self._threads[context.address][1]
@@ -45,7 +46,9 @@ class StoreWatchpoint:
         context["watch_count"] = 0
 
     def hits(self, sites: Sequence[Site]) -> list[LaneStore]:
-        """Since `attach`, each thread's in their order; the first KEPT of each. `sites`: the kernel's."""
+        """Return the hits since `attach`, in order per thread, at most the first KEPT of each. `sites` are the
+        kernel's sites.
+        """
         return [
             LaneStore(sites[site].pc, group, wave, lane, address, value)
             for context, records in self._threads.values()
