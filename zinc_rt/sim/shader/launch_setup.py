@@ -24,7 +24,7 @@ Triple = tuple[int, int, int]
 
 
 class Refused(Exception):
-    """The registers ask for what this engine does not simulate, or what cannot be. `rule` is the finding's."""
+    """Raised if the registers request something unsupported or invalid. `rule` is the rule of the finding."""
 
     def __init__(self, rule: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -33,9 +33,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LaunchSetup:
-    """Everything about a launch but its code and memory.
+    """The parameters of a launch except code and memory.
 
-    `vgprs` is what one wave has; `scratch_bytes` what one lane has.
+    `vgprs` is per wave; `scratch_bytes` is per lane.
     """
 
     groups: Triple
@@ -66,7 +66,7 @@ class LaunchSetup:
 
 
 def setup_of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool) -> LaunchSetup:
-    """One workgroup, as far as its code depends on it. Raises Refused."""
+    """Decode the parameters of one workgroup that affect code generation. Raises Refused."""
     wave = 32 if wave32 else 64
     mode = _mode(rsrc1)
     vgprs, dynamic = _vgprs(rsrc1, rsrc2, wave), bool(rsrc2 & DYNAMIC_VGPR)
@@ -75,7 +75,7 @@ def setup_of_registers(rsrc1: int, rsrc2: int, threads: Triple, *, wave32: bool)
 
 
 def _mode(rsrc1: int) -> int:
-    """MODE at a wave's start: FLOAT_MODE and FP16_OVFL."""
+    """Return the initial MODE of a wave: FLOAT_MODE and FP16_OVFL."""
     return rsrc1 >> 12 & 0xFF | (FP16_OVFL if rsrc1 & RSRC1_FP16_OVFL else 0)
 
 
@@ -89,7 +89,7 @@ def _vgprs(rsrc1: int, rsrc2: int, wave: int) -> int:
 
 
 def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
-    """Raises Refused."""
+    """Decode the launch parameters of a dispatch. Raises Refused."""
     if dispatch.generation is not Generation.GFX12:
         raise Refused("not-simulated", "this engine runs gfx12 code only, no wave ran")
     rsrc1, rsrc2 = dispatch.register(PGM_RSRC1), dispatch.register(PGM_RSRC2)

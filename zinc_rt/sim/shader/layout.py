@@ -1,7 +1,7 @@
-"""The memory that compiled waves and their Python side share: a wave's state, a thread's context, records.
+"""Memory layouts shared by compiled waves and Python: wave state, thread context, records.
 
-A compiled kernel is `i32 wave(state, context)`. Each layout is a table of rows, so a new field is one row; Python
-reaches the fields through a NumPy dtype, the IR through offsets.
+A compiled kernel is `i32 wave(state, context)`. Each layout is a table with one row per field. Python accesses
+fields through a NumPy dtype, the IR through offsets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Status(IntEnum):
 
 
 class WaveAccess(IntEnum):
-    """The access that caused a fault."""
+    """The kind of access that caused a fault."""
 
     READ = 0
     WRITE = 1
@@ -47,11 +47,11 @@ class WaveAccess(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The checks to compile in. Part of the cache key.
+    """The checks to compile in; part of the cache key.
 
-    level: off (virtual memory only), fast (+ bounds, alignment, initialisedness), full (+ races, EXEC lint,
+    level: off (virtual memory only), fast (+ bounds, alignment, initialised bytes), full (+ races, EXEC lint,
     barrier misuse). perturb: exp, log, rcp, rsq, sqrt, sin, cos move by -1, 0 or +1 ULP, by context.perturb_seed.
-    trace: instructions of the chosen wave are recorded. profile: each block counts how often it ran.
+    trace: record the instructions of the chosen wave. profile: count the executions of each block.
     """
 
     level: str = "full"
@@ -76,12 +76,12 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class KernelVariant:
-    """Machine code, and what it is compiled for.
+    """Machine code with its compilation parameters.
 
-    `full`: EXEC is all ones at the entry, and the function is for such waves only. `vgprs`: how many it has;
-    others do not exist. `user_sgprs`: how many hold user data. `entry`: byte offset of the first instruction.
-    `dynamic_vgprs`: it begins with VGPR_BLOCK of them, and the others come and go by s_alloc_vgpr.
-    `mode`: MODE[7:0] and bit 23, FP16_OVFL, at the start (emit/float_mode.py).
+    `full`: EXEC is all ones at the entry; the function is only valid for such waves. `vgprs`: the number of VGPRs;
+    others do not exist. `user_sgprs`: the number of SGPRs with user data. `entry`: byte offset of the first
+    instruction. `dynamic_vgprs`: the wave starts with VGPR_BLOCK VGPRs and changes the number with s_alloc_vgpr.
+    `mode`: initial MODE[7:0] and bit 23, FP16_OVFL (emit/float_mode.py).
     """
 
     code: bytes
@@ -120,7 +120,9 @@ class RecordField:
 
 
 class RecordLayout:
-    """Rows `type name [count]`, each at its natural alignment, the whole padded to 64 bytes (or to `padded`)."""
+    """A record layout with rows `type name [count]`, each naturally aligned, padded to 64 bytes (or to
+    `padded`).
+    """
 
     def __init__(self, rows: str, padded: int = ALIGNMENT) -> None:
         self.fields: dict[str, RecordField] = {}
@@ -155,14 +157,18 @@ _WIDTH = {"u8": 1, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "ptr": 8}
 
 
 def aligned(size_bytes: int) -> np.ndarray:
-    """[size_bytes] uint8, zeros, at a multiple of 64; it stays where it is as long as the array lives."""
+    """Allocate [size_bytes] uint8 zeros at a multiple of 64; the address is fixed for the lifetime of the
+    array.
+    """
     raw = np.zeros(size_bytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size_bytes]
 
 
 class RecordBlock:
-    """`block["name"]` reads and sets a field that is no array; `record` is a NumPy view of all of it."""
+    """A record in memory. `block["name"]` reads and sets a scalar field; `record` is a NumPy view of the whole
+    record.
+    """
 
     __slots__ = ("_places", "address", "memory", "record")
 
@@ -281,7 +287,7 @@ u8 data 128             # as memory was then, with the stores of the cache's own
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """A direct-mapped cache of `lines`, `line_bytes` each."""
+    """A direct-mapped cache of `lines` lines with `line_bytes` bytes each."""
 
     lines: int
     line_bytes: int
@@ -391,5 +397,5 @@ NO_SLOT = 0xFFFFFFFF
 
 
 def state_bytes(wave: int, vgprs: int) -> int:
-    """Size of a wave's state with its registers and their undefined bits; to be 64-byte aligned."""
+    """Return the size of a wave's state with its registers and their undefined bits; must be 64-byte aligned."""
     return STATE.size_bytes + 2 * vgprs * wave * 4

@@ -94,7 +94,9 @@ def _off_f32_i4(e: Emitter, value: Value) -> Value:
 
 
 def half_toward_zero(e: Emitter, value: Value) -> Value:
-    """Convert <W x float> to half bits (<W x i16>), rounded toward zero: round to nearest, then step back if larger."""
+    """Convert <W x float> to half bits (<W x i16>), rounded toward zero: round to nearest, then step back if
+    larger.
+    """
     nearest = e.b.fptrunc(value, e.b.lanes(HALF))
     back = e.b.fpext(nearest, value.type)
     too_large = e.b.fcmp_ordered(">", absolute(e, back), absolute(e, value))
@@ -112,8 +114,8 @@ def _packing(convert: Build) -> Build:
 
 
 def normalised(signed: bool) -> Build:
-    """Convert -1..1 to a signed 16-bit integer, without its lowest value, or 0..1 to an unsigned one. Round the exact
-    product to nearest even.
+    """Convert -1..1 to a signed 16-bit integer, without its lowest value, or 0..1 to an unsigned one. Round the
+    exact product to nearest even.
     """
 
     def build(e: Emitter, value: Value) -> Value:

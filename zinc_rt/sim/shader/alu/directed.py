@@ -1,8 +1,8 @@
 """Float operations with a rounding mode other than nearest even, emitted as separate functions.
 
 LLVM respects a changed rounding mode only in constrained intrinsics between two llvm.set.rounding calls. These are
-emitted in a separate function so that the surrounding code is not affected. Narrowing twice in the same direction gives
-the same result as narrowing once, so 16-bit floats are computed in wider formats.
+emitted in a separate function so that the surrounding code is not affected. Narrowing twice in the same direction
+gives the same result as narrowing once, so 16-bit floats are computed in wider formats.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def rounded(e: Emitter, name: str, rounding: Rounding, *values: ir.Value) -> ir.
 
 
 def narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
-    """Convert a float (or vector) to a shorter format with that format's rounding mode. Does not support 64 to 16 bits.
+    """Convert a float (or vector) to a shorter format with that format's rounding mode. Does not support 64 to 16
+    bits.
 
     If denormal results are flushed, results below the normal range are flushed too, judged after rounding with an
     unbounded exponent.
@@ -110,9 +111,9 @@ SMALLEST = {HALF: 2.0**-14, FLOAT: 2.0**-126, DOUBLE: 2.0**-1022}
 
 
 def zero_if_tiny(e: Emitter, result: ir.Value, scaled: ir.Value) -> ir.Value:
-    """Replace a tiny result by a zero of the same sign. A result is tiny if `scaled`, the result times UP rounded at
-    that scale, is below UP times the smallest normal number: gfx1201 detects tininess after rounding (captured on
-    silicon).
+    """Replace a tiny result by a zero of the same sign. A result is tiny if `scaled`, the result times UP
+    rounded at that scale, is below UP times the smallest normal number: gfx1201 detects tininess after rounding
+    (captured on silicon).
     """
     least = SMALLEST[_element(result.type)] * UP
     tiny = e.b.fcmp_ordered("<", e.b.intrinsic("llvm.fabs", scaled.type, scaled), least)
@@ -134,7 +135,8 @@ def judged(e: Emitter, name: str, result: ir.Value, *values: ir.Value) -> ir.Val
 
 
 def half_directed(e: Emitter, value: ir.Value, rounding: Rounding) -> ir.Value:
-    """Convert 32-bit floats to halves: round to nearest, then step to the neighbour if the rounding mode requires it.
+    """Convert 32-bit floats to halves: round to nearest, then step to the neighbour if the rounding mode requires
+    it.
 
     Does not use a constrained intrinsic: the x86 back end of LLVM 22 aborts the process on it.
     """

@@ -58,10 +58,12 @@ class _Number:
 
 
 def dot_step(e: Emitter, kind: str, result: str, a: list[Value], b: list[Value], addend: Value) -> Value:
-    """Emit a call that computes one dot-product step. Return the result bits as <W x i32>, in the low half for 16 bits.
+    """Emit a call that computes one dot-product step. Return the result bits as <W x i32>, in the low half for 16
+    bits.
 
-    The inputs are registers of two halves and an addend. `kind` is the format of the factors, f16 or bf16. `result` is
-    f32, f16 or bf16. `addend` has the format of the result. The step is emitted as a separate function.
+    The inputs are registers of two halves and an addend. `kind` is the format of the factors, f16 or bf16.
+    `result` is f32, f16 or bf16. `addend` has the format of the result. The step is emitted as a separate
+    function.
     """
     count = len(a)
 

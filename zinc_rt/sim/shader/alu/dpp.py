@@ -1,9 +1,9 @@
 """Reads of source 0 from other lanes: DPP16 and DPP8 (RDNA4 ISA 7.9).
 
 A pattern gives the source lane of each lane, or None if it is outside the row of 16. If FI is clear, a source lane
-disabled by EXEC is as invalid as one outside the row. With BOUND_CTRL set, lanes with an invalid source read 0; with it
-clear, they are not written. For FI = 1, the manual's table of BC and FI contradicts its description of the fields. This
-module follows the description, as compilers do: outside the row BOUND_CTRL alone decides.
+disabled by EXEC is as invalid as one outside the row. With BOUND_CTRL set, lanes with an invalid source read 0;
+with it clear, they are not written. For FI = 1, the manual's table of BC and FI contradicts its description of the
+fields. This module follows the description, as compilers do: outside the row BOUND_CTRL alone decides.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def shuffled(e: Emitter, value: ir.Value, reads: Pattern, zero_outside: bool = F
 
 @contextmanager
 def operands_of(e: Emitter, instruction: Instruction, first: int = 1) -> Iterator[tuple[Operand, ...]]:
-    """Provide the operands of an instruction. With DPP, `first` (source 0) is read from other lanes, and inside the
-    context only the lanes enabled by DPP are written.
+    """Provide the operands of an instruction. With DPP, `first` (source 0) is read from other lanes, and inside
+    the context only the lanes enabled by DPP are written.
     """
     operands = instruction.operands
     if not instruction.encoding.endswith(("_DPP16", "_DPP8")):

@@ -105,8 +105,8 @@ def _emit_permlane64(e: Emitter, instruction: Instruction) -> None:
 
 
 def _emit_permlane16(across: int, *, by_lane: bool) -> EmitFunction:
-    """Return an emitter of v_permlane16: each lane reads any lane of its row of 16 (`across` 16: of the neighbouring
-    row). The lane numbers come from scalars or a register.
+    """Return an emitter of v_permlane16: each lane reads any lane of its row of 16 (`across` 16: of the
+    neighbouring row). The lane numbers come from scalars or a register.
 
     op_sel[0] is FI and op_sel[1] is BOUND_CTRL, with the same meaning as in DPP.
     """

@@ -1,8 +1,8 @@
 """VOP3P except WMMA: packed 16-bit arithmetic, mixed fma, dot products (RDNA4 ISA 7.7).
 
-op_sel and op_sel_hi select the half of each source for the lower and the upper result. The manual does not define the
-rounding of float dot products. For two halves it follows silicon captures (dot_step.py). For four 8-bit floats each
-product is rounded to 32 bits and added to the third source in increasing order; each sum is rounded.
+op_sel and op_sel_hi select the half of each source for the lower and the upper result. The manual does not define
+the rounding of float dot products. For two halves it follows silicon captures (dot_step.py). For four 8-bit floats
+each product is rounded to 32 bits and added to the third source in increasing order; each sum is rounded.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class Packed:
 
 
 def _emit_mix(result: str) -> EmitFunction:
-    """Emit a fused multiply-add in 32-bit floats; each source is a float or a half. neg_hi is the abs modifier (the
-    decoder reports it so).
+    """Emit a fused multiply-add in 32-bit floats; each source is a float or a half. neg_hi is the abs modifier
+    (the decoder reports it so).
     """
 
     def emit(e: Emitter, instruction: Instruction) -> None:
@@ -171,8 +171,8 @@ def _emit_mix(result: str) -> EmitFunction:
 
 
 def _half_of_fused(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    """Return a * b + c of 32-bit floats as halves, rounded once (captured on silicon). Their product is exact in 64
-    bits.
+    """Return a * b + c of 32-bit floats as halves, rounded once (captured on silicon). Their product is exact
+    in 64 bits.
     """
     wide = e.b.lanes(DOUBLE)
     x, y, z = (e.b.fpext(value, wide) for value in (a, b, c))
@@ -184,8 +184,8 @@ def _half_of_fused(e: Emitter, a: Value, b: Value, c: Value) -> Value:
 
 
 def _first_nan(e: Emitter, result: Value, a: Value, b: Value, c: Value) -> Value:
-    """Select the NaN result: the first NaN factor, then the NaN of an invalid product, then the addend (captured on
-    silicon).
+    """Select the NaN result: the first NaN factor, then the NaN of an invalid product, then the addend
+    (captured on silicon).
     """
     of = result.type.element
     product = e.b.fmul(a, b)

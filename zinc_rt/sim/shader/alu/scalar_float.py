@@ -73,8 +73,8 @@ def in_mode(name: str) -> Callable[..., ir.Value]:
 def _floats(
     function: Callable[..., ir.Value], of: ir.Type, accumulates: bool = False, *, flushes: bool = True
 ) -> EmitFunction:
-    """Return the emitter of a float operation. With `accumulates` the destination is the last source. With `flushes`
-    denormal results are flushed according to the mode.
+    """Return the emitter of a float operation. With `accumulates` the destination is the last source. With
+    `flushes` denormal results are flushed according to the mode.
 
     16-bit results clear the upper half.
     """
@@ -123,8 +123,8 @@ def _rounded(intrinsic: str) -> Callable[..., ir.Value]:
 
 
 def _extreme(intrinsic: str) -> Callable[..., ir.Value]:
-    """Return the builder of IEEE 754-2019 minimumNumber (prefers a number to a NaN), minimum (propagates NaN) or the
-    maximum forms. -0 < +0.
+    """Return the builder of IEEE 754-2019 minimumNumber (prefers a number to a NaN), minimum (propagates NaN) or
+    the maximum forms. -0 < +0.
 
     A NaN result is the first relevant NaN source, quieted.
     """

@@ -65,8 +65,8 @@ def _element(e: Emitter, memory: ir.Value, base: Operand, offset: ir.Value, dwor
 
 
 def _move_relative(bits: int, *, source: Callable | None, destination: Callable | None) -> EmitFunction:
-    """Return the emitter of an indexed move. `source` and `destination` map M0 to the index of that side, or None if it
-    is not indexed.
+    """Return the emitter of an indexed move. `source` and `destination` map M0 to the index of that side, or
+    None if it is not indexed.
     """
 
     def emit(e: Emitter, i: Instruction) -> None:

@@ -15,8 +15,8 @@ from zinc_rt.sim.shader.emit.values import FLOAT, HALF, I16, I32, constant
 
 
 def from_fp8(e: Emitter, byte: Value) -> Value:
-    """Convert fp8 bytes (<W x i32> below 256) to <W x float>. The bits moved to the float's fields give 2**-120 of the
-    value.
+    """Convert fp8 bytes (<W x i32> below 256) to <W x float>. The bits moved to the float's fields give 2**-120
+    of the value.
     """
     b, of = e.b, byte.type
     size = b.and_(byte, 0x7F)
@@ -29,7 +29,9 @@ def from_fp8(e: Emitter, byte: Value) -> Value:
 
 
 def from_bf8(e: Emitter, byte: Value) -> Value:
-    """Convert bf8 bytes to floats. A bf8 is the upper byte of a half; NaN becomes 0xffc00000 (captured on silicon)."""
+    """Convert bf8 bytes to floats. A bf8 is the upper byte of a half; NaN becomes 0xffc00000 (captured on
+    silicon).
+    """
     half = e.b.bitcast(e.b.trunc(e.b.shl(byte, 8), e.b.lanes(I16)), e.b.lanes(HALF))
     value = e.b.fpext(half, e.b.lanes(FLOAT))
     nan = e.b.bitcast(constant(0xFFC00000, e.b.lanes(I32)), value.type)
@@ -73,7 +75,8 @@ class SmallFormat:
         """Round stochastically: add the upper bits of `random` below the kept bits, then truncate (rocjitsu's
         conversion.h).
 
-        Values that become denormal are first truncated to 24 bits, counted from the smallest exponent of the format.
+        Values that become denormal are first truncated to 24 bits, counted from the smallest exponent of the
+        format.
         """
         b, of = e.b, e.b.lanes(I32)
         size = b.and_(b.bitcast(value, of), 0x7FFFFFFF)
@@ -143,7 +146,9 @@ def _emit_pair_from_8(convert: Build) -> EmitFunction:
 
 
 def _emit_packed_to_8(convert: Build) -> EmitFunction:
-    """Return the emitter of a packed conversion, which writes 16 bits of the destination (the upper half with op_sel)."""
+    """Return the emitter of a packed conversion, which writes 16 bits of the destination (the upper half with
+    op_sel).
+    """
 
     def emit(e: Emitter, instruction: Instruction) -> None:
         with dpp.operands_of(e, instruction) as operands:
@@ -154,8 +159,8 @@ def _emit_packed_to_8(convert: Build) -> EmitFunction:
 
 
 def _emit_stochastic(form: SmallFormat) -> EmitFunction:
-    """Return the emitter of a stochastic conversion, which writes the destination byte selected by byte_sel and keeps
-    the others.
+    """Return the emitter of a stochastic conversion, which writes the destination byte selected by byte_sel and
+    keeps the others.
     """
 
     def emit(e: Emitter, instruction: Instruction) -> None:

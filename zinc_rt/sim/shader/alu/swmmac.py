@@ -1,14 +1,14 @@
 """Sparse wave matrix multiply-accumulate: D += A * B, where two of every four elements of a row of A are stored.
 
-A stored element of A is multiplied by one of four elements of B: those at the same position of the same lanes, where B
-has two registers for each register of A. A 2-bit index per stored element selects which one. The indices are in the
-index register of A's lane, lowest element first; index_key selects the field if a lane uses fewer than 32 bits. The
-guide's lane table and its index layout contradict each other [U]; this reading does not depend on the numbering of k.
-The 4-bit form with 32 elements reads A from lanes 0 to 31 only. In wave64, lanes 0 to 15 of A are paired with lanes 0
-to 15 and 32 to 47 of B and the other lanes with the rest, as in the table of the dense form.
+A stored element of A is multiplied by one of four elements of B: those at the same position of the same lanes,
+where B has two registers for each register of A. A 2-bit index per stored element selects which one. The indices
+are in the index register of A's lane, lowest element first; index_key selects the field if a lane uses fewer than
+32 bits. The guide's lane table and its index layout contradict each other [U]; this reading does not depend on the
+numbering of k. The 4-bit form with 32 elements reads A from lanes 0 to 31 only. In wave64, lanes 0 to 15 of A are
+paired with lanes 0 to 15 and 32 to 47 of B and the other lanes with the rest, as in the table of the dense form.
 
-Sums are computed as in the dense forms of the stored elements (wmma.py); this was not captured for sparse floats [U].
-For integers in wave32, clamp saturates twice: after the products of lanes 0 to 15 and after the others.
+Sums are computed as in the dense forms of the stored elements (wmma.py); this was not captured for sparse floats
+[U]. For integers in wave32, clamp saturates twice: after the products of lanes 0 to 15 and after the others.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """exp, log, rcp, rsq, sqrt, sin, cos, which the manual specifies to 1 ULP (RDNA4 ISA 16.8).
 
-Results are correctly rounded: the last bit on hardware is not documented. With Checks.perturb, a finite normal result
-of a finite normal input moves by -1, 0 or +1 ULP. The amount is a hash of context.perturb_seed (perturbation.py), the
-position of the instruction, the lane and the input. A kernel whose output changes under perturbation depends on
-undefined bits. 32-bit denormals are flushed in inputs and results (except for sin); 16-bit and 64-bit denormals are
-kept.
+Results are correctly rounded: the last bit on hardware is not documented. With Checks.perturb, a finite normal
+result of a finite normal input moves by -1, 0 or +1 ULP. The amount is a hash of context.perturb_seed
+(perturbation.py), the position of the instruction, the lane and the input. A kernel whose output changes under
+perturbation depends on undefined bits. 32-bit denormals are flushed in inputs and results (except for sin); 16-bit
+and 64-bit denormals are kept.
 
-exp2 and log2 are evaluated as a sum of two doubles and rounded to odd, so that the second rounding gives the correctly
-rounded 32-bit result; all inputs were compared with a 64-bit significand reference. For 1/sqrt doubles are sufficient:
-of all 2**24 mantissas, one is closer to a tie than the error, and it is rounded correctly. sin and cos have an error of
-a few ULP of a double, so about one input in 2**26 is not correctly rounded.
+exp2 and log2 are evaluated as a sum of two doubles and rounded to odd, so that the second rounding gives the
+correctly rounded 32-bit result; all inputs were compared with a 64-bit significand reference. For 1/sqrt doubles
+are sufficient: of all 2**24 mantissas, one is closer to a tie than the error, and it is rounded correctly. sin and
+cos have an error of a few ULP of a double, so about one input in 2**26 is not correctly rounded.
 """
 
 from __future__ import annotations

@@ -107,7 +107,9 @@ def largest_for_infinity(e: Emitter, value: ir.Value, sources: Sequence[ir.Value
 
 
 def selects_upper(instruction: Instruction, place: int) -> bool:
-    """Return op_sel of source `place` (3: the destination) in VOP3; LLVM's text does not show it for every opcode."""
+    """Return op_sel of source `place` (3: the destination) in VOP3; LLVM's text does not show it for every
+    opcode.
+    """
     is_vop3 = instruction.encoding.startswith("VOP3") and not instruction.encoding.startswith("VOP3P")
     return is_vop3 and bool(instruction.words[0] >> 11 + place & 1)
 
@@ -164,9 +166,9 @@ def output_modified(e: Emitter, instruction: Instruction, value: ir.Value, round
     """Apply omod to the rounded result, then clamp to 0..1, which makes NaN 0 (ISA 7.2.3.1).
 
     With omod, a zero or a value that was denormal before scaling becomes +0. A value that becomes denormal through
-    scaling becomes a zero of its sign. A value that overflowed before scaling stays infinite. A value that overflows
-    through scaling becomes infinite or the largest number according to `rounding` and FP16_OVFL. Captured by rocjitsu's
-    authors on gfx1201.
+    scaling becomes a zero of its sign. A value that overflowed before scaling stays infinite. A value that
+    overflows through scaling becomes infinite or the largest number according to `rounding` and FP16_OVFL.
+    Captured by rocjitsu's authors on gfx1201.
     """
     b, of = e.b, value.type.element
     zero = constant(0.0, value.type)
@@ -315,7 +317,8 @@ def sum_to_odd(e: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
 def fused(e: Emitter, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """Return a * b + c rounded once, according to the float mode.
 
-    16-bit floats are computed in doubles: 53 bits hold every sum whose product and addend are close enough to matter.
+    16-bit floats are computed in doubles: 53 bits hold every sum whose product and addend are close enough to
+    matter.
     """
     return in_mode(e, "fma", a, b, c)
 

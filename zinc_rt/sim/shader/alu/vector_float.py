@@ -52,8 +52,8 @@ fadd, fsub, fmul = _in_mode("fadd"), _in_mode("fsub"), _in_mode("fmul")
 
 
 def _number(name: str) -> Build:
-    """Return the builder of IEEE 754-2019 minimumNumber or maximumNumber: prefers a number to a NaN; of two NaNs the
-    first, quieted.
+    """Return the builder of IEEE 754-2019 minimumNumber or maximumNumber: prefers a number to a NaN; of two
+    NaNs the first, quieted.
     """
     build = _lift_call(name)
 
@@ -65,7 +65,9 @@ def _number(name: str) -> Build:
 
 
 def _propagating(name: str) -> Build:
-    """Return the builder of IEEE 754-2019 minimum or maximum: propagates the first NaN in source order, quieted."""
+    """Return the builder of IEEE 754-2019 minimum or maximum: propagates the first NaN in source order,
+    quieted.
+    """
     build = _lift_call(name)
 
     def emit(e: Emitter, a: Value, b: Value) -> Value:
@@ -107,8 +109,8 @@ def select_chain(e: Emitter, cases: list[tuple[Value, Value]], otherwise: Value)
 
 
 def _median(e: Emitter, a: Value, b: Value, c: Value) -> Value:
-    """Return the median. If a source is NaN, return the smallest number; -0 < +0 (captured: the median of -0, +0, -0
-    is -0).
+    """Return the median. If a source is NaN, return the smallest number; -0 < +0 (captured: the median of -0,
+    +0, -0 is -0).
     """
     nan = e.b.or_(e.b.or_(is_nan(e, a), is_nan(e, b)), is_nan(e, c))
     low, high = min_num(e, a, b), max_num(e, a, b)
@@ -230,12 +232,12 @@ _SCALE = {FLOAT: 64, DOUBLE: 128}
 
 
 def div_scale(e: Emitter, x: Value, denominator: Value, numerator: Value) -> tuple[Value, Value]:
-    """Return (x scaled, lanes whose quotient v_div_fmas must scale back).
-    Return (x scaled, lanes whose quotient v_div_fmas must scale back).
+    """Return (x scaled, lanes whose quotient v_div_fmas must scale back). Return (x scaled, lanes whose quotient
+    v_div_fmas must scale back).
 
     Deviates from the manual in two points that would lose quotients. The manual tests whether 1/denominator is a
-    denormal double even for 32-bit floats, where it never is (but v_rcp_f32 flushes its own denormals). If the quotient
-    is denormal too, the manual scales such a denominator up, to infinity; here it is scaled down.
+    denormal double even for 32-bit floats, where it never is (but v_rcp_f32 flushes its own denormals). If the
+    quotient is denormal too, the manual scales such a denominator up, to infinity; here it is scaled down.
 
     Two things the manual says cannot be meant, for quotients would be lost: it asks whether 1/denominator is a
     denormal double even for 32-bit floats, where it never is (but v_rcp_f32 flushes its own denormals); and where
@@ -291,8 +293,9 @@ def div_fmas(e: Emitter, a: Value, b: Value, c: Value, scales: Value) -> Value:
     """Return fma, scaled back in lanes whose VCC bit is set. Rounds once: denormal quotients would otherwise round
     twice.
 
-    The factor is 2**64 (double: 2**128) in the direction of the quotient `c`: v_div_scale scales the denominator up for
-    large quotients and the numerator up for small ones. The manual's constant factor of 2**32 would undo neither.
+    The factor is 2**64 (double: 2**128) in the direction of the quotient `c`: v_div_scale scales the denominator
+    up for large quotients and the numerator up for small ones. The manual's constant factor of 2**32 would undo
+    neither.
     """
     of = a.type.element
     result = fused(e, a, b, c)
@@ -340,8 +343,8 @@ def _scaled_back_double(e: Emitter, a: Value, b: Value, c: Value, result: Value,
 
 
 def _scaled_directed(e: Emitter, a: Value, b: Value, c: Value, result: Value, large: Value) -> Value:
-    """Scale back with directed rounding: rounding twice in one direction equals rounding once. If the fma overflows,
-    its operands are scaled first.
+    """Scale back with directed rounding: rounding twice in one direction equals rounding once. If the fma
+    overflows, its operands are scaled first.
     """
     up, down, half = (constant(2.0**by, a.type) for by in (_SCALE[DOUBLE], -_SCALE[DOUBLE], -_SCALE[DOUBLE] / 2))
     scaled = arithmetic(e, "fmul", result, e.b.select(large, up, down))
@@ -365,8 +368,9 @@ def _emit_div_fmas(letter: str) -> EmitFunction:
 def div_fixup(e: Emitter, quotient: Value, denominator: Value, numerator: Value) -> Value:
     """Apply the quotient's sign and special cases.
 
-    If the quotient overflows, the previous steps produce a NaN (infinity minus infinity), which the manual does not
-    mention. It becomes an infinity here; otherwise division by these instructions would not conform to IEEE 754.
+    If the quotient overflows, the previous steps produce a NaN (infinity minus infinity), which the manual does
+    not mention. It becomes an infinity here; otherwise division by these instructions would not conform to IEEE
+    754.
     """
     b, of = e.b, quotient.type.element
     integer = INTEGERS[of]

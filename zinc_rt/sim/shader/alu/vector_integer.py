@@ -189,7 +189,9 @@ def _difference(e: Emitter, a: Value, b: Value) -> Value:
 
 
 def _sad(bits: int, *, high: bool = False, masked: bool = False, saturates: bool = False) -> Build:
-    """Return the builder of a sum of unsigned field differences. With `masked`, fields that are 0 in b are ignored."""
+    """Return the builder of a sum of unsigned field differences. With `masked`, fields that are 0 in b are
+    ignored.
+    """
 
     def build(e: Emitter, a: Value, b: Value, total: Value) -> Value:
         of = total.type

@@ -1,7 +1,7 @@
 """s_alloc_vgpr: change the VGPR count of a wave with dynamic VGPRs.
 
-Sources: RDNA4 ISA guide, 16.3 (SCC reports success; on failure nothing changes); LLVM AMDGPUSubtarget (blocks of 16, at
-most 8; wave32 only).
+Sources: RDNA4 ISA guide, 16.3 (SCC reports success; on failure nothing changes); LLVM AMDGPUSubtarget (blocks of
+16, at most 8; wave32 only).
 """
 
 from __future__ import annotations

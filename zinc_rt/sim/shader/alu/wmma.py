@@ -1,11 +1,11 @@
 """Wave matrix multiply-accumulate: D = A * B + C of 16x16 matrices distributed over the wave (RDNA4 ISA 7.12).
 
-Row m of A is in the lanes with lane % 16 = m, column n of B in those with lane % 16 = n; ORDER gives the location of
-element k. Public sources differ about it [U], but A and B share it, so it only affects the order of sums.
+Row m of A is in the lanes with lane % 16 = m, column n of B in those with lane % 16 = n; ORDER gives the location
+of element k. Public sources differ about it [U], but A and B share it, so it only affects the order of sums.
 
 Products of 16-bit floats are added four at a time in the order of STEPS, as captured on silicon (dot_step.py). The
-addition of 8-bit floats was not captured: each sum starts at C and uses 32-bit fused multiply-adds in increasing k.
-16-bit floats do the same if a facts file says so. Integer results are exact (saturated at the end with clamp).
+addition of 8-bit floats was not captured: each sum starts at C and uses 32-bit fused multiply-adds in increasing
+k. 16-bit floats do the same if a facts file says so. Integer results are exact (saturated at the end with clamp).
 
 EXEC is treated as all ones; any other value is reported as a finding.
 """

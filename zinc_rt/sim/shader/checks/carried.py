@@ -1,9 +1,9 @@
 """Propagation of undefined bits through instructions, as in memcheck.
 
-Compilers leave unused bits undefined: the upper half of an addend, the side of a select that is not taken, the masked
-half of a pair. Instructions that move, mask or combine bits, or add integers, therefore do not report undefined bits;
-they propagate them bit by bit. All other instructions use their operands: an address, a branch, a comparison, float
-arithmetic, a store. Reading undefined bits there is a finding.
+Compilers leave unused bits undefined: the upper half of an addend, the side of a select that is not taken, the
+masked half of a pair. Instructions that move, mask or combine bits, or add integers, therefore do not report
+undefined bits; they propagate them bit by bit. All other instructions use their operands: an address, a branch, a
+comparison, float arithmetic, a store. Reading undefined bits there is a finding.
 
 Selectors (a shift count, a mask, a lane) count as used too: a table row names the data operands.
 """

@@ -1,8 +1,8 @@
 """Detection of plain loads that only supply the expected value of a compare-and-swap.
 
-Compilers expand an atomic operation without hardware support into a plain load, a computation, and a compare-and-swap
-with the loaded value (LLVM's AtomicExpandPass). A stale value only makes the swap fail, so race detection treats such a
-load as atomic.
+Compilers expand an atomic operation without hardware support into a plain load, a computation, and a
+compare-and-swap with the loaded value (LLVM's AtomicExpandPass). A stale value only makes the swap fail, so race
+detection treats such a load as atomic.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _SWAPS = {
 
 
 def compare_guesses(graph: Flow, target: Target) -> frozenset[int]:
-    """Return the pcs of loads whose value, possibly moved, is the comparand of the next compare-and-swap at the same
-    address. The path from the load must be unique, without changes to the value or the address.
+    """Return the pcs of loads whose value, possibly moved, is the comparand of the next compare-and-swap at the
+    same address. The path from the load must be unique, without changes to the value or the address.
     """
     if not any(instruction.row.name in _SWAPS for _, instruction in graph.instructions()):
         return frozenset()
@@ -74,8 +74,8 @@ def _place(instruction: Instruction, address: Sequence[Operand]) -> Place:
 
 
 def _loaded_place(load: Instruction) -> Place | None:
-    """Return the address of a scalar load, in the form of a global load from the same base; None if its offset is in
-    a register.
+    """Return the address of a scalar load, in the form of a global load from the same base; None if its offset
+    is in a register.
     """
     if not load.row.name.startswith("s_"):
         return _place(load, load.operands[1:])

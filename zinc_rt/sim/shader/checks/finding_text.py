@@ -192,8 +192,8 @@ def text_at(code: bytes, pc: int, target: Target) -> str:
 
 
 def neighbours(code: bytes, pc: int, target: Target, entry: int = 0) -> tuple[str, str]:
-    """Return the previous and next instruction, or "" if there is none. Assumes straight-line code from `entry`, or
-    from the start if `pc` is before the entry.
+    """Return the previous and next instruction, or "" if there is none. Assumes straight-line code from
+    `entry`, or from the start if `pc` is before the entry.
     """
     at, before = entry if pc >= entry else 0, ""
     while at < pc:

@@ -44,7 +44,9 @@ class Marks:
         return self.b.load(self._first[rule], typ=I64)
 
     def report(self, state: ir.Value, context: ir.Value, site: ir.Value, *, scalar: bool = False) -> None:
-        """Report the marked violations. `site` is the i32 site of the first rule. `scalar`: the marks are not lanes."""
+        """Report the marked violations. `site` is the i32 site of the first rule. `scalar`: the marks are not
+        lanes.
+        """
         b = self.b
         record = record_helper(b)
         for rule in range(len(self._lanes)):

@@ -1,18 +1,20 @@
-"""Data race detection in mode full: unordered accesses of two waves to the same bytes, at least one of them a store.
+"""Data race detection in mode full: unordered accesses of two waves to the same bytes, at least one of them a
+store.
 
-A RACE record per dword holds the last writer and the readers since. Waves of a workgroup are ordered by barriers (the
-epoch of a wave is the number of barriers it has passed) and by acquire operations: a wave that reads another wave's
-atomic store with an atomic access, then executes global_inv with workgroup scope or wider, is ordered after that wave
-until the next barrier. Waves of different workgroups are unordered unless the wave executed global_inv with device or
-system scope before, or the access has such a scope; the synchronisation is then assumed to be correct.
+A RACE record per dword holds the last writer and the readers since. Waves of a workgroup are ordered by barriers
+(the epoch of a wave is the number of barriers it has passed) and by acquire operations: a wave that reads another
+wave's atomic store with an atomic access, then executes global_inv with workgroup scope or wider, is ordered after
+that wave until the next barrier. Waves of different workgroups are unordered unless the wave executed global_inv
+with device or system scope before, or the access has such a scope; the synchronisation is then assumed to be
+correct.
 
-Atomics do not race with atomics. Atomic accesses are the atomic instructions, and loads and stores with a scope beyond
-the compute unit (LLVM AMDGPUUsage, memory model of gfx12: atomic loads and stores of workgroup scope have SCOPE_SE, of
-agent scope SCOPE_DEV; plain ones have none). Accesses are compared by byte, so accesses to different bytes of a dword
-do not race.
+Atomics do not race with atomics. Atomic accesses are the atomic instructions, and loads and stores with a scope
+beyond the compute unit (LLVM AMDGPUUsage, memory model of gfx12: atomic loads and stores of workgroup scope have
+SCOPE_SE, of agent scope SCOPE_DEV; plain ones have none). Accesses are compared by byte, so accesses to different
+bytes of a dword do not race.
 
-An entry has 64 bits: bytes 3:0, wave 9:4 (MANY: several), atomic 10; then for LDS epoch + 1, for global memory epoch
-23:11, workgroup 47:24, dispatch 63:48.
+An entry has 64 bits: bytes 3:0, wave 9:4 (MANY: several), atomic 10; then for LDS epoch + 1, for global memory
+epoch 23:11, workgroup 47:24, dispatch 63:48.
 """
 
 from __future__ import annotations
@@ -65,8 +67,8 @@ def global_race(
 
 
 def _epoch(b: CodeBuilder, state: ir.Value, context: ir.Value) -> ir.Value:
-    """Return the number of barriers the wave has passed (i64). Between signal and wait, the signalled barrier is not
-    counted.
+    """Return the number of barriers the wave has passed (i64). Between signal and wait, the signalled barrier
+    is not counted.
     """
     signalled = b.get(state, STATE, "barrier_phase")
     now = b.get(context, CONTEXT, "barrier_phase")
@@ -153,7 +155,9 @@ class _Check:
                 self._note(record, "stored", stored, b.select(several, joined, merged))
 
     def _note(self, record: ir.Value, name: str, before: ir.Value, now: ir.Value) -> None:
-        """Store an entry only if it changes: otherwise threads would contend for lines that many workgroups read."""
+        """Store an entry only if it changes: otherwise threads would contend for lines that many workgroups
+        read.
+        """
         with self.b.if_then(self.b.unequal(now, before)):
             self.b.put(record, RACE, name, now)
 
@@ -217,7 +221,9 @@ class _GlobalCheck(_Check):
         return b.all(self._same(entry, _SERIAL, 16), b.any(elsewhere, super().unordered(entry)))
 
     def many(self, entry: ir.Value) -> ir.Value:
-        """Return the entry marked as several waves, and as several workgroups if this wave is in a different one."""
+        """Return the entry marked as several waves, and as several workgroups if this wave is in a different
+        one.
+        """
         b = self.b
         elsewhere = b.or_(entry, MANY << _WAVE | _EVERY_GROUP << _GROUP)
         return b.select(self._same(entry, _GROUP, 24), super().many(entry), elsewhere)

@@ -19,8 +19,8 @@ _DYNAMIC = ("unwritten", "illegal", "end", "header")  # told where it happens, b
 def static_findings(
     code: bytes, target: Target, name: str, launch: LaunchSetup, cache: ObjectCache | None = None, entry: int = 0
 ) -> tuple[WaveFinding, ...]:
-    """Return the findings by pc, with the rules of docs/isa.md. Only the declarations of `launch` are used. `entry`
-    is the byte offset of the first instruction, to which pcs are relative.
+    """Return the findings by pc, with the rules of docs/isa.md. Only the declarations of `launch` are used.
+    `entry` is the byte offset of the first instruction, to which pcs are relative.
 
     `cache` stores the results on disk: checking a kernel takes as long as running it hundreds of times.
     """

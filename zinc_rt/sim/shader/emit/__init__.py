@@ -1,1 +1,1 @@
-"""The IR interface of instructions' emit functions: registers, operands, reports, blocks of a wave function."""
+"""The IR interface of emit functions: registers, operands, reports, blocks of a wave function."""

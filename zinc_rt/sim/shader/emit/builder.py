@@ -1,4 +1,6 @@
-"""llvmlite's builder of one LLVM function, with plain numbers as operands, fields by name, loops and helpers."""
+"""Builders of LLVM functions, based on llvmlite's: accept Python numbers as operands and add record fields,
+loops and helpers.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ _NEVER = 1 << 20  # branch weight of what is expected
 
 
 def _typed(one: Any, other: Any) -> tuple[ir.Value, ir.Value]:
-    """Two operands of one type; a number becomes a constant of the other's."""
+    """Return two operands of one type; a number becomes a constant of the other operand's type."""
     if not isinstance(other, ir.Value):
         return one, constant(other, one.type)
     return (one, other) if isinstance(one, ir.Value) else (constant(one, other.type), other)
 
 
 def _taking_numbers(name: str, leading: int = 0) -> Callable[..., ir.Value]:
-    """The builder's method `name` of two operands behind `leading` other arguments."""
+    """Wrap the builder's method `name`, which has two operands after `leading` other arguments."""
     plain = getattr(ir.IRBuilder, name)
 
     def method(self: CodeBuilder, *arguments: Any, **named: Any) -> ir.Value:
@@ -45,14 +47,16 @@ def _taking_numbers(name: str, leading: int = 0) -> Callable[..., ir.Value]:
 
 
 class WeightedBranch(ir.instructions.ConditionalBranch):
-    """llvmlite's, with its module's own copy of the weights."""
+    """An llvmlite branch with the branch weights of its module."""
 
     def set_weights(self, weights: Sequence[int]) -> None:
         self.set_metadata("prof", self.module.weights(tuple(weights)))
 
 
 class CodeBuilder(ir.IRBuilder):
-    """Operands of arithmetic, comparisons and `select` may be Python numbers: constants of the other's type."""
+    """A builder whose arithmetic, comparison and `select` operands may be Python numbers, as constants of the
+    other operand's type.
+    """
 
     for _name in ("add", "sub", "mul", "udiv", "urem", "and_", "or_", "xor", "shl", "lshr", "ashr"):
         locals()[_name] = _taking_numbers(_name)
@@ -76,7 +80,7 @@ class CodeBuilder(ir.IRBuilder):
         return self.icmp_unsigned("<=", one, other)
 
     def has(self, flags: ir.Value, bits: int) -> ir.Value:
-        """i1: whether one of `bits` is set."""
+        """Return i1: any of `bits` is set."""
         return self.unequal(self.and_(flags, bits), 0)
 
     def any(self, *conditions: ir.Value) -> ir.Value:
@@ -107,7 +111,7 @@ class CodeBuilder(ir.IRBuilder):
     # --- memory
 
     def local(self, of: ir.Type, value: ir.Value | int | None = None, name: str = "") -> ir.Value:
-        """Memory of the function's frame, which LLVM promotes: a pointer for load and store."""
+        """Allocate a local of the function, which LLVM promotes to a register. Return a pointer."""
         with self.goto_entry_block():
             slot = self.alloca(of, name=name)
         slot.type = POINTER
@@ -125,7 +129,7 @@ class CodeBuilder(ir.IRBuilder):
         return self.inttoptr(address, POINTER)
 
     def at(self, base: ir.Value, layout: RecordLayout, name: str) -> ir.Value:
-        """Pointer to a field of the record at `base`."""
+        """Return a pointer to a field of the record at `base`."""
         return self.offset(base, layout.fields[name].offset)
 
     def get(self, base: ir.Value, layout: RecordLayout, name: str) -> ir.Value:
@@ -136,7 +140,9 @@ class CodeBuilder(ir.IRBuilder):
         self.store(of(value) if isinstance(value, int) else value, self.at(base, layout, name))
 
     def shuffled(self, value: ir.Value, order: Iterable[int], other: ir.Value | None = None) -> ir.Value:
-        """Element i of the result is number order[i] of `value`, or behind its end of `other`."""
+        """Return a vector whose element i is element order[i] of `value`, or of `other` for indices beyond the
+        end of `value`.
+        """
         other = ir.Constant(value.type, ir.Undefined) if other is None else other
         return self.shuffle_vector(value, other, vector_of(order))
 
@@ -145,7 +151,7 @@ class CodeBuilder(ir.IRBuilder):
     def intrinsic(
         self, name: str, result: ir.Type, *arguments: ir.Value, types: Sequence[ir.Type] | None = None
     ) -> ir.Value:
-        """An LLVM intrinsic that is overloaded on `types`, or on the type of its result."""
+        """Call an LLVM intrinsic overloaded on `types`, or on its result type."""
         name = ".".join((name, *(mangled(of) for of in types or (result,))))
         function = self.module.globals.get(name)
         if function is None:
@@ -154,15 +160,16 @@ class CodeBuilder(ir.IRBuilder):
         return self.call(function, list(arguments))
 
     def helper(self, name: str, of: ir.FunctionType, build: BuildFunction) -> ir.Function:
-        """The out-of-line function `name`; `build` writes its body the first time. All that the body depends on
-        beside the wave's size and the checks is in the name."""
+        """Return the out-of-line function `name`; `build` writes its body on first use. The name must include
+        everything the body depends on, except the wave size and the checks.
+        """
         return self.module.helper(name, of, build)
 
     # --- blocks
 
     @contextmanager
     def cold(self, condition: ir.Value) -> Iterator[None]:
-        """A block for a condition (i1) that is expected to be false; both ways go on behind it."""
+        """Open a block for a condition (i1) expected to be false; both paths continue after it."""
         inside, behind = self.append_basic_block("cold"), self.append_basic_block("")
         self.cbranch(condition, inside, behind).set_weights([1, _NEVER])
         self.position_at_end(inside)
@@ -172,7 +179,7 @@ class CodeBuilder(ir.IRBuilder):
         self.position_at_end(behind)
 
     def repeat(self, count: int | ir.Value, body: Callable[[ir.Value], None]) -> None:
-        """body(index) for index in 0 .. count - 1, i64; at least once."""
+        """Emit a loop of body(index) for index in 0 .. count - 1, i64; runs at least once."""
         end = I64(count) if isinstance(count, int) else count
         before, turn, after = self.block, self.append_basic_block("turn"), self.append_basic_block("after")
         self.branch(turn)
@@ -186,7 +193,7 @@ class CodeBuilder(ir.IRBuilder):
         self.position_at_end(after)
 
     def each_lane(self, lanes: ir.Value, body: Callable[[ir.Value], None]) -> None:
-        """body(lane) for the bits of the i64 `lanes`, ascending."""
+        """Emit a loop of body(lane) over the set bits of the i64 `lanes`, ascending."""
         before = self.block
         test, turn, after = (self.append_basic_block(name) for name in ("test", "turn", "after"))
         self.branch(test)
@@ -202,12 +209,12 @@ class CodeBuilder(ir.IRBuilder):
         self.position_at_end(after)
 
     def lane_mask(self, lanes: ir.Value, wave: int) -> ir.Value:
-        """<W x i1> of the lowest bits of the i64 `lanes`."""
+        """Return the lowest bits of the i64 `lanes` as <W x i1>."""
         bits = lanes if wave == 64 else self.trunc(lanes, ir.IntType(wave))
         return self.bitcast(bits, ir.VectorType(I1, wave))
 
     def reduced(self, operation: str, vector: ir.Value) -> ir.Value:
-        """All elements of an integer vector to one: "umin", "umax", "or"."""
+        """Reduce an integer vector to one element: "umin", "umax", "or"."""
         return self.intrinsic(f"llvm.vector.reduce.{operation}", vector.type.element, vector, types=(vector.type,))
 
     def set_bit(self, masks: ir.Value, lane: ir.Value) -> None:
@@ -217,7 +224,7 @@ class CodeBuilder(ir.IRBuilder):
 
 
 class HelperBuilder(CodeBuilder):
-    """Writes a helper function from its beginning; its locals have a block before the entry."""
+    """A builder of a helper function; its locals are in a block before the entry."""
 
     def __init__(self, function: ir.Function) -> None:
         function.append_basic_block("locals")
@@ -225,13 +232,13 @@ class HelperBuilder(CodeBuilder):
         super().__init__(self._first)
 
     def done(self) -> None:
-        """To be called once, at the end."""
+        """Finish the function. Call once, at the end."""
         with self.goto_entry_block():
             self.branch(self._first)
 
 
 class LaneBuilder(CodeBuilder):
-    """Knows how many lanes a wave has: vectors with an element a lane, masks with a bit a lane."""
+    """A builder that knows the wave size: vectors with one element per lane, masks with one bit per lane."""
 
     def __init__(self, block: ir.Block, wave: int) -> None:
         super().__init__(block)
@@ -242,7 +249,7 @@ class LaneBuilder(CodeBuilder):
         return ir.VectorType(of, self.wave)
 
     def splat(self, value: ir.Value) -> ir.Value:
-        """A scalar in every lane."""
+        """Return a vector with the scalar in every lane."""
         if isinstance(value, ir.Constant):
             return splat_constant(value, self.wave)
         undefined = ir.Constant(self.lanes(value.type), ir.Undefined)
@@ -250,7 +257,7 @@ class LaneBuilder(CodeBuilder):
         return self.shuffle_vector(one, undefined, ir.Constant(self.lanes(I32), None))
 
     def join(self, parts: Sequence[ir.Value]) -> ir.Value:
-        """Dwords (i32 or <W x i32>), lowest first, as one wide integer (or vector of them)."""
+        """Join dwords (i32 or <W x i32>), lowest first, to one wide integer (or a vector of them)."""
         if len(parts) == 1:
             return parts[0]
         vector = isinstance(parts[0].type, ir.VectorType)
@@ -263,7 +270,7 @@ class LaneBuilder(CodeBuilder):
         return result
 
     def split(self, value: ir.Value) -> list[ir.Value]:
-        """The reverse of join; what is narrower than a dword is zero-extended."""
+        """Split a value into dwords, the inverse of join; values narrower than a dword are zero-extended."""
         vector = isinstance(value.type, ir.VectorType)
         bits = type_bits(value.type.element if vector else value.type)
         word = self.lanes(I32) if vector else I32
@@ -275,18 +282,18 @@ class LaneBuilder(CodeBuilder):
         return parts
 
     def resize(self, value: ir.Value, bits: int) -> ir.Value:
-        """An iN truncated or zero-extended."""
+        """Truncate or zero-extend an integer."""
         have = value.type.width
         if have == bits:
             return value
         return self.trunc(value, ir.IntType(bits)) if have > bits else self.zext(value, ir.IntType(bits))
 
     def bits(self, mask: ir.Value) -> ir.Value:
-        """<W x i1> as an iW; an iW stays as it is."""
+        """Convert <W x i1> to iW; an iW is returned unchanged."""
         return mask if mask.type == self.mask_bits else self.bitcast(mask, self.mask_bits)
 
     def first_lane(self, values: ir.Value, bits: ir.Value) -> ir.Value:
-        """The element of <W x T> in the lowest lane set in `bits` (iW), lane 0 without any."""
+        """Return the element of <W x T> in the lowest lane set in `bits` (iW), or in lane 0 if none is set."""
         lane = self.intrinsic("llvm.cttz", self.mask_bits, bits, I1(0))
         lane = self.and_(self.resize(lane, 32), self.wave - 1)
         return self.extract_element(values, lane)

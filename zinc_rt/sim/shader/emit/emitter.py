@@ -1,4 +1,4 @@
-"""What an instruction's emit function writes its IR with: its operands as values, results to its operands."""
+"""The interface with which an emit function writes IR: operands as values, results to operands."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, KernelVarian
 
 
 class NotSimulated(Exception):
-    """Raised by an emit function for an instruction (or a form of it) that is not built. The sentence's subject is
-    the instruction: "wants a named barrier". The wave ends with Status.ILLEGAL there if it ever comes so far."""
+    """Raised by an emit function for an instruction, or a form of it, that is not implemented. The message is a
+    predicate of the instruction: "wants a named barrier". The wave ends with Status.ILLEGAL when it reaches the
+    instruction.
+    """
 
 
 class ControlFlow(Protocol):
-    """The blocks of the function, as an instruction that branches or waits needs them: translate/flow.py."""
+    """The blocks of the function, as used by instructions that branch or wait. Implemented in
+    translate/flow.py.
+    """
 
     def edge(self, target: int, pc: int) -> ir.Block: ...
     def jump(self, offset: ir.Value, pc: int) -> None: ...
@@ -35,7 +39,7 @@ class ControlFlow(Protocol):
 
 
 class Emitter:
-    """One kernel's function under construction, by its parts; the operands of `instruction` are its own business.
+    """The state of one kernel's function under construction, and access to operands of instructions.
 
     `b` builds instructions. `frame` has the fields of the wave's state and context, `exec` the lanes that are on,
     `regs` registers by number, `reports` findings and ends, `flow` (set before the first instruction) the blocks.
@@ -61,7 +65,7 @@ class Emitter:
         self._mode: FloatMode | None = self.launch_mode
 
     def begin(self, pc: int, instruction: Instruction, *, exec_full: bool, mode: FloatMode | None) -> Touched:
-        """Go on to the next instruction; gives the registers it is going to touch."""
+        """Advance to the next instruction. Return the record of registers that it touches."""
         self._mode = mode
         self.frame.pc, self.instruction, self.exec.full = pc, instruction, exec_full
         self.regs.begin()
@@ -77,14 +81,14 @@ class Emitter:
 
     @contextmanager
     def flushing_results(self) -> Iterator[None]:
-        """Denormal results become zeros within, whatever the mode."""
+        """Flush denormal results to zero inside the context, in any mode."""
         before = self._mode
         self._mode = self.mode.without_denormal_results()
         yield
         self._mode = before
 
     def count(self, kind: str) -> int:
-        """The next number of its kind, from 0: memory sites, for instance. The totals are Translation.counts."""
+        """Return the next number of a kind, from 0, e.g. of memory sites. Translation.counts has the totals."""
         number = self.counts.get(kind, 0)
         self.counts[kind] = number + 1
         return number
@@ -92,7 +96,7 @@ class Emitter:
     # --- sources
 
     def scalar(self, operand: Operand, bits: int = 32, *, signed: bool = False) -> ir.Value:
-        """iN of a scalar register (tuple), constant or literal.
+        """Return a scalar register (tuple), constant or literal as iN.
 
         16 bits are the lower half of a register. Inline float constants come in the format of `bits`. `signed`: a
         64-bit operand extends its literal's sign.
@@ -117,9 +121,10 @@ class Emitter:
         return self.b.resize(self.b.join(parts), bits)
 
     def vector(self, operand: Operand, of: ir.Type = I32, *, signed: bool = False) -> ir.Value:
-        """<W x of>: vector registers, or a scalar source in every lane; float types with their modifiers.
+        """Return an operand as <W x of>: vector registers, or a scalar source in every lane. Float types have
+        their modifiers applied.
 
-        `signed` is for I64: a literal's sign is extended. A DOUBLE's literal is its upper half.
+        `signed` is for I64: a literal is sign-extended. A literal of a DOUBLE is its upper half.
         """
         bits = type_bits(of)
         if operand.kind is not Kind.VGPR:
@@ -139,11 +144,11 @@ class Emitter:
         return self._modified(self.b.join(words), operand, of)
 
     def mask(self, operand: Operand) -> ir.Value:
-        """<W x i1> of an SGPR (pair) or constant."""
+        """Return an SGPR (pair) or constant as <W x i1>."""
         return self.b.bitcast(self.scalar(operand, self.wave), self.b.lanes(I1))
 
     def modified(self, value: ir.Value, operand: Operand) -> ir.Value:
-        """`operand`'s abs, then neg, on a float value or vector, as bit operations."""
+        """Apply the abs modifier, then neg, of `operand` to a float value or vector, as bit operations."""
         element = value.type.element if isinstance(value.type, ir.VectorType) else value.type
         if not (operand.negate or operand.absolute):
             return value
@@ -152,7 +157,7 @@ class Emitter:
         return self._modified(self.b.bitcast(value, of), operand, element)
 
     def _modified(self, value: ir.Value, operand: Operand, of: ir.Type) -> ir.Value:
-        """Integer bits to `of`, with the modifiers where it is a float type."""
+        """Convert integer bits to `of`, and apply the modifiers if it is a float type."""
         if isinstance(of, ir.IntType):
             return value
         sign = 1 << type_bits(of) - 1
@@ -185,7 +190,9 @@ class Emitter:
     # --- results
 
     def set_scalar(self, operand: Operand, value: ir.Value) -> None:
-        """iN (16 to 512 bits, or i1) or a float to a scalar register (tuple); `null` discards."""
+        """Write iN (16 to 512 bits, or i1) or a float to a scalar register (tuple); writes to `null` are
+        discarded.
+        """
         if operand.kind is Kind.SPECIAL and operand.index == NULL:
             return
         if operand.kind not in (Kind.SGPR, Kind.TTMP, Kind.SPECIAL):
@@ -197,8 +204,9 @@ class Emitter:
             self.regs.write_sgpr(first + at, part)
 
     def set_vector(self, operand: Operand, value: ir.Value) -> None:
-        """<W x T>, T of 1, 16, 32 or 64 bits, float or integer. 16 bits go to operand.half (the lower one without)
-        and leave the other half; lanes outside EXEC keep theirs."""
+        """Write <W x T>, T a float or integer of 1, 16, 32 or 64 bits. 16 bits are written to operand.half
+        (default: lower) and the other half is kept. Lanes outside EXEC are kept.
+        """
         bits, kept = type_bits(value.type.element), 0
         if not isinstance(value.type.element, ir.IntType):
             value = self.b.bitcast(value, self.b.lanes(ir.IntType(bits)))
@@ -215,7 +223,7 @@ class Emitter:
             self.regs.write_vgpr(operand.index + at, part, kept=kept)
 
     def set_mask(self, operand: Operand, value: ir.Value) -> None:
-        """<W x i1>, 0 in lanes outside EXEC, to an SGPR (pair)."""
+        """Write <W x i1>, 0 in lanes outside EXEC, to an SGPR (pair)."""
         if self.exec.limit is not None or not self.exec.full:
             value = self.b.and_(value, self.exec.written())
         self.set_scalar(operand, self.b.bitcast(value, self.b.mask_bits))
@@ -225,11 +233,11 @@ EmitFunction = Callable[[Emitter, Instruction], None]
 
 
 def nothing(e: Emitter, i: Instruction) -> None:
-    """A hint, or a wait for what is there already: no code."""
+    """Emit nothing, for hints and for waits that are always satisfied."""
 
 
 def not_built(why: str) -> EmitFunction:
-    """The emit function of instructions that the simulator leaves out; `why` follows the mnemonic."""
+    """Return the emit function of an unsupported instruction; `why` follows the mnemonic in the message."""
 
     def emit(e: Emitter, i: Instruction) -> None:
         raise NotSimulated(f"is {i.mnemonic}{why}")

@@ -1,4 +1,4 @@
-"""EXEC, as what is emitted asks for it: constants where it is known to be all ones."""
+"""Access to EXEC by emitted code; constants are used where EXEC is known to be all ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zinc_rt.sim.shader.layout import EXEC_HI, EXEC_LO, VGPR_LIMIT
 
 
 class ExecMask:
-    """`full`: EXEC is known to be all ones before the instruction that is being emitted."""
+    """The EXEC mask. `full`: EXEC is known to be all ones before the current instruction."""
 
     def __init__(self, slots: RegisterSlots) -> None:
         self._slots, self._b = slots, slots.frame.b
@@ -21,7 +21,7 @@ class ExecMask:
         self.limit: ir.Value | None = None
 
     def bits(self) -> ir.Value:
-        """EXEC as an iW."""
+        """Return EXEC as an iW."""
         if self.full:
             return constant(-1, self._b.mask_bits)
         keys = [VGPR_LIMIT + EXEC_LO] + ([VGPR_LIMIT + EXEC_HI] if self._b.wave == 64 else [])
@@ -30,21 +30,21 @@ class ExecMask:
         return self._b.join([self._slots.load(key) for key in keys])
 
     def wide(self) -> ir.Value:
-        """EXEC as an i64."""
+        """Return EXEC as an i64."""
         return self._b.resize(self.bits(), 64)
 
     def is_full(self) -> ir.Value:
-        """i1: EXEC is all ones."""
+        """Return i1: EXEC is all ones."""
         return self._b.equal(self.bits(), -1)
 
     def mask(self) -> ir.Value:
-        """EXEC as <W x i1>."""
+        """Return EXEC as <W x i1>."""
         if self.full:
             return constant(1, self._b.lanes(I1))
         return self._b.bitcast(self.bits(), self._b.lanes(I1))
 
     def written(self) -> ir.Value:
-        """<W x i1>, the lanes that are written: EXEC within `limited`."""
+        """Return the lanes that are written, EXEC within `limited`, as <W x i1>."""
         mask = self.mask()
         if self.limit is None:
             return mask
@@ -52,7 +52,7 @@ class ExecMask:
 
     @contextmanager
     def limited(self, lanes: ir.Value) -> Iterator[None]:
-        """Inside, results go only to those of EXEC's lanes that are in <W x i1>."""
+        """Restrict writes inside the context to those lanes of EXEC that are set in <W x i1>."""
         before = self.limit
         self.limit = lanes if before is None else self._b.and_(before, lanes)
         try:

@@ -1,8 +1,9 @@
-"""MODE's float part: how results are rounded, and which denormals are kept (RDNA4 ISA 3.4, 7.2.4).
+"""The float part of MODE: rounding and denormal control (RDNA4 ISA 3.4, 7.2.4).
 
-Bits 1:0 round 32-bit results, 3:2 those of 16 and 64 bits; bits 5:4 and 7:6 keep denormals of the same formats,
-the lower bit those of sources, the upper one those of results. A wave begins with PGM_RSRC1.FLOAT_MODE, and with
-bit 23 as PGM_RSRC1.FP16_OVFL has it: what overflows 16 or 8 bits then becomes the largest number.
+Bits 1:0 control rounding of 32-bit results, 3:2 of 16-bit and 64-bit results. Bits 5:4 and 7:6 keep denormals of
+the same formats; the lower bit is for sources, the upper one for results. The initial values are
+PGM_RSRC1.FLOAT_MODE and, for bit 23, PGM_RSRC1.FP16_OVFL: if set, 16-bit and 8-bit overflow gives the largest
+number.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _RESULTS_KEPT = 0xA0
 
 
 class Rounding(IntEnum):
-    """FP_ROUND's codes."""
+    """FP_ROUND values."""
 
     NEAREST = 0
     UP = 1
@@ -31,7 +32,7 @@ class Rounding(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FloatMode:
-    """MODE[7:0] and FP16_OVFL, asked by the LLVM type of a format."""
+    """MODE[7:0] and FP16_OVFL, queried by LLVM float type."""
 
     bits: int
 

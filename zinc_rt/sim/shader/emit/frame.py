@@ -1,4 +1,4 @@
-"""A wave function under construction: its arguments' fields, and the memory that it has while it runs."""
+"""A wave function under construction: access to its arguments' fields, and its local memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ WAVE_FUNCTION = ir.FunctionType(I32, [POINTER, POINTER])
 
 
 class Frame:
-    """`b` builds the code; the block of locals comes before all others, `first` is the one behind it.
+    """A frame. `b` builds the code; the block of locals precedes all others and `first` follows it.
 
-    `pc`: the instruction that is being emitted.
+    `pc` is the instruction that is being emitted.
     """
 
     def __init__(self, module: ir.Module, name: str, wave: int) -> None:
@@ -33,7 +33,7 @@ class Frame:
         self.fuel = self.b.local(I64, name="fuel")
 
     def shared(self, name: str, of: ir.Type) -> ir.Value:
-        """Memory of the frame that every instruction may use for its own while: a pointer."""
+        """Return a pointer to scratch memory of the frame that all instructions may reuse."""
         if name not in self._shared:
             self._shared[name] = self.b.local(of, name=name)
         return self._shared[name]
@@ -41,7 +41,9 @@ class Frame:
     # --- fields of the context and of the state
 
     def field(self, name: str) -> ir.Value:
-        """A field of the context; those that no wave changes are loaded once, at the function's beginning."""
+        """Load a field of the context; fields that waves do not change are loaded once, at the function's
+        entry.
+        """
         if name not in FIXED:
             return self.b.get(self.context, CONTEXT, name)
         if name not in self._fixed:

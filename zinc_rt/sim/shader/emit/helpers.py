@@ -1,4 +1,4 @@
-"""Helper functions outside of the kernels that call them: each has a module, which all kernels of a kind share."""
+"""Helper functions outside of the kernels that call them, in modules shared by all kernels of a kind."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ BuildFunction = Callable[[ir.Function], None]
 
 @dataclass(slots=True, eq=False)
 class SharedHelpers:
-    """`known(name)`: nobody needs to write that one. `texts`: LLVM IR of those that were written here, and of each
-    the names of helpers that it calls."""
+    """Shared helpers. `known(name)` returns whether a helper already exists. `texts` has the LLVM IR of each
+    helper written here and the names of the helpers it calls.
+    """
 
     known: Callable[[str], bool]
     texts: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
@@ -27,7 +28,9 @@ class SharedHelpers:
 
 
 class KernelModule(ir.Module):
-    """A module that declares helpers and has none, where `helpers` are given. `called`: their names."""
+    """An LLVM module that declares helpers without defining them if `helpers` is given. `called` has their
+    names.
+    """
 
     def __init__(self, name: str, helpers: SharedHelpers | None = None) -> None:
         super().__init__(name)
@@ -36,14 +39,16 @@ class KernelModule(ir.Module):
         self._weights: dict[tuple[int, ...], ir.MDValue] = {}
 
     def weights(self, weights: tuple[int, ...]) -> ir.MDValue:
-        """Metadata of a branch; few are different, and a kernel has hundreds of them."""
+        """Return metadata of branch weights, cached: a kernel has hundreds of branches with few different
+        weights.
+        """
         if weights not in self._weights:
             operands = [ir.MetaDataString(self, "branch_weights"), *map(ir.IntType(32), weights)]
             self._weights[weights] = self.add_metadata(operands)
         return self._weights[weights]
 
     def helper(self, name: str, of: ir.FunctionType, build: BuildFunction) -> ir.Function:
-        """The function `name`; `build` writes its body the first time."""
+        """Return the function `name`; `build` writes its body on first use."""
         found = self.globals.get(name)
         if found is not None:
             return found

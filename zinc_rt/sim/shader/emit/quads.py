@@ -1,10 +1,10 @@
-"""Four registers in one: accumulators kept in the order of memory, so that 128-bit loads need no transposing.
+"""Quads: four registers kept as one variable in memory order, so that 128-bit loads need no transposition.
 
-A 128-bit load gives lane i dwords 4i to 4i+3: its four registers are every fourth element of what was loaded. A
-loop that only multiplies and adds such registers, component by component, into four accumulators need not take
-them apart: done on the whole load, the arithmetic is the same, element by element. Such four registers
-(translate/quad_choice.py finds them) are one variable in memory order, a quad; `Quads` reads components out of it,
-and joins what a block wrote, where it can by doing the block's arithmetic on whole loads.
+A 128-bit load gives lane i dwords 4i to 4i+3, so each of its four registers is every fourth element of the loaded
+data. A loop that only multiplies and adds such registers, component by component, into four accumulators does not
+have to separate them: arithmetic on the whole load gives the same elements. Four such registers (selected by
+translate/quad_choice.py) are one variable in memory order, a quad. `Quads` extracts components, and combines the
+results of a block, where possible by repeating the block's arithmetic on whole loads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ WORDS = 4
 
 @dataclass(frozen=True, slots=True)
 class QuadForms:
-    """Per block (by its start) the first registers of quads. `whole`: kept in memory order while the block runs.
-    `at_start`: in memory order where it begins; the block takes them apart there unless they are `whole` too."""
+    """First registers of quads, per block (by start). `whole`: kept in memory order while the block runs.
+    `at_start`: in memory order at the block's start; the block splits them there unless they are also `whole`.
+    """
 
     whole: dict[int, frozenset[int]] = field(default_factory=dict)
     at_start: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -38,7 +39,7 @@ _FMA = "llvm.fma."
 
 
 class Quads:
-    """The registers of a kernel's quads while its IR is written; what other registers hold of whole loads."""
+    """The quads of a kernel while its IR is written, and the components of whole loads in other registers."""
 
     def __init__(self, slots: RegisterSlots, forms: QuadForms) -> None:
         self._slots, self._forms, self._b = slots, forms, slots.frame.b
@@ -68,7 +69,7 @@ class Quads:
                 self._b.store(self._component(first, word), self._slots.value(first + word))
 
     def read(self, register: int) -> ir.Value:
-        """<W x i32>, where the builder stands."""
+        """Return a register as <W x i32> at the builder's position."""
         if register in self._place and register not in self._dirty:
             return self.component(register)
         value = self._own(register)
@@ -77,12 +78,14 @@ class Quads:
         return value
 
     def component(self, register: int) -> ir.Value:
-        """A member that is not dirty, out of its quad."""
+        """Extract a clean member from its quad."""
         first, word = self._place[register]
         return self._component(first, word, self._loaded.get(first))
 
     def before_instruction(self, writes: int) -> None:
-        """`writes`: bit set of registers it may write. Members have their own variable from then on."""
+        """Prepare an instruction. `writes` is the bit set of registers it may write; members are in separate
+        variables from then on.
+        """
         for register in self._place:
             if writes >> register & 1 and register not in self._dirty:
                 first = self._place[register][0]
@@ -98,14 +101,14 @@ class Quads:
             self._fresh.append((register, value, self._b.block))
 
     def after_instruction(self) -> None:
-        """What was written under a condition only is not known to be the register's value."""
+        """Invalidate knowledge of registers that were written only conditionally."""
         for register, value, block in self._fresh:
             if block is self._b.block:
                 self._last[register] = value
         self._fresh.clear()
 
     def flush(self, successors: Iterable[int]) -> None:
-        """At the end of a block: quads have the form in which the next blocks expect them."""
+        """Store quads at the end of a block in the form that the successors expect."""
         whole = {first for first, _ in self._place.values()}
         for first in sorted({self._place[register][0] for register in self._dirty}):
             self._b.store(self._joined(first), self._variable(first))
@@ -124,7 +127,7 @@ class Quads:
         return bool(self._place)
 
     def loaded_from(self, whole: ir.Value, pointer: ir.Value) -> None:
-        """A whole load; what is at `pointer` stays there until `memory_changes`, or the block's end."""
+        """Record a whole load. Memory at `pointer` is unchanged until `memory_changes` or the end of the block."""
         self._sources[id(whole)] = pointer, whole
 
     def memory_changes(self) -> None:
@@ -133,18 +136,18 @@ class Quads:
     # --- between blocks
 
     def at_start(self, start: int) -> frozenset[int]:
-        """First registers of the quads that are in memory order where the block begins."""
+        """Return the first registers of the quads that are in memory order at the block's start."""
         return self._forms.at_start.get(start, frozenset())
 
     def held(self, start: int, register: int) -> ir.Value:
-        """<W x i32> of a register as it is at a block's start, after a `flush` for that block."""
+        """Return a register at a block's start as <W x i32>, after a `flush` for that block."""
         for first in self.at_start(start):
             if first <= register < first + WORDS:
                 return self._component(first, register - first)
         return self._own(register)
 
     def store(self, first: int, values: list[ir.Value]) -> None:
-        """A quad from four <W x i32>."""
+        """Write a quad from four <W x i32>."""
         self._b.store(self._interleaved(values), self._variable(first))
 
     # --- details
@@ -183,7 +186,9 @@ class Quads:
         return b.shuffled(low, (word * wave + lane for lane in range(wave) for word in range(WORDS)), high)
 
     def _of(self, value: ir.Value) -> tuple[ir.Value, int] | None:
-        """(quad, word) such that `value` is that component of it; arithmetic on quads is written here and now."""
+        """Return (quad, word) such that `value` is that component of the quad; arithmetic on quads is emitted
+        at this point.
+        """
         if id(value) in self._same:
             return self._of(self._same[id(value)][0])
         known = self._known.get(id(value))
@@ -217,7 +222,7 @@ class Quads:
         return None
 
     def _again(self, whole: ir.Value) -> ir.Value:
-        """The same, from memory where that has not changed."""
+        """Reload the value from memory if memory has not changed."""
         if id(whole) not in self._sources:
             return whole
         pointer = self._sources[id(whole)][0]

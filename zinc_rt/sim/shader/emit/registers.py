@@ -1,4 +1,4 @@
-"""Registers by number: reads that are checked where they may be uninitialised, writes of EXEC's lanes."""
+"""Register access by number: reads are checked where they may be uninitialised, writes affect EXEC's lanes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _VIRTUAL = 1 << 16  # indices of virtual vector registers start here
 
 
 class Registers:
-    """`vgprs`: how many the kernel has; others do not exist. `dynamic`: of those behind the first block only what
-    the wave has allocated."""
+    """The registers of a wave. `vgprs` is the kernel's count; others do not exist. `dynamic`: beyond the first
+    block, only VGPRs allocated by the wave exist.
+    """
 
     def __init__(
         self, slots: RegisterSlots, exec_mask: ExecMask, reports: Reports, quads: Quads, variant: KernelVariant
@@ -42,15 +43,16 @@ class Registers:
         self.undefined.give([])
 
     def check_vgpr(self, index: int) -> None:
-        """That bits of it are undefined is a finding now; for what was read as carried on."""
+        """Report a finding if bits of a VGPR are undefined, for values that were read as carried."""
         if self.undefined.unproven(index):
             self._check_vgpr(index, None, ALL)
 
     def read_vgpr(
         self, index: int, *, lanes: ir.Value | None = None, check: bool = True, used: int = ALL
     ) -> ir.Value:
-        """<W x i32>. `lanes`: those that count as read, EXEC's by default; without `check` none (a merge).
-        `used`: the bits that the instruction looks at."""
+        """Return a VGPR as <W x i32>. `lanes` are checked as read (default: EXEC's); without `check` none are,
+        as in a merge. `used`: the bits that the instruction uses.
+        """
         if index >= _VIRTUAL:
             return self._virtual[index]
         if index >= self.vgprs:
@@ -83,8 +85,9 @@ class Registers:
         kept: int = 0,
         undefined: ir.Value | None = None,
     ) -> None:
-        """`value`: <W x i32>. Lanes outside EXEC (and outside `limited`) keep theirs, unless not `masked`.
-        `kept`: bits of it that are the register's old ones. `undefined`: bits of it that nobody has defined."""
+        """Write <W x i32>. Lanes outside EXEC (and `limited`) are kept, unless not `masked`. `kept`: bits that
+        come from the register's old value. `undefined`: undefined bits of the value.
+        """
         if self.undefined.captured(value):
             return
         if undefined is None:
@@ -121,19 +124,19 @@ class Registers:
         self._quads.wrote(index, value)
 
     def read_sgpr(self, index: int, *, check: bool = True) -> ir.Value:
-        """i32. `index` as in the encoding; `null` reads 0."""
+        """Return an SGPR as i32. `index` is as in the encoding; `null` reads 0."""
         if index == NULL:
             return constant(0)
         return self._read_scalar(VGPR_LIMIT + index, check=check)
 
     def write_sgpr(self, index: int, value: ir.Value) -> None:
-        """`value`: i32; `null` takes anything."""
+        """Write an i32 to an SGPR; writes to `null` are ignored."""
         if index != NULL:
             self._write_scalar(VGPR_LIMIT + index, value)
 
     @property
     def scc(self) -> ir.Value:
-        """i1."""
+        """Return SCC as i1."""
         return self._read_scalar(VGPR_LIMIT + SCC)
 
     @scc.setter
@@ -159,18 +162,18 @@ class Registers:
         self._b.store(value, self._slots.value(key))
 
     def write_exec(self, mask: ir.Value) -> None:
-        """`mask`: <W x i1> or iW. What v_cmpx does with a mask that is already within EXEC."""
+        """Write EXEC from <W x i1> or iW, as v_cmpx does with a mask that is already within EXEC."""
         for index, part in zip((EXEC_LO, EXEC_HI), self._b.split(self._b.bits(mask)), strict=False):
             self.write_sgpr(index, part)
 
     def is_zero(self, index: int) -> ir.Value:
-        """i1: whether a lane mask (VCC, EXEC) by SGPR number is all zero."""
+        """Return i1: a lane mask (VCC, EXEC), by SGPR number, is all zero."""
         parts = [self.read_sgpr(index + at) for at in range(self._b.wave // 32)]
         return self._b.equal(self._b.join(parts), 0)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside, writes to VGPRs wait until the end: dual instructions read all before they write."""
+        """Defer VGPR writes to the end of the context: dual instructions read all operands before they write."""
         self._deferred = []
         try:
             yield
@@ -180,7 +183,9 @@ class Registers:
             self.write_vgpr(index, value, masked, undefined=undefined)
 
     def virtual(self, operand: Operand, values: Sequence[ir.Value]) -> Operand:
-        """`operand` (its modifiers, its half) with `values` as contents, <W x i32> per dword: a permuted one."""
+        """Return a virtual operand with the modifiers and half of `operand` and `values` as contents, <W x i32>
+        per dword.
+        """
         index = _VIRTUAL + len(self._virtual)
         for at, value in enumerate(values):
             self._virtual[index + at] = value
@@ -194,7 +199,7 @@ class Registers:
             self._reports.report_if("vgpr-out-of-range", constant(1, I1), sentence)
 
     def _allocated(self, index: int, text: str) -> ir.Value:
-        """i1: the wave has that register now; that it has not is a finding."""
+        """Return i1: the register is allocated; report a finding if it is not."""
         exists = self._b.below(constant(index), self._slots.frame.state_field("vgprs"))
         if self._checks.fast:
             self._reports.report_if(

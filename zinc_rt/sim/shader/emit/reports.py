@@ -1,4 +1,4 @@
-"""Findings, faults and ends of a wave: what is emitted where they happen, and the helper that records one."""
+"""Emission of findings, faults and wave ends, and the helper that records a finding."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ class Reports:
     # --- ends
 
     def leave(self, status: Status) -> None:
-        """Return `status`; live registers are not saved, for the wave does not go on."""
+        """Return `status`; live registers are not saved, because the wave does not continue."""
         self._frame.set_field("fuel", self._b.load(self._frame.fuel, typ=I64))
         self._frame.set_state_field("pc", self._frame.pc)
         self._frame.set_state_field("status", int(status))
         self._b.ret(constant(int(status)))
 
     def stop(self, status: Status, rule: str, text: str) -> None:
-        """End the wave with a sentence: ILLEGAL or HALT."""
+        """End the wave with a message: ILLEGAL or HALT."""
         self._frame.set_state_field("site", self.site(rule, text))
         self.leave(status)
 
     def illegal(self, text: str) -> None:
-        """End the wave here: `text` continues "the instruction …"."""
+        """End the wave with ILLEGAL; `text` continues "the instruction …"."""
         self.stop(Status.ILLEGAL, "illegal", text)
 
     def fault(self, lanes: ir.Value, address: ir.Value, access: WaveAccess) -> None:
-        """A page fault of the lanes in <W x i1>, at <W x i64> (or at one i64): ends the wave."""
+        """End the wave with a page fault of the lanes in <W x i1>, at <W x i64> (or at one i64)."""
         bits = self._b.bits(lanes)
         with self._b.cold(self._b.unequal(bits, 0)):
             one = self._b.first_lane(address, bits) if isinstance(address.type, ir.VectorType) else address
@@ -64,7 +64,7 @@ class Reports:
     # --- findings
 
     def site(self, rule: str, text: str = "") -> int:
-        """Index of (this instruction, rule, text) in the site table."""
+        """Return the index of (this instruction, rule, text) in the site table."""
         site = Site(self._frame.pc, rule, text)
         if site not in self._numbers:
             if rule not in RULES:
@@ -74,16 +74,16 @@ class Reports:
         return self._numbers[site]
 
     def report(self, rule: str, lanes: ir.Value, *, address: ir.Value | None = None, text: str = "") -> None:
-        """A finding for the lanes in <W x i1> (or iW), already within EXEC; execution goes on.
+        """Report a finding for the lanes in <W x i1> (or iW), already within EXEC; execution continues.
 
-        `address`: <W x i64>, shown of the first lane.
+        `address` is <W x i64>; the report shows that of the first lane.
         """
         bits = self._b.bits(lanes)
         with self._b.cold(self._b.unequal(bits, 0)):
             self._record(rule, bits, address, text)
 
     def report_if(self, rule: str, condition: ir.Value, text: str = "") -> None:
-        """The scalar form: a finding of all active lanes where the i1 holds."""
+        """Report a finding for all active lanes if the i1 is true (scalar form)."""
         with self._b.cold(condition):
             self._record(rule, self._exec.bits(), None, text)
 
@@ -95,12 +95,14 @@ class Reports:
 
 
 def record_helper(b: CodeBuilder) -> ir.Function:
-    """The function of type REPORT."""
+    """Return the function of type REPORT."""
     return b.helper("zrt.report", REPORT, _build)
 
 
 def _build(function: ir.Function) -> None:
-    """One record per site and wave in a row, at most FINDINGS_PER_SITE of a site, and what the buffer holds."""
+    """Emit the recorder: one record per site for consecutive hits of a wave, at most FINDINGS_PER_SITE per
+    site, limited by the buffer.
+    """
     function.attributes.add("cold")
     state, context, site, lanes, address = function.args
     b = CodeBuilder(function.append_basic_block("entry"))

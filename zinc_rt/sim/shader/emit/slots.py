@@ -1,7 +1,7 @@
-"""Registers as memory of the wave function, and which of them an instruction touched.
+"""Registers as allocas of the wave function, and the record of which registers an instruction touched.
 
-Registers are allocas that LLVM promotes. Every access is noted in `touched`, from which analysis.py learns each
-instruction's reads and writes; so an emit function is the only place that says what an instruction does.
+LLVM promotes the allocas. Every access is recorded in `touched`, from which analysis.py derives each instruction's
+reads and writes; emit functions are therefore the only description of an instruction.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from zinc_rt.sim.shader.layout import NULL, SCC, TTMP0, VGPR_LIMIT
 
 @dataclass
 class Touched:
-    """Registers an instruction touched, as bit sets: bit r is VGPR r, bit 256 + n SGPR n, bit 384 SCC.
+    """Registers touched by an instruction, as bit sets: bit r is VGPR r, bit 256 + n SGPR n, bit 384 SCC.
 
-    `reads` want defined contents; `carried` are read too, but what is undefined of them only makes the results
-    undefined; `merges` are old contents that are kept, not looked at. `masked` are the VGPR writes that depend on
-    EXEC, `writes` the others.
+    `reads` require defined contents. `carried` registers are read too, but their undefined bits only make the
+    results undefined. `merges` are old contents that are kept without being used. `masked` are VGPR writes that
+    depend on EXEC, `writes` all others.
     """
 
     reads: int = 0
@@ -51,7 +51,7 @@ class Touched:
 
 @dataclass
 class UnprovenReads:
-    """The results of analysis.py, for the second pass. Bit sets as in Touched."""
+    """Results of analysis.py for the second pass, as bit sets like in Touched."""
 
     tracked: int = 0  # registers whose undefined bits are kept at run time
     saved: bool = False  # undefined registers may be stored to scratch, and come back from there
@@ -60,7 +60,7 @@ class UnprovenReads:
 
 
 def register_name(key: int) -> str:
-    """v3, s5, vcc_lo, scc of a register's key (VGPR r is r, SGPR n 256 + n, SCC 384)."""
+    """Return the name of a register key, e.g. v3, s5, vcc_lo, scc (VGPR r is r, SGPR n 256 + n, SCC 384)."""
     if key < VGPR_LIMIT:
         return f"v{key}"
     index = key - VGPR_LIMIT
@@ -71,7 +71,7 @@ def register_name(key: int) -> str:
 
 
 class RegisterSlots:
-    """The allocas of registers, by key: VGPR r is r, SGPR n 256 + n, SCC 384."""
+    """The allocas of registers by key: VGPR r is r, SGPR n 256 + n, SCC 384."""
 
     def __init__(self, frame: Frame, unproven: UnprovenReads) -> None:
         self.frame, self.unproven = frame, unproven
@@ -85,7 +85,7 @@ class RegisterSlots:
         return I1 if key == VGPR_LIMIT + SCC else I32
 
     def value(self, key: int) -> ir.Value:
-        """The alloca of the register's contents."""
+        """Return the alloca of the register's contents."""
         if key not in self._values:
             self._values[key] = self.frame.b.local(self.type_of(key), name=register_name(key))
         return self._values[key]
@@ -98,7 +98,7 @@ class RegisterSlots:
         return bool(self.unproven.tracked >> key & 1)
 
     def undefined(self, key: int) -> ir.Value:
-        """The alloca that says which bits of a tracked register nobody has defined; of the register's own type."""
+        """Return the alloca of a tracked register's undefined bits, of the register's type."""
         if key not in self._undefined:
             name = register_name(key) + ".undefined"
             self._undefined[key] = self.frame.b.local(self.type_of(key), name=name)

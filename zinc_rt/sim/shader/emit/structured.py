@@ -1,4 +1,5 @@
-"""Write LLVM functions as one writes C: integers with operators, records with fields, `if`, loops.
+"""Construction of LLVM functions in a C-like notation: integers with operators, records with fields, `if`,
+loops.
 
     b, (job, slot) = define(module, "sum", I64, job=JOB, slot=SLOT)
     total = b.variable(I64, 0)
@@ -25,7 +26,9 @@ from zinc_rt.sim.shader.layout import RecordField, RecordLayout
 
 
 def _operator(write: Callable[[CodeBuilder, ir.Value, ir.Value, bool], ir.Value]) -> Any:
-    """`write(builder, one, other, signed)`, its operands brought to one width."""
+    """Return an operator method that calls `write(builder, one, other, signed)` with operands extended to one
+    width.
+    """
 
     def method(self: Integer, other: Any) -> Integer:
         one, two = self.of_one_type(other)
@@ -42,8 +45,9 @@ def _comparison(sign: str) -> Any:
 
 
 class Integer:
-    """An integer of the function. As in C the narrower operand is extended, and a comparison is signed where both
-    operands are (fields of type i32 and i64; Python numbers are what the other operand is)."""
+    """An integer of the function. As in C the narrower operand is extended, and a comparison is signed if both
+    operands are signed (fields of type i32 and i64; Python numbers take the signedness of the other operand).
+    """
 
     __hash__ = None  # type: ignore[assignment]
     __slots__ = ("b", "ir", "signed")
@@ -58,7 +62,7 @@ class Integer:
         return self.to(ir.IntType(width)), other.to(ir.IntType(width))
 
     def to(self, of: ir.IntType) -> Integer:
-        """Truncated, or extended by its sign if it is signed."""
+        """Truncate, or extend according to the signedness."""
         have = self.ir.type.width
         if have == of.width:
             return self
@@ -94,8 +98,9 @@ def _plain(value: Any) -> ir.Value:
 
 
 class RecordView:
-    """A record in memory. `record.name` loads a field and `record.name = value` stores to it. A field that is an
-    array has elements: `record.name[index]`."""
+    """A record in memory. `record.name` loads a field and `record.name = value` stores to it. An array field is
+    indexed: `record.name[index]`.
+    """
 
     address: ir.Value
 
@@ -113,13 +118,13 @@ class RecordView:
 
 
 class Elements:
-    """A field that is an array."""
+    """An array field of a record."""
 
     def __init__(self, b: CodeBuilder, field: RecordField, address: ir.Value) -> None:
         self._b, self._field, self._address = b, field, address
 
     def at(self, index: Integer | int) -> ir.Value:
-        """Pointer to an element."""
+        """Return a pointer to an element."""
         index = index.to(I64).ir if isinstance(index, Integer) else index
         return self._b.element(self._address, index, FIELD_TYPES[self._field.type])
 
@@ -131,7 +136,7 @@ class Elements:
 
 
 def _load(b: CodeBuilder, field: RecordField, place: ir.Value) -> Any:
-    """An Integer, or a pointer as llvmlite has it."""
+    """Load a field as an Integer, or as an llvmlite pointer."""
     value = b.load(place, typ=FIELD_TYPES[field.type])
     return value if field.type == "ptr" else Integer(b, value, signed=field.type.startswith("i"))
 
@@ -144,7 +149,7 @@ def _store(b: CodeBuilder, field: RecordField, place: ir.Value, value: Any) -> N
 
 
 class LoopVariable:
-    """A local variable: `variable.value` reads and sets it."""
+    """A local variable; `variable.value` reads and sets it."""
 
     def __init__(self, b: CodeBuilder, of: ir.IntType, value: Any) -> None:
         self._b, self._of, self._slot = b, of, b.local(of)
@@ -161,7 +166,7 @@ class LoopVariable:
 
 
 class LoopControl:
-    """What a loop's body can do beside going on to the next turn at its end."""
+    """Control of a loop body: continue and break."""
 
     def __init__(self, b: CodeBuilder, head: ir.Block, after: ir.Block) -> None:
         self._b, self._head, self._after = b, head, after
@@ -182,7 +187,7 @@ class LoopControl:
 
 
 class StructuredBuilder(CodeBuilder):
-    """Writes one function from its entry."""
+    """A builder of one function, starting at its entry."""
 
     def variable(self, of: ir.IntType, value: Any) -> LoopVariable:
         return LoopVariable(self, of, value)
@@ -196,7 +201,7 @@ class StructuredBuilder(CodeBuilder):
             yield
 
     def choose(self, condition: Integer, one: Integer, other: Any) -> Integer:
-        """`condition ? one : other`"""
+        """Return `condition ? one : other`."""
         yes, no = one.of_one_type(other)
         return Integer(self, self.select(condition.ir, yes.ir, no.ir), yes.signed)
 
@@ -205,7 +210,7 @@ class StructuredBuilder(CodeBuilder):
 
     @contextmanager
     def loop(self) -> Iterator[LoopControl]:
-        """`while (true)`"""
+        """Emit `while (true)`."""
         head, after = self.append_basic_block("turn"), self.append_basic_block("after")
         self.branch(head)
         self.position_at_end(head)
@@ -216,7 +221,7 @@ class StructuredBuilder(CodeBuilder):
 
     @contextmanager
     def count(self, end: Integer) -> Iterator[tuple[Integer, LoopControl]]:
-        """`for (index = 0; index < end; index++)`"""
+        """Emit `for (index = 0; index < end; index++)`."""
         index = self.variable(end.ir.type, 0)
         with self.loop() as loop:
             now = index.value
@@ -225,7 +230,7 @@ class StructuredBuilder(CodeBuilder):
             yield now, loop
 
     def invoke(self, function: ir.Function, *arguments: Any) -> Integer:
-        """The function's result."""
+        """Call a function and return its result."""
         return Integer(self, self.call(function, [_plain(each) for each in arguments]))
 
     def give(self, value: Any) -> None:
@@ -234,13 +239,13 @@ class StructuredBuilder(CodeBuilder):
         self.ret(value.to(of).ir if isinstance(value, Integer) else of(int(value)))
 
     def fetch_add(self, record: RecordView, name: str, amount: int) -> Integer:
-        """Add to a field that threads share; its value before."""
+        """Add atomically to a field shared by threads. Return the previous value."""
         of = FIELD_TYPES[record.layout.fields[name].type]
         place = self.at(record.address, record.layout, name)
         return Integer(self, self.atomic_rmw("add", place, of(amount), "monotonic"))
 
     def load_shared(self, record: RecordView, name: str) -> Integer:
-        """A field that other threads store to."""
+        """Load a field that other threads store to."""
         place = self.at(record.address, record.layout, name)
         return Integer(self, self.load_atomic(place, "monotonic", 4, typ=I32))
 
@@ -251,7 +256,7 @@ class StructuredBuilder(CodeBuilder):
         self.intrinsic("llvm.memcpy", VOID, to, source, I64(size_bytes), I1(0), types=(POINTER, POINTER, I64))
 
     def fill(self, address: Integer, byte: Integer | int, size_bytes: Integer) -> None:
-        """Set every byte; mostly there is none."""
+        """Set every byte of a range, which is usually empty."""
         value = byte.to(I8).ir if isinstance(byte, Integer) else I8(byte)
         size = size_bytes.to(I64)
         with self.if_(size != 0, likely=False):
@@ -262,7 +267,7 @@ class StructuredBuilder(CodeBuilder):
 def define(
     module: ir.Module, name: str, result: ir.Type, **parameters: RecordLayout | ir.IntType
 ) -> tuple[StructuredBuilder, list[Any]]:
-    """A function and its parameters: records, by address, and integers."""
+    """Define a function. Its parameters are records, by address, and integers."""
     kinds = [POINTER if isinstance(each, RecordLayout) else each for each in parameters.values()]
     function = ir.Function(module, ir.FunctionType(result, kinds), name)
     b = StructuredBuilder(function.append_basic_block("entry"))

@@ -1,4 +1,4 @@
-"""On request: what each instruction of one wave left in its registers, and how often each block ran."""
+"""Optional trace of one wave's register writes per instruction, and execution counts of blocks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from zinc_rt.sim.shader.layout import CONTEXT, NO_SLOT, SCC, TRACE, VGPR_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """One register after an instruction of the traced wave, or an instruction without a result: `name` is then "".
+    """A register after an instruction of the traced wave, or an instruction without a result, with `name` "".
 
-    `exec`: before the instruction. `values`: [wave] uint32 of a vector register, [1] of a scalar one.
+    `exec` is the value before the instruction. `values` are [wave] uint32 for a vector register, [1] for a scalar
+    one.
     """
 
     pc: int
@@ -30,7 +31,9 @@ class TracedStep:
 
 
 def steps(records: np.ndarray, count: int, wave: int) -> Iterator[TracedStep]:
-    """`records`: TRACE.dtype; `count` of them, as context.trace_count says (what did not fit is gone)."""
+    """Return steps from TRACE.dtype records; `count` is context.trace_count (records that did not fit are
+    dropped).
+    """
     for record in records[: min(count, len(records))]:
         slot = int(record["slot"])
         name = "" if slot == NO_SLOT else register_name(slot)
@@ -39,7 +42,7 @@ def steps(records: np.ndarray, count: int, wave: int) -> Iterator[TracedStep]:
 
 
 def lines(records: np.ndarray, count: int, target: Target, code: bytes) -> Iterator[str]:
-    """The trace to read: a line per instruction, and one per register it wrote."""
+    """Return the trace as text: a line per instruction, and one per register it wrote."""
     last = -1
     for step in steps(records, count, target.wave):
         if step.pc != last or not step.name:
@@ -57,7 +60,7 @@ def lines(records: np.ndarray, count: int, target: Target, code: bytes) -> Itera
 
 
 class Tracer:
-    """Adds to each instruction, where the checks ask for a trace, the recording of what it wrote."""
+    """A recorder of each instruction's register writes, emitted if the checks request a trace."""
 
     def __init__(self, e: Emitter) -> None:
         self.e = e
@@ -65,12 +68,12 @@ class Tracer:
         self._exec = e.b.local(I64, name="exec.before")
 
     def start(self) -> None:
-        """At the function's beginning."""
+        """Emit the setup at the function's entry."""
         e = self.e
         e.b.store(e.b.equal(e.frame.state_field("wave_index"), e.frame.field("trace_wave")), self.active)
 
     def before(self, *, last: bool) -> None:
-        """`last`: the instruction ends its block, so its record is made now."""
+        """Prepare an instruction. `last`: the instruction ends its block, so its record is written now."""
         e = self.e
         e.b.store(e.b.resize(e.exec.bits(), 64), self._exec)
         if last:
@@ -78,7 +81,7 @@ class Tracer:
                 self._record(NO_SLOT, constant(0, e.b.lanes(I32)))
 
     def after(self, touched: Touched) -> None:
-        """A record per register that was written, one without a register where there is none."""
+        """Record each register that was written, or one record without a register if none was."""
         e = self.e
         written = touched.writes | touched.masked
         keys = [key for key in range(written.bit_length()) if written >> key & 1]
@@ -114,6 +117,6 @@ def _build(function: ir.Function) -> None:
 
 
 def count_block(e: Emitter, number: int) -> None:
-    """Profile: one more run of block `number`."""
+    """Count an execution of block `number`, for profiles."""
     place = e.b.offset(e.frame.field("profile"), 8 * number)
     e.b.store(e.b.add(e.b.load(place, typ=I64), 1), place)

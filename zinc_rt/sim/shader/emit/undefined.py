@@ -1,7 +1,8 @@
-"""Bits of registers that nobody has defined: kept beside those registers of which the analysis cannot tell.
+"""Undefined bits of registers, tracked at run time where the analysis cannot determine them.
 
-An instruction that carries them (checks/carried.py) is emitted more than once: with the undefined bits of what it
-reads as zeros, then as ones, to see where its results differ; at last as it is, its results' undefined bits given.
+An instruction that carries undefined bits (checks/carried.py) is emitted several times: with the undefined bits of
+its operands set to zeros, then to ones, to compare the results; finally as it is, with the undefined bits of its
+results set.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ALL = 0xFFFFFFFF
 
 
 class UndefinedBits:
-    """Registers by key, as in RegisterSlots; undefined bits have the register's own type."""
+    """Undefined bits by register key, as in RegisterSlots; they have the register's type."""
 
     def __init__(self, slots: RegisterSlots) -> None:
         self._slots, self._b = slots, slots.frame.b
@@ -33,14 +34,16 @@ class UndefinedBits:
         return bool(self._slots.unproven.by_pc.get(self._slots.frame.pc, 0) >> key & 1)
 
     def of(self, key: int) -> ir.Value:
-        """The register's undefined bits as the present instruction finds them."""
+        """Return the register's undefined bits before the current instruction."""
         return self._slots.load_undefined(key) if self.unproven(key) else constant(0, self._slots.type_of(key))
 
     # --- an operation that carries them
 
     @contextmanager
     def carrying(self, carried: frozenset[int], used: dict[int, int]) -> Iterator[None]:
-        """Inside, `carried` are read without a check, and of the others in `used` only those bits count."""
+        """Read `carried` without a check inside the context; of the other registers in `used`, check only those
+        bits.
+        """
         self.carried, self.used = carried, used
         try:
             yield
@@ -58,7 +61,7 @@ class UndefinedBits:
 
     @contextmanager
     def given(self, bits: list[ir.Value]) -> Iterator[None]:
-        """Inside, results have these undefined bits, one by one in the order in which they are written."""
+        """Set the undefined bits of results inside the context, in the order in which results are written."""
         self._coming = list(bits)
         try:
             yield
@@ -66,13 +69,13 @@ class UndefinedBits:
             self._coming = []
 
     def give(self, bits: list[ir.Value]) -> None:
-        """As `given`, until the next instruction."""
+        """Set the undefined bits like `given`, until the next instruction."""
         self._coming = list(bits)
 
     # --- what Registers asks and tells
 
     def filled(self, key: int, value: ir.Value) -> ir.Value:
-        """The register's contents as the present emission is to see them."""
+        """Return the register's contents for the current emission."""
         if self._fill is None or key not in self.carried or not self.unproven(key):
             return value
         bits = self.of(key)
@@ -86,11 +89,13 @@ class UndefinedBits:
         return True
 
     def next(self) -> ir.Value | None:
-        """The undefined bits of what is written now; None: all are defined."""
+        """Return the undefined bits of the value being written, or None if all are defined."""
         return self._coming.pop(0) if self._coming else None
 
     def wrote(self, key: int, bits: ir.Value | None, *, lanes: ir.Value | None = None, kept: int = 0) -> None:
-        """`lanes`: <W x i1>, the others keep theirs. `kept`: the bits of the register that were not written."""
+        """Update the undefined bits of a written register. `lanes` is <W x i1>; other lanes are kept. `kept`:
+        bits of the register that were not written.
+        """
         if not self._slots.tracked(key):
             return
         b, of = self._b, self._slots.type_of(key)

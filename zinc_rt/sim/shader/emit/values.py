@@ -26,7 +26,7 @@ def type_bits(of: ir.Type) -> int:
 
 
 def inline_float(code: int, bits: int) -> int:
-    """The bits of source code 240 to 248 in a format of 16, 32 or 64 bits."""
+    """Return the bits of an inline float, source codes 240 to 248, in a format of 16, 32 or 64 bits."""
     if code == 248:
         return _ONE_OVER_2PI[bits]
     pack, unpack = _PACK[bits]
@@ -34,8 +34,7 @@ def inline_float(code: int, bits: int) -> int:
 
 
 class VectorConstant(ir.Constant):
-    """A constant vector whose text is known already: most of them are shuffles' orders, the same ones again.
-    `elements`: numbers."""
+    """A constant vector with its text cached; mostly shuffle masks, which recur. `elements` are numbers."""
 
     def __init__(self, of: ir.VectorType, text: str, elements: tuple[Any, ...]) -> None:
         super().__init__(of, None)
@@ -49,13 +48,13 @@ class VectorConstant(ir.Constant):
 
 
 def splat_constant(value: ir.Constant, count: int) -> VectorConstant:
-    """The same element throughout, in LLVM's short form."""
+    """Return a constant vector with equal elements, in LLVM's short form."""
     text = f"splat ({value.type} {value.get_reference()})"
     return VectorConstant(ir.VectorType(value.type, count), text, (value.constant,) * count)
 
 
 def constant(value: int | float, of: ir.Type = I32) -> ir.Constant:
-    """A constant of a scalar type, or of a vector type with the same value in each lane."""
+    """Return a constant of a scalar type, or of a vector type with the same value in each lane."""
     if isinstance(of, ir.VectorType):
         return splat_constant(constant(value, of.element), of.count)
     if isinstance(of, ir.IntType):
@@ -64,7 +63,7 @@ def constant(value: int | float, of: ir.Type = I32) -> ir.Constant:
 
 
 def vector_of(numbers: Iterable[int], of: ir.IntType = I32) -> ir.Constant:
-    """A constant vector with these elements."""
+    """Return a constant vector with these elements."""
     return _vector(tuple(numbers), of)
 
 
