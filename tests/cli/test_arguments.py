@@ -43,7 +43,7 @@ def made(*, several: bool = False, required: bool = True) -> Parser:
         ("A -m B", "A: the model is given already, as --model B"),
     ],
 )
-def test_a_wrong_line_is_one_sentence(words: str, said: str, capsys: Capture) -> None:
+def test_parse_error_prints_one_line(words: str, said: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         made().parse_args(words.split())
     assert ended.value.code == 2
@@ -53,22 +53,22 @@ def test_a_wrong_line_is_one_sentence(words: str, said: str, capsys: Capture) ->
 @pytest.mark.parametrize(
     "words", ["A -p x", "-p x A", "-p x -c 3 A", "-m A -p x", "--model A -p x", "-p x --model=A"]
 )
-def test_one_model_wherever_it_stands(words: str) -> None:
+def test_model_is_accepted_at_any_position(words: str) -> None:
     taken = made().parse_args(words.split())
     assert (taken.model, taken.models, taken.prompt) == ("A", ["A"], "x")
 
 
 @pytest.mark.parametrize("words", ["A B C -p x", "A -p x B C", "-p x A B C", "A B -c 4 C"])
-def test_several_models_in_their_order(words: str) -> None:
+def test_several_models_keep_their_order(words: str) -> None:
     assert made(several=True).parse_args(words.split()).models == ["A", "B", "C"]
 
 
-def test_no_model_where_none_is_needed() -> None:
+def test_model_is_optional_when_not_required() -> None:
     taken = made(required=False, several=True).parse_args([])
     assert (taken.model, taken.models) == (None, [])
 
 
-def test_an_unknown_option_of_an_action_is_held_against_that_action(capsys: Capture) -> None:
+def test_unknown_option_is_reported_for_its_subcommand(capsys: Capture) -> None:
     parser = Parser("zinc-rt y")
     action = parser.add_subparsers(dest="action").add_parser("bench")
     action.add_argument("--runs")
@@ -80,12 +80,12 @@ def test_an_unknown_option_of_an_action_is_held_against_that_action(capsys: Capt
     assert "no 'bnech': did you mean bench?" in capsys.readouterr().err
 
 
-def test_what_is_meant() -> None:
+def test_misspelling_suggests_nearest_command() -> None:
     assert meant("validat", POINTS) == ": did you mean validate?" and meant("qqq", POINTS) == ""
 
 
 @pytest.mark.parametrize("name", sorted(POINTS))
-def test_every_command_refuses_an_unknown_option_in_two_lines(name: str, capsys: Capture) -> None:
+def test_every_command_rejects_unknown_option_in_two_lines(name: str, capsys: Capture) -> None:
     words = ["--", "run", "--nonsense"] if name == "trace" else ["--nonsense"]
     try:
         code = POINTS[name].load()(words)
@@ -119,7 +119,7 @@ def test_every_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_the_same_letter_means_the_same_everywhere() -> None:
+def test_short_options_mean_the_same_in_every_command() -> None:
     wanted = {"--model": "-m", "--ctx": "-c", "--prompt": "-p"}
     for words, parser in helps():
         for long, short in wanted.items():
@@ -134,13 +134,13 @@ TOKENS = ("--max-tokens", "--steps", "--new-tokens", "--tokens", "--prompt-token
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completion_prints_a_script_with_every_command(shell: str, capsys: Capture) -> None:
+def test_completion_script_contains_every_command(shell: str, capsys: Capture) -> None:
     assert POINTS["completion"].load()([shell]) == 0
     script = capsys.readouterr().out
     assert all(name in script for name in POINTS) and "t_cpu_native" in script
 
 
-def test_every_command_is_completed() -> None:
+def test_completion_covers_every_command() -> None:
     (commands,) = [action for action in whole()._actions if hasattr(action, "_name_parser_map")]
     assert set(commands._name_parser_map) == set(POINTS)
 
@@ -158,7 +158,7 @@ def test_every_command_is_completed() -> None:
         (["run", "mod"], "model.gguf"),
     ],
 )
-def test_bash_completes(words: list[str], found: str, tmp_path: Path, capsys: Capture) -> None:
+def test_bash_completion_works(words: list[str], found: str, tmp_path: Path, capsys: Capture) -> None:
     POINTS["completion"].load()(["bash"])
     (tmp_path / "script").write_text(capsys.readouterr().out)
     (tmp_path / "model.gguf").touch()

@@ -32,7 +32,7 @@ def outcome(error: BaseException) -> int:
         (MemoryError(), 2, "zinc-rt name: out of memory"),
     ],
 )
-def test_an_error_becomes_its_sentence_and_exit_code(
+def test_exception_maps_to_message_and_exit_code(
     error: BaseException, code: int, sentence: str, capsys: Capture
 ) -> None:
     assert outcome(error) == code
@@ -40,13 +40,13 @@ def test_an_error_becomes_its_sentence_and_exit_code(
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), OSError(errno.EACCES, "denied"), OSError("odd")])
-def test_a_bug_keeps_its_traceback(error: Exception) -> None:
+def test_internal_error_keeps_its_traceback(error: Exception) -> None:
     with pytest.raises(type(error)):
         outcome(error)
 
 
 @pytest.mark.parametrize("code", ["print('x' * 100_000)", "print('x')"])
-def test_a_full_disk_behind_stdout_is_one_sentence(code: str) -> None:
+def test_full_disk_on_stdout_prints_one_line(code: str) -> None:
     program = (
         "import argparse, sys\nfrom zinc_rt.cli.command import Command\n"
         f"def body(arguments):\n    {code}\n    return 0\n"
@@ -58,7 +58,7 @@ def test_a_full_disk_behind_stdout_is_one_sentence(code: str) -> None:
     assert done.stderr == "zinc-rt name: stdout: cannot write: No space left on device\n"
 
 
-def test_a_character_the_terminal_lacks_is_spelt_out() -> None:
+def test_unencodable_character_is_escaped() -> None:
     program = (
         "import argparse, sys\nfrom zinc_rt.cli.command import Command\n"
         "def body(arguments):\n    print('caf\\u00e9')\n    return 0\n"

@@ -16,7 +16,7 @@ from zinc_rt.model.gguf import read_gguf
 Capture = pytest.CaptureFixture[str]
 
 
-def test_it_shows_file_plan_and_traffic(qwen35moe: str, capsys: Capture) -> None:
+def test_inspect_shows_file_plan_and_traffic(qwen35moe: str, capsys: Capture) -> None:
     assert main(["--model", qwen35moe]) == 0
     out = capsys.readouterr().out
     assert "qwen35moe, 2,769,344 B (2.64 MiB)" in out
@@ -26,7 +26,7 @@ def test_it_shows_file_plan_and_traffic(qwen35moe: str, capsys: Capture) -> None
     assert "one decoded token at position 255 reads" in out and "state.ssm_delta[*]" in out
 
 
-def test_it_shows_what_a_context_takes(qwen35moe: str, capsys: Capture, tmp_path: Path) -> None:
+def test_inspect_shows_memory_of_context(qwen35moe: str, capsys: Capture, tmp_path: Path) -> None:
     assert main(["--model", qwen35moe, "--json", str(tmp_path / "r.json")]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     context = json.loads((tmp_path / "r.json").read_text())["details"]["context"]
@@ -36,13 +36,13 @@ def test_it_shows_what_a_context_takes(qwen35moe: str, capsys: Capture, tmp_path
     assert ["state", "row"] in [line[:2] for line in lines] and context["state_row_bytes"] > 0
 
 
-def test_tensors_are_listed_one_by_one_on_request(qwen3: str, capsys: Capture) -> None:
+def test_tensors_are_listed_on_request(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--tensors"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in read_gguf(qwen3).tensors)
 
 
-def test_the_report_holds_the_table_and_more(qwen35moe: str, capsys: Capture) -> None:
+def test_report_contains_table_and_details(qwen35moe: str, capsys: Capture) -> None:
     assert main(["--model", qwen35moe, "--ctx", "64", "--slots", "2", "--position", "9", "--json", "-"]) == 0
     body = json.loads(capsys.readouterr().out)
     details, gguf = body["details"], read_gguf(qwen35moe)
@@ -60,7 +60,7 @@ def test_the_report_holds_the_table_and_more(qwen35moe: str, capsys: Capture) ->
     assert sum(row["read_bytes"] for row in traffic["classes"]) == traffic["read_bytes"]
 
 
-def test_the_plan_can_be_read_back(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
+def test_memory_plan_round_trips_through_json(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "plan.json"
     assert main(["--model", qwen3, "--step-tokens", "128", "--plan-json", str(path)]) == 0
     plan = MemoryPlan.from_json(path.read_text())
@@ -68,19 +68,19 @@ def test_the_plan_can_be_read_back(qwen3: str, tmp_path: Path, capsys: Capture) 
     assert f"memory plan: {plan.total_bytes:,} B" in capsys.readouterr().out
 
 
-def test_the_graph_is_text_that_reads_back(qwen3: str, capsys: Capture) -> None:
+def test_graph_text_can_be_parsed(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--graph"]) == 0
     graph = from_text(capsys.readouterr().out)
     assert graph.stage == "decode" and graph.nodes[-1].label == "next_token"
 
 
-def test_a_vocabulary_alone_is_shown_as_one(vocabulary_only: str, capsys: Capture) -> None:
+def test_vocabulary_only_file_is_shown(vocabulary_only: str, capsys: Capture) -> None:
     assert main(["--model", vocabulary_only]) == 0
     out = capsys.readouterr().out
     assert "tokenizer.ggml.pre" in out and "no tensors: a vocabulary only" in out
 
 
-def test_what_cannot_run_is_still_shown_with_the_reason(
+def test_unsupported_model_is_shown_with_the_reason(
     damaged: Callable[[bytes, bytes], str], capsys: Capture
 ) -> None:
     model = damaged(b"qwen3", b"qwenX")
@@ -93,16 +93,14 @@ def test_what_cannot_run_is_still_shown_with_the_reason(
 
 
 @pytest.mark.parametrize("option", [["--graph"], ["--plan-json", "plan.json"]])
-def test_what_was_asked_for_and_cannot_be_had_is_an_error(
+def test_plan_option_on_vocabulary_only_file_is_an_error(
     option: list[str], vocabulary_only: str, capsys: Capture
 ) -> None:
     assert main(["--model", vocabulary_only, *option]) == 2
     assert "a vocabulary only, no tensors to plan for" in capsys.readouterr().err
 
 
-def test_control_characters_in_a_file_do_not_reach_the_terminal(
-    damaged: Callable[[bytes, bytes], str], capsys: Capture
-) -> None:
+def test_control_characters_in_file_are_escaped(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
     assert main(["--model", damaged(b"tiny-qwen3-q", b"tiny\x1b[31mq-q")]) == 0
     out = capsys.readouterr().out
     assert "tiny\\x1b[31mq-q" in out and "\x1b" not in out
@@ -118,14 +116,14 @@ def test_control_characters_in_a_file_do_not_reach_the_terminal(
         (["--plan-json", "/dev/full"], "/dev/full: cannot write: No space left on device"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_2(
+def test_usage_error_prints_one_line_and_exits_2(
     options: list[str], sentence: str, qwen3: str, capsys: Capture
 ) -> None:
     assert main(["--model", qwen3, *options]) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_a_context_beyond_the_training_is_planned_and_warned_of(qwen3: str, capsys: Capture) -> None:
+def test_context_beyond_training_length_is_planned_with_warning(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--ctx", "300"]) == 0
     assert "warning   --ctx 300 exceeds the training context of 256 tokens" in capsys.readouterr().err
 

@@ -26,7 +26,7 @@ def written(model: str, out: Path, *options: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
-def test_the_arrays_are_what_the_engine_computes(pair: Pair, tmp_path: Path) -> None:
+def test_written_arrays_equal_engine_output(pair: Pair, tmp_path: Path) -> None:
     arrays = written(str(pair.model), tmp_path / "x.npz")
     with Engine(read_gguf(pair.model), CpuBackend("canonical-1")) as engine:
         logits, layers, width = engine.forward(TOKENS), engine.model.layers, engine.model.width
@@ -40,21 +40,21 @@ def test_the_arrays_are_what_the_engine_computes(pair: Pair, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
-def test_token_by_token_gives_the_same_bits(pair: Pair, tmp_path: Path) -> None:
+def test_token_by_token_run_is_bit_identical(pair: Pair, tmp_path: Path) -> None:
     once = written(str(pair.model), tmp_path / "once.npz")
     steps = written(str(pair.model), tmp_path / "steps.npz", "--prefill", "stepwise")
     for name in once:
         np.testing.assert_array_equal(once[name], steps[name])
 
 
-def test_only_what_is_asked_for_is_written(qwen3: str, tmp_path: Path) -> None:
+def test_only_selected_rows_and_layers_are_written(qwen3: str, tmp_path: Path) -> None:
     everything = written(qwen3, tmp_path / "all.npz")
     last = written(qwen3, tmp_path / "last.npz", "--rows", "last", "--layers", "none")
     assert list(last) == ["ids", "logits"]
     np.testing.assert_array_equal(last["logits"], everything["logits"][-1:])
 
 
-def test_more_tokens_than_one_pass_holds_are_joined(tmp_path: Path) -> None:
+def test_chunks_of_a_long_prompt_are_concatenated(tmp_path: Path) -> None:
     from zinc_rt.golden.tiny_models.writer import write_tiny
 
     write_tiny(tmp_path / "m.gguf", "qwen35", context=600, layers=4)
@@ -66,7 +66,7 @@ def test_more_tokens_than_one_pass_holds_are_joined(tmp_path: Path) -> None:
         assert np.abs(arrays["l_out"]).max(axis=(0, 2)).all()
 
 
-def test_the_report_lists_the_arrays(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
+def test_report_lists_the_arrays(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "x.npz"
     written(qwen3, out, "--json", "-", "--ordering", "float32-dequant")
     seen = capsys.readouterr()
@@ -77,7 +77,7 @@ def test_the_report_lists_the_arrays(qwen3: str, tmp_path: Path, capsys: Capture
     assert f"wrote {out}" in seen.err
 
 
-def test_text_goes_through_the_tokenizer(gemma4: str, tmp_path: Path) -> None:
+def test_text_prompt_is_tokenized(gemma4: str, tmp_path: Path) -> None:
     out = tmp_path / "x.npz"
     assert main(["--model", gemma4, "--prompt", "the cat", "--out", str(out)]) == 0
     with np.load(out) as arrays:
@@ -94,7 +94,7 @@ def test_text_goes_through_the_tokenizer(gemma4: str, tmp_path: Path) -> None:
         (["--tokens", "1", "--tier", "t1"], "tier t1: no AMD GPU here"),
     ],
 )
-def test_a_mistake_leaves_no_file(
+def test_failed_command_leaves_no_file(
     options: list[str], sentence: str, qwen3: str, tmp_path: Path, capsys: Capture
 ) -> None:
     assert main(["--model", qwen3, *options, "--out", str(tmp_path / "x.npz")]) == 2
@@ -111,14 +111,12 @@ def test_a_mistake_leaves_no_file(
         ("-", "only the report goes to stdout"),
     ],
 )
-def test_an_output_that_cannot_be_written_is_one_sentence(
-    out: str, sentence: str, qwen3: str, capsys: Capture
-) -> None:
+def test_unwritable_output_prints_one_line(out: str, sentence: str, qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--tokens", "1", "--out", out]) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_a_failed_run_leaves_the_file_of_the_one_before(
+def test_failed_run_keeps_previous_output_file(
     qwen3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "x.npz"
@@ -134,20 +132,22 @@ def test_a_failed_run_leaves_the_file_of_the_one_before(
     assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
 
 
-def test_a_vocabulary_alone_has_no_logits(vocabulary_only: str, tmp_path: Path, capsys: Capture) -> None:
+def test_vocabulary_only_file_has_no_logits(vocabulary_only: str, tmp_path: Path, capsys: Capture) -> None:
     assert main(["--model", vocabulary_only, "--tokens", "1", "--out", str(tmp_path / "x.npz")]) == 2
     assert "the file contains a tokenizer but no tensors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["1,x", "1 2", "1,,2", "1.5"])
-def test_a_list_that_is_none_is_refused_by_name(text: str, qwen3: str, capsys: Capture) -> None:
+def test_malformed_token_list_is_rejected(text: str, qwen3: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as exit:
         main(["--model", qwen3, "--tokens", text, "--out", "x.npz"])
     assert exit.value.code == 2
     assert f"{text!r} is not a list of token ids like 1,2,3" in capsys.readouterr().err
 
 
-def test_damage_is_named(damaged: Callable[[bytes, bytes], str], tmp_path: Path, capsys: Capture) -> None:
+def test_unknown_architecture_is_named(
+    damaged: Callable[[bytes, bytes], str], tmp_path: Path, capsys: Capture
+) -> None:
     model = damaged(b"qwen3", b"qwenX")
     assert main(["--model", model, "--tokens", "1", "--out", str(tmp_path / "x.npz")]) == 2
     assert "architecture 'qwenX' is not built" in capsys.readouterr().err

@@ -40,7 +40,7 @@ def greedy(model: str, prompt: list[int], count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
-def test_greedy_tokens_are_those_of_the_whole_text_run_again(pair, tmp_path: Path, capsys: Capture) -> None:
+def test_greedy_tokens_match_full_recomputation(pair, tmp_path: Path, capsys: Capture) -> None:
     model, report = str(pair.model), tmp_path / "report.json"
     assert (
         main(["--model", model, "--tokens", "5,6,7", "--max-tokens", "6", "--ignore-eos", "--json", str(report)])
@@ -56,7 +56,7 @@ def native_tier() -> Availability:
     return registry.spec("t_cpu_native").probe(Host(1))
 
 
-def test_the_report_says_what_computed_the_model(qwen3: str, tmp_path: Path) -> None:
+def test_report_names_the_compute_device(qwen3: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     words = ["--model", qwen3, "--prompt", "the", "--max-tokens", "2", "--tier", "t_cpu", "--json", str(report)]
     assert main(words) == 0
@@ -73,7 +73,7 @@ def test_the_report_says_what_computed_the_model(qwen3: str, tmp_path: Path) -> 
     assert body["verdict"] == {"status": "PASS", "exit": 0, "counts": {"pass": 1}}
 
 
-def test_stderr_says_which_tier_and_that_the_oracles_speed_is_no_claim(qwen3: str, capsys: Capture) -> None:
+def test_stderr_names_tier_and_marks_oracle_speed_as_unrepresentative(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--prompt", "the", "--max-tokens", "2", "--tier", "t_cpu"]) == 0
     words = capsys.readouterr().err
     assert "tier      t_cpu: asked for" in words
@@ -82,7 +82,7 @@ def test_stderr_says_which_tier_and_that_the_oracles_speed_is_no_claim(qwen3: st
     assert "sampled   2 by the device\n" in words
 
 
-def test_the_native_tier_says_its_speed_of_prompt_and_generation_apart(
+def test_native_tier_reports_prefill_and_decode_speed_separately(
     qwen3: str, tmp_path: Path, capsys: Capture
 ) -> None:
     if not native_tier().usable:
@@ -101,7 +101,7 @@ def test_the_native_tier_says_its_speed_of_prompt_and_generation_apart(
     assert body["details"]["memory"]["resident_bytes"] > 1 << 20
 
 
-def test_loading_and_building_count_as_neither_prompt_nor_generation(
+def test_load_and_build_time_is_excluded_from_speed(
     qwen3: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build, report = Variants._build, tmp_path / "report.json"
@@ -122,14 +122,14 @@ def test_loading_and_building_count_as_neither_prompt_nor_generation(
     assert "\nload      " in said and re.search(r"\nprompt    3 tokens in \S+ s, \S+ tokens/s\n", said)
 
 
-def test_with_json_on_stdout_the_text_goes_to_stderr(qwen3: str, capsys: Capture) -> None:
+def test_json_on_stdout_moves_text_to_stderr(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--prompt", "the", "--max-tokens", "2", "--json", "-"]) == 0
     seen = capsys.readouterr()
     text = json.loads(seen.out)["details"]["text"]
     assert text and text in seen.err
 
 
-def test_a_seed_fixes_the_draw_and_another_changes_it(qwen3: str, capsys: Capture) -> None:
+def test_seed_determines_sampled_tokens(qwen3: str, capsys: Capture) -> None:
     def drawn(seed: int) -> str:
         options = ["--temperature", "2", "--top-k", "200", "--seed", str(seed), "--max-tokens", "12"]
         assert main(["--model", qwen3, "--prompt", "the", *options]) == 0
@@ -138,7 +138,7 @@ def test_a_seed_fixes_the_draw_and_another_changes_it(qwen3: str, capsys: Captur
     assert drawn(1) == drawn(1) != drawn((1 << 32) + 1)
 
 
-def test_an_end_token_stops_it_and_is_not_shown(
+def test_end_token_stops_generation_and_is_hidden(
     qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = greedy(qwen3, [5, 6, 7], 4)
@@ -160,7 +160,7 @@ def test_an_end_token_stops_it_and_is_not_shown(
     assert json.loads(capsys.readouterr().out)["details"]["generated_ids"] == ids
 
 
-def test_it_stops_where_the_context_ends(qwen3: str, capsys: Capture) -> None:
+def test_generation_stops_at_context_end(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--tokens", "5,6,7", "--ctx", "5", "--json", "-"]) == 0
     seen = capsys.readouterr()
     details = json.loads(seen.out)["details"]
@@ -169,12 +169,12 @@ def test_it_stops_where_the_context_ends(qwen3: str, capsys: Capture) -> None:
     assert "the context of 5 tokens is full" in seen.err
 
 
-def test_a_context_beyond_the_training_is_warned_of(qwen3: str, capsys: Capture) -> None:
+def test_context_beyond_training_length_warns(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--tokens", "5,6", "--ctx", "300", "--max-tokens", "1"]) == 0
     assert "warning   --ctx 300 exceeds the training context of 256 tokens" in capsys.readouterr().err
 
 
-def test_a_step_that_passes_its_timeout_is_one_sentence(qwen3: str, capsys: Capture) -> None:
+def test_step_timeout_prints_one_line(qwen3: str, capsys: Capture) -> None:
     tokens = ",".join(["5"] * 200)
     assert main(["--model", qwen3, "--tokens", tokens, "--timeout", "0.0001"]) == 1
     seen = capsys.readouterr().err
@@ -210,7 +210,7 @@ def test_every_decode_submission_takes_the_fast_path(
     assert whole["host_writes"] == whole["steps"] == whole["doorbells"] == 20
 
 
-def test_clamps_are_named_and_in_the_report(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clamps_are_printed_and_reported(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZINC_RT_MAX_DECODE_TOKENS", "2")
     monkeypatch.setenv("ZINC_RT_LM_HEAD_ROWS", "100")
     assert main(["--model", qwen3, "--tokens", "5,6,7", "--json", "-"]) == 0
@@ -222,7 +222,7 @@ def test_clamps_are_named_and_in_the_report(qwen3: str, capsys: Capture, monkeyp
 
 
 @pytest.mark.parametrize("system", [None, "Be brief."])
-def test_chat_puts_the_prompt_through_the_template(qwen3: str, capsys: Capture, system: str | None) -> None:
+def test_chat_applies_the_template(qwen3: str, capsys: Capture, system: str | None) -> None:
     extra = ["--system", system] if system else []
     assert (
         main(["--model", qwen3, "--chat", "--prompt", "the cat", "--max-tokens", "1", *extra, "--json", "-"]) == 0
@@ -234,14 +234,14 @@ def test_chat_puts_the_prompt_through_the_template(qwen3: str, capsys: Capture, 
     assert tokenizer.id_of("<|im_start|>") in ids
 
 
-def test_a_prompt_can_come_from_stdin(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompt_can_come_from_stdin(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
     assert main(["--model", qwen3, "--prompt", "-", "--max-tokens", "1", "--json", "-"]) == 0
     ids = json.loads(capsys.readouterr().out)["details"]["prompt_ids"]
     assert Tokenizer.from_metadata(read_gguf(qwen3).metadata).decode(ids) == "the cat\n"
 
 
-def test_without_a_tokenizer_ids_are_printed(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
+def test_ids_are_printed_without_a_tokenizer(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
     model = damaged(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx")
     assert main(["--model", model, "--tokens", "5,6,7", "--max-tokens", "3"]) == 0
     seen = capsys.readouterr()
@@ -250,7 +250,7 @@ def test_without_a_tokenizer_ids_are_printed(damaged: Callable[[bytes, bytes], s
     assert main(["--model", model, "--prompt", "the"]) == 2
 
 
-def test_validate_prints_where_the_two_ways_differ_most(
+def test_validate_prints_location_of_largest_difference(
     qwen35moe: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZINC_BATCHED_PREFILL", "validate")
@@ -262,9 +262,7 @@ def test_validate_prints_where_the_two_ways_differ_most(
 
 
 @pytest.mark.rest
-def test_a_validate_that_exceeds_its_tolerance_exits_1(
-    qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_validate_above_tolerance_exits_1(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZINC_BATCHED_PREFILL", "validate")
     step = Engine.step
 
@@ -278,7 +276,7 @@ def test_a_validate_that_exceeds_its_tolerance_exits_1(
     assert "tolerance=0 exceeded" in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_what_was_generated_and_exits_130(
+def test_ctrl_c_keeps_generated_text_and_exits_130(
     qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collect, decoded = Runner.collect, iter(range(100))
@@ -297,7 +295,7 @@ def test_ctrl_c_leaves_what_was_generated_and_exits_130(
     assert seen.err.endswith("zinc-rt run: interrupted\n")
 
 
-def test_probe_says_for_every_tier_whether_why_and_what_to_do(capsys: Capture) -> None:
+def test_probe_prints_status_reason_and_advice_of_every_tier(capsys: Capture) -> None:
     assert main(["--probe-tier"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:6] == ["t2", "no", "no", "AMD", "GPU", "here"]
@@ -347,7 +345,7 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         (["--probe-tier", "--tier", "t9"], "no tier is called 't9'"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_2(
+def test_usage_error_prints_one_line_and_exits_2(
     arguments: list[str], sentence: str, qwen3: str, capsys: Capture
 ) -> None:
     assert main([qwen3 if word == "MODEL" else word for word in arguments]) == 2
@@ -366,7 +364,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(
         ("ZINC_RT_SPEED", "1", "ZINC_RT_SPEED is not a setting"),
     ],
 )
-def test_a_setting_that_does_not_parse_is_an_error(
+def test_invalid_setting_is_an_error(
     name: str, value: str, sentence: str, qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -374,7 +372,7 @@ def test_a_setting_that_does_not_parse_is_an_error(
     assert sentence in capsys.readouterr().err
 
 
-def test_a_file_this_version_cannot_run_says_so(
+def test_unsupported_file_is_reported(
     damaged: Callable[[bytes, bytes], str], vocabulary_only: str, capsys: Capture
 ) -> None:
     for model, sentence in (
@@ -385,12 +383,12 @@ def test_a_file_this_version_cannot_run_says_so(
         assert sentence in capsys.readouterr().err
 
 
-def test_a_missing_tensor_is_named(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
+def test_missing_tensor_is_named(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
     assert main(["--model", damaged(b"blk.1.ffn_up.weight", b"blk.1.ffn_xx.weight"), "--tokens", "1"]) == 2
     assert "tensor blk.1.ffn_up.weight is missing" in capsys.readouterr().err
 
 
-def test_a_quant_type_nobody_knows_is_named(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
+def test_unknown_quantisation_type_is_named(damaged: Callable[[bytes, bytes], str], capsys: Capture) -> None:
     entry = b"output_norm.weight" + struct.pack("<IQI", 1, 256, 0)
     model = damaged(entry, entry[:-4] + struct.pack("<I", 200))
     assert main(["--model", model, "--tokens", "1"]) == 2

@@ -40,7 +40,7 @@ def post(url: str, body: dict[str, Any]) -> Any:
 
 
 @pytest.mark.rest
-def test_without_a_model_it_says_that_its_weights_are_random_and_ends_in_order() -> None:
+def test_serve_without_model_warns_of_random_weights_and_exits_cleanly() -> None:
     with serving() as (process, url):
         with urllib.request.urlopen(f"{url}/health", timeout=SECONDS) as answer:
             assert answer.status == 200
@@ -52,7 +52,7 @@ def test_without_a_model_it_says_that_its_weights_are_random_and_ends_in_order()
 
 
 @pytest.mark.rest
-def test_an_address_that_is_taken_is_told() -> None:
+def test_address_in_use_is_reported() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -74,14 +74,14 @@ def test_an_address_that_is_taken_is_told() -> None:
     ],
 )
 @pytest.mark.rest(keep=1)
-def test_what_cannot_be_opened_ends_it_with_a_sentence(words: tuple[str, ...], said: str) -> None:
+def test_unopenable_model_or_config_exits_with_message(words: tuple[str, ...], said: str) -> None:
     done = subprocess.run([*LINE, *words], capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2
     assert said in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
 @pytest.mark.rest
-def test_a_configuration_is_served_and_what_it_says_is_not_said_again(tmp_path: Path) -> None:
+def test_configuration_is_served_and_conflicting_option_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(
         "version: 1\nserver: {port: 1}\ndevice: {tier: t_cpu, threads: 1}\n"
@@ -106,7 +106,7 @@ def test_a_configuration_is_served_and_what_it_says_is_not_said_again(tmp_path: 
 
 
 @pytest.mark.rest
-def test_what_runs_at_sigterm_is_answered_and_nothing_new_is_taken() -> None:
+def test_sigterm_drains_running_requests_and_rejects_new_ones() -> None:
     with serving("--ctx", "256") as (process, url):
         body = {"model": "qwen3-q", "prompt": [5, 6], "max_tokens": 150, "ignore_eos": True, "stream": True}
         with post(f"{url}/v1/completions", body) as answer:
@@ -120,7 +120,7 @@ def test_what_runs_at_sigterm_is_answered_and_nothing_new_is_taken() -> None:
 
 
 @pytest.mark.rest
-def test_a_second_signal_ends_it_at_once() -> None:
+def test_second_signal_exits_immediately() -> None:
     with serving("--ctx", "4096") as (process, url):
         body = {"model": "qwen3-q", "prompt": [5], "max_tokens": 4000, "ignore_eos": True, "stream": True}
         with post(f"{url}/v1/completions", body) as answer:

@@ -38,9 +38,7 @@ def serve(*words: str) -> int:
     return zinc_rt(["serve", *words])
 
 
-def test_check_shows_the_memory_and_what_each_tenant_is_sure_of(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_shows_memory_and_tenant_guarantees(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve("--config", str(file), "--check") == 0
     said = capsys.readouterr().out
     assert re.search(r"full +64 +98,304 +1,024", said) and "4 of 8 requests may be as long as the context" in said
@@ -52,7 +50,7 @@ def test_check_shows_the_memory_and_what_each_tenant_is_sure_of(
     assert said.splitlines()[-1].startswith("PASS  small, hybrid: ")
 
 
-def test_plan_is_of_a_model_alone_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_accepts_a_bare_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert serve("qwen3-q", "--plan", "--tier", "t_cpu", "--ctx", "128") == 0
     said = capsys.readouterr().out
     assert "8 requests at once, context 128" in said and "tenant" not in said
@@ -67,7 +65,7 @@ def test_plan_is_of_a_model_alone_too(capsys: pytest.CaptureFixture[str]) -> Non
         (("path: qwen3-q", "path: none.gguf"), "none.gguf"),
     ],
 )
-def test_what_cannot_be_served_as_it_is_said(
+def test_invalid_configuration_is_reported(
     file: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], said: str
 ) -> None:
     file.write_text(FILE.replace(*change))
@@ -75,7 +73,7 @@ def test_what_cannot_be_served_as_it_is_said(
     assert said in capsys.readouterr().err
 
 
-def test_what_the_file_says_is_not_said_beside_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_option_already_set_in_config_file_is_rejected(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve("--config", str(file), "--slots", "3", "--check") == 2
     assert "--slots beside --config: the file says it" in capsys.readouterr().err
     assert serve("--config", str(file), "--host", "0.0.0.0", "--check") == 2
@@ -83,7 +81,7 @@ def test_what_the_file_says_is_not_said_beside_it(file: Path, capsys: pytest.Cap
     assert serve("--config", str(file), "--host", "0.0.0.0", "--insecure", "--check") == 0
 
 
-def test_a_new_key_opens_what_its_line_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_key_grants_the_scopes_of_its_config_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert serve("--new-key", "alice", "--scopes", "admin") == 0
     key, *lines = capsys.readouterr().out.splitlines()
     text = "\n".join(
@@ -95,7 +93,7 @@ def test_a_new_key_opens_what_its_line_says(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.rest
-def test_a_hangup_reads_the_file_again(file: Path) -> None:
+def test_sighup_reloads_the_configuration(file: Path) -> None:
     file.write_text(FILE[: FILE.index("  - {id: hybrid")] + FILE[FILE.index("tenants:") :])
     line = [sys.executable, "-m", "zinc_rt.cli", "serve", "--port", "0", "--config", str(file)]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

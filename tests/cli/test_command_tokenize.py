@@ -22,7 +22,7 @@ def ids_of(capsys: Capture, model: str, text: str, *options: str) -> list[int]:
     return [int(id) for id in line.split(",")] if line.strip() else []
 
 
-def test_special_tokens_are_added_by_default_parsed_only_on_request(gemma4: str, capsys: Capture) -> None:
+def test_special_tokens_are_added_by_default_but_parsed_only_on_request(gemma4: str, capsys: Capture) -> None:
     tokenizer = Tokenizer.from_metadata(read_gguf(gemma4).metadata)
     text = "a<eos>b"
     assert tokenizer.bos_id == 2 and tokenizer.eos_id == 1
@@ -34,7 +34,7 @@ def test_special_tokens_are_added_by_default_parsed_only_on_request(gemma4: str,
     assert parsed[0] == 2 and 1 in parsed
 
 
-def test_stdin_is_read_to_the_byte(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdin_is_read_byte_exactly(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = b" \r\n a\n\nb\t\n\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
     ids = ids_of(capsys, qwen3, "-")
@@ -42,7 +42,7 @@ def test_stdin_is_read_to_the_byte(qwen3: str, capsys: Capture, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("raw", [b"abc\xff", b"\xed\xa0\x80", b"\xe4\xb8"])
-def test_what_is_not_utf8_is_refused(
+def test_non_utf8_input_is_rejected(
     raw: bytes, qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
@@ -50,16 +50,16 @@ def test_what_is_not_utf8_is_refused(
     assert "stdin is not valid UTF-8: byte 0x" in capsys.readouterr().err
 
 
-def test_an_argument_that_is_not_utf8_is_refused(qwen3: str, capsys: Capture) -> None:
+def test_non_utf8_argument_is_rejected(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--text", "ab\udcff"]) == 2
     assert "the text is not valid UTF-8: byte 0xff at 2" in capsys.readouterr().err
 
 
-def test_no_text_has_no_ids(qwen3: str, capsys: Capture) -> None:
+def test_empty_text_has_no_ids(qwen3: str, capsys: Capture) -> None:
     assert ids_of(capsys, qwen3, "") == []
 
 
-def test_the_table_shows_spaces_and_parts_of_characters(qwen3: str, capsys: Capture) -> None:
+def test_table_shows_spaces_and_partial_characters(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--text", "the cat\n世<|im_end|>", "--parse-special"]) == 0
     out = capsys.readouterr().out
     assert "'the'" in out and "' c'" in out and "'\\n'" in out and "'\\xe4'" in out
@@ -67,18 +67,18 @@ def test_the_table_shows_spaces_and_parts_of_characters(qwen3: str, capsys: Capt
     assert out.splitlines()[-1].endswith("tokens")
 
 
-def test_the_report_has_ids_and_pieces(qwen3: str, capsys: Capture) -> None:
+def test_report_has_ids_and_pieces(qwen3: str, capsys: Capture) -> None:
     assert main(["--model", qwen3, "--text", "the cat", "--json", "-"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert body["command"] == "tokenize" and body["verdict"]["exit"] == 0
     assert "".join(body["details"]["pieces"]) == "the cat" and len(body["details"]["ids"]) == 3
 
 
-def test_a_vocabulary_alone_is_enough(qwen3: str, vocabulary_only: str, capsys: Capture) -> None:
+def test_vocabulary_only_file_is_sufficient(qwen3: str, vocabulary_only: str, capsys: Capture) -> None:
     assert ids_of(capsys, vocabulary_only, "the cat") == ids_of(capsys, qwen3, "the cat")
 
 
-def test_the_vocabularies_of_llama_cpp_load(data_dir: Path, capsys: Capture) -> None:
+def test_llama_cpp_vocabularies_load(data_dir: Path, capsys: Capture) -> None:
     for name in ("gpt-2", "llama-spm"):
         path = data_dir / "vocab" / f"ggml-vocab-{name}.gguf"
         texts = path.with_name(path.name + ".inp").read_text().split("\n__ggml_vocab_test__\n")
@@ -87,12 +87,12 @@ def test_the_vocabularies_of_llama_cpp_load(data_dir: Path, capsys: Capture) -> 
         assert ids_of(capsys, str(path), texts[at], "--no-special") == [int(id) for id in wanted[at].split()]
 
 
-def test_a_file_without_a_tokenizer_says_so(damaged, capsys: Capture) -> None:
+def test_missing_tokenizer_is_reported(damaged, capsys: Capture) -> None:
     assert main(["--model", damaged(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx"), "--text", "a"]) == 2
     assert "tokenizer.ggml.model: wanted the tokenizer's kind" in capsys.readouterr().err
 
 
-def test_the_two_ways_with_special_tokens_exclude_each_other(qwen3: str, capsys: Capture) -> None:
+def test_special_token_options_are_mutually_exclusive(qwen3: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as exit:
         main(["--model", qwen3, "--text", "a", "--no-special", "--parse-special"])
     assert exit.value.code == 2

@@ -47,7 +47,7 @@ def database(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_row_a_tenant_and_the_books_balance(database: Path, capsys: Capture) -> None:
+def test_usage_prints_one_row_per_tenant_and_balances(database: Path, capsys: Capture) -> None:
     assert main([str(database)]) == 0
     head, ada, bob, verdict = capsys.readouterr().out.splitlines()
     assert head.split()[:4] == ["tenant", "requests", "prompt", "cached"]
@@ -66,7 +66,7 @@ def test_a_row_a_tenant_and_the_books_balance(database: Path, capsys: Capture) -
         (["--from", "2026-02-02T03:40+01:00", "--to", "2026-02-04"], {"2026-02-02": 10, "2026-02-03": 20}),
     ],
 )
-def test_a_range_of_times(database: Path, capsys: Capture, words: list[str], prompts: dict[str, int]) -> None:
+def test_time_range_is_applied(database: Path, capsys: Capture, words: list[str], prompts: dict[str, int]) -> None:
     assert main([str(database), *words, "--group-by", "day,tenant", "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
     found = {
@@ -79,7 +79,7 @@ def test_a_range_of_times(database: Path, capsys: Capture, words: list[str], pro
     assert report["details"]["device"]["steps"] == len(prompts)
 
 
-def test_books_that_do_not_balance_fail_by_their_line(database: Path, capsys: Capture) -> None:
+def test_unbalanced_ledger_fails_and_names_the_equation(database: Path, capsys: Capture) -> None:
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE usage SET value = value + 1 WHERE tenant = 'ada' AND counter = 'slot_steps'")
     assert main([str(database)]) == 1
@@ -96,22 +96,18 @@ def test_books_that_do_not_balance_fail_by_their_line(database: Path, capsys: Ca
         ([__file__], "not a usage database"),
     ],
 )
-def test_what_cannot_be_answered_is_a_sentence(
-    database: Path, capsys: Capture, words: list[str], said: str
-) -> None:
+def test_invalid_query_prints_one_line(database: Path, capsys: Capture, words: list[str], said: str) -> None:
     assert main([str(database) if word == "DB" else word for word in words]) == 2
     said_there = capsys.readouterr().err
     assert said in said_there and "Traceback" not in said_there
 
 
-def test_nothing_in_the_range_is_no_pass(database: Path, capsys: Capture) -> None:
+def test_empty_range_is_not_a_pass(database: Path, capsys: Capture) -> None:
     assert main([str(database), "--to", "2020-01-01"]) == 77
     assert "NOTHING RAN" in capsys.readouterr().out
 
 
-def test_a_damaged_file_is_a_sentence_whatever_is_damaged(
-    database: Path, capsys: Capture, slow_counts: Counts
-) -> None:
+def test_damaged_file_prints_one_line(database: Path, capsys: Capture, slow_counts: Counts) -> None:
     whole, choice, codes = database.read_bytes(), random.Random(3), set[int]()
     for _ in range(slow_counts(80, 3000)):
         data = bytearray(whole)

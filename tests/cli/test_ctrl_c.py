@@ -21,7 +21,9 @@ VALIDATE = ["validate", "--model", MODEL, "--no-cache", "--tiers", "t1,t_cpu"]
 
 @pytest.mark.parametrize(("words", "seconds"), [(RUN, 4.0), (VALIDATE, 5.0)], ids=["run", "validate"])
 @pytest.mark.rest
-def test_ctrl_c_at_any_moment(words: list[str], seconds: float, slow_counts: Counts, tmp_path: Path) -> None:
+def test_ctrl_c_at_any_moment_exits_cleanly(
+    words: list[str], seconds: float, slow_counts: Counts, tmp_path: Path
+) -> None:
     count = slow_counts(2, 30)
     for index in range(count):
         after = seconds * (index + 0.5) / count
@@ -32,7 +34,7 @@ def test_ctrl_c_at_any_moment(words: list[str], seconds: float, slow_counts: Cou
 
 
 @pytest.mark.rest
-def test_an_impatient_second_ctrl_c_is_no_other_end(tmp_path: Path) -> None:
+def test_second_ctrl_c_exits_the_same_way(tmp_path: Path) -> None:
     code, said = interrupted([*RUN, "--device", "sim"], 2.0, tmp_path, again_seconds=0.02)
     assert code in (130, 0) and "Traceback" not in said, said
 

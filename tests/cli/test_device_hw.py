@@ -94,7 +94,7 @@ def with_device(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
                 yield from with_device(f"{name} {below}", made)
 
 
-def test_no_command_with_the_option_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_with_the_option_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(self: argparse.ArgumentParser, *_: Any, **__: Any) -> Any:
         raise Built(self)
 
@@ -118,7 +118,7 @@ def log(qwen3: str, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("name", "rest"), [*LINES.items(), *MORE], ids=lambda text: text[:40])
 @pytest.mark.rest(keep=20)
-def test_without_a_card_it_says_so_and_runs_nothing(
+def test_without_gpu_nothing_runs_and_the_reason_is_printed(
     name: str, rest: str, qwen3: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

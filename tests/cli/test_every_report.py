@@ -164,13 +164,13 @@ def main(words: list[str]) -> int:
     return int(POINTS[words[0]].load()(words[1:]))
 
 
-def test_no_command_is_left_out() -> None:
+def test_every_command_is_covered() -> None:
     assert {row.split()[0] for row in COMMANDS} | set(NO_REPORT) == set(POINTS)
 
 
 @pytest.mark.parametrize("row", COMMANDS)
 @pytest.mark.rest(keep=7)
-def test_the_report_has_every_key_and_its_verdict_is_the_exit_code(
+def test_report_has_every_key_and_verdict_matches_exit_code(
     row: str, line: Callable[[str], list[str]], capsys: Capture, request: pytest.FixtureRequest
 ) -> None:
     if row in NEEDS_VULKAN:
@@ -199,7 +199,7 @@ def check_result(result: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("row", COMPUTED)
-def test_what_computed_the_model_is_named(row: str, line: Callable[[str], list[str]], capsys: Capture) -> None:
+def test_compute_device_is_named(row: str, line: Callable[[str], list[str]], capsys: Capture) -> None:
     anew = ["--no-cache"] if row == "validate" else []  # what is read from a cache did not run here
     main([*line(row), *anew, "--json", "-"])
     report = json.loads(capsys.readouterr().out)
@@ -210,7 +210,7 @@ def test_what_computed_the_model_is_named(row: str, line: Callable[[str], list[s
 
 
 @pytest.mark.parametrize("row", ["mem-test", "pm4-test"])
-def test_a_simulated_device_is_named_beside_each_result(
+def test_simulated_device_is_marked_in_each_result(
     row: str, line: Callable[[str], list[str]], capsys: Capture
 ) -> None:
     main([*line(row), "--json", "-"])
@@ -221,7 +221,7 @@ def test_a_simulated_device_is_named_beside_each_result(
 
 @pytest.mark.parametrize("row", COMMANDS)
 @pytest.mark.rest(keep=13)
-def test_a_report_that_cannot_be_written_is_refused_before_the_work(
+def test_unwritable_report_is_rejected_before_the_work(
     row: str, line: Callable[[str], list[str]], tmp_path: Path, capsys: Capture
 ) -> None:
     assert main([*line(row), "--json", str(tmp_path / "missing" / "report.json")]) == 2

@@ -26,7 +26,7 @@ HEAVY = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_imports_nothing_heavy(name: str) -> None:
+def test_help_imports_no_heavy_module(name: str) -> None:
     program = (
         "import sys\n"
         f"from zinc_rt.cli.{name} import main\n"

@@ -36,7 +36,7 @@ def seen(terminal: Terminal, text: str) -> bool:
     return text in terminal.getvalue()
 
 
-def test_a_long_wait_is_shown_though_nothing_advances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_wait_is_shown_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
     with progress(10, "prompt") as advance:
         advance(4)
@@ -44,7 +44,7 @@ def test_a_long_wait_is_shown_though_nothing_advances(monkeypatch: pytest.Monkey
     assert terminal.getvalue().endswith("\r\x1b[2K\x1b[?25h\r"), "the cursor is back and the line is gone"
 
 
-def test_a_wait_within_a_wait_is_a_line_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nested_wait_is_shown_on_the_next_line(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
     with stages() as stage:
         stage.say("model 2 of 3: qwen3-q")
@@ -54,7 +54,7 @@ def test_a_wait_within_a_wait_is_a_line_below_it(monkeypatch: pytest.MonkeyPatch
         assert "model 2 of 3: qwen3-q" in terminal.getvalue()
 
 
-def test_kernels_that_are_compiled_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
     asked: list[list[int]] = []
 
@@ -72,7 +72,7 @@ def test_kernels_that_are_compiled_are_counted(monkeypatch: pytest.MonkeyPatch) 
     assert asked == [[1, 2]], "where nobody watches, in one call"
 
 
-def test_it_is_gone_while_the_command_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_cleared_before_command_output(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
     with stages() as stage:
         stage.say("P07 fences")
@@ -85,7 +85,7 @@ def test_it_is_gone_while_the_command_speaks(monkeypatch: pytest.MonkeyPatch) ->
         assert seen(terminal, "P08 next")
 
 
-def test_a_short_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_wait_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
     monkeypatch.setattr(module, "SHOWN_AFTER_SECONDS", 60.0)
     with progress(10, "prompt") as advance:
@@ -93,7 +93,7 @@ def test_a_short_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.getvalue() == ""
 
 
-def test_a_dumb_terminal_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dumb_terminal_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = watched(monkeypatch)
     monkeypatch.setenv("TERM", "dumb")
     with progress(10, "prompt") as advance:
@@ -102,7 +102,7 @@ def test_a_dumb_terminal_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.getvalue() == ""
 
 
-def test_a_pipe_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipe_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stderr", pipe)
     monkeypatch.setattr(module, "SHOWN_AFTER_SECONDS", 0.0)

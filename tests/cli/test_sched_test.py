@@ -29,14 +29,14 @@ def tenants(tmp_path: Path, text: str) -> list[str]:
     return ["--tenants", str(path)]
 
 
-def test_a_workload_says_what_was_checked_and_that_it_is_predicted(capsys: Capture) -> None:
+def test_output_lists_checks_and_marks_figures_as_predicted(capsys: Capture) -> None:
     assert main(SHORT) == 0
     said = capsys.readouterr().out
     assert "not measured" in said.splitlines()[0] and "invariants" in said and "skip" in said
     assert said.splitlines()[-1].startswith("PASS  ")
 
 
-def test_a_file_and_its_report(flood: str, capsys: Capture) -> None:
+def test_workload_file_runs_and_writes_its_report(flood: str, capsys: Capture) -> None:
     assert main(["--workload", flood, "--slots", "4", "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["shortcuts"] == ["predicted, not measured: no card, no model"]
@@ -47,7 +47,7 @@ def test_a_file_and_its_report(flood: str, capsys: Capture) -> None:
     assert figures["classes"]["standard"]["requests"] == 10 and figures["settings"]["slots"] == 4
 
 
-def test_the_list_and_a_name_that_is_none(capsys: Capture) -> None:
+def test_list_prints_workloads_and_unknown_name_is_rejected(capsys: Capture) -> None:
     assert main(["--list"]) == 0
     assert "flood" in capsys.readouterr().out
     assert main(["--workload", "floot"]) == 2
@@ -56,16 +56,14 @@ def test_the_list_and_a_name_that_is_none(capsys: Capture) -> None:
     assert "no such file" in capsys.readouterr().err
 
 
-def test_an_export_runs(tmp_path: Path, capsys: Capture) -> None:
+def test_exported_workload_runs(tmp_path: Path, capsys: Capture) -> None:
     assert main(["--export", "chat"]) == 0
     path = tmp_path / "chat.jsonl"
     path.write_text(capsys.readouterr().out)
     assert main(["--workload", str(path), "--seconds", "20"]) == 0
 
 
-def test_a_failure_gives_the_seed_the_step_and_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_failure_prints_seed_step_and_command(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(Scheduler, "check", lambda s: ["i03: page 4"] if s.now_ns > 10**9 else [])
     assert main(["--workload", "interactive", "--seed", "9", "--slots", "8", "--check", "2"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -85,7 +83,7 @@ def test_a_failure_gives_the_seed_the_step_and_the_command(
         (["--export", "chat", "--json", "-"], "--export writes to stdout, and so does --json -"),
     ],
 )
-def test_options_that_cannot_be(words: list[str], said: str, capsys: Capture) -> None:
+def test_conflicting_options_are_rejected(words: list[str], said: str, capsys: Capture) -> None:
     assert main(words) == 2
     assert said in capsys.readouterr().err
 
@@ -109,12 +107,12 @@ def test_options_that_cannot_be(words: list[str], said: str, capsys: Capture) ->
         ("[{id: a, kv_reserved: 0.8}, {id: b, kv_reserved: 0.5}]", "at most 27"),
     ],
 )
-def test_tenants_that_cannot_be(tmp_path: Path, flood: str, text: str, said: str, capsys: Capture) -> None:
+def test_invalid_tenants_are_rejected(tmp_path: Path, flood: str, text: str, said: str, capsys: Capture) -> None:
     assert main(["--workload", flood, "--pages", "132", *tenants(tmp_path, text)]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_tenants_of_a_file_are_those_that_run(tmp_path: Path, flood: str, capsys: Capture) -> None:
+def test_tenants_from_file_are_used(tmp_path: Path, flood: str, capsys: Capture) -> None:
     words = tenants(
         tmp_path,
         "tenants:\n"
@@ -126,7 +124,7 @@ def test_tenants_of_a_file_are_those_that_run(tmp_path: Path, flood: str, capsys
     assert figures["classes"].keys() == {"interactive", "standard"}
 
 
-def test_a_trace_is_a_timeline_of_its_steps(tmp_path: Path, flood: str, capsys: Capture) -> None:
+def test_trace_is_a_timeline_of_steps(tmp_path: Path, flood: str, capsys: Capture) -> None:
     path = tmp_path / "steps.json"
     assert main(["--workload", flood, "--trace", str(path)]) == 0
     assert f"wrote {path}" in capsys.readouterr().out

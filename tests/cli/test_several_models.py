@@ -23,7 +23,7 @@ def report_of(path: Path) -> dict[str, Any]:
     return content
 
 
-def test_inspect(tmp_path: Path, capsys: Capture) -> None:
+def test_inspect_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
     assert inspect.main([A, "--json", str(tmp_path / "r.json"), B]) == 0
     report, out = report_of(tmp_path / "r.json"), capsys.readouterr().out
     assert [each["model"]["path"] for each in report["details"]["models"]] == [A, B]
@@ -34,13 +34,13 @@ def test_inspect(tmp_path: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("flag", [["--graph"], ["--plan-json", "plan.json"]])
-def test_inspect_of_one_thing_takes_one(flag: list[str], capsys: Capture) -> None:
+def test_single_model_inspect_options_reject_two_models(flag: list[str], capsys: Capture) -> None:
     assert inspect.main([A, B, *flag]) == 2
     assert "are of one model" in capsys.readouterr().err
 
 
 @pytest.mark.rest
-def test_compare(tmp_path: Path, capsys: Capture) -> None:
+def test_compare_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
     words = [A, B, "--peers", "t_cpu", "--no-speed", "--tokens", "1,2", "--json", str(tmp_path / "r.json")]
     assert compare.main(words) == 0
     report = report_of(tmp_path / "r.json")
@@ -48,7 +48,7 @@ def test_compare(tmp_path: Path, capsys: Capture) -> None:
     assert capsys.readouterr().out.splitlines()[-1] == "PASS      2 peers ran, 0 with trouble, 0 skipped, 2 models"
 
 
-def test_validate(tmp_path: Path, capsys: Capture) -> None:
+def test_validate_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
     words = [A, B, "--tokens", "1,2", "-n", "0", "--layers", "0:1", "--json", str(tmp_path / "r.json")]
     assert validate.main(words) == 0
     names = {each["id"].partition("/")[0] for each in report_of(tmp_path / "r.json")["results"]}
@@ -56,12 +56,12 @@ def test_validate(tmp_path: Path, capsys: Capture) -> None:
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS  2 models: ")
 
 
-def test_a_golden_is_of_one_model(capsys: Capture) -> None:
+def test_golden_accepts_one_model_only(capsys: Capture) -> None:
     assert validate.main([A, B, "--golden", A.replace(".gguf", ".npz")]) == 2
     assert "--golden holds one model's values" in capsys.readouterr().err
 
 
-def test_a_failure_of_one_is_a_failure_of_all() -> None:
+def test_failure_of_one_model_fails_the_command() -> None:
     good = Report("x", model={"path": "a/one.gguf"}, results=[Result("r", "k", "pass")], shortcuts=["s"])
     bad = Report("x", model={"path": "a/two.gguf"}, results=[Result("r", "k", "fail")], shortcuts=["s"])
     whole = joined([good, bad])

@@ -23,7 +23,7 @@ SHOWN = Table(
 )
 
 
-def test_plain_is_one_line_a_row_of_full_width() -> None:
+def test_plain_table_prints_one_full_width_line_per_row() -> None:
     assert str(SHOWN).splitlines() == [
         "tier            against    checks       KL        first bad",
         "t1 (simulated)  t_cpu      6 of 6  4.8e-13  pass",
@@ -31,7 +31,7 @@ def test_plain_is_one_line_a_row_of_full_width() -> None:
     ]
 
 
-def test_a_wide_terminal_gets_the_same_with_colour() -> None:
+def test_wide_terminal_adds_only_colour() -> None:
     drawn = Screen(200, colour=True).drawn(SHOWN)
     assert "\x1b[32mpass\x1b[0m" in drawn and "\x1b[1;31mFAIL\x1b[0m" in drawn
     assert [line.rstrip() for line in ESCAPE.sub("", drawn).splitlines()] == str(SHOWN).splitlines()
@@ -39,7 +39,7 @@ def test_a_wide_terminal_gets_the_same_with_colour() -> None:
 
 
 @pytest.mark.parametrize("width", range(20, 120, 7))
-def test_it_has_the_width_of_the_terminal_and_loses_nothing(width: int) -> None:
+def test_table_fits_terminal_width_and_keeps_all_text(width: int) -> None:
     lines = Screen(width).drawn(SHOWN).splitlines()
     assert all(len(line) + line.count("漢") + line.count("字") <= width for line in lines)
     folded = "".join("".join(line.split()) for line in lines)
@@ -47,37 +47,37 @@ def test_it_has_the_width_of_the_terminal_and_loses_nothing(width: int) -> None:
     assert len([word for word in WORDS.split() if word[: width // 3] in folded]) == len(WORDS.split())
 
 
-def test_too_narrow_for_its_words_it_is_a_list_of_its_rows() -> None:
+def test_table_too_narrow_for_its_words_becomes_a_list() -> None:
     lines = Screen(40).drawn(SHOWN).splitlines()
     assert lines[0] == "tier       t1 (simulated)" and "KL         4.8e-13" in lines
     assert lines.count("") == 1, "between two rows"
 
 
-def test_rows_shown_one_at_a_time_stand_beneath_each_other() -> None:
+def test_incrementally_printed_rows_are_aligned() -> None:
     columns = (Column("", width=7), Column("", width=4), "")
     rows = [Table(columns, [row], headings=False) for row in (["P01", "pass", "x"], ["P02.t1", "skip", "y"])]
     assert [str(row) for row in rows] == ["P01      pass  x", "P02.t1   skip  y"]
 
 
-def test_a_column_can_fold_in_a_pipe_too() -> None:
+def test_column_can_wrap_in_a_pipe() -> None:
     text = str(Table((Column("says", widest=20), "by"), [["one two three four five six", "me"]]))
     assert text.splitlines() == ["says                  by", "one two three four    me", "five six"]
 
 
-def test_empty_tables_and_cells() -> None:
+def test_empty_tables_and_cells_are_drawn() -> None:
     assert str(Table(("a", number("b")), [])) == "a  b"
     assert str(Table(("a", "b"), [["", ""], ["", "x"]])).splitlines() == ["a  b", "", "   x"]
     assert Screen(30, colour=True).drawn(Table(("a",), []))
 
 
-def test_what_would_act_on_the_terminal_is_spelt_out() -> None:
+def test_terminal_control_characters_are_escaped() -> None:
     text = "\x1b]0;title\x07\x1b[31m"
     assert "\x1b]" not in Screen(100, colour=True).drawn(f"name  {text}") and "\x1b" not in str(
         Table(("a",), [[text]])
     )
 
 
-def test_lines_fold_beneath_their_text_but_what_is_copied_does_not() -> None:
+def test_prose_wraps_with_indent_but_commands_do_not() -> None:
     screen = Screen(40)
     assert screen.drawn(f"cause     {'word ' * 10}").splitlines()[1].startswith(" " * 10 + "word")
     command = f"repro     zinc-rt validate {'--model M.gguf ' * 5}"
@@ -85,12 +85,12 @@ def test_lines_fold_beneath_their_text_but_what_is_copied_does_not() -> None:
     assert Screen().drawn("x" * 300) == "x" * 300
 
 
-def test_a_cell_is_coloured_by_how_it_went_and_not_by_a_label_s_name() -> None:
+def test_verdict_cell_is_coloured_but_not_the_label() -> None:
     drawn = Screen(100, colour=True).drawn(Table(("", ""), [["tier", "FAIL  3 of 9"]], headings=False))
     assert drawn == "tier  \x1b[1;31mFAIL  3 of 9\x1b[0m"
 
 
-def test_verdicts_are_coloured_and_words_that_only_look_like_one_are_not() -> None:
+def test_only_real_verdicts_are_coloured() -> None:
     screen = Screen(100, colour=True)
     assert screen.drawn("FAIL  1 of 40") == "\x1b[1;31mFAIL\x1b[0m  1 of 40"
     assert screen.drawn("skip  logits: no golden").startswith("\x1b[2mskip\x1b[0m")
@@ -111,7 +111,7 @@ class Terminal(io.StringIO):
         ({"TERM": "xterm", "COLUMNS": "9"}, None, True),
     ],
 )
-def test_who_reads(settings: dict[str, str], width: int | None, colour: bool) -> None:
+def test_screen_is_detected_from_environment(settings: dict[str, str], width: int | None, colour: bool) -> None:
     assert Screen.of(Terminal(), settings) == Screen(width, colour)
     assert Screen.of(io.StringIO(), settings) == Screen(width) and not is_terminal(io.StringIO(), settings)
     assert Screen.of(io.StringIO(), {"TERM": "xterm"}) == Screen()
@@ -122,7 +122,7 @@ def test_show_writes_each_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"a line\n{SHOWN}\nPASS  it\n"
 
 
-def test_markdown() -> None:
+def test_markdown_is_rendered() -> None:
     assert markdown(Table(("a", number("b")), [["x|y", "1"]])).splitlines() == [
         "| a    |   b |",
         "|------|-----|",
@@ -142,7 +142,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("row", COMMANDS)
 @pytest.mark.rest
-def test_a_terminal_of_40_columns_crashes_nothing_and_a_pipe_has_no_escape_code(row: str) -> None:
+def test_terminal_of_40_columns_works_and_pipe_has_no_escape_codes(row: str) -> None:
     line = [sys.executable, "-m", "zinc_rt.cli", *COMMANDS[row]]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}
     environment.pop("NO_COLOR", None)

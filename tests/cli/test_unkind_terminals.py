@@ -43,7 +43,7 @@ def zinc_rt(*words: str, shell: str = "", **settings: str) -> subprocess.Complet
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.rest(keep=1)
-def test_a_full_disk_behind_stdout(row: str) -> None:
+def test_full_disk_on_stdout_is_reported(row: str) -> None:
     done = zinc_rt(*ROWS[row], shell="> /dev/full")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "stdout: cannot write: No space left on device" in done.stderr
@@ -51,7 +51,7 @@ def test_a_full_disk_behind_stdout(row: str) -> None:
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.rest(keep=8)
-def test_a_closed_stdout(row: str) -> None:
+def test_closed_stdout_is_handled(row: str) -> None:
     done = zinc_rt(*ROWS[row], shell=">&-")
     assert done.returncode == 2
     assert "stdout is closed\n  next: redirect it" in done.stderr and "Traceback" not in done.stderr
@@ -59,7 +59,7 @@ def test_a_closed_stdout(row: str) -> None:
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.rest(keep=1)
-def test_a_reader_that_has_seen_enough_ends_it_in_silence(row: str) -> None:
+def test_reader_closing_the_pipe_early_is_silent(row: str) -> None:
     line = '{ "$@"; echo "code $?" >&2; } | true'
     done = subprocess.run(
         ["sh", "-c", line, "sh", sys.executable, "-m", "zinc_rt.cli", *ROWS[row]],
@@ -70,7 +70,7 @@ def test_a_reader_that_has_seen_enough_ends_it_in_silence(row: str) -> None:
     assert done.stderr in ("code 141\n", "code 0\n")
 
 
-def test_words_and_errors_into_one_pipe_that_nobody_reads() -> None:
+def test_closed_pipe_for_stdout_and_stderr_is_handled() -> None:
     line = '{ "$@"; echo "code $?" >&3; } 3>&2 2>&1 | true'
     words = ["run", "--model", MODEL, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t_cpu"]
     done = subprocess.run(
@@ -83,29 +83,29 @@ def test_words_and_errors_into_one_pipe_that_nobody_reads() -> None:
 
 @pytest.mark.parametrize("words", [["run", "--prompt", "-"], ["tokenize", "--text", "-"]])
 @pytest.mark.rest(keep=1)
-def test_a_closed_stdin(words: list[str]) -> None:
+def test_closed_stdin_is_handled(words: list[str]) -> None:
     done = zinc_rt(*words, "--model", MODEL, shell="<&-")
     assert done.returncode == 2 and "stdin is closed\n  next: " in done.stderr
 
 
-def test_a_closed_stdin_of_pm4() -> None:
+def test_pm4_commands_handle_closed_stdin() -> None:
     done = zinc_rt("pm4", "decode", "-", shell="<&-")
     assert (done.returncode, done.stderr) == (2, "zinc-rt pm4: stdin is closed\n  next: redirect it: < FILE\n")
 
 
-def test_words_for_a_closed_stderr_do_not_reach_stdout() -> None:
+def test_messages_for_closed_stderr_do_not_reach_stdout() -> None:
     done = zinc_rt("devices", "--json", "-", shell="2>&-")
     assert done.returncode == 0 and done.stdout.startswith("{")
 
 
 @pytest.mark.parametrize("row", ["compare", "devices", "golden", "pm4-test", "sim", "tokenize"])
 @pytest.mark.rest(keep=5)
-def test_a_misspelt_setting_is_refused_by_every_command(row: str) -> None:
+def test_misspelt_setting_is_rejected_by_every_command(row: str) -> None:
     done = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
     assert done.returncode == 2 and "ZINC_RT_TEIR is not a setting" in done.stderr and not done.stdout
 
 
-def test_an_unknown_command_names_the_nearest_or_the_others() -> None:
+def test_unknown_command_suggests_nearest_or_lists_all() -> None:
     done = zinc_rt("validat")
     said = "zinc-rt: no command 'validat': did you mean validate?\n  next: zinc-rt --help\n"
     assert (done.returncode, done.stderr) == (2, said)
@@ -114,7 +114,7 @@ def test_an_unknown_command_names_the_nearest_or_the_others() -> None:
 
 
 @pytest.mark.parametrize("row", ["pm4 decode", "golden make"])
-def test_the_usage_names_the_whole_command(row: str) -> None:
+def test_usage_names_the_whole_command(row: str) -> None:
     assert zinc_rt(*row.split(), "--help").stdout.startswith(f"usage: zinc-rt {row} ")
 
 
@@ -146,7 +146,7 @@ def test_the_usage_names_the_whole_command(row: str) -> None:
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
 @pytest.mark.rest(keep=1)
-def test_bad_input_is_one_sentence_before_any_work(words: list[str], said: str) -> None:
+def test_bad_input_prints_one_line_before_any_work(words: list[str], said: str) -> None:
     done = zinc_rt(*words)
     assert done.returncode == 2 and said in done.stderr
     assert "Traceback" not in done.stderr and not done.stdout
@@ -154,7 +154,7 @@ def test_bad_input_is_one_sentence_before_any_work(words: list[str], said: str) 
 
 @pytest.mark.parametrize("words", [["validate", "--no-cache"], ["pm4-test", "--device", "sim"]])
 @pytest.mark.rest(keep=1)
-def test_ctrl_c_is_one_line_and_leaves_nothing(words: list[str], tmp_path: Path) -> None:
+def test_ctrl_c_prints_one_line_and_leaves_no_files(words: list[str], tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     line = [sys.executable, "-m", "zinc_rt.cli", *words, "--json", str(out)]
     process = subprocess.Popen(

@@ -27,7 +27,7 @@ def ran(model: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int
 
 
 @pytest.mark.rest
-def test_a_lost_device_is_one_sentence_and_exit_code_1(
+def test_lost_device_prints_one_line_and_exits_1(
     vulkan_driver: PhysicalDevice, qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checked = loader._checked
@@ -53,7 +53,7 @@ def test_a_lost_device_is_one_sentence_and_exit_code_1(
     assert "next: the kernel log says why (dmesg)" in said
 
 
-def test_a_heap_that_is_too_small_is_refused_with_sizes(
+def test_too_small_heap_is_rejected_with_sizes(
     vulkan_driver: PhysicalDevice, qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ask = physical_device.ask
@@ -69,7 +69,7 @@ def test_a_heap_that_is_too_small_is_refused_with_sizes(
     assert re.search(r"zinc-rt run: .* takes .*MiB, .* has .* left; resident: ", said), said
 
 
-def test_a_driver_with_other_bits_is_refused_by_the_operations_name(
+def test_driver_with_wrong_bits_is_rejected_with_operation_name(
     vulkan_driver: PhysicalDevice, qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     operation = self_test_cases.OPERATIONS[4]
@@ -90,7 +90,7 @@ def test_a_driver_with_other_bits_is_refused_by_the_operations_name(
         (["--device", "vulkan:0", "--tier", "t_cpu"], "--device vulkan:0 is a device of vulkan, not of t_cpu"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_is_loaded(
+def test_unsupported_options_are_rejected_before_loading(
     vulkan_driver: PhysicalDevice, qwen3: str, capsys: pytest.CaptureFixture[str], more: list[str], says: str
 ) -> None:
     code, said = ran(qwen3, capsys, *more)

@@ -33,7 +33,7 @@ def setup_of(card: Card) -> checked.Setup:
     return checked.identify(card, find_gpus(card).gpus[0])
 
 
-def test_a_setup_names_chip_kernel_module_and_firmware_but_not_the_card(card: Card) -> None:
+def test_setup_names_chip_kernel_module_and_firmware_but_not_card(card: Card) -> None:
     card.files = {"/sys/module/amdgpu/version": "6.10.5\n", "/sys/module/amdgpu/srcversion": "ABCDEF\n"}
     setup = setup_of(card)
     assert (setup.chip, setup.pci_id, setup.kernel) == ("gfx1201", "1002:7551:c0", "7.0.4")
@@ -42,7 +42,7 @@ def test_a_setup_names_chip_kernel_module_and_firmware_but_not_the_card(card: Ca
     assert len(setup.card) == 16 and unique not in json.dumps(setup.card)
 
 
-def test_auto_passes_over_a_tier_that_was_not_probed_and_says_so_in_its_line(card: Card) -> None:
+def test_auto_skips_unprobed_tier_and_reports_it(card: Card) -> None:
     choice = devices.choose_tier("auto")
     assert choice.tier == "t_cpu_native" and "\n" not in choice.why
     assert "not t2: renderD128 gfx1201: pm4-test has not passed on this card, kernel and driver" in choice.why
@@ -50,7 +50,7 @@ def test_auto_passes_over_a_tier_that_was_not_probed_and_says_so_in_its_line(car
 
 
 @pytest.mark.parametrize("device", ["auto", "hw"])
-def test_a_forced_tier_is_refused_with_the_command_to_run(card: Card, device: str) -> None:
+def test_forced_unprobed_tier_is_rejected_with_command_to_run(card: Card, device: str) -> None:
     with pytest.raises(UnsupportedError) as error:
         devices.choose_tier("t1", device, simulate=True)
     assert error.value.exit_code == 2
@@ -58,7 +58,7 @@ def test_a_forced_tier_is_refused_with_the_command_to_run(card: Card, device: st
     assert "--unchecked" in str(error.value)
 
 
-def test_a_tier_that_passed_is_taken_and_only_that_one(card: Card) -> None:
+def test_only_the_tier_that_passed_is_accepted(card: Card) -> None:
     checked.write(setup_of(card), "t1", failed=[], hazard=1, probes=50)
     choice = devices.choose_tier("auto")
     assert choice.tier == "t1" and not choice.simulated and not choice.unchecked
@@ -75,7 +75,7 @@ def test_a_tier_that_passed_is_taken_and_only_that_one(card: Card) -> None:
         ("/sys/class/drm/renderD128/device/fw_version/sdma_fw_version", "0x00000001\n", "sdma firmware"),
     ],
 )
-def test_a_change_below_the_tier_takes_the_pass_back_and_is_named(
+def test_change_in_the_setup_invalidates_the_pass_and_is_named(
     card: Card, path: str, text: str, said: str
 ) -> None:
     checked.write(setup_of(card), "t1", failed=[], hazard=1, probes=50)
@@ -85,14 +85,14 @@ def test_a_change_below_the_tier_takes_the_pass_back_and_is_named(
     assert "since then: " in str(error.value) and said in str(error.value)
 
 
-def test_another_card_of_the_same_kind_was_not_probed(card: Card) -> None:
+def test_pass_does_not_apply_to_another_card_of_the_same_model(card: Card) -> None:
     checked.write(setup_of(card), "t1", failed=[], hazard=1, probes=50)
     card.files = {"/sys/class/drm/renderD128/device/unique_id": "0123456789abcdef\n"}
     with pytest.raises(UnsupportedError, match="has not passed on this card"):
         devices.choose_tier("t1")
 
 
-def test_a_later_failure_takes_the_pass_back(card: Card) -> None:
+def test_later_failure_invalidates_the_pass(card: Card) -> None:
     checked.write(setup_of(card), "t1", failed=[], hazard=1, probes=50)
     checked.write(setup_of(card), "t1", failed=["P20/t1"], hazard=1, probes=3)
     with pytest.raises(UnsupportedError, match=r"failed here on .*P20/t1"):
@@ -100,7 +100,7 @@ def test_a_later_failure_takes_the_pass_back(card: Card) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "zinc-rt-checked/9", "rows": []}', '{"schema": 1}'])
-def test_a_damaged_record_proves_nothing_says_so_and_is_replaced(card: Card, text: str) -> None:
+def test_damaged_record_is_ignored_reported_and_replaced(card: Card, text: str) -> None:
     path = checked.record_path()
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -110,7 +110,7 @@ def test_a_damaged_record_proves_nothing_says_so_and_is_replaced(card: Card, tex
     assert devices.choose_tier("t1").tier == "t1"
 
 
-def test_unchecked_overrides_and_stands_in_the_choice(card: Card) -> None:
+def test_unchecked_overrides_and_is_recorded_in_the_choice(card: Card) -> None:
     choice = devices.choose_tier("t1", unchecked=True)
     assert choice.gpu is not None
     assert choice.shortcut == "t1: pm4-test has not passed on this card, kernel and driver (--unchecked)"
@@ -119,11 +119,11 @@ def test_unchecked_overrides_and_stands_in_the_choice(card: Card) -> None:
     assert not devices.choose_tier("t1", unchecked=True).shortcut, "nothing is overridden where it passed"
 
 
-def test_simulated_devices_need_nothing(card: Card) -> None:
+def test_simulated_devices_need_no_probe(card: Card) -> None:
     assert devices.choose_tier("t1", "sim").simulated
 
 
-def test_devices_says_whether_pm4_test_stands_behind_a_tier(card: Card) -> None:
+def test_devices_shows_whether_a_tier_passed_pm4_test(card: Card) -> None:
     from zinc_rt.cli.devices import survey
 
     checked.write(setup_of(card), "t1", failed=[], hazard=1, probes=50)
@@ -132,7 +132,7 @@ def test_devices_says_whether_pm4_test_stands_behind_a_tier(card: Card) -> None:
     assert "has not passed" in rows["t2"].why and f"zinc-rt bring-up --device {RENDER}" in rows["t2"].next
 
 
-def test_unchecked_stands_in_the_report_and_the_card_is_free_afterwards(card: Card, tmp_path: Path) -> None:
+def test_unchecked_is_reported_and_card_lock_is_released(card: Card, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     line = ["--model", MODEL, "--tokens", "1,2", "--out", str(tmp_path / "o.npz"), "--json", str(out)]
     assert logits.main([*line, "--tier", "t1"]) == 2

@@ -43,7 +43,7 @@ def locked_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2", "t1:gfx1201"])
-def test_validate_simulates_only_where_there_is_no_gpu_at_all(no_gpu: None, tier: str) -> None:
+def test_validate_simulates_only_without_any_gpu(no_gpu: None, tier: str) -> None:
     assert choose_tier(tier, simulate=True).simulated
     with pytest.raises(UnsupportedError, match="no AMD GPU here"):
         choose_tier(tier)
@@ -53,9 +53,7 @@ def test_validate_simulates_only_where_there_is_no_gpu_at_all(no_gpu: None, tier
 
 @pytest.mark.parametrize("device", ["auto", "hw"])
 @pytest.mark.parametrize("simulate", [False, True])
-def test_a_gpu_that_cannot_be_used_is_an_error_with_cause_and_advice(
-    locked_gpu: None, device: str, simulate: bool
-) -> None:
+def test_unusable_gpu_is_an_error_with_cause_and_advice(locked_gpu: None, device: str, simulate: bool) -> None:
     with pytest.raises(UnsupportedError, match="EACCES") as error:
         choose_tier("t1", device, simulate=simulate)
     said = str(error.value)
@@ -64,13 +62,13 @@ def test_a_gpu_that_cannot_be_used_is_an_error_with_cause_and_advice(
 
 
 @pytest.mark.parametrize("device", ["auto", "hw", "cpu"])
-def test_auto_never_simulates_and_says_what_it_passed_over(locked_gpu: None, device: str) -> None:
+def test_auto_never_simulates_and_reports_skipped_tiers(locked_gpu: None, device: str) -> None:
     choice = choose_tier("auto", device)
     assert choice.tier == "t_cpu_native" and not choice.simulated
     assert ("EACCES" in choice.why) is (device != "cpu") and "not t2: " in choice.why
 
 
-def test_without_a_compiler_auto_takes_the_oracle_and_says_why(
+def test_auto_without_compiler_selects_the_oracle_and_explains(
     no_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none(*_: Any, **__: Any) -> None:
@@ -87,7 +85,7 @@ def test_without_a_compiler_auto_takes_the_oracle_and_says_why(
         choose_tier("t_cpu_native")
 
 
-def test_auto_passes_over_a_tier_that_lacks_the_ordering(no_gpu: None) -> None:
+def test_auto_skips_tier_without_the_ordering(no_gpu: None) -> None:
     assert choose_tier("auto", ordering="canonical-1-q8").tier == "t_cpu_native"
     choice = choose_tier("auto", ordering="float32-dequant")
     assert choice.tier == "t_cpu" and "not t_cpu_native: no float32-dequant" in choice.why
@@ -95,12 +93,12 @@ def test_auto_passes_over_a_tier_that_lacks_the_ordering(no_gpu: None) -> None:
     assert choose_tier("auto", "sim", ordering="float32-dequant").tier == "t_cpu"
 
 
-def test_a_named_device_of_auto_may_be_a_simulated_one(no_gpu: None) -> None:
+def test_auto_accepts_a_named_simulated_device(no_gpu: None) -> None:
     choice = choose_tier("auto", "sim", sanitizer="full")
     assert (choice.tier, choice.simulated, choice.options) == ("t2", True, {"sanitizer": "full"})
 
 
-def test_every_tier_has_an_answer(no_gpu: None) -> None:
+def test_every_tier_has_a_probe_result(no_gpu: None) -> None:
     answers = {row.tier: found for row, found in probe_tiers()}
     assert list(answers) == ["t2", "t1", "t_cpu_native", "t_cpu", "vulkan", "t_cuda", "t_metal", "t_intel"]
     usable = {tier for tier, found in answers.items() if found.usable}
@@ -109,14 +107,14 @@ def test_every_tier_has_an_answer(no_gpu: None) -> None:
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
-def test_a_probe_asks_the_device_it_is_given(tier: str) -> None:
+def test_probe_uses_the_given_device(tier: str) -> None:
     driver = SimDriver()
     found = registry.spec(tier).probe(Host(1, driver, find_gpus(driver).gpus))
     assert found.usable and [each.usable for each in found.devices] == [True] and found.gpu is not None
     driver.close_all()
 
 
-def test_a_card_says_how_fast_its_memory_is_where_that_is_known() -> None:
+def test_memory_bandwidth_is_reported_for_known_cards() -> None:
     driver = SimDriver()
     [node] = read_topology(driver).gpus
     assert node.memory_bytes_per_second == pytest.approx(644e9, rel=1e-3)
@@ -133,7 +131,7 @@ def test_a_card_says_how_fast_its_memory_is_where_that_is_known() -> None:
         ({"facts": "f.json"}, "--facts is for a simulated device, and t1 runs on none"),
     ],
 )
-def test_an_option_that_nothing_takes_is_an_error(given: dict[str, Any], sentence: str) -> None:
+def test_unused_option_is_an_error(given: dict[str, Any], sentence: str) -> None:
     asked = argparse.Namespace(**{"threads": None, "sanitizer": None, "facts": None, **given})
     card = devices.Choice(registry.spec("t1"), "", gpu=Gpu("/dev/dri/renderD128", node=CARD))
     with pytest.raises(UsageError, match=sentence):
@@ -142,14 +140,14 @@ def test_an_option_that_nothing_takes_is_an_error(given: dict[str, Any], sentenc
     check_taken([card, ORACLE] if "threads" in given else [card, simulated], asked)
 
 
-def test_the_rows_name_kernel_sets_that_there_are() -> None:
+def test_registry_rows_name_existing_kernel_sets() -> None:
     for row in registry.built():
         if row.simulable:
             assert set(row.kernel_sets) <= set(SETS)
 
 
 @pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native"])
-def test_a_tier_of_the_cpu_takes_no_gpu(tier: str) -> None:
+def test_cpu_tier_opens_no_gpu(tier: str) -> None:
     with pytest.raises(UsageError, match=f"--device sim runs t2, t1, not {tier}"):
         choose_tier(tier, "sim")
     assert not choose_tier(tier, "sim", simulate=True).simulated  # beside others, the device is for those
@@ -157,7 +155,7 @@ def test_a_tier_of_the_cpu_takes_no_gpu(tier: str) -> None:
 
 @pytest.mark.parametrize("chip", ["gfx1151", "strix-halo", "gfx1100"])
 @pytest.mark.parametrize("asked", ["auto", "t1", "t2"])
-def test_a_simulated_chip_without_kernels_runs_no_models(chip: str, asked: str) -> None:
+def test_simulated_chip_without_kernels_runs_no_models(chip: str, asked: str) -> None:
     with pytest.raises(UnsupportedError, match=r"^no kernels for gfx1[15]") as error:
         choose_tier(asked, "sim", chip=chip)
     assert error.value.exit_code == 2 and "--device sim:gfx1200 or sim:gfx1201" in error.value.next
@@ -166,7 +164,7 @@ def test_a_simulated_chip_without_kernels_runs_no_models(chip: str, asked: str) 
     assert choose_tier(asked, "sim", chip="gfx1200").simulated
 
 
-def test_the_kind_of_a_device_is_its_tiers_unless_it_is_simulated_or_in_software() -> None:
+def test_device_kind_follows_tier_unless_simulated_or_software() -> None:
     kinds = {row.tier: row.kind for row in registry.built()}
     assert {tier for tier, kind in kinds.items() if kind is DeviceKind.HOST} == {"t_cpu", "t_cpu_native"}
     assert kinds["t1"] is kinds["t2"] is DeviceKind.GPU and kinds["vulkan"] is DeviceKind.API_GPU

@@ -41,7 +41,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = 
     ],
     ids=" ".join,
 )
-def test_a_context_of_any_length_ends_in_one_sentence(
+def test_oversized_context_is_rejected_in_one_line(
     command: list[str], ctx: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine(monkeypatch, 16 * GIB)
@@ -60,7 +60,7 @@ def bytes_of(ctx: int) -> tuple[int, int]:
     return sum(array.nbytes for array in model.constants.values()), sum(each.size_bytes for each in kept)
 
 
-def test_the_estimate_is_that_of_the_memory_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimate_matches_the_memory_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     gguf, limits = read_gguf(MODEL), SequenceLimits(ctx=LONG)
     tables, caches = bytes_of(LONG)
     need = TABLE_COPIES * tables + caches
@@ -72,7 +72,7 @@ def test_the_estimate_is_that_of_the_memory_plan(monkeypatch: pytest.MonkeyPatch
     check_context_memory(gguf, limits, state=False)  # the caches lie on a card
 
 
-def test_tables_need_memory_that_is_free_and_caches_only_what_they_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_need_free_memory_and_caches_only_their_used_part(monkeypatch: pytest.MonkeyPatch) -> None:
     gguf, limits = read_gguf(MODEL), SequenceLimits(ctx=LONG)
     tables, _ = bytes_of(LONG)
     machine(monkeypatch, GIB, free=1.01 * TABLE_COPIES * tables)
@@ -82,7 +82,7 @@ def test_tables_need_memory_that_is_free_and_caches_only_what_they_use(monkeypat
         check_context_memory(gguf, limits, state=True)
 
 
-def test_slots_count_and_a_model_without_caches_or_angles_has_room(
+def test_context_memory_scales_with_slots_and_ignores_cacheless_models(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tables, caches = bytes_of(LONG)

@@ -36,13 +36,13 @@ def engine(qwen35: GGUFFile) -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB, 2**31])
-def test_a_token_outside_the_vocabulary_is_named(engine: Engine, token: int) -> None:
+def test_out_of_vocabulary_token_is_named(engine: Engine, token: int) -> None:
     with pytest.raises(UsageError, match=rf"token id {token} is outside the vocabulary of 512"):
         engine.forward([1, token, 2])
     assert engine.forward([1, 2]).shape == (2, VOCAB), "and the engine goes on"
 
 
-def test_a_sequence_may_fill_its_context_and_no_more(engine: Engine) -> None:
+def test_sequence_can_fill_but_not_exceed_its_context(engine: Engine) -> None:
     sequence = engine.open()
     engine.extend(sequence, [1] * 39, rows="last")
     with pytest.raises(UsageError, match=r"39 \+ 2 tokens do not fit the context of 40"):
@@ -55,19 +55,19 @@ def test_a_sequence_may_fill_its_context_and_no_more(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("ctx", [0, -5])
-def test_a_context_of_no_tokens_is_refused(qwen35: GGUFFile, ctx: int) -> None:
+def test_zero_length_context_is_rejected(qwen35: GGUFFile, ctx: int) -> None:
     with pytest.raises(UsageError, match=rf"--ctx {ctx}: this model's context is 1 to 256 tokens"):
         Engine(qwen35, CpuBackend("canonical-1"), ctx=ctx)
 
 
-def test_a_context_beyond_the_training_is_allowed_and_warned_of(qwen35: GGUFFile) -> None:
+def test_context_beyond_training_length_warns(qwen35: GGUFFile) -> None:
     with Engine(qwen35, CpuBackend("canonical-1"), ctx=300) as engine:
         assert np.isfinite(engine.forward([1] * 300, rows="last")).all()
     assert "--ctx 300 is beyond the 256 tokens" in ctx_warning(qwen35, 300)
     assert ctx_warning(qwen35, 256) == ctx_warning(qwen35, None) == ""
 
 
-def test_a_step_takes_no_more_tokens_than_the_largest_variant(tmp_path: Path) -> None:
+def test_step_larger_than_largest_variant_is_rejected(tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", "llama", hidden=32, layers=1, context=1200)
     with Engine(read_gguf(tmp_path / "m.gguf"), CpuBackend("canonical-1"), ctx=1200) as engine:
         sequence = engine.open()
@@ -78,14 +78,14 @@ def test_a_step_takes_no_more_tokens_than_the_largest_variant(tmp_path: Path) ->
         assert parts.shape == (1, VOCAB), "extend takes it in parts"
 
 
-def test_nothing_to_run_is_refused(engine: Engine) -> None:
+def test_empty_step_is_rejected(engine: Engine) -> None:
     with pytest.raises(UsageError, match="no tokens"):
         engine.forward([])
     with pytest.raises(UsageError, match="1 to 512 tokens, not 0"):
         engine.step([(engine.open(), [])], [])
 
 
-def test_slots_run_out_and_come_back(engine: Engine) -> None:
+def test_slots_are_exhausted_and_reused(engine: Engine) -> None:
     first, _ = engine.open(), engine.open()
     with pytest.raises(UsageError, match="all 2 slots are taken"):
         engine.open()
@@ -93,14 +93,14 @@ def test_slots_run_out_and_come_back(engine: Engine) -> None:
     assert engine.open().slot == first.slot
 
 
-def test_a_refused_request_gives_its_slot_back(engine: Engine) -> None:
+def test_rejected_request_releases_its_slot(engine: Engine) -> None:
     for _ in range(3):
         with pytest.raises(UsageError):
             engine.forward([VOCAB])
     assert {engine.open().slot, engine.open().slot} == {0, 1}
 
 
-def test_a_released_sequence_is_not_run_again(engine: Engine) -> None:
+def test_released_sequence_cannot_run(engine: Engine) -> None:
     sequence = engine.open()
     engine.extend(sequence, [1, 2])
     engine.release(sequence)
@@ -111,13 +111,13 @@ def test_a_released_sequence_is_not_run_again(engine: Engine) -> None:
     assert engine.extend(newcomer, [1]).shape == (1, VOCAB)
 
 
-def test_a_sequence_is_in_a_step_once(engine: Engine) -> None:
+def test_duplicate_sequence_in_a_step_is_rejected(engine: Engine) -> None:
     sequence = engine.open()
     with pytest.raises(UsageError, match="occurs twice"):
         engine.step([(sequence, [1]), (sequence, [2])], [0])
 
 
-def test_a_sequence_without_tokens_is_as_good_as_absent(engine: Engine) -> None:
+def test_sequence_without_tokens_has_no_effect(engine: Engine) -> None:
     busy, idle = engine.open(), engine.open()
     got = engine.step([(idle, []), (busy, [7])], [0])
     assert got.tobytes() == engine.step([(idle, [7])], [0]).tobytes()
@@ -127,18 +127,18 @@ def test_a_sequence_without_tokens_is_as_good_as_absent(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"), [([2], "row 2"), ([-1], "row -1"), ([0] * 3, "3 rows of logits"), ([0] * 40, "40 rows")]
 )
-def test_logits_are_of_rows_the_step_has(engine: Engine, rows: list[int], message: str) -> None:
+def test_out_of_range_logit_rows_are_rejected(engine: Engine, rows: list[int], message: str) -> None:
     with pytest.raises(UsageError, match=rf"{message}.* requested, but the step has 2 tokens"):
         engine.step([(engine.open(), [1, 2])], rows)
 
 
 @pytest.mark.parametrize("shape", [(2, 31), (1, 32), (3, 32), (64,)])
-def test_a_value_put_in_has_the_shape_of_the_one_it_replaces(engine: Engine, shape: tuple[int, ...]) -> None:
+def test_injected_value_must_match_the_shape(engine: Engine, shape: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match=r"inject for l_out-0 has shape .*, wanted \(2, 32\)"):
         engine.step([(engine.open(), [1, 2])], [0], inject={"l_out-0": np.zeros(shape, np.float32)})
 
 
-def test_a_label_nobody_has_is_refused_with_its_kin(engine: Engine) -> None:
+def test_unknown_label_is_rejected_with_similar_labels(engine: Engine) -> None:
     with pytest.raises(UsageError, match="no node is labelled 'l_out-9'"):
         engine.forward([1], inject={"l_out-9": np.zeros((1, 32), np.float32)})
 
@@ -203,14 +203,14 @@ def with_tensor(name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Change:
     return lambda metadata, tensors: tensors.update({name: edit(tensors[name])})
 
 
-def test_the_file_the_broken_ones_are_made_from_runs(tmp_path: Path) -> None:
+def test_base_file_of_the_damaged_variants_runs(tmp_path: Path) -> None:
     write_changed(tmp_path / "m.gguf", keep)
     logits = run(tmp_path / "m.gguf")
     assert logits.shape == (3, VOCAB)
     assert np.abs(logits).max() > 0.1
 
 
-def test_an_architecture_without_a_row_is_named(tmp_path: Path) -> None:
+def test_unsupported_architecture_is_named(tmp_path: Path) -> None:
     write_changed(tmp_path / "m.gguf", keep, named="gpt-oss")
     with pytest.raises(UnsupportedError, match=r"m\.gguf: architecture 'gpt-oss' is not built(.|\n)*qwen3next"):
         run(tmp_path / "m.gguf")
@@ -226,7 +226,7 @@ def test_an_architecture_without_a_row_is_named(tmp_path: Path) -> None:
         "blk.1.ffn_up.weight",
     ],
 )
-def test_a_missing_tensor_is_named(tmp_path: Path, name: str) -> None:
+def test_missing_tensor_is_named(tmp_path: Path, name: str) -> None:
     write_changed(tmp_path / "m.gguf", without(name))
     with pytest.raises(InputError, match=rf"m\.gguf: tensor {name} is missing"):
         run(tmp_path / "m.gguf")
@@ -241,7 +241,7 @@ def test_a_missing_tensor_is_named(tmp_path: Path, name: str) -> None:
         ("output_norm.weight", lambda w: np.concatenate([w, w])),
     ],
 )
-def test_a_tensor_of_another_shape_is_named_with_both(
+def test_wrong_tensor_shape_is_reported_with_both_shapes(
     tmp_path: Path, name: str, edit: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     write_changed(tmp_path / "m.gguf", with_tensor(name, edit))
@@ -249,14 +249,14 @@ def test_a_tensor_of_another_shape_is_named_with_both(
         run(tmp_path / "m.gguf")
 
 
-def test_a_type_nothing_dequantises_is_named_with_the_tensor(tmp_path: Path) -> None:
+def test_undequantisable_type_is_reported_with_its_tensor(tmp_path: Path) -> None:
     write_changed(tmp_path / "m.gguf", with_tensor("blk.1.ffn_up.weight", lambda w: w.astype(np.float64)))
     with pytest.raises(UnsupportedError, match=r"m\.gguf: blk\.1\.ffn_up\.weight is f64(.|\n)*q4_k"):
         run(tmp_path / "m.gguf")
 
 
 @pytest.mark.parametrize("dtype", ["q8_0", "f16", "bf16", "q4_0"])
-def test_any_projection_may_have_a_type_of_its_own(tmp_path: Path, dtype: str) -> None:
+def test_each_projection_can_have_a_different_type(tmp_path: Path, dtype: str) -> None:
     write_changed(tmp_path / "plain.gguf", keep)
     write_changed(tmp_path / "m.gguf", keep, blk_1_ffn_up_weight=dtype)
     away = np.abs(run(tmp_path / "m.gguf") - run(tmp_path / "plain.gguf")).max()
@@ -279,7 +279,7 @@ def test_any_projection_may_have_a_type_of_its_own(tmp_path: Path, dtype: str) -
         ),
     ],
 )
-def test_metadata_that_says_too_little_or_nonsense_is_named(tmp_path: Path, change: Change, message: str) -> None:
+def test_missing_or_invalid_metadata_is_named(tmp_path: Path, change: Change, message: str) -> None:
     write_changed(tmp_path / "m.gguf", change)
     with pytest.raises(InputError, match=message):
         run(tmp_path / "m.gguf")
@@ -301,7 +301,7 @@ def test_metadata_that_says_too_little_or_nonsense_is_named(tmp_path: Path, chan
         with_key("expert_count", 4),
     ],
 )
-def test_metadata_that_contradicts_the_tensors_is_a_zinc_error(tmp_path: Path, change: Change) -> None:
+def test_metadata_contradicting_the_tensors_raises_zinc_error(tmp_path: Path, change: Change) -> None:
     write_changed(tmp_path / "m.gguf", change)
     with pytest.raises(ZincError):
         run(tmp_path / "m.gguf")

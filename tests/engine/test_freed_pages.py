@@ -68,7 +68,7 @@ def poison_free_pages(engine: Engine, block: StepBlock) -> int:
 
 @pytest.mark.parametrize(("architecture", "tier"), RUNS)
 @pytest.mark.rest(keep=1)
-def test_freed_pages_full_of_nan_change_nothing(architecture: str, tier: str, model: Model) -> None:
+def test_nan_in_freed_pages_has_no_effect(architecture: str, tier: str, model: Model) -> None:
     gguf = model(architecture)
     with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=96) as engine:
         want = engine.forward(TOKENS)
@@ -91,7 +91,7 @@ def held(engine: Engine, sequence: Sequence, group: int) -> list[int]:
 
 
 @pytest.mark.rest
-def test_a_window_holds_the_pages_that_it_sees_and_no_others(model: Model) -> None:
+def test_sliding_window_holds_only_visible_pages(model: Model) -> None:
     with open_engine(model("gemma4"), "t_cpu") as engine:
         assert [spec.window for spec in engine.page_groups] == [0, 8]
         assert [pages.pool.count for pages in engine.cache.pools] == [2 * 6, 2 * 4]

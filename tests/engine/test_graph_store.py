@@ -74,7 +74,7 @@ def tiny(name: str, folder: Path) -> Path:
     return folder / f"{name}.gguf"
 
 
-def test_a_program_comes_back_as_it_went(tmp_path: Path, slow_counts: Counts) -> None:
+def test_program_round_trips(tmp_path: Path, slow_counts: Counts) -> None:
     names = (*EMBEDDED_MODELS, *MODELS[: slow_counts(0, len(MODELS))])
     for name in names:
         program = program_of(fused(read_gguf(tiny(name, tmp_path))))
@@ -128,7 +128,7 @@ def run(store: GraphStore | None, model: Path, tier: str) -> tuple[dict[str, lis
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.rest
-def test_a_warm_start_submits_the_same_and_plans_nothing(
+def test_warm_start_submits_the_same_work_without_planning(
     tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = FOLDER / "qwen35moe-q.gguf"
@@ -189,7 +189,7 @@ def places_in(size: int, count: int) -> list[int]:
     return sorted({*range(0, size, max(1, size // count)), size - 1, *range(min(size, 48))})
 
 
-def test_a_file_that_was_cut_anywhere_is_made_anew(kept: Kept, slow_counts: Counts) -> None:
+def test_truncated_file_is_rebuilt(kept: Kept, slow_counts: Counts) -> None:
     for path, content in kept.files.items():
         for end in places_in(len(content), slow_counts(12, 400)):
             kept.with_content(path, content[:end])
@@ -197,7 +197,7 @@ def test_a_file_that_was_cut_anywhere_is_made_anew(kept: Kept, slow_counts: Coun
         assert kept.with_content(path, content + b"\0")[1] <= 1
 
 
-def test_no_flipped_bit_is_believed(kept: Kept, slow_counts: Counts) -> None:
+def test_flipped_bit_is_detected(kept: Kept, slow_counts: Counts) -> None:
     cache = ObjectCache(kept.folder)
     for path, content in kept.files.items():
         for at in places_in(len(content), slow_counts(40, 4000)):
@@ -207,9 +207,7 @@ def test_no_flipped_bit_is_believed(kept: Kept, slow_counts: Counts) -> None:
         assert cache.mapped(path.stem) is not None
 
 
-def test_bytes_that_somebody_signed_are_read_as_numbers_and_refused_in_words(
-    kept: Kept, slow_counts: Counts
-) -> None:
+def test_corrupt_file_with_valid_checksums_raises_input_error(kept: Kept, slow_counts: Counts) -> None:
     """Any byte changed, and both checksums made to fit: a program or an InputError, never another error."""
     form = flat_plan.to_bytes(kept.program, digest := digest_of(kept.program))
     refused = 0
@@ -226,20 +224,20 @@ def test_bytes_that_somebody_signed_are_read_as_numbers_and_refused_in_words(
     assert refused > 50
 
 
-def test_a_plan_of_another_graph_is_not_believed(kept: Kept) -> None:
+def test_plan_of_another_graph_is_rejected(kept: Kept) -> None:
     form = flat_plan.to_bytes(kept.program, digest_of(kept.program))
     with pytest.raises(InputError, match="another graph's"):
         flat_plan.from_bytes(form, kept.program.graph, bytes(32))
 
 
-def test_a_file_that_others_can_write_is_not_read(kept: Kept) -> None:
+def test_file_writable_by_others_is_ignored(kept: Kept) -> None:
     plan = max(kept.files, key=lambda path: len(kept.files[path]))
     plan.chmod(0o646)
     assert kept.read() == (0, 1)
     assert plan.stat().st_mode & 0o777 == 0o600 and kept.read() == (1, 0)
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_folder_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept(tmp_path)
     (tmp_path / "file").touch()
     kept.folder = tmp_path / "file" / "folder"
@@ -253,7 +251,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch
     assert kept.read() == (0, 1) and list(kept.folder.iterdir()) == []
 
 
-def test_many_at_once_read_whole_files(kept: Kept) -> None:
+def test_concurrent_processes_read_complete_files(kept: Kept) -> None:
     (key,) = (path.stem for path, content in kept.files.items() if content[40:44] == flat_plan.MAGIC)
     payload = kept.files[kept.folder / f"{key}.zro"][len(MAGIC) + 32 :]
     wrong: list[int] = []
@@ -273,14 +271,14 @@ def test_many_at_once_read_whole_files(kept: Kept) -> None:
     assert wrong == [] and not list(kept.folder.glob("*.part"))
 
 
-def test_old_files_make_room(kept: Kept) -> None:
+def test_old_files_are_evicted(kept: Kept) -> None:
     for number, path in enumerate(kept.files):
         os.utime(path, (number, number))
     ObjectCache(kept.folder, keep_bytes=max(map(len, kept.files.values()))).trim()
     assert len(list(kept.folder.glob("*.zro"))) == 1
 
 
-def test_whatever_decides_a_program_names_its_file(tmp_path: Path) -> None:
+def test_cache_key_includes_every_input_of_the_program(tmp_path: Path) -> None:
     gguf = read_gguf(FOLDER / "qwen3-q.gguf")
     with opened("t1") as t1, opened("t2") as t2:
         of = GraphStore("this code", tmp_path).of
@@ -298,7 +296,7 @@ def test_whatever_decides_a_program_names_its_file(tmp_path: Path) -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_the_setting_turns_it_off() -> None:
+def test_setting_disables_the_store() -> None:
     assert read_settings({}).graph_cache == "on"
     assert read_settings({"ZINC_RT_GRAPH_CACHE": "off"}).graph_cache == "off"
     with pytest.raises(UsageError, match="wanted off or on"):

@@ -34,14 +34,14 @@ def server() -> Iterator[MixServer]:
         yield made
 
 
-def test_a_record_that_is_another(server: MixServer) -> None:
+def test_audit_reports_wrong_record(server: MixServer) -> None:
     request = next(server.scheduler.running())
     server.scheduler.records[request.slot]["epoch"] += 1
     (found,) = server.audit()
     assert found.startswith(f"slot {request.slot}, request {request.number}: the device's record has epoch ")
 
 
-def test_a_bit_that_flipped_on_the_device(server: MixServer) -> None:
+def test_audit_reports_bit_flip_on_the_device(server: MixServer) -> None:
     variant, _ = next(iter(server.model._sampler._variants.values()))
     slot = next(server.scheduler.running()).slot
     variant.write(RECORD_TABLE, np.array([1 << 20], np.int32), offset_bytes=256 * slot + 84)
@@ -50,7 +50,7 @@ def test_a_bit_that_flipped_on_the_device(server: MixServer) -> None:
 
 @pytest.mark.parametrize("group", [0, 1])
 @pytest.mark.rest(keep=1)
-def test_a_page_table_that_is_stale(server: MixServer, group: int) -> None:
+def test_audit_reports_stale_page_table(server: MixServer, group: int) -> None:
     request = next(server.scheduler.running())
     assert request.holding is not None
     table = request.holding.tables[group]

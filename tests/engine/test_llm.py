@@ -56,7 +56,7 @@ def drained(llm: LLM) -> bool:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.rest(keep=1)
-def test_many_prompts_on_few_slots_are_answered_as_if_alone(llm: LLM, temperature: float) -> None:
+def test_batched_answers_match_solo_runs(llm: LLM, temperature: float) -> None:
     sampling = Sampling(max_tokens=9, temperature=temperature, seed=11, ignore_eos=True)
     answers = llm.generate(PROMPTS, sampling)
     assert [answer.token_ids for answer in answers] == [alone("qwen3-q", prompt, sampling) for prompt in PROMPTS]
@@ -66,7 +66,7 @@ def test_many_prompts_on_few_slots_are_answered_as_if_alone(llm: LLM, temperatur
 
 @pytest.mark.parametrize("architecture", ["mamba", "deepseek2", "llama"])
 @pytest.mark.rest(keep=1)
-def test_architectures_without_a_cache_or_with_latents_are_answered_too(architecture: str, tmp_path: Path) -> None:
+def test_cacheless_and_latent_architectures_match_solo_runs(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
     sampling = Sampling(max_tokens=5, temperature=0.9, seed=2, n=2, ignore_eos=True)
@@ -78,7 +78,7 @@ def test_architectures_without_a_cache_or_with_latents_are_answered_too(architec
         assert answer.token_ids == alone(path, prompt, sampling, choice=answer.index)
 
 
-def test_each_prompt_may_have_a_sampling_of_its_own(llm: LLM) -> None:
+def test_each_prompt_can_have_separate_sampling(llm: LLM) -> None:
     each = [
         Sampling(max_tokens=3, ignore_eos=True),
         Sampling(max_tokens=5, temperature=1.0, seed=2, ignore_eos=True),
@@ -89,7 +89,7 @@ def test_each_prompt_may_have_a_sampling_of_its_own(llm: LLM) -> None:
 
 
 @pytest.mark.rest
-def test_choices_follow_each_other_and_are_drawn_apart(llm: LLM) -> None:
+def test_choices_are_returned_in_order_and_sampled_independently(llm: LLM) -> None:
     sampling = Sampling(n=3, max_tokens=6, temperature=1.3, seed=4, ignore_eos=True)
     answers = llm.generate([[1] * 21, [2, 3]], sampling)
     assert [answer.index for answer in answers] == [0, 1, 2, 0, 1, 2]
@@ -99,14 +99,14 @@ def test_choices_follow_each_other_and_are_drawn_apart(llm: LLM) -> None:
     assert drained(llm)
 
 
-def test_a_text_prompt_gives_text_and_is_what_its_tokens_give(llm: LLM) -> None:
+def test_text_prompt_matches_its_token_prompt(llm: LLM) -> None:
     assert llm.tokenizer is not None
     (answer,) = llm.generate("the cat", Sampling(max_tokens=6, ignore_eos=True))
     (same,) = llm.generate([llm.tokenizer.encode("the cat")], Sampling(max_tokens=6, ignore_eos=True))
     assert answer.text == same.text and answer.token_ids == same.token_ids and answer.text
 
 
-def test_without_a_seed_the_one_that_was_used_makes_the_answer_again(llm: LLM) -> None:
+def test_returned_seed_reproduces_an_unseeded_answer(llm: LLM) -> None:
     sampling = Sampling(max_tokens=8, temperature=1.5)
     first, second = llm.generate([[5, 6], [5, 6]], sampling)
     assert first.seed != second.seed
@@ -114,7 +114,7 @@ def test_without_a_seed_the_one_that_was_used_makes_the_answer_again(llm: LLM) -
     assert again.token_ids == first.token_ids
 
 
-def test_a_stop_string_ends_it_and_is_not_in_the_text(llm: LLM) -> None:
+def test_stop_string_ends_generation_and_is_excluded(llm: LLM) -> None:
     whole = llm.generate(["the"], Sampling(max_tokens=24, ignore_eos=True))[0]
     stop = whole.text[5:7]
     (cut,) = llm.generate(["the"], Sampling(max_tokens=24, ignore_eos=True, stop=stop))
@@ -124,7 +124,7 @@ def test_a_stop_string_ends_it_and_is_not_in_the_text(llm: LLM) -> None:
     assert drained(llm)
 
 
-def test_a_nan_fails_its_request_and_no_other(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_fails_only_its_request(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a broken layer would give; who shares the step has the tokens of before."""
     collect, seen = Runner.collect, iter(range(100))
 
@@ -148,25 +148,25 @@ def test_a_nan_fails_its_request_and_no_other(llm: LLM, monkeypatch: pytest.Monk
     assert drained(llm)
 
 
-def test_a_stop_token_ends_it(llm: LLM) -> None:
+def test_stop_token_ends_generation(llm: LLM) -> None:
     whole = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True))[0].token_ids
     (cut,) = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True, stop_token_ids=[whole[3]]))
     assert cut.token_ids == whole[: whole.index(whole[3]) + 1] and cut.finish_reason == "stop"
 
 
-def test_it_ends_where_the_context_does(llm: LLM) -> None:
+def test_generation_ends_at_context_end(llm: LLM) -> None:
     (answer,) = llm.generate([[1] * 250], Sampling(max_tokens=100, ignore_eos=True))
     assert len(answer.token_ids) == 256 + 1 - 250 and answer.finish_reason == "length"
 
 
-def test_the_second_time_a_prompt_comes_from_the_cache(llm: LLM) -> None:
+def test_repeated_prompt_hits_the_prefix_cache(llm: LLM) -> None:
     prompt = [9, 8, 7] * 20
     first, second = (llm.generate([prompt], Sampling(max_tokens=4, ignore_eos=True))[0] for _ in range(2))
     assert first.token_ids == second.token_ids and first.cached_tokens == 0
     assert second.cached_tokens == 48 and second.prompt_tokens == 60
 
 
-def test_a_step_that_hangs_costs_time_and_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hung_step_costs_time_but_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is opened again, and computed again from its tokens."""
     sampling, steps = (
         Sampling(max_tokens=8, temperature=0.9, seed=5, presence_penalty=0.5, ignore_eos=True),
@@ -187,7 +187,7 @@ def test_a_step_that_hangs_costs_time_and_no_token(monkeypatch: pytest.MonkeyPat
         assert llm.engine is not first and llm.scheduler.counts.failed_steps == 1 and drained(llm)
 
 
-def test_logprobs_are_of_the_model_before_anything_changed_them(llm: LLM) -> None:
+def test_logprobs_are_computed_before_logit_processing(llm: LLM) -> None:
     sampling = Sampling(max_tokens=4, temperature=1.0, seed=9, logit_bias={3: 5.0}, logprobs=3, ignore_eos=True)
     (answer,) = llm.generate([[5, 6, 7]], sampling)
     assert answer.logprobs is not None and [each.token_id for each in answer.logprobs] == list(answer.token_ids)
@@ -199,7 +199,7 @@ def test_logprobs_are_of_the_model_before_anything_changed_them(llm: LLM) -> Non
         assert max(abs(value - row[token]) for token, value in given.top) < 1e-4
 
 
-def test_end_tokens_are_not_drawn_before_min_tokens(llm: LLM) -> None:
+def test_min_tokens_suppresses_end_tokens(llm: LLM) -> None:
     assert llm.tokenizer is not None
     end = min(llm.tokenizer.eog_ids)
     (early,) = llm.generate([[5]], Sampling(logit_bias={end: 100.0}))
@@ -211,7 +211,7 @@ def test_end_tokens_are_not_drawn_before_min_tokens(llm: LLM) -> None:
 # --- as they come -----------------------------------------------------------------------------------------------
 
 
-def test_the_ledger_has_what_each_answer_took_and_every_line_balances() -> None:
+def test_ledger_records_usage_of_each_answer_and_balances() -> None:
     with LLM("qwen3-q", tier="t_cpu", slots=3, threads=1, tenants=[Tenant("ada"), Tenant("bob")]) as llm:
         ones = llm.generate(PROMPTS, Sampling(max_tokens=5, seed=3, n=2))
         (other,) = llm.generate([PROMPTS[2]], Sampling(max_tokens=9, stop=(ones[0].text[:1],)), tenant="bob")
@@ -224,7 +224,7 @@ def test_the_ledger_has_what_each_answer_took_and_every_line_balances() -> None:
     assert theirs["tokens_generated"] == theirs["tokens_delivered"] >= len(other.token_ids)
 
 
-def test_usage_is_kept_in_a_file_across_lives(tmp_path: Path) -> None:
+def test_usage_persists_across_restarts(tmp_path: Path) -> None:
     path = tmp_path / "usage.sqlite"
     for _ in range(2):
         with LLM("qwen3-q", tier="t_cpu", slots=2, threads=1, usage=path) as llm:
@@ -239,7 +239,7 @@ def test_usage_is_kept_in_a_file_across_lives(tmp_path: Path) -> None:
     assert group.counters["tokens_delivered"] == group.counters["tokens_generated"] == 2 * 3 * len(PROMPTS)
 
 
-def test_a_stream_is_the_answer_in_pieces(llm: LLM) -> None:
+def test_stream_concatenates_to_the_answer(llm: LLM) -> None:
     sampling = Sampling(max_tokens=10, temperature=0.7, seed=3, n=2)
     whole = llm.generate(["the"], sampling)
     pieces = list(llm.stream("the", sampling))
@@ -250,7 +250,7 @@ def test_a_stream_is_the_answer_in_pieces(llm: LLM) -> None:
         assert [piece.finish_reason for piece in mine] == [None] * (len(mine) - 1) + [answer.finish_reason]
 
 
-def test_two_streams_at_once_do_not_disturb_each_other(llm: LLM) -> None:
+def test_concurrent_streams_are_independent(llm: LLM) -> None:
     sampling = Sampling(max_tokens=6, ignore_eos=True)
     one, other = llm.stream([5, 6, 7], sampling), llm.stream([8, 9], sampling)
     found: tuple[list[int], list[int]] = ([], [])
@@ -261,7 +261,7 @@ def test_two_streams_at_once_do_not_disturb_each_other(llm: LLM) -> None:
     assert tuple(found[1]) == alone("qwen3-q", [8, 9], sampling)
 
 
-def test_an_abandoned_stream_leaves_nothing_behind(llm: LLM) -> None:
+def test_abandoned_stream_releases_everything(llm: LLM) -> None:
     pieces = llm.stream([5, 6, 7], Sampling(max_tokens=50, ignore_eos=True, n=2))
     next(pieces)
     assert not drained(llm)
@@ -270,14 +270,12 @@ def test_an_abandoned_stream_leaves_nothing_behind(llm: LLM) -> None:
     assert drained(llm)
 
 
-def test_a_stream_that_nobody_reads_never_begins(llm: LLM) -> None:
+def test_unread_stream_never_starts(llm: LLM) -> None:
     llm.stream([5, 6, 7])
     assert drained(llm)
 
 
-def test_ctrl_c_leaves_nothing_behind_and_the_next_answer_is_right(
-    llm: LLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_releases_everything_and_next_answer_is_correct(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     sampling, steps = Sampling(max_tokens=8, ignore_eos=True), iter(range(100))
     collect = llm.engine.runner.collect
 
@@ -294,7 +292,7 @@ def test_ctrl_c_leaves_nothing_behind_and_the_next_answer_is_right(
     assert llm.generate([PROMPTS[0]], sampling)[0].token_ids == alone("qwen3-q", PROMPTS[0], sampling)
 
 
-def test_a_chat_goes_through_the_template(llm: LLM) -> None:
+def test_chat_applies_the_template(llm: LLM) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "the cat"}]
     (answer,) = llm.chat(messages, Sampling(max_tokens=3))
     tokens = llm.chat_tokens(messages)
@@ -321,13 +319,15 @@ def test_a_chat_goes_through_the_template(llm: LLM) -> None:
         ([[1]], Sampling(top_p=2), "top_p 2: wanted more than 0"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_has_begun(llm: LLM, prompts: Any, sampling: Any, said: str) -> None:
+def test_invalid_argument_prints_one_line_and_starts_nothing(
+    llm: LLM, prompts: Any, sampling: Any, said: str
+) -> None:
     with pytest.raises(UsageError, match=said):
         llm.generate(prompts, sampling)
     assert drained(llm)
 
 
-def test_a_tenant_nobody_knows_is_named(llm: LLM) -> None:
+def test_unknown_tenant_is_named(llm: LLM) -> None:
     with pytest.raises(UsageError, match="no tenant is called 'them'"):
         llm.generate([[1]], tenant="them")
 
@@ -345,7 +345,7 @@ def test_a_tenant_nobody_knows_is_named(llm: LLM) -> None:
         ({"model": "qwen3-q", "slots": 2, "tenants": [Tenant("a", slots_guaranteed=3)]}, UsageError, "guaranteed"),
     ],
 )
-def test_what_cannot_be_opened_says_why(
+def test_unopenable_model_reports_the_reason(
     options: dict[str, Any], error: type[ZincError], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zinc_rt.engine.devices.amd_gpus", tuple)
@@ -353,7 +353,7 @@ def test_what_cannot_be_opened_says_why(
         LLM(**options)
 
 
-def test_closed_is_closed() -> None:
+def test_close_is_idempotent_and_final() -> None:
     llm = LLM("qwen3-q", tier="t_cpu", slots=1, threads=1)
     llm.close()
     llm.close()
@@ -361,7 +361,7 @@ def test_closed_is_closed() -> None:
         llm.generate([[1]])
 
 
-def test_without_a_tokenizer_ids_still_work(tmp_path: Path) -> None:
+def test_ids_work_without_a_tokenizer(tmp_path: Path) -> None:
     data = (FOLDER / "qwen3-q.gguf").read_bytes()
     path = tmp_path / "mute.gguf"
     path.write_bytes(data.replace(b"tokenizer.ggml.model", b"tokenizer.ggml.xxxxx"))
@@ -373,7 +373,7 @@ def test_without_a_tokenizer_ids_still_work(tmp_path: Path) -> None:
                 ask()
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
+def test_importing_the_package_loads_no_heavy_module() -> None:
     import subprocess
     import sys
 

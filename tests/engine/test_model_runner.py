@@ -190,7 +190,7 @@ def mixed(model: str, tier: str, alone: Engine, *, count: int, seed: int, sample
 
 
 @pytest.mark.rest
-def test_any_mix_on_the_oracle_is_alone(model: str, alone: Engine, slow_counts: Counts) -> None:
+def test_random_request_mix_on_oracle_matches_solo_runs(model: str, alone: Engine, slow_counts: Counts) -> None:
     mixes = [mixed(model, "t_cpu", alone, count=8, seed=seed) for seed in range(slow_counts(1, 20))]
     counts = [mix.llm.scheduler.counts for mix in mixes]
     assert sum(each.parked for each in counts) > 1 and sum(each.evicted for each in counts) > 0
@@ -201,7 +201,9 @@ def test_any_mix_on_the_oracle_is_alone(model: str, alone: Engine, slow_counts: 
 
 @pytest.mark.parametrize(("model", "tier"), TIERS, indirect=["model"])
 @pytest.mark.rest(keep=2)
-def test_any_mix_is_alone_on_every_tier(model: str, tier: str, alone: Engine, slow_counts: Counts) -> None:
+def test_random_request_mix_matches_solo_runs_on_every_tier(
+    model: str, tier: str, alone: Engine, slow_counts: Counts
+) -> None:
     """Simulated ones at sanitizer full: nothing reads what it should not, whoever was there before."""
     if tier == "t_cpu_native" and not registry.spec(tier).probe(Host(1)).usable:
         pytest.skip(registry.spec(tier).probe(Host(1)).why)

@@ -119,7 +119,7 @@ class Sums:
 
 @pytest.mark.parametrize(("tier", "rounds"), [("t1", 999), ("t2", 99)])
 @pytest.mark.rest
-def test_evictions_leave_no_memory_and_no_name_behind(tier: str, rounds: int) -> None:
+def test_evictions_release_memory_and_names(tier: str, rounds: int) -> None:
     with opened(tier) as device:
         sums = Sums(device, nodes=1, max_variants=2)
         keys = (2, 3, 4)
@@ -147,7 +147,7 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
 
 
 @pytest.mark.rest
-def test_a_model_that_is_loaded_and_unloaded_twenty_times_leaves_what_the_first_left(hybrid: GGUFFile) -> None:
+def test_repeated_load_and_unload_does_not_leak(hybrid: GGUFFile) -> None:
     with opened("t1") as device, Engine(hybrid, device.backend, ctx=32) as engine:
         want = engine.forward([3, 1]).tobytes()
         engine.unload()
@@ -161,7 +161,7 @@ def test_a_model_that_is_loaded_and_unloaded_twenty_times_leaves_what_the_first_
         assert device.found() == []
 
 
-def test_unloading_while_a_replay_runs_is_refused_in_one_sentence(device: Opened) -> None:
+def test_unloading_during_replay_is_rejected(device: Opened) -> None:
     sums, backend = Sums(device), device.backend
     variant = sums.build(16)
     sums.run(variant, 1)
@@ -178,9 +178,7 @@ def test_unloading_while_a_replay_runs_is_refused_in_one_sentence(device: Opened
 
 
 @pytest.mark.parametrize("step", ["build", "kernel", "specs", "ib"])
-def test_a_build_that_fails_half_way_leaves_nothing_behind(
-    device: Opened, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_build_releases_everything(device: Opened, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = device.backend
     sums = Sums(device, nodes=1)
     sums.run(sums.build(2), 2)
@@ -206,9 +204,7 @@ def test_a_build_that_fails_half_way_leaves_nothing_behind(
 
 
 @pytest.mark.rest
-def test_an_upload_that_fails_half_way_gives_its_memory_back(
-    hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_upload_releases_its_memory(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened("t1") as device, Engine(hybrid, device.backend, ctx=32) as engine:
         engine.forward([3])
         engine.unload()
@@ -245,7 +241,7 @@ def forgetful(sums: Sums, tokens: int, monkeypatch: pytest.MonkeyPatch) -> Varia
         return sums.build(tokens)
 
 
-def test_what_only_the_variant_before_wrote_is_uninitialised_after_a_hand_over(
+def test_data_of_previous_variant_is_uninitialised_after_handover(
     device: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sums = Sums(device)
@@ -263,9 +259,7 @@ def test_what_only_the_variant_before_wrote_is_uninitialised_after_a_hand_over(
     assert "act.t" in found[0].sentence
 
 
-def test_what_lay_in_memory_before_it_was_freed_is_uninitialised(
-    device: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reused_memory_is_uninitialised(device: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     sums = Sums(device)
     good = sums.build(4)
     sums.run(good, 4)
@@ -275,7 +269,7 @@ def test_what_lay_in_memory_before_it_was_freed_is_uninitialised(
     assert {each.rule for each in device.found()} == {"uninitialised-memory"}
 
 
-def test_after_a_hand_over_the_bounds_are_those_of_the_new_executable(device: Opened) -> None:
+def test_bounds_follow_the_new_executable_after_handover(device: Opened) -> None:
     sums = Sums(device)
     large, small = sums.build(64), sums.build(2)
     arena = small.buffers[ARENA]
@@ -293,7 +287,7 @@ def test_after_a_hand_over_the_bounds_are_those_of_the_new_executable(device: Op
     assert beyond and {each.rule for each in beyond} == {"out-of-bounds"}
 
 
-def test_a_variant_that_is_built_beside_another_spoils_no_bounds_and_its_names_go(device: Opened) -> None:
+def test_building_another_variant_keeps_bounds_and_drops_its_names(device: Opened) -> None:
     sums = Sums(device)
     small = sums.build(2)
     large = sums.build(64)
@@ -323,7 +317,7 @@ def test_a_variant_that_is_built_beside_another_spoils_no_bounds_and_its_names_g
 
 @pytest.mark.parametrize("tier", OPENERS)
 @pytest.mark.rest
-def test_state_and_page_table_are_zero_again_after_unloading(tier: str, hybrid: GGUFFile) -> None:
+def test_state_and_page_table_are_zeroed_after_unload(tier: str, hybrid: GGUFFile) -> None:
     with opened(tier) as device, Engine(hybrid, device.backend, ctx=32) as engine:
         backend = device.backend
 

@@ -47,12 +47,12 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         yield engine
 
 
-def test_the_gate_is_open_for_every_embedded_model(engine: Engine) -> None:
+def test_batched_prefill_is_supported_for_every_embedded_model(engine: Engine) -> None:
     assert prefill_gate(engine) == []
 
 
 @pytest.mark.rest(keep=2)
-def test_both_ways_give_the_last_tokens_logits_to_the_bit(engine: Engine) -> None:
+def test_batched_and_sequential_logits_of_last_token_are_bit_identical(engine: Engine) -> None:
     wanted = engine.forward(TOKENS)[-1]
     assert wanted.any()
     for mode in ("on", "off"):
@@ -66,7 +66,7 @@ def test_both_ways_give_the_last_tokens_logits_to_the_bit(engine: Engine) -> Non
 @pytest.mark.parametrize("mode", ["on", "off", "validate"])
 @pytest.mark.parametrize("cut", [1, 3, 6])
 @pytest.mark.rest(keep=3)
-def test_a_prompt_can_go_on_where_another_ended(engine: Engine, mode: str, cut: int) -> None:
+def test_prompt_can_continue_an_existing_sequence(engine: Engine, mode: str, cut: int) -> None:
     wanted = engine.forward(TOKENS)[-1]
     sequence = engine.open()
     prefill(engine, sequence, TOKENS[:cut], mode)
@@ -78,7 +78,7 @@ def test_a_prompt_can_go_on_where_another_ended(engine: Engine, mode: str, cut: 
 
 
 @pytest.mark.rest(keep=2)
-def test_validate_leaves_the_sequence_ready_to_go_on(engine: Engine) -> None:
+def test_validate_leaves_the_sequence_usable(engine: Engine) -> None:
     wanted = engine.forward([*TOKENS, 3])[-1]
     sequence = engine.open()
     prefill(engine, sequence, TOKENS, "validate")
@@ -86,7 +86,7 @@ def test_validate_leaves_the_sequence_ready_to_go_on(engine: Engine) -> None:
     assert engine.open()  # the reference gave its slot back
 
 
-def test_the_head_runs_for_the_last_token_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_head_runs_only_for_the_last_token(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     step = Engine.step
 
@@ -108,7 +108,7 @@ def test_float32_stays_within_its_tolerance() -> None:
             assert check is not None and check.ok and check.tolerance == 1e-3
 
 
-def test_the_gate_gives_every_reason() -> None:
+def test_gate_lists_every_reason() -> None:
     with Engine(read_gguf(MODELS[0]), Choosy("canonical-1"), ctx=1) as engine:
         reasons = prefill_gate(engine)
         assert len(reasons) == 3
@@ -125,7 +125,7 @@ def test_the_gate_gives_every_reason() -> None:
         assert logits.any()
 
 
-def test_where_a_kernel_is_missing_altogether_another_tier_is_advised() -> None:
+def test_missing_kernel_error_recommends_another_tier() -> None:
     backend = CpuBackend("canonical-1")
     entries = tuple(entry for entry in backend.kernels.entries if entry.op is not Op.ROPE)
     backend.kernels = replace(backend.kernels, entries=entries)
@@ -135,7 +135,7 @@ def test_where_a_kernel_is_missing_altogether_another_tier_is_advised() -> None:
 
 
 @pytest.mark.parametrize("mode", ["on", "off", "validate"])
-def test_after_preparing_nothing_is_left_to_build(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_builds_everything_in_advance(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Engine(read_gguf(MODELS[0]), CpuBackend("canonical-1"), ctx=64, slots=2) as engine:
         sequence = engine.open()
         prepare(engine, sequence, TOKENS, mode, decode=True)
@@ -144,7 +144,7 @@ def test_after_preparing_nothing_is_left_to_build(mode: str, monkeypatch: pytest
         engine.step([(sequence, [1])], [0])
 
 
-def test_validate_refuses_to_compare_two_models() -> None:
+def test_validate_rejects_two_different_models() -> None:
     backend = CpuBackend("canonical-1")
     clamped = Engine(
         read_gguf(MODELS[0]), backend, slots=2, options=EngineOptions(settings=Settings(decode_topk=1))
@@ -153,7 +153,7 @@ def test_validate_refuses_to_compare_two_models() -> None:
         prefill(engine, engine.open(), TOKENS, "validate")
 
 
-def test_a_prompt_that_does_not_fit_runs_no_step(engine: Engine) -> None:
+def test_oversized_prompt_runs_no_step(engine: Engine) -> None:
     sequence = engine.open()
     for tokens in ([1] * 65, [1, 512], []):
         with pytest.raises(UsageError):
@@ -162,7 +162,7 @@ def test_a_prompt_that_does_not_fit_runs_no_step(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("count", [512, 513, 530])
-def test_a_prompt_longer_than_a_pass_goes_in_several(count: int, tmp_path: Path) -> None:
+def test_long_prompt_is_split_into_chunks(count: int, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_tiny(path, "qwen35", context=600, layers=4)
     tokens = [at * 7 % 500 for at in range(count)]
@@ -174,7 +174,7 @@ def test_a_prompt_longer_than_a_pass_goes_in_several(count: int, tmp_path: Path)
         np.testing.assert_array_equal(logits, engine.forward(tokens, rows="last")[-1])
 
 
-def test_compare_finds_the_largest_difference_and_both_values() -> None:
+def test_compare_reports_largest_difference_and_both_values() -> None:
     reference = np.array([1.0, -2.0, 3.0], np.float32)
     check = compare(reference, np.array([1.0, -2.5, 3.25], np.float32), 7, 0.4)
     assert (check.index, check.reference, check.batched, check.max_abs_diff) == (1, -2.0, -2.5, 0.5)
@@ -184,7 +184,7 @@ def test_compare_finds_the_largest_difference_and_both_values() -> None:
     )
 
 
-def test_compare_is_not_fooled_by_what_is_no_number() -> None:
+def test_compare_handles_infinities_and_nans() -> None:
     inf, nan = float("inf"), float("nan")
     same = np.array([inf, -inf, 1.0], np.float32)
     assert compare(same, same.copy(), 1, 0.0).ok

@@ -60,7 +60,7 @@ def failing(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 6])
-def test_a_late_step_costs_nobody_a_token(engines: ExitStack, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_step_loses_no_tokens(engines: ExitStack, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     first = engine(engines)
     alone = {(each.number, 0): answer_alone(first, each, 0) for each in REQUESTS}
     server = MixServer(first, alone, name=STEM)
@@ -81,7 +81,7 @@ def test_a_late_step_costs_nobody_a_token(engines: ExitStack, at: int, monkeypat
     assert not server.witness.diverged and not server.shadow.findings and not [*server.audit(), *server.left()]
 
 
-def test_a_device_that_stays_away_ends_everybody(engines: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_device_ends_every_request(engines: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     server = MixServer(engine(engines), {}, name=STEM)
     for request in REQUESTS:
         server.submit(request)

@@ -64,7 +64,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         yield one
 
 
-def test_a_step_is_one_write_and_one_replay(engine: Engine) -> None:
+def test_step_is_one_write_and_one_replay(engine: Engine) -> None:
     sequence = engine.open()
     engine.extend(sequence, PROMPT, rows="last")
     for token in (5, 6, 7):
@@ -75,7 +75,7 @@ def test_a_step_is_one_write_and_one_replay(engine: Engine) -> None:
     assert len(observer.bytes) == 4
 
 
-def test_tokens_come_from_the_device_and_are_the_likeliest(engine: Engine) -> None:
+def test_device_argmax_tokens_are_the_most_likely(engine: Engine) -> None:
     sequence = engine.open()
     output = engine.advance([(sequence, PROMPT)], [0, len(PROMPT) - 1])
     assert output.tokens.tolist() == output.logits().argmax(axis=-1).tolist()
@@ -118,13 +118,13 @@ def three_at_once(engine: Engine, stage: str) -> bytes:
     return logits
 
 
-def test_a_step_with_one_token_a_sequence_is_decode_and_has_the_bits_of_prefill(engine: Engine) -> None:
+def test_one_token_per_sequence_step_is_decode_and_matches_prefill_bits(engine: Engine) -> None:
     assert three_at_once(engine, "decode") == three_at_once(engine, "prefill")
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.rest(keep=1)
-def test_both_stages_have_equal_bits_on_a_simulated_card(tier: str, hybrid: GGUFFile) -> None:
+def test_prefill_and_decode_are_bit_identical_on_simulated_card(tier: str, hybrid: GGUFFile) -> None:
     with Engine(hybrid, CpuBackend("canonical-1", threads=1), ctx=64, slots=3) as engine:
         want = three_at_once(engine, "decode")
     backend = open_backend(choose_tier(tier, "sim"), "canonical-1")
@@ -133,7 +133,7 @@ def test_both_stages_have_equal_bits_on_a_simulated_card(tier: str, hybrid: GGUF
         assert backend.instrument is not None and backend.instrument.findings() == []
 
 
-def test_the_next_block_is_another_one_so_it_can_be_filled_while_a_step_runs(engine: Engine) -> None:
+def test_input_blocks_alternate_between_steps(engine: Engine) -> None:
     runner = engine.runner
     one = runner.block("decode", tokens=1, sequences=1, rows=1)
     other = runner.block("decode", tokens=1, sequences=1, rows=1)
@@ -141,7 +141,7 @@ def test_the_next_block_is_another_one_so_it_can_be_filled_while_a_step_runs(eng
     assert runner.block("decode", tokens=1, sequences=1, rows=1) is one
 
 
-def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> None:
+def test_step_must_be_collected_before_the_next_submit(engine: Engine) -> None:
     runner = engine.runner
     block = runner.fill(one_token(engine, {0: 0}))
     handle = runner.submit(block)
@@ -152,7 +152,7 @@ def test_a_step_is_collected_before_the_next_is_submitted(engine: Engine) -> Non
 
 
 @pytest.mark.rest(keep=1)
-def test_a_step_that_ends_badly_does_not_block_the_next(engine: Engine) -> None:
+def test_failed_step_does_not_block_the_next(engine: Engine) -> None:
     runner = engine.runner
     block = runner.fill(one_token(engine, {1 << 20: 0}))
     with pytest.raises(NodeFailed, match="TABLE_STORE: entry 1048576"):
@@ -160,7 +160,7 @@ def test_a_step_that_ends_badly_does_not_block_the_next(engine: Engine) -> None:
     engine.forward(PROMPT)
 
 
-def test_a_page_goes_to_the_device_once(engine: Engine) -> None:
+def test_page_is_sent_to_the_device_once(engine: Engine) -> None:
     if not any(spec.role == "table" for spec in engine.model.graph.buffers.values()):
         pytest.skip("no attention, no pages")
     sequence, counts = engine.open(), []
@@ -171,7 +171,7 @@ def test_a_page_goes_to_the_device_once(engine: Engine) -> None:
 
 
 @pytest.mark.rest
-def test_rows_of_logits_get_no_more_room_than_they_need(qwen3: GGUFFile) -> None:
+def test_logits_buffer_is_sized_by_requested_rows(qwen3: GGUFFile) -> None:
     with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=600) as engine:
         output = engine.advance([(engine.open(), [1] * 512)], [511])
         plan = output.handle.variant.program.plan
@@ -186,9 +186,7 @@ def test_greedy_generation_reads_no_logits(qwen3: GGUFFile, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_logit_that_is_no_number_ends_generation_and_an_infinite_one_does_not(
-    qwen3: GGUFFile, value: float
-) -> None:
+def test_nan_logit_ends_generation_but_infinity_does_not(qwen3: GGUFFile, value: float) -> None:
     """The device says that one is not finite; what it is, the logits say."""
 
     class Spoilt(CpuBackend):
@@ -222,7 +220,7 @@ def test_a_logit_that_is_no_number_ends_generation_and_an_infinite_one_does_not(
 # --- deadlines ---------------------------------------------------------------------------------------------
 
 
-def test_a_step_that_passes_its_deadline_is_one_sentence(qwen3: GGUFFile) -> None:
+def test_missed_step_deadline_prints_one_line(qwen3: GGUFFile) -> None:
     message = r"t_cpu, stream main: fence \d not reached within 0\.0001 s"
     with (
         Engine(
@@ -234,9 +232,7 @@ def test_a_step_that_passes_its_deadline_is_one_sentence(qwen3: GGUFFile) -> Non
 
 
 @pytest.mark.rest
-def test_a_slow_step_without_a_deadline_says_that_it_runs(
-    qwen3: GGUFFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_step_without_deadline_reports_progress(qwen3: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zinc_rt.engine.runner.SLOW_SECONDS", 0.01)
     lines: list[str] = []
     with Engine(
@@ -253,7 +249,7 @@ class _Backend:
         self.device = device
 
 
-def test_deadlines_follow_the_device(qwen3: GGUFFile) -> None:
+def test_deadlines_depend_on_the_device(qwen3: GGUFFile) -> None:
     with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=64) as engine:
         variant = engine.advance([(engine.open(), PROMPT)], [0]).handle.variant
         simulated: Any = _Backend(Device("sim", "gfx1201", simulated=True))
@@ -309,7 +305,7 @@ class Counting(CpuBackend):
 
 
 @pytest.mark.rest
-def test_a_thousand_evictions_leave_no_memory_behind(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousand_evictions_leak_no_memory(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zinc_rt.engine.resident.MAX_VARIANTS", 2)
     with Engine(hybrid, Counting(), ctx=40) as engine:
         backend: Any = engine.backend
@@ -326,7 +322,7 @@ def test_a_thousand_evictions_leave_no_memory_behind(hybrid: GGUFFile, monkeypat
         assert sorted(backend.held.values()) == before[0]
 
 
-def test_whole_graphs_make_room_for_others(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_graphs_are_evicted_at_the_limit(hybrid: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that taps, injects and decodes keeps as many graphs as it is allowed to."""
     monkeypatch.setattr("zinc_rt.engine.variants.MAX_GRAPHS", 2)
     with Engine(hybrid, Counting(), ctx=40) as engine:
@@ -342,7 +338,7 @@ def test_whole_graphs_make_room_for_others(hybrid: GGUFFile, monkeypatch: pytest
 
 
 @pytest.mark.rest
-def test_a_model_unloads_and_loads_again_with_the_same_bits(hybrid: GGUFFile) -> None:
+def test_reloaded_model_is_bit_identical(hybrid: GGUFFile) -> None:
     with Engine(hybrid, Counting(), ctx=40) as engine:
         backend: Any = engine.backend
         want = engine.forward(PROMPT).tobytes()
@@ -352,7 +348,7 @@ def test_a_model_unloads_and_loads_again_with_the_same_bits(hybrid: GGUFFile) ->
             assert engine.forward(PROMPT).tobytes() == want
 
 
-def test_unloading_with_open_sequences_or_a_step_in_flight_is_refused(engine: Engine) -> None:
+def test_unload_with_open_sequence_or_running_step_is_rejected(engine: Engine) -> None:
     sequence = engine.open()
     with pytest.raises(UsageError, match="1 sequences are open"):
         engine.unload()
@@ -379,7 +375,7 @@ class Unfinished(CpuBackend):
         super()._run(variant)
 
 
-def test_two_variants_are_never_in_one_arena_at_once(qwen3: GGUFFile) -> None:
+def test_arena_is_used_by_one_variant_at_a_time(qwen3: GGUFFile) -> None:
     with Engine(qwen3, Unfinished(), ctx=64) as engine:
         backend: Any = engine.backend
         sequence = engine.open()
@@ -394,7 +390,7 @@ def test_two_variants_are_never_in_one_arena_at_once(qwen3: GGUFFile) -> None:
         large.submit(engine.runner.stream).wait(10.0)
 
 
-def test_variants_of_a_run_share_an_arena_and_those_that_are_looked_at_do_not(qwen3: GGUFFile) -> None:
+def test_unobserved_variants_share_an_arena_and_tapped_ones_do_not(qwen3: GGUFFile) -> None:
     with Engine(qwen3, CpuBackend("canonical-1", threads=1), ctx=64) as engine:
         sequence = engine.open()
         large = engine.advance([(sequence, PROMPT)], [0]).handle.variant

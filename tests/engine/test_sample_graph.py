@@ -101,7 +101,7 @@ def operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, n
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("form", [FULL, PLAIN, LOGPROB], ids=["full", "plain", "logprob"])
 @pytest.mark.rest(keep=5)
-def test_every_row_is_drawn_as_the_oracle_draws_it(tier: str, form: SampleForm) -> None:
+def test_every_row_samples_the_same_token_as_the_oracle(tier: str, form: SampleForm) -> None:
     math = arithmetic("canonical-1")
     with opened(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)
@@ -144,7 +144,7 @@ def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_a_record_stays_until_it_is_bound_anew(tier: str) -> None:
+def test_sampling_record_persists_until_rebound(tier: str) -> None:
     with opened(tier) as backend:
         resident = Resident(backend, {}, {})
         made = bench(resident, PLAIN, 8)
@@ -182,14 +182,14 @@ def paged_model() -> OpGraph:
     return builder.build()
 
 
-def test_caches_and_states_are_told_apart() -> None:
+def test_caches_and_states_are_distinguished() -> None:
     graph = paged_model()
     assert caches(graph, "state.page_table") == tuple(f"state.kv_{w}[{n}]" for n in (0, 1) for w in "kv")
     assert states(graph) == ("state.rows[0]", "state.rows[1]")
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_copied_rows_are_the_same_and_no_others_change(tier: str) -> None:
+def test_row_copy_changes_only_the_target_rows(tier: str) -> None:
     with opened(tier) as backend:
         resident = Resident(backend, {}, {})
         graph = paged_model()

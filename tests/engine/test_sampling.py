@@ -11,7 +11,7 @@ from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.sampling import Sampling
 
 
-def test_the_defaults_and_the_ends_of_every_range_are_accepted() -> None:
+def test_defaults_and_range_limits_are_accepted() -> None:
     Sampling().check()
     Sampling(
         max_tokens=1, min_tokens=1, temperature=0, top_k=1, top_p=1e-6, min_p=1, seed=2**64 - 1, n=8,
@@ -47,28 +47,28 @@ def test_the_defaults_and_the_ends_of_every_range_are_accepted() -> None:
         ({"logprobs": 21}, "logprobs 21: wanted 0 to 20"),
     ],
 )
-def test_a_value_outside_its_range_is_named_with_the_range(given: dict[str, Any], said: str) -> None:
+def test_out_of_range_value_is_reported_with_the_range(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as raised:
         Sampling(**given).check()
     assert said in str(raised.value)
 
 
 @pytest.mark.parametrize(("name", "value"), [("stop", 5), ("stop_token_ids", 5), ("logit_bias", [1, 2])])
-def test_what_is_no_list_or_mapping_is_refused_at_once(name: str, value: Any) -> None:
+def test_wrong_container_type_is_rejected_immediately(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{name} .*: wanted a "):
         Sampling(**{name: value})
 
 
-def test_a_command_spells_a_parameter_its_own_way() -> None:
+def test_error_uses_the_command_line_spelling() -> None:
     with pytest.raises(UsageError, match="--top-k -1: wanted"):
         Sampling(top_k=-1).check(lambda name: f"--{name.replace('_', '-')}")
 
 
-def test_one_stop_string_need_not_be_in_a_list() -> None:
+def test_single_stop_string_needs_no_list() -> None:
     assert Sampling(stop="end").stop == ("end",)
 
 
-def test_it_is_a_value_that_others_cannot_change() -> None:
+def test_sampling_is_immutable() -> None:
     bias = {1: 2.0}
     asked = Sampling(logit_bias=bias)
     bias[1] = 3.0
@@ -77,7 +77,7 @@ def test_it_is_a_value_that_others_cannot_change() -> None:
         asked.top_k = 3  # type: ignore[misc]
 
 
-def test_without_a_seed_it_gets_one_and_a_given_one_stays() -> None:
+def test_missing_seed_is_generated_and_given_seed_is_kept() -> None:
     first, second = Sampling().seeded().seed, Sampling().seeded().seed
     assert first is not None and first != second and 0 <= first < 2**64
     assert Sampling(seed=0).seeded().seed == 0

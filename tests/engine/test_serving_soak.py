@@ -23,7 +23,7 @@ KINDS = {"park", "evict", "hold", "cancel"}
 
 @pytest.mark.parametrize("stem", ["qwen35moe-q"])
 @pytest.mark.rest
-def test_requests_come_and_go(stem: str, slow_counts: Counts) -> None:
+def test_long_run_of_requests_is_stable(stem: str, slow_counts: Counts) -> None:
     count = slow_counts(10, 2000)
     limits = SequenceLimits(96, SLOTS, state_rows=1 + ROWS_A_SLOT * SLOTS, step_tokens=STEP_TOKENS)
     with Engine(read_gguf(FOLDER / f"{stem}.gguf"), CpuBackend("canonical-1"), limits=limits) as engine:

@@ -107,7 +107,7 @@ def alone(gguf: GGUFFile, tokens: list[int]) -> np.ndarray:
     ],
 )
 @pytest.mark.rest(keep=1)
-def test_a_checkpoint_restored_is_the_prefix_computed_again(
+def test_restored_checkpoint_matches_recomputed_prefix(
     architecture: str, tier: str, disjoint: bool, model: Callable[[str], GGUFFile]
 ) -> None:
     gguf = model(architecture)

@@ -36,17 +36,13 @@ def plain(text: str, stops: list[str]) -> tuple[str, str | None]:
 
 
 @given(TEXTS, STOPS, st.lists(st.integers(0, 80), max_size=12))
-def test_any_cut_of_any_text_gives_the_text_before_its_first_stop(
-    text: str, stops: list[str], places: list[int]
-) -> None:
+def test_chunking_does_not_change_text_before_first_stop(text: str, stops: list[str], places: list[int]) -> None:
     delivered, stopped = fed(cut(text.encode(), places), stops)
     assert ("".join(delivered), stopped) == plain(text, stops)
 
 
 @given(TEXTS, STOPS, st.lists(st.integers(0, 80), max_size=12))
-def test_nothing_is_held_back_that_no_stop_could_begin_with(
-    text: str, stops: list[str], places: list[int]
-) -> None:
+def test_text_is_held_back_only_for_a_possible_stop(text: str, stops: list[str], places: list[int]) -> None:
     pieces = cut(text.encode(), places)
     delivered, stopped = fed(pieces, stops)
     for count in range(1, len(pieces) + 1):
@@ -56,14 +52,14 @@ def test_nothing_is_held_back_that_no_stop_could_begin_with(
             assert not held or any(stop.startswith(held) for stop in stops)
 
 
-def test_the_stop_that_is_complete_first_ends_it() -> None:
+def test_first_completed_stop_string_wins() -> None:
     assert fed([b"xabcd"], ["abcd", "c"]) == (["xab", ""], "c")
     assert fed([b"xa", b"bc", b"d"], ["abcd", "c"]) == (["x", "ab", "", ""], "c")
 
 
-def test_what_only_looked_like_a_stop_comes_at_the_end() -> None:
+def test_partial_stop_string_is_flushed_at_the_end() -> None:
     assert fed([b"one<", b"/"], ["</s>"]) == (["one", "", "</"], None)
 
 
-def test_half_a_character_at_the_end_is_shown_as_one_that_is_none() -> None:
+def test_incomplete_utf8_at_the_end_becomes_replacement_character() -> None:
     assert fed(["é".encode()[:1]], []) == (["", "\ufffd"], None)

@@ -82,23 +82,25 @@ def assert_the_same(model: Path, tier: str, steps: int, ordering: str = "canonic
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
-def test_an_embedded_model(tier: str, slow_counts: Counts) -> None:
+def test_embedded_model_is_bit_identical(tier: str, slow_counts: Counts) -> None:
     assert_the_same(FOLDER / "qwen3-q.gguf", tier, slow_counts(2, 32))
 
 
-def test_an_embedded_model_with_recurrent_state_and_experts(slow_counts: Counts) -> None:
+def test_embedded_recurrent_moe_model_is_bit_identical(slow_counts: Counts) -> None:
     assert_the_same(FOLDER / "qwen35moe-q.gguf", "t1", slow_counts(2, 32))
 
 
 @pytest.mark.parametrize(("tier", "model"), [("t1", "qwen35moe-q"), ("t2", "qwen3-q")])
 @pytest.mark.rest
-def test_an_embedded_model_with_activations_in_8_bits(tier: str, model: str, slow_counts: Counts) -> None:
+def test_embedded_model_with_8_bit_activations_is_bit_identical(
+    tier: str, model: str, slow_counts: Counts
+) -> None:
     assert_the_same(FOLDER / f"{model}.gguf", tier, slow_counts(1, 32), "canonical-1-q8")
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 @pytest.mark.rest
-def test_one_model_of_each_other_family(architecture: str, tmp_path: Path) -> None:
+def test_one_model_of_each_other_family_is_bit_identical(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_tiny(path, architecture, hidden=32)
     assert_the_same(path, "t1", 1)
@@ -106,7 +108,7 @@ def test_one_model_of_each_other_family(architecture: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.rest
-def test_whatever_lines_caches_keep_the_bits_are_the_same(tier: str, slow_counts: Counts) -> None:
+def test_simulated_cache_coherence_does_not_change_the_bits(tier: str, slow_counts: Counts) -> None:
     """A stale line that a step loaded would show: no invalidation is missing."""
     model = FOLDER / "qwen3-q.gguf"
     want, _, _ = everything(model, "t_cpu", 2, "canonical-1")
@@ -117,7 +119,7 @@ def test_whatever_lines_caches_keep_the_bits_are_the_same(tier: str, slow_counts
 
 
 @pytest.mark.rest
-def test_a_navi_44_runs_the_kernels_of_a_navi_48() -> None:
+def test_navi_44_runs_navi_48_kernels() -> None:
     model = FOLDER / "qwen3-q.gguf"
     want, _, _ = everything(model, "t_cpu", 1, "canonical-1")
     for step, logits in enumerate(looked_at_by_nobody(model, "t1", 1, "canonical-1", chip="gfx1200")):
@@ -127,11 +129,11 @@ def test_a_navi_44_runs_the_kernels_of_a_navi_48() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.parametrize("model", MODELS)
-def test_the_tiny_models(model: str, tier: str, data_dir: Path) -> None:
+def test_tiny_models_are_bit_identical(model: str, tier: str, data_dir: Path) -> None:
     assert_the_same(data_dir / "goldens" / f"{model}.gguf", tier, 32)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [name for name in MODELS if name.endswith("-q")])
-def test_the_tiny_models_with_activations_in_8_bits(model: str, data_dir: Path) -> None:
+def test_tiny_models_with_8_bit_activations_are_bit_identical(model: str, data_dir: Path) -> None:
     assert_the_same(data_dir / "goldens" / f"{model}.gguf", "t1", 8, "canonical-1-q8")

@@ -28,11 +28,11 @@ def variants(**limits: int) -> Variants:
         ({"slots": 4, "rows": 4, "step_tokens": 8}, (1, 8)),
     ],
 )
-def test_few_capacities_hold_every_step(limits: dict[str, int], tokens: tuple[int, ...]) -> None:
+def test_few_capacities_cover_every_step(limits: dict[str, int], tokens: tuple[int, ...]) -> None:
     assert token_capacities(SequenceLimits(ctx=64, **limits)) == tokens
 
 
-def test_a_scheduler_has_as_many_rows_of_logits_as_slots_and_no_more() -> None:
+def test_scheduler_variant_has_one_logit_row_per_slot() -> None:
     made = variants(ctx=64, slots=3, rows=3)
     assert made.fitting("prefill", 400, 2, 1).key == (512, 3, 3)
     assert made.fitting("decode", 3, 3, 3).key == (16, 3, 3)
@@ -43,7 +43,7 @@ def test_a_scheduler_has_as_many_rows_of_logits_as_slots_and_no_more() -> None:
         made.fitting("prefill", 513, 2, 1)
 
 
-def test_a_cached_prefix_is_bound_by_a_step_of_one_token() -> None:
+def test_single_token_step_can_bind_a_cached_prefix() -> None:
     made = variants(ctx=160, slots=2, rows=2)
     assert made.fitting("decode", 1, 1, 1, entries=2) is made.fitting("decode", 1, 1, 1)
     large = made.fitting("decode", 1, 1, 1, entries=10)
@@ -64,7 +64,7 @@ def test_a_cached_prefix_is_bound_by_a_step_of_one_token() -> None:
         ({"page_tokens": 4}, "page_tokens is at least 8, not 4"),
     ],
 )
-def test_limits_that_make_no_sense_are_one_sentence(limits: dict[str, int], says: str) -> None:
+def test_contradictory_limits_print_one_line(limits: dict[str, int], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         SequenceLimits(ctx=64, **limits)
 
@@ -72,10 +72,10 @@ def test_limits_that_make_no_sense_are_one_sentence(limits: dict[str, int], says
 @pytest.mark.parametrize(
     ("ctx", "tokens"), [(1, 16), (131_072, 16), (131_073, 32), (262_144, 32), (1 << 21, 256), (1 << 30, 256)]
 )
-def test_pages_are_larger_where_a_table_would_have_long_rows(ctx: int, tokens: int) -> None:
+def test_page_size_grows_with_context(ctx: int, tokens: int) -> None:
     assert SequenceLimits(ctx=ctx).page_tokens == tokens
     assert SequenceLimits(ctx=ctx, page_tokens=64).page_tokens == 64
 
 
-def test_limits_come_back_from_a_log_whose_lists_are_no_tuples() -> None:
+def test_limits_from_a_log_accept_lists_for_tuples() -> None:
     assert SequenceLimits(ctx=64, pages=[7, 3]) == SequenceLimits(ctx=64, pages=(7, 3))  # type: ignore[arg-type]

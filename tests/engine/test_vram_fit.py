@@ -25,7 +25,7 @@ def placed(ctx: int, slots: int) -> Residency:
     return fit(build_model(read_gguf(MODEL), limits, "prefill"), KERNELS, MEMORY_BYTES, tokens=16, rows=1)
 
 
-def test_the_longest_context_and_the_most_slots_that_fit_are_named() -> None:
+def test_error_names_longest_context_and_most_slots_that_fit() -> None:
     with pytest.raises(InputError, match="have to lie in VRAM") as refused:
         placed(1024, 32)
     found = re.fullmatch(r"(?:--ctx (\d+) fits)?(?:, or )?(?:--slots (\d+) fits)?", refused.value.next)
@@ -38,14 +38,14 @@ def test_the_longest_context_and_the_most_slots_that_fit_are_named() -> None:
             placed(*more)
 
 
-def test_what_no_context_helps_says_so() -> None:
+def test_model_too_large_for_any_context_is_reported() -> None:
     model = build_model(read_gguf(MODEL), SequenceLimits(ctx=64), "prefill")
     with pytest.raises(InputError) as refused:
         fit(model, KERNELS, 1 << 20, tokens=16, rows=1)
     assert "fewer bits a weight" in refused.value.next
 
 
-def test_guesses_are_tokens_of_a_step() -> None:
+def test_lookahead_tokens_count_toward_the_step() -> None:
     gguf = read_gguf(MODEL)
     assert steps_of(gguf, SequenceLimits(ctx=64, slots=4), 3) == 16
     with pytest.raises(InputError, match="a step has 512") as refused:
@@ -53,7 +53,7 @@ def test_guesses_are_tokens_of_a_step() -> None:
     assert refused.value.next.startswith("--lookahead 7 fits")
 
 
-def test_inspect_says_what_lies_where(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_shows_memory_placement(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--model", str(FOLDER / "qwen35moe-q.gguf"), "--vram", "16", "--slots", "2", "--lookahead", "3"]
     assert inspect([*argv, "--experts", "gtt"]) == 0
     told = capsys.readouterr().out

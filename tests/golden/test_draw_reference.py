@@ -15,11 +15,11 @@ def draws(sampling: Sampling, logits: np.ndarray, count: int = 2000) -> np.ndarr
     return np.bincount(found, minlength=len(logits)) / count
 
 
-def test_greedy_takes_the_first_of_equal_maxima() -> None:
+def test_greedy_selects_first_of_equal_maxima() -> None:
     assert draw(Sampling(), np.array([0, 3, 3, 1], np.float32), position=9) == 1
 
 
-def test_draws_follow_the_softmax() -> None:
+def test_samples_follow_the_softmax() -> None:
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
     np.testing.assert_allclose(draws(Sampling(temperature=1.0), logits), [0.5, 0.3, 0.15, 0.05], atol=0.04)
 
@@ -32,12 +32,12 @@ def test_draws_follow_the_softmax() -> None:
         (Sampling(temperature=1.0, min_p=0.2), {0, 1, 2}),
     ],
 )
-def test_a_filter_leaves_the_likeliest(sampling: Sampling, kept: set[int]) -> None:
+def test_filter_keeps_the_most_likely_tokens(sampling: Sampling, kept: set[int]) -> None:
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
     assert set(np.flatnonzero(draws(sampling, logits, 400)).tolist()) == kept
 
 
-def test_both_halves_of_the_seed_the_choice_and_the_position_matter() -> None:
+def test_sample_depends_on_full_seed_choice_and_position() -> None:
     logits = np.zeros(1000, np.float32)
 
     def drawn(seed: int, choice: int = 0, position: int = 5) -> int:
@@ -49,6 +49,6 @@ def test_both_halves_of_the_seed_the_choice_and_the_position_matter() -> None:
     assert base not in others and len(set(others)) == len(others)
 
 
-def test_a_logit_that_is_no_number_stops_with_its_index() -> None:
+def test_nan_logit_raises_with_its_index() -> None:
     with pytest.raises(CheckFailed, match="position 4: logit 1 is not a number"):
         draw(Sampling(), np.array([0, np.nan, 1], np.float32), position=4)

@@ -25,14 +25,14 @@ KNOWN = (
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
-def test_philox_gives_its_authors_answers(
+def test_philox_matches_reference_vectors(
     counter: tuple[int, int, int, int], key: tuple[int, int], answer: tuple[int, ...]
 ) -> None:
     assert philox(counter, key) == answer
 
 
 @pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
-def test_an_embedded_golden_draws_every_way_and_not_one_token_alone(pair: object) -> None:
+def test_embedded_golden_covers_every_sampling_mode(pair: object) -> None:
     golden = read_golden(pair.golden)  # type: ignore[attr-defined]
     draws = draws_of(golden.meta, "it")
     assert {(d.temperature, d.top_k, d.top_p, d.min_p) for d in draws} == set(WAYS)
@@ -45,7 +45,7 @@ def test_an_embedded_golden_draws_every_way_and_not_one_token_alone(pair: object
             assert draw_reference(Sampling(**asked), row, choice=draw.choice, position=draw.position) == draw.token
 
 
-def test_draws_of_another_shape_are_refused() -> None:
+def test_draws_of_wrong_shape_are_rejected() -> None:
     assert draws_of({}, "g.npz") == []
     with pytest.raises(InputError, match=r"g\.npz: cannot parse the draws in meta"):
         draws_of({"draws": [{"row": 1, "heat": 2}]}, "g.npz")

@@ -107,7 +107,7 @@ GIVES: dict[str, Callable[[np.ndarray], Any]] = {
 
 
 @pytest.mark.parametrize("gives", GIVES)
-def test_the_stream_of_each_layer_is_kept(gives: str) -> None:
+def test_residual_stream_of_each_layer_is_saved(gives: str) -> None:
     batch = [] if "vLLM" in gives else [1]
     x = Tensor(np.arange(3 * WIDTH, dtype=np.float16).reshape(*batch, 3, WIDTH) / 64)
     tree = model(
@@ -125,7 +125,7 @@ def test_the_stream_of_each_layer_is_kept(gives: str) -> None:
     assert recorder.arrays["l_out-0"].dtype == np.float32
 
 
-def test_what_it_saves_is_imported_as_a_golden(tmp_path: Path) -> None:
+def test_dump_can_be_imported_as_golden(tmp_path: Path) -> None:
     tree = model(Tensor, layers=3)
     with TorchRecorder(tree) as recorder:
         tree(Tensor(np.ones((1, 3, WIDTH), np.float32)))
@@ -137,7 +137,7 @@ def test_what_it_saves_is_imported_as_a_golden(tmp_path: Path) -> None:
     assert read.l_out is not None and read.l_out.shape == (3, 3, WIDTH) and read.ids.tolist() == IDS
 
 
-def test_rows_of_a_prompt_in_pieces_are_put_together() -> None:
+def test_rows_of_a_chunked_prompt_are_joined() -> None:
     tree = model(Tensor)
     with TorchRecorder(tree) as recorder:
         tree(Tensor(np.zeros((2, WIDTH), np.float32)))
@@ -147,7 +147,7 @@ def test_rows_of_a_prompt_in_pieces_are_put_together() -> None:
         recorder.save("unused.npz", ids=[1] * 5, logits=np.zeros((5, 2)))
 
 
-def test_a_tree_without_layers_is_refused_by_its_names() -> None:
+def test_module_tree_without_layers_is_rejected_with_its_names() -> None:
     with pytest.raises(ValueError, match="the first are encoder"):
         TorchRecorder(Module(encoder=Module()))
     with pytest.raises(ValueError, match="a batch of 2"):
@@ -167,11 +167,11 @@ def test_a_tree_without_layers_is_refused_by_its_names() -> None:
         ("model.embed_tokens", None),
     ],
 )
-def test_a_module_has_the_label_of_its_name(name: str, label: str | None) -> None:
+def test_module_name_maps_to_its_label(name: str, label: str | None) -> None:
     assert torch_hook.label_of(name, torch_hook.ALWAYS + torch_hook.INSIDE) == label
 
 
-def test_the_hook_runs_alone_and_says_what_it_lacks(tmp_path: Path) -> None:
+def test_hook_runs_standalone_and_reports_missing_dependencies(tmp_path: Path) -> None:
     """In an environment without anything of ours, and here without torch."""
     assert main(["dumper", "torch", "-o", str(tmp_path / "hook.py")]) == 0
     program = [sys.executable, "-I", str(tmp_path / "hook.py"), "--model", "M", "-o", "d.npz", "--tokens"]
@@ -204,7 +204,7 @@ def dump(dumper: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(dumper), *words], capture_output=True, text=True, check=False)
 
 
-def test_llama_cpps_values_come_as_numpy_arrays(dumper: Path, tmp_path: Path) -> None:
+def test_llama_cpp_values_become_numpy_arrays(dumper: Path, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").touch()
     words = ["-m", str(tmp_path / "m.gguf"), "-t", "1,2,3", "-o", str(tmp_path / "d.npz"), "-k", "attn_norm-"]
     done = dump(dumper, *words)
@@ -228,7 +228,7 @@ def test_llama_cpps_values_come_as_numpy_arrays(dumper: Path, tmp_path: Path) ->
         (["-m"], 2, "usage"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
+def test_invalid_input_prints_one_line(
     dumper: Path, tmp_path: Path, words: list[str], code: int, said: str
 ) -> None:
     (tmp_path / "m.gguf").touch()
@@ -236,7 +236,7 @@ def test_what_is_wrong_is_one_sentence(
     assert done.returncode == code and said in done.stderr, done
 
 
-def test_a_dumper_goes_to_stdout_and_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dumper_goes_to_stdout_and_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dumper", "llama-cpp"]) == 0
     assert "zinc-rt golden import --from npz" in capsys.readouterr().out
     (tmp_path / "there.c").touch()

@@ -23,7 +23,7 @@ SOME = [
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_it_says_what_made_it_and_is_small(pair: Pair) -> None:
+def test_golden_names_its_driver_and_is_small(pair: Pair) -> None:
     golden = read_golden(pair.golden)
     assert (
         golden.source == "zinc-rt vulkan"
@@ -39,7 +39,7 @@ def test_it_says_what_made_it_and_is_small(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_the_oracle_has_its_bits_in_every_node(pair: Pair, tmp_path: Path) -> None:
+def test_oracle_matches_every_node_bit_exactly(pair: Pair, tmp_path: Path) -> None:
     report = tmp_path / "r.json"
     assert main(["check", str(pair.golden), "--json", str(report)]) == 0
     results = {each["id"].rpartition("/")[2]: each for each in json.loads(report.read_text())["results"]}
@@ -50,7 +50,7 @@ def test_the_oracle_has_its_bits_in_every_node(pair: Pair, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("pair", SOME)
-def test_the_driver_here_has_its_bits(pair: Pair, vulkan_driver: PhysicalDevice, capsys: Any) -> None:
+def test_local_driver_matches_bit_exactly(pair: Pair, vulkan_driver: PhysicalDevice, capsys: Any) -> None:
     line = ["--model", str(pair.model), "--golden", str(pair.golden), "--tiers", "vulkan", "--no-cache"]
     assert validate(line) == 0, capsys.readouterr().out
     assert "bit-exact" in capsys.readouterr().out

@@ -63,7 +63,7 @@ def bumped(*index: int) -> Any:
 # --- make ------------------------------------------------------------------------------------------------------
 
 
-def test_a_golden_holds_everything_and_says_where_it_is_from(golden: Path, capsys: Any) -> None:
+def test_golden_contains_all_arrays_and_provenance(golden: Path, capsys: Any) -> None:
     made = read_golden(golden)
     assert made.source == "zinc-rt t_cpu"
     assert made.logits.shape == (3, 512)
@@ -79,7 +79,7 @@ def test_a_golden_holds_everything_and_says_where_it_is_from(golden: Path, capsy
     assert "--tokens 5,17,300 --steps 2" in meta["command"]
 
 
-def test_the_same_arguments_give_the_same_model(model: Path) -> None:
+def test_same_arguments_make_the_same_model(model: Path) -> None:
     again = model.with_name("again.gguf")
     assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(again)]) == 0
     assert again.read_bytes() == model.read_bytes()
@@ -87,7 +87,7 @@ def test_the_same_arguments_give_the_same_model(model: Path) -> None:
     assert again.read_bytes() != model.read_bytes()
 
 
-def test_all_tiny_models_come_in_one_folder(tmp_path: Path, capsys: Any) -> None:
+def test_all_tiny_models_are_written_to_one_folder(tmp_path: Path, capsys: Any) -> None:
     assert main(["make", "--tiny", "all", "-o", str(tmp_path / "new" / "models")]) == 0
     names = {path.name for path in (tmp_path / "new" / "models").iterdir()}
     assert names == {f"tiny-{name}-f32.gguf" for name in ARCHITECTURES}
@@ -97,7 +97,7 @@ def test_all_tiny_models_come_in_one_folder(tmp_path: Path, capsys: Any) -> None
     assert capsys.readouterr().out.split() == list(ARCHITECTURES)
 
 
-def test_a_prompt_goes_through_the_models_tokenizer(model: Path) -> None:
+def test_prompt_is_tokenized_by_the_model(model: Path) -> None:
     out = model.with_name("g.npz")
     assert main(["make", "--model", str(model), "--prompt", "The quick fox", "--steps", "0", "-o", str(out)]) == 0
     assert 1 < len(read_golden(out).ids) < 14
@@ -108,7 +108,7 @@ def test_a_prompt_goes_through_the_models_tokenizer(model: Path) -> None:
 
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8", "float32-dequant"])
-def test_what_was_made_holds(ordering: str, model: Path, capsys: Any) -> None:
+def test_new_golden_passes_check(ordering: str, model: Path, capsys: Any) -> None:
     out = model.with_name("g.npz")
     line = ["make", "--model", str(model), "--tokens", "5,17,300", "--steps", "2", "--ordering", ordering]
     assert main([*line, "-o", str(out)]) == 0
@@ -134,7 +134,7 @@ def test_what_was_made_holds(ordering: str, model: Path, capsys: Any) -> None:
         ("greedy_logits", (1, 11), r"decode .*token 1, dim 11"),
     ],
 )
-def test_one_changed_bit_is_found_and_named(
+def test_single_bit_change_is_found_and_named(
     array: str, index: tuple[int, ...], place: str, golden: Path, capsys: Any
 ) -> None:
     path = tampered(golden, **{array: bumped(*index)})
@@ -146,7 +146,7 @@ def test_one_changed_bit_is_found_and_named(
     assert said.splitlines()[-1].startswith("FAIL  1 golden: ")
 
 
-def test_a_golden_of_another_model_is_refused(golden: Path, capsys: Any) -> None:
+def test_golden_of_another_model_is_rejected(golden: Path, capsys: Any) -> None:
     other = golden.with_name("other.gguf")
     main(["make", "--tiny", "qwen3moe", "--seed", "9", "-o", str(other)])
     assert main(["check", str(golden), "--model", str(other)]) == 1
@@ -155,7 +155,7 @@ def test_a_golden_of_another_model_is_refused(golden: Path, capsys: Any) -> None
     assert "next  use its own model, m.gguf (qwen3moe, " in said
 
 
-def test_another_engines_golden_is_never_to_be_remade_for_a_wrong_model(golden: Path, capsys: Any) -> None:
+def test_wrong_model_never_suggests_remaking_a_foreign_golden(golden: Path, capsys: Any) -> None:
     """Not where the digest differs, and not where there is none and the architecture does."""
     gemma = golden.with_name("gemma.gguf")
     main(["make", "--tiny", "gemma3", "-o", str(gemma)])
@@ -168,35 +168,35 @@ def test_another_engines_golden_is_never_to_be_remade_for_a_wrong_model(golden: 
         assert "next  use its own model, m.gguf (qwen3moe" in said and "golden make" not in said
 
 
-def test_where_another_engines_values_differ_it_is_compared_and_not_remade(golden: Path, capsys: Any) -> None:
+def test_differing_foreign_golden_is_compared_but_not_remade(golden: Path, capsys: Any) -> None:
     theirs = tampered(golden, meta={"source": "llama-cpp", "llama_cpp": "b1"}, logits=lambda logits: logits + 1)
     assert main(["check", str(theirs)]) == 1
     said = capsys.readouterr().out
     assert f"--golden {theirs} --resync" in said and "golden make" not in said
 
 
-def test_a_golden_of_changed_code_says_so_where_the_bits_differ(golden: Path, capsys: Any) -> None:
+def test_golden_of_older_code_is_noted_where_bits_differ(golden: Path, capsys: Any) -> None:
     assert main(["check", str(tampered(golden, meta={"code": "0" * 64}))]) == 0
     path = tampered(golden, meta={"code": "0" * 64}, logits=bumped(0, 0))
     assert main(["check", str(path)]) == 1
     assert "cause  the arithmetic or the model code has changed since" in capsys.readouterr().out
 
 
-def test_an_ordering_that_is_gone_has_expired(golden: Path, capsys: Any) -> None:
+def test_golden_with_removed_ordering_is_expired(golden: Path, capsys: Any) -> None:
     assert main(["check", str(tampered(golden, meta={"ordering": "canonical-0"}))]) == 1
     said = capsys.readouterr().out
     assert "made in canonical-0, which this build does not compute" in said
     assert "next  zinc-rt golden make --model" in said
 
 
-def test_a_format_that_is_gone_is_told_with_its_command(golden: Path, capsys: Any) -> None:
+def test_unsupported_format_is_reported_with_its_command(golden: Path, capsys: Any) -> None:
     assert main(["check", str(tampered(golden, meta={"format": 99}))]) == 2
     assert re.search(
         r"golden format 99, this build reads 1\n.*zinc-rt golden make --model", capsys.readouterr().err
     )
 
 
-def test_the_embedded_goldens_hold(capsys: Any) -> None:
+def test_embedded_goldens_pass(capsys: Any) -> None:
     assert main(["check"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS  8 goldens: ")
 
@@ -204,7 +204,7 @@ def test_the_embedded_goldens_hold(capsys: Any) -> None:
 # --- list ------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_names_goldens_and_says_why_a_file_is_none(golden: Path, capsys: Any) -> None:
+def test_list_names_goldens_and_reasons_for_invalid_files(golden: Path, capsys: Any) -> None:
     (golden.parent / "torn.npz").write_bytes(golden.read_bytes()[:100])
     np.savez(golden.parent / "foreign.npz", weights=np.ones(3))
     capsys.readouterr()
@@ -219,13 +219,13 @@ def test_the_list_names_goldens_and_says_why_a_file_is_none(golden: Path, capsys
     assert listed[str(golden)]["size_bytes"] == golden.stat().st_size
 
 
-def test_the_embedded_ones_are_listed(capsys: Any) -> None:
+def test_embedded_goldens_are_listed(capsys: Any) -> None:
     assert main(["list"]) == 0
     said = capsys.readouterr().out
     assert all(name in said for name in ("qwen3-q", "qwen35moe-q", "gemma4-q", "gemma4moe-q", "8 goldens in "))
 
 
-def test_nothing_to_list_is_no_pass(tmp_path: Path) -> None:
+def test_empty_list_is_not_a_pass(tmp_path: Path) -> None:
     assert main(["list", str(tmp_path)]) == 77
     assert main(["list", str(tmp_path / "nowhere")]) == 2
 
@@ -258,7 +258,7 @@ def imported(dump: Path, *more: str) -> int:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_dump_becomes_a_golden_that_validates(dtype: Any, golden: Path, capsys: Any) -> None:
+def test_dump_becomes_a_golden_that_validates(dtype: Any, golden: Path, capsys: Any) -> None:
     from zinc_rt.validate.command import main as validate
 
     assert imported(dumped(golden, dtype)) == 0
@@ -274,7 +274,7 @@ def test_a_dump_becomes_a_golden_that_validates(dtype: Any, golden: Path, capsys
     assert re.search(r"attn_norm-0 .*pass", capsys.readouterr().out)
 
 
-def test_bfloat16_is_taken_as_ml_dtypes_saves_it(golden: Path) -> None:
+def test_bfloat16_saved_by_ml_dtypes_is_accepted(golden: Path) -> None:
     logits = read_golden(golden).logits
     bfloat16 = (logits.view(np.uint32) >> 16).astype(np.uint16).view("V2")
     assert imported(dumped(golden, logits=bfloat16)) == 0
@@ -300,20 +300,20 @@ def test_bfloat16_is_taken_as_ml_dtypes_saves_it(golden: Path) -> None:
         ({"tokens": None}, "no array called tokens"),
     ],
 )
-def test_a_dump_that_does_not_fit_is_refused(change: dict[str, Any], said: str, golden: Path, capsys: Any) -> None:
+def test_mismatched_dump_is_rejected(change: dict[str, Any], said: str, golden: Path, capsys: Any) -> None:
     assert imported(dumped(golden, **change)) == 2
     assert re.search(said, capsys.readouterr().err)
     assert not golden.with_name("theirs.npz").exists()
 
 
 @pytest.mark.parametrize("pair", ["tokens", "=ids", "tokens="])
-def test_a_name_pair_is_explained(pair: str, golden: Path, capsys: Any) -> None:
+def test_malformed_name_pair_is_explained(pair: str, golden: Path, capsys: Any) -> None:
     assert imported(dumped(golden), "--map", pair) == 2
     assert "wanted their_name=our_name" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")
-def test_without_llama_cpp_the_extra_is_named(model: Path, capsys: Any) -> None:
+def test_missing_llama_cpp_error_names_the_extra(model: Path, capsys: Any) -> None:
     line = ["import", "--from", "llama-cpp", "--model", str(model), "--tokens", "1,2"]
     assert main([*line, "-o", str(model.with_name("g.npz"))]) == 2
     assert "pip install zinc-rt[llama-cpp]" in capsys.readouterr().err
@@ -322,7 +322,7 @@ def test_without_llama_cpp_the_extra_is_named(model: Path, capsys: Any) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
 @pytest.mark.parametrize("architecture", ["qwen3", "gemma3", "gemma4moe"])
 @pytest.mark.parametrize("quant", ["f32", "q"])
-def test_what_llama_cpp_computes_holds(architecture: str, quant: str, tmp_path: Path, capsys: Any) -> None:
+def test_llama_cpp_golden_passes_check(architecture: str, quant: str, tmp_path: Path, capsys: Any) -> None:
     model, out = str(tmp_path / "m.gguf"), str(tmp_path / "g.npz")
     assert main(["make", "--tiny", architecture, "--quant", quant, "--hidden", "128", "-o", model]) == 0
     line = ["import", "--from", "llama-cpp", "--model", model, "--tokens", "5,17,300,2,9,9,88,41,5,6,7,8"]
@@ -365,7 +365,9 @@ def test_what_llama_cpp_computes_holds(architecture: str, quant: str, tmp_path: 
         ("import --from llama-cpp d.npz --model {model} -o {folder}/g.npz", "a dump goes with --from npz"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_nothing(line: str, said: str, model: Path, capsys: Any) -> None:
+def test_failed_command_prints_one_line_and_leaves_no_files(
+    line: str, said: str, model: Path, capsys: Any
+) -> None:
     words = [word.format(model=model, folder=model.parent) for word in line.split()]
     assert main(words) == 2
     error = capsys.readouterr().err
@@ -373,14 +375,14 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(line: str, said: str, mode
     assert [path.name for path in model.parent.iterdir()] == ["m.gguf"]
 
 
-def test_a_golden_without_its_model_beside_it_asks_for_one(golden: Path, capsys: Any) -> None:
+def test_golden_without_adjacent_model_requires_model_option(golden: Path, capsys: Any) -> None:
     golden.with_name("m.gguf").rename(golden.with_name("elsewhere.gguf"))
     assert main(["check", str(golden)]) == 2
     assert re.search(r"no model m.gguf in the same folder\n  next: --model", capsys.readouterr().err)
     assert main(["check", str(golden), "--model", str(golden.with_name("elsewhere.gguf"))]) == 0
 
 
-def test_help_is_quick_and_shows_how(tmp_path: Path) -> None:
+def test_help_is_fast_and_shows_examples(tmp_path: Path) -> None:
     for command in ([], ["make"], ["check"], ["import"]):
         started = time.monotonic()
         line = [sys.executable, "-X", "importtime", "-m", "zinc_rt.validate.goldens.command", *command, "--help"]
@@ -390,7 +392,7 @@ def test_help_is_quick_and_shows_how(tmp_path: Path) -> None:
         assert time.monotonic() - started < 5
 
 
-def test_the_documented_dump_works_as_written(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_dump_works_as_written(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python of docs/golden.md, run against an engine that is ours."""
     python = re.search(r"```python\n(.*?)```", DOC.read_text(encoding="utf-8"), re.DOTALL)
     assert python is not None

@@ -63,7 +63,7 @@ def test_one_ordering_on_two_tiers_has_equal_digests(made: Path, capsys: Any) ->
     assert results["l_out-0"]["status"] == "skip"
 
 
-def test_a_golden_of_digests_is_small_and_checked_whole(made: Path, capsys: Any) -> None:
+def test_digest_golden_is_small_and_checked_completely(made: Path, capsys: Any) -> None:
     golden = read_golden(made / "digest.npz")
     assert golden.logits.shape == (1, 512) and golden.l_out is None and golden.source == "zinc-rt t_cpu_native"
     assert golden.meta["device"]["arch"] and golden.rows is not None and golden.rows.tolist() == [2]
@@ -77,13 +77,13 @@ def test_a_golden_of_digests_is_small_and_checked_whole(made: Path, capsys: Any)
     assert "node l_out-1" in capsys.readouterr().out
 
 
-def test_two_orderings_are_held_to_their_limit(made: Path, capsys: Any) -> None:
+def test_different_orderings_are_compared_with_a_tolerance(made: Path, capsys: Any) -> None:
     code, results, said = diff(capsys, made / "value.npz", made / "blas.npz")
     assert code == 0 and said.splitlines()[-1].endswith("compared, each within its limit")
     assert "digests" not in results and results["logits"]["limit"]["rel_rms"] == 1e-3
 
 
-def test_the_first_element_that_differs_is_named(made: Path, capsys: Any) -> None:
+def test_first_differing_element_is_named(made: Path, capsys: Any) -> None:
     wrong = changed(made / "value.npz", l_out=one_up(1, 2, 5), attn_norm__1=one_up(0, 3), logits=one_up(2, 9))
     code, results, said = diff(capsys, wrong, made / "value.npz")
     assert code == 1 and said.splitlines()[-1] == "FAIL  3 of 12 differ, first attn_norm-1"
@@ -93,7 +93,7 @@ def test_the_first_element_that_differs_is_named(made: Path, capsys: Any) -> Non
     assert pair[:3] == ["changed.npz", "value.npz", "FAIL"] and pair[3].startswith("-2^")
 
 
-def test_only_rows_that_both_hold_are_compared(made: Path, capsys: Any) -> None:
+def test_only_common_rows_are_compared(made: Path, capsys: Any) -> None:
     wrong = changed(made / "value.npz", logits=one_up(2, 9))
     code, results, _ = diff(capsys, wrong, made / "digest.npz")
     assert code == 1 and results["logits"]["first_bad"]["token"] == 2
@@ -102,7 +102,7 @@ def test_only_rows_that_both_hold_are_compared(made: Path, capsys: Any) -> None:
     assert results["logits"]["status"] == "pass"
 
 
-def test_of_two_models_or_prompts_nothing_more_is_compared(made: Path, capsys: Any) -> None:
+def test_different_models_or_prompts_stop_the_comparison(made: Path, capsys: Any) -> None:
     other = changed(made / "value.npz", meta={"model_digest": "f" * 64})
     code, results, said = diff(capsys, other, made / "value.npz")
     assert code == 1 and list(results) == ["model", "ids"] and "two models: ffffffffffff and " in said
@@ -111,7 +111,7 @@ def test_of_two_models_or_prompts_nothing_more_is_compared(made: Path, capsys: A
     assert code == 1 and results["ids"]["first_bad"] == {"token": 1} and "two prompts" in said
 
 
-def test_what_is_no_golden_is_unusable(made: Path, capsys: Any) -> None:
+def test_invalid_golden_is_unusable(made: Path, capsys: Any) -> None:
     assert main(["diff", str(made / "m.gguf"), str(made / "value.npz")]) == 2
     assert "not a readable golden" in capsys.readouterr().err
 
@@ -124,7 +124,7 @@ def test_what_is_no_golden_is_unusable(made: Path, capsys: Any) -> None:
         (["--sanitizer", "full"], "--sanitizer is for a simulated device"),
     ],
 )
-def test_a_tier_that_cannot_make_one_says_why(options: list[str], said: str, made: Path, capsys: Any) -> None:
+def test_unusable_tier_reports_the_reason(options: list[str], said: str, made: Path, capsys: Any) -> None:
     out = made / "never.npz"
     assert main(["make", "--model", str(made / "m.gguf"), "--tokens", "1,2", *options, "-o", str(out)]) == 2
     assert said in capsys.readouterr().err and not out.exists()

@@ -24,7 +24,7 @@ ARRAYS = {
 }
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_golden_round_trips(tmp_path: Path) -> None:
     write_golden(tmp_path / "g.npz", ARRAYS, {"source": "zinc-rt t_cpu", "ordering": "canonical-1"})
     golden = read_golden(tmp_path / "g.npz")
     assert golden.meta["format"] == 1
@@ -40,19 +40,19 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     }
 
 
-def test_only_ids_and_logits_are_needed(tmp_path: Path) -> None:
+def test_only_ids_and_logits_are_required(tmp_path: Path) -> None:
     np.savez(tmp_path / "g.npz", ids=[1, 2], logits=np.ones((2, 9)), note="mine")
     golden = read_golden(tmp_path / "g.npz")
     assert (golden.l_out, golden.greedy_tokens, golden.greedy_logits, golden.nodes) == (None, None, None, {})
     assert golden.source == "unknown source"
 
 
-def test_the_ordering_of_another_engine_is_not_ours(tmp_path: Path) -> None:
+def test_foreign_ordering_name_is_ignored(tmp_path: Path) -> None:
     write_golden(tmp_path / "g.npz", ARRAYS, {"source": "my engine", "ordering": "canonical-1"})
     assert read_golden(tmp_path / "g.npz").ordering == ""
 
 
-def test_dequantised_values_come_first_and_bring_no_others(tmp_path: Path) -> None:
+def test_dequantised_values_take_precedence_without_mixing(tmp_path: Path) -> None:
     deq = {f"{name}_deq": ARRAYS[name] + 1 for name in ("logits", "l_out", "attn_norm-0")}
     write_golden(tmp_path / "g.npz", ARRAYS | deq, {})
     golden = read_golden(tmp_path / "g.npz")
@@ -64,7 +64,7 @@ def test_dequantised_values_come_first_and_bring_no_others(tmp_path: Path) -> No
     assert float(golden.nodes["attn_norm-0"][0, 0]) == 2
 
 
-def test_experts_of_the_dequantised_run_are_its_own(tmp_path: Path) -> None:
+def test_dequantised_run_keeps_separate_expert_choices(tmp_path: Path) -> None:
     deq = {"logits_deq": ARRAYS["logits"], "ffn_moe_topk-1_deq": ARRAYS["ffn_moe_topk-1"] + 7}
     write_golden(tmp_path / "g.npz", ARRAYS | deq, {})
     golden = read_golden(tmp_path / "g.npz")
@@ -72,7 +72,7 @@ def test_experts_of_the_dequantised_run_are_its_own(tmp_path: Path) -> None:
     assert golden.quantised is not None and golden.quantised.experts[1].max() == 0
 
 
-def test_arrays_may_hold_some_rows_of_the_prompt(tmp_path: Path) -> None:
+def test_arrays_can_hold_a_subset_of_prompt_rows(tmp_path: Path) -> None:
     some = {name: ARRAYS[name][1:] for name in ("logits", "attn_norm-0", "ffn_moe_topk-1")}
     some |= {"rows": np.array([1, 2]), "l_out": ARRAYS["l_out"][:, 1:], "embd": np.ones((2, 4), np.float32)}
     write_golden(tmp_path / "g.npz", ARRAYS | some, {"nodes_without_layer": ["embd"]})
@@ -84,7 +84,7 @@ def test_arrays_may_hold_some_rows_of_the_prompt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [[], [0, 1, 2], [2, 1], [1, 1], [-1, 0], [1, 3], [0.5], [[1]]])
-def test_rows_that_are_none_are_refused(rows: list[object], tmp_path: Path) -> None:
+def test_invalid_rows_are_rejected(rows: list[object], tmp_path: Path) -> None:
     write_golden(tmp_path / "g.npz", ARRAYS | {"rows": np.array(rows)}, {})
     with pytest.raises(InputError, match="rows"):
         read_golden(tmp_path / "g.npz")
@@ -111,7 +111,7 @@ def test_rows_that_are_none_are_refused(rows: list[object], tmp_path: Path) -> N
         ({"meta": np.array("[]")}, "expected an object"),
     ],
 )
-def test_what_contradicts_itself_is_refused(
+def test_contradictory_arrays_are_rejected(
     change: dict[str, np.ndarray | None], said: str, tmp_path: Path
 ) -> None:
     arrays = {name: array for name, array in {**ARRAYS, **change}.items() if array is not None}
@@ -120,7 +120,7 @@ def test_what_contradicts_itself_is_refused(
         read_golden(tmp_path / "g.npz")
 
 
-def test_another_version_is_told_with_the_command_that_made_it(tmp_path: Path) -> None:
+def test_unsupported_version_is_reported_with_its_command(tmp_path: Path) -> None:
     meta = json.dumps({"format": 2, "command": "zinc-rt golden make --model M.gguf -o g.npz"})
     np.savez(tmp_path / "g.npz", **ARRAYS, meta=np.array(meta))  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"golden format 2, this build reads 1\n.*--model M.gguf -o g.npz"):
@@ -128,7 +128,7 @@ def test_another_version_is_told_with_the_command_that_made_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("keep", [0, 10, 200, -30])
-def test_a_torn_file_is_refused(keep: int, tmp_path: Path) -> None:
+def test_truncated_file_is_rejected(keep: int, tmp_path: Path) -> None:
     write_golden(tmp_path / "g.npz", ARRAYS, {})
     whole = (tmp_path / "g.npz").read_bytes()
     (tmp_path / "g.npz").write_bytes(whole[:keep])
@@ -136,7 +136,7 @@ def test_a_torn_file_is_refused(keep: int, tmp_path: Path) -> None:
         read_golden(tmp_path / "g.npz")
 
 
-def test_missing_bare_and_pickled_files_are_refused(tmp_path: Path) -> None:
+def test_missing_bare_and_pickled_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_golden(tmp_path / "g.npz")
     np.save(tmp_path / "bare.npy", np.ones(3))
@@ -147,7 +147,7 @@ def test_missing_bare_and_pickled_files_are_refused(tmp_path: Path) -> None:
         read_golden(tmp_path / "objects.npz")
 
 
-def test_a_golden_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_golden_is_written_atomically(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot write"):
         write_golden(tmp_path / "no folder" / "g.npz", ARRAYS, {})
     with pytest.raises(TypeError):

@@ -27,7 +27,7 @@ def made(folder: Path, **meta: object) -> Path:
     return path
 
 
-def test_the_embedded_ones_are_current() -> None:
+def test_embedded_goldens_are_current() -> None:
     assert {validity(read_golden(pair.golden)).state for pair in embedded()} == {"current"}
 
 
@@ -41,27 +41,27 @@ def test_the_embedded_ones_are_current() -> None:
         ({"llama_cpp": "b1234", "code": "0" * 64}, "current"),
     ],
 )
-def test_what_expires_is_what_depends_on_our_arithmetic(
-    meta: dict[str, object], state: str, tmp_path: Path
-) -> None:
+def test_only_goldens_of_our_arithmetic_expire(meta: dict[str, object], state: str, tmp_path: Path) -> None:
     assert validity(read_golden(made(tmp_path, **meta))).state == state
 
 
-def test_another_model_beside_it_expires_it(tmp_path: Path) -> None:
+def test_changed_adjacent_model_expires_the_golden(tmp_path: Path) -> None:
     golden = read_golden(made(tmp_path, llama_cpp="b1", model_digest="ab" * 32, command="remake"))
     found = validity(golden, "cd" * 32)
     assert found.state == "expired" and "abababababab" in found.next and "remake" not in found.next
     assert validity(golden, "ab" * 32).state == "current"
 
 
-def test_the_list_names_the_command_that_mends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_prints_the_command_that_remakes_a_golden(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path, **{**OURS, "ordering": "canonical-0"})
     assert main(["list", str(tmp_path)]) == 1
     seen = capsys.readouterr().out
     assert "expired" in seen and OURS["command"] in seen and "canonical-0" in seen
 
 
-def test_another_format_is_a_problem_with_its_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_format_is_reported_with_its_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made(tmp_path, format=FORMAT + 1)
     main(["list", str(tmp_path)])
     assert f"golden format {FORMAT + 1}, this build reads {FORMAT}" in capsys.readouterr().out

@@ -38,7 +38,7 @@ def test_llama_cpp_runs_every_tiny_model(architecture: str, sizes: dict[str, obj
 
 @needs_llama_cpp
 @pytest.mark.parametrize("stem", ["llama-f32", "deepseek2-q"])
-def test_a_shared_golden_is_given_again(stem: str, data_dir: Path, tmp_path: Path) -> None:
+def test_shared_golden_is_reproduced(stem: str, data_dir: Path, tmp_path: Path) -> None:
     golden = np.load(data_dir / "goldens" / f"{stem}.npz")
     model = data_dir / "goldens" / f"{stem}.gguf"
     arrays = import_llama_cpp(model, golden["ids"].tolist(), tmp_path / "m.npz", dequantised=stem.endswith("-q"))
@@ -50,7 +50,7 @@ def test_a_shared_golden_is_given_again(stem: str, data_dir: Path, tmp_path: Pat
 
 @needs_llama_cpp
 @pytest.mark.parametrize("architecture", ["llama", "qwen35moe", "gemma3"])
-def test_every_node_of_some_rows_is_kept_under_our_names(architecture: str, tmp_path: Path) -> None:
+def test_every_node_of_selected_rows_is_kept_under_our_names(architecture: str, tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", architecture)
     options = {"steps": 1, "rows": (4, 9)}
     whole = import_llama_cpp(tmp_path / "m.gguf", PROMPT, tmp_path / "m.npz", **options)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def test_every_node_of_some_rows_is_kept_under_our_names(architecture: str, tmp_
     ("rows", "whole", "said"),
     [((1, 1), True, "distinct positions"), ((99,), True, "different positions"), ((), False, "nothing would")],
 )
-def test_rows_outside_the_prompt_are_refused(
+def test_rows_outside_the_prompt_are_rejected(
     rows: tuple[int, ...], whole: bool, said: str, tmp_path: Path
 ) -> None:
     write_tiny(tmp_path / "m.gguf", "llama")
@@ -80,7 +80,7 @@ def test_rows_outside_the_prompt_are_refused(
 
 
 @needs_llama_cpp
-def test_prompts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_prompts_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", "llama")
     with pytest.raises(UsageError, match="exceed a context of 256"):
         import_llama_cpp(tmp_path / "m.gguf", [1] * 250, tmp_path / "m.npz")
@@ -93,19 +93,19 @@ def test_prompts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 @needs_llama_cpp
-def test_what_llama_cpp_cannot_load_is_said_in_its_words(tmp_path: Path) -> None:
+def test_llama_cpp_load_error_is_forwarded(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF\3" + bytes(19))
     with pytest.raises(InputError, match=r"general\.architecture"):
         import_llama_cpp(tmp_path / "m.gguf", [1], tmp_path / "m.npz")
 
 
 @pytest.mark.skipif(INSTALLED, reason="llama-cpp-python is installed")
-def test_without_llama_cpp_the_error_names_the_extra(tmp_path: Path) -> None:
+def test_missing_llama_cpp_error_names_the_extra(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"pip install zinc-rt\[llama-cpp\]"):
         import_llama_cpp(tmp_path / "m.gguf", [1], tmp_path / "m.npz")
 
 
-def test_a_dequantised_model_keeps_metadata_and_names(tmp_path: Path) -> None:
+def test_dequantised_model_keeps_metadata_and_names(tmp_path: Path) -> None:
     write_tiny(tmp_path / "q.gguf", "gemma4", quant="q", hidden=256)
     write_dequantised(tmp_path / "q.gguf", tmp_path / "f32.gguf")
     before, after = read_gguf(tmp_path / "q.gguf"), read_gguf(tmp_path / "f32.gguf")

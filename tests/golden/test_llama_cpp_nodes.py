@@ -18,7 +18,7 @@ def value(name: str, op: str, columns: int = 4) -> NodeValue:
     return NodeValue(name, name.replace(".matmul", ""), op, columns)
 
 
-def test_a_name_given_twice_is_told_apart_by_what_computes_it() -> None:
+def test_duplicate_name_is_resolved_by_operation() -> None:
     seen = {"Qcur-0": [("MUL_MAT", rows(1)), ("ADD", rows(2)), ("ROPE", rows(3)), ("SCALE", rows(4))]}
     ours = [value("Qcur.matmul-0", "MATMUL"), value("Qcur-0", "ROPE")]
     found, apart = matched(ours, seen, 3, (0, 2))
@@ -29,7 +29,7 @@ def test_a_name_given_twice_is_told_apart_by_what_computes_it() -> None:
     assert apart == {"llama_cpp_only": [], "here_only": []}
 
 
-def test_what_one_side_has_is_listed_and_nothing_is_dropped_silently() -> None:
+def test_unmatched_values_of_both_sides_are_listed() -> None:
     seen = {
         "attn_norm-0": [("MUL", rows(1))],
         "ffn_up-0": [("MUL_MAT", rows(1, 8))],  # gate and up as one, where ours is half as wide
@@ -47,7 +47,7 @@ def test_what_one_side_has_is_listed_and_nothing_is_dropped_silently() -> None:
 
 
 @pytest.mark.parametrize(("kind", "least"), [("qwen3", 16), ("gemma4moe", 20)])
-def test_values_here_have_the_names_that_validation_gives_them(kind: str, least: int, tmp_path: object) -> None:
+def test_local_values_use_the_names_of_validation(kind: str, least: int, tmp_path: object) -> None:
     write_tiny(f"{tmp_path}/m.gguf", kind)
     names = [found.name for found in values_here(read_gguf(f"{tmp_path}/m.gguf"), 64)]
     assert len(names) == len(set(names)) and sum(name.endswith("-1") for name in names) >= least

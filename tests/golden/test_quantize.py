@@ -37,12 +37,12 @@ def gaussian(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def test_every_writable_type_has_a_limit() -> None:
+def test_every_writable_type_has_an_error_bound() -> None:
     assert set(LIMITS) == set(WRITABLE)
 
 
 @pytest.mark.parametrize("dtype", WRITABLE)
-def test_rows_come_back_close(dtype: str) -> None:
+def test_quantised_rows_round_trip_within_the_bound(dtype: str) -> None:
     rows = gaussian((3, 5, 512))
     data = quantize(rows, dtype)
     block, block_bytes = GGML_QUANT_SIZES[ggml_type(dtype)]
@@ -53,14 +53,14 @@ def test_rows_come_back_close(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", WRITABLE)
-def test_the_same_rows_give_the_same_bytes(dtype: str) -> None:
+def test_quantisation_is_deterministic(dtype: str) -> None:
     rows = gaussian((4, 256), seed=3)
     assert np.array_equal(quantize(rows, dtype), quantize(rows.copy(), dtype))
 
 
 @pytest.mark.parametrize("dtype", [name for name in WRITABLE if name.startswith("q") and name != "q2_k"])
 @pytest.mark.parametrize("kind", ["zeros", "one outlier", "all positive", "all negative", "denormal", "constant"])
-def test_unkind_blocks_stay_within_their_largest_value(dtype: str, kind: str) -> None:
+def test_extreme_blocks_stay_within_their_maximum(dtype: str, kind: str) -> None:
     rows = {
         "zeros": np.zeros((2, 256), np.float32),
         "one outlier": np.where(np.arange(256) == 77, 1e3, gaussian((2, 256))).astype(np.float32),
@@ -75,7 +75,7 @@ def test_unkind_blocks_stay_within_their_largest_value(dtype: str, kind: str) ->
     assert np.abs(again - rows).max() <= max(0.26 * largest, 1e-7)
 
 
-def test_rows_that_cannot_be_encoded_are_refused() -> None:
+def test_unencodable_rows_are_rejected() -> None:
     with pytest.raises(InputError, match="multiple of 256"):
         quantize(gaussian((2, 255)), "q4_k")
     with pytest.raises(InputError, match="infinities or NaN"):

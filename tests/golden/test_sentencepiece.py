@@ -16,7 +16,7 @@ from zinc_rt.validate.diagnosis.digest import vocabulary_diagnosis
 from zinc_rt.validate.host_checks import vocabulary_check
 
 
-def test_the_files_are_what_the_library_makes(tmp_path: Path) -> None:
+def test_stored_vectors_match_the_sentencepiece_library(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece", reason="pip install sentencepiece")
     model, golden = tmp_path / "sentencepiece.gguf", tmp_path / "sentencepiece.json"
     sentencepiece_vocabulary.write(model, golden)
@@ -25,7 +25,7 @@ def test_the_files_are_what_the_library_makes(tmp_path: Path) -> None:
     assert made["tokenizer"] == kept["tokenizer"] and kept["source"] == "sentencepiece"
 
 
-def test_it_is_asked_for_every_text_and_merges_more_than_bytes() -> None:
+def test_vectors_cover_every_text_and_real_merges() -> None:
     rows = json.loads(VOCABULARY.golden.read_text(encoding="utf-8"))["tokenizer"]
     assert [row["text"] for row in rows] == list(TEXTS)
     english = next(row for row in rows if row["text"].startswith("The quick"))
@@ -34,7 +34,7 @@ def test_it_is_asked_for_every_text_and_merges_more_than_bytes() -> None:
     assert len(japanese["plain"]) > len(japanese["text"])  # bytes
 
 
-def test_a_space_that_is_not_put_before_a_text_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_space_prefix_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert vocabulary_check("").status == "pass"
     encode = SPM.encode
     monkeypatch.setattr(
@@ -47,7 +47,7 @@ def test_a_space_that_is_not_put_before_a_text_is_named(monkeypatch: pytest.Monk
     assert "suspect the tokenizer" in lines[1] and lines[2].startswith("next       zinc-rt tokenize --model")
 
 
-def test_a_lost_file_is_said(
+def test_missing_vector_file_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(

@@ -19,7 +19,7 @@ PROMPTS = ["The quick brown fox.", "naïve 日本語 🦊\n\n  two  spaces\tand 
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_tiny_model_holds_the_tensors_and_keys_of_its_golden(architecture: str, data_dir: Path) -> None:
+def test_tiny_model_has_the_tensors_and_keys_of_its_golden(architecture: str, data_dir: Path) -> None:
     golden = read_gguf(data_dir / "goldens" / f"{architecture}-f32.gguf")
     ours = tiny(architecture)
     assert ours.architecture == golden.architecture
@@ -35,7 +35,7 @@ def test_a_tiny_model_holds_the_tensors_and_keys_of_its_golden(architecture: str
 @pytest.mark.parametrize(
     "sizes", [{"hidden": 96, "heads": 3, "kv_heads": 1, "vocab": 400}, {"hidden": 128, "layers": 9, "experts": 3}]
 )
-def test_the_same_arguments_give_the_same_file(architecture: str, sizes: dict[str, int], tmp_path: Path) -> None:
+def test_same_arguments_make_the_same_file(architecture: str, sizes: dict[str, int], tmp_path: Path) -> None:
     first, second, other = tmp_path / "1.gguf", tmp_path / "2.gguf", tmp_path / "3.gguf"
     write_tiny(first, architecture, seed=1, **sizes)
     write_tiny(second, architecture, seed=1, **sizes)
@@ -49,7 +49,7 @@ def test_the_same_arguments_give_the_same_file(architecture: str, sizes: dict[st
 
 
 @pytest.mark.parametrize("quant", [*WRITABLE, "q"])
-def test_a_quantised_model_has_the_types_its_rows_allow(quant: str, tmp_path: Path) -> None:
+def test_quantised_model_uses_types_its_rows_allow(quant: str, tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", "llama", quant=quant, hidden=256, heads=3, kv_heads=3, head_dim=32, layers=1)
     types = {name: tensor.dtype for name, tensor in read_gguf(tmp_path / "m.gguf").tensors.items()}
     assert types["blk.0.attn_norm.weight"] == "f32"
@@ -63,7 +63,7 @@ def test_a_quantised_model_has_the_types_its_rows_allow(quant: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", VOCABULARIES)
-def test_text_comes_back_through_a_tiny_vocabulary(kind: str, tmp_path: Path) -> None:
+def test_text_round_trips_through_a_tiny_vocabulary(kind: str, tmp_path: Path) -> None:
     architecture = next(name for name, row in ARCHITECTURES.items() if row.vocabulary == kind)
     write_tiny(tmp_path / "m.gguf", architecture)
     tokenizer = Tokenizer.from_metadata(read_gguf(tmp_path / "m.gguf").metadata)
@@ -75,7 +75,7 @@ def test_text_comes_back_through_a_tiny_vocabulary(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", VOCABULARIES)
-def test_a_vocabulary_has_the_size_asked_for_and_no_token_twice(kind: str) -> None:
+def test_vocabulary_has_requested_size_and_unique_tokens(kind: str) -> None:
     for size in (400, 512, 4000):
         vocab = vocabulary(kind, size)
         assert len(vocab.tokens) == len(set(vocab.tokens)) == len(vocab.types) == size
@@ -84,7 +84,7 @@ def test_a_vocabulary_has_the_size_asked_for_and_no_token_twice(kind: str) -> No
         vocabulary(kind, 200)
 
 
-def test_sizes_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+def test_incompatible_sizes_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no tiny model called 'bert'"):
         tiny("bert")
     with pytest.raises(UsageError, match="4 heads cannot be divided evenly among 3 kv heads"):

@@ -85,7 +85,7 @@ def test_unreadable_input_exits_with_2_and_a_reason(
 
 def test_missing_file_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", str(tmp_path / "none")]) == 2
-    assert "cannot read" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
 
 
 def test_stream_that_would_hang_the_cp_is_still_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

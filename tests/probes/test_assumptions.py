@@ -141,7 +141,7 @@ def test_pm4_test_flips_rows_and_repro_line_includes_the_flip(tmp_path: Path) ->
     [
         (["nobody"], "no such row: nobody"),
         (["--flip", "nobody"], "no fact 'nobody'"),
-        (["--flip", "counter"], "no other value"),
+        (["--flip", "counter"], "no alternative value"),
         (["--flip", "writes-count"], "no probe is known to depend on writes-count"),
         (["--flip", "protected_fence", "--all"], "--flip must be used alone"),
         (["--flip", "protected_fence", "--", "nothing"], "no command 'nothing'"),

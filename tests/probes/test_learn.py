@@ -128,14 +128,14 @@ def test_undetermined_order_leaves_the_default() -> None:
     ("change", "said"),
     [
         ("{", "not JSON"),
-        ("[]", "expected an object, not list"),
-        ({"version": 2}, "version 2, this build reads 1"),
+        ("[]", "expected an object, got list"),
+        ({"version": 2}, "version 2, expected 1"),
         ({"chip": 1}, "chip is 1, wanted str"),
         ({"facts": {"a": 1}}, "fact a must have exactly value, how and probe"),
-        ({"facts": {"a": {"value": 1, "how": 2, "probe": ""}}}, "how and probe of fact a are texts"),
+        ({"facts": {"a": {"value": 1, "how": 2, "probe": ""}}}, "how and probe of fact a must be strings"),
         ({"protected_fence": "later"}, "protected_fence is 'later', wanted waits or at once"),
-        ({"wmma_f16_order": BACKWARDS[1:]}, "16 different places"),
-        ({"wmma_f16_order": [BACKWARDS[0]] * 16}, "16 different places"),
+        ({"wmma_f16_order": BACKWARDS[1:]}, "16 distinct positions"),
+        ({"wmma_f16_order": [BACKWARDS[0]] * 16}, "16 distinct positions"),
     ],
 )
 def test_invalid_file_is_rejected_with_the_error(change: Any, said: str, tmp_path: Path) -> None:
@@ -153,13 +153,13 @@ def test_invalid_file_is_rejected_with_the_error(change: Any, said: str, tmp_pat
 
 def test_missing_foreign_chip_and_simulated_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="no such file"):
         parse("sim", [], facts=str(path))
     path.write_text(replace(card(), chip="gfx1200").to_json())
     with pytest.raises(UsageError, match="facts of gfx1200, this device is gfx1201"):
         parse("sim", [], facts=str(path))
     path.write_text(replace(card(), simulated=True).to_json())
-    with pytest.raises(UsageError, match="calibrates nothing"):
+    with pytest.raises(UsageError, match="cannot calibrate"):
         parse("sim", [], facts=str(path))
     assert parse("sim", [], facts=str(path), force_facts=True).force_facts
     with pytest.raises(UsageError, match="supported only by a simulated device"):
@@ -206,5 +206,5 @@ def test_models_on_simulated_device_accept_facts_too(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--sanitizer is for a simulated device, and t1 runs on none"):
         options.check_taken([real], asked)
     path.write_text(replace(card(), simulated=True).to_json())
-    with pytest.raises(UsageError, match="calibrates nothing"):
+    with pytest.raises(UsageError, match="cannot calibrate"):
         options.simulated_device(asked)

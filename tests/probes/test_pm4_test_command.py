@@ -39,7 +39,7 @@ def test_missing_amd_gpu_is_reported_with_the_simulation_command(
         (["--reorder", "3"], "--device sim"),
         (["--device", "sim", "--tiers", "t3"], "wanted t1, t2"),
         (["--device", "sim", "-k", "P99"], "selects no probe"),
-        (["--device", "sim", "--expect", "/nowhere"], "cannot be read"),
+        (["--device", "sim", "--expect", "/nowhere"], "no such file"),
     ],
 )
 def test_usage_errors_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

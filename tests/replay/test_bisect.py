@@ -80,7 +80,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-d
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.rest(keep=2)
-def test_the_planted_node_is_named_and_shows_it_alone(case: Case, logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_planted_node_is_found_and_its_repro_fails(case: Case, logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     planted = partial(PlantedBackend, plant=case.plant)
     log = logs(case.model)
     assert not replay(log, planted).equal
@@ -94,7 +94,7 @@ def test_the_planted_node_is_named_and_shows_it_alone(case: Case, logs, tmp_path
     assert replay(emitted.log, ORACLE).equal
 
 
-def test_the_emitted_test_fails_with_the_defect_and_passes_without(
+def test_emitted_test_fails_only_with_the_defect(
     logs,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
@@ -133,7 +133,7 @@ class LastFirst(CpuBackend):
         return replace(variant, calls=tuple(call for group in groups for call in reversed(group)))
 
 
-def test_what_differs_only_where_memory_is_reused_is_found_in_parts(logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_memory_reuse_defect_is_bisected_without_taps(logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     log = logs("qwen3-q")
     planted = partial(PlantedBackend, plant=overlapping("act.attn_norm[1]", "act.l_out[0]"))
     found = bisect(log, planted)
@@ -144,7 +144,7 @@ def test_what_differs_only_where_memory_is_reused_is_found_in_parts(logs, tmp_pa
     assert replay(emitted.log, planted).differences and replay(emitted.log, ORACLE).equal
 
 
-def test_a_dropped_barrier_is_found_where_work_overlaps(logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_dropped_barrier_is_found_with_overlapping_work(logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     log = logs("qwen3-q")
     dropping = partial(LastFirst, without="ffn_norm-1")
     assert replay(log, LastFirst).equal, "the barriers there are do order everything"
@@ -179,7 +179,7 @@ class Telling(CpuBackend):
         return replace(variant, calls=tuple(map(told, variant.calls)))
 
 
-def test_a_finding_told_once_fails_though_no_replay_tells_it_again(logs) -> None:  # type: ignore[no-untyped-def]
+def test_unreproducible_sanitizer_finding_still_fails(logs) -> None:  # type: ignore[no-untyped-def]
     found = bisect(logs("qwen3-q"), Telling)
     assert found.failed and found.step == 0 and found.where is None
     assert found.text == (
@@ -190,7 +190,7 @@ def test_a_finding_told_once_fails_though_no_replay_tells_it_again(logs) -> None
     assert found.replays <= found.allowed
 
 
-def test_a_finding_that_names_its_node_is_taken_at_its_word(logs) -> None:  # type: ignore[no-untyped-def]
+def test_finding_that_names_its_node_is_accepted(logs) -> None:  # type: ignore[no-untyped-def]
     found = bisect(logs("qwen3-q"), partial(Telling, node="ffn_norm-2"))
     assert found.where is not None and found.where.label == "ffn_norm-2", found.lines
     assert found.where.finding == "stray-read: a lane read beside its buffer"
@@ -234,7 +234,7 @@ def hanging(result: Any) -> Any:
     ],
     ids=["not again", "then a hang", "a hang"],
 )
-def test_what_cannot_be_taken_further_fails_with_what_was_seen(  # type: ignore[no-untyped-def]
+def test_bisection_dead_end_fails_with_the_observation(  # type: ignore[no-untyped-def]
     first: Change,
     then: Change,
     said: str,
@@ -254,6 +254,6 @@ def test_what_cannot_be_taken_further_fails_with_what_was_seen(  # type: ignore[
     assert out.splitlines()[-1].startswith("FAIL") and said in out.splitlines()[-1]
 
 
-def test_a_tier_without_a_defect_has_the_oracles_bits(logs) -> None:  # type: ignore[no-untyped-def]
+def test_tier_without_defect_matches_the_oracle(logs) -> None:  # type: ignore[no-untyped-def]
     found = bisect(logs("qwen3-q"), partial(PlantedBackend, plant=Plant()))
     assert found.where is None and found.text == "t1: every step has the bits of t_cpu"

@@ -30,9 +30,7 @@ from zinc_rt.trace.tape import read_tape
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
 
-def test_a_wrong_instruction_is_traced_to_the_lane_that_stored_its_result(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_wrong_instruction_is_traced_to_the_storing_lane(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     with monkeypatch.context() as planted:
@@ -51,7 +49,7 @@ def test_a_wrong_instruction_is_traced_to_the_lane_that_stored_its_result(
     assert replay(emitted.log, ORACLE).equal
 
 
-def test_a_node_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_hanging_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     monkeypatch.chdir(tmp_path)  # where the hang reports go
@@ -65,7 +63,7 @@ def test_a_node_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert node.label == "ffn_swiglu-0"
 
 
-def test_a_page_fault_names_node_kernel_instruction_and_wave(
+def test_page_fault_names_node_kernel_instruction_and_wave(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
@@ -138,9 +136,7 @@ def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
     return replace(real, load=load)
 
 
-def test_a_dropped_barrier_is_a_finding_that_names_the_node(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_dropped_barrier_finding_names_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(executable_builder, "verify", lambda *given: None)  # it refuses the program before it runs
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
     found = bisect(log, partial(without_barrier, before="ffn_norm-1"), until=0)
@@ -178,7 +174,7 @@ def without_barrier(ordering: str, before: str) -> Backend:
     ],
     ids=["weight", "rope-table", "state-space-weight"],
 )
-def test_what_is_wrong_in_memory_is_traced_to_its_reader(
+def test_memory_corruption_is_traced_to_its_reader(
     tier: str, model: str, plant: Plant, node: str, kernel: str, tmp_path: Path
 ) -> None:
     log = recorded(tmp_path / "a.zlog", model, steps=1)

@@ -15,7 +15,7 @@ from zinc_rt.trace.records import Level
 
 
 @pytest.mark.parametrize(("left", "right"), [("full", "full"), ("full", "inputs"), ("inputs", "digest")])
-def test_the_first_difference(left: Level, right: Level, tmp_path: Path) -> None:
+def test_first_difference_is_reported(left: Level, right: Level, tmp_path: Path) -> None:
     planted = partial(PlantedBackend, plant=element("l_out-1", 1, 5, lambda value: 2 * value))
     one = recorded(tmp_path / "one.zlog", "qwen3-q", left, steps=0)
     other = recorded(tmp_path / "other.zlog", "qwen3-q", right, backend=planted("canonical-1"), steps=0)
@@ -33,7 +33,7 @@ def test_the_first_difference(left: Level, right: Level, tmp_path: Path) -> None
     assert found.bad["max_abs_diff"] == pytest.approx(abs(float(found.bad["one"])))
 
 
-def test_a_recording_is_like_itself(tmp_path: Path) -> None:
+def test_recording_equals_itself(tmp_path: Path) -> None:
     one = recorded(tmp_path / "one.zlog", "qwen3-q", "full", steps=0)
     found = diff(one, one)
     assert found.compared and not found.first and not found.bad

@@ -34,7 +34,7 @@ def simulated(tier: str) -> Choice:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.rest
-def test_every_level_holds_every_step_and_replays_if_it_can(model: str, tmp_path: Path) -> None:
+def test_every_level_records_all_steps_and_replays_where_possible(model: str, tmp_path: Path) -> None:
     for level in LEVELS:
         path = recorded(tmp_path / f"{level}.zlog", model, level)
         with LogReader(path) as log:
@@ -51,7 +51,7 @@ def test_every_level_holds_every_step_and_replays_if_it_can(model: str, tmp_path
         assert outcome.compared == sum(len(step.outputs) for step in tape.steps)
 
 
-def test_recording_changes_nothing_but_the_log(tmp_path: Path) -> None:
+def test_recording_changes_only_the_log(tmp_path: Path) -> None:
     gguf = read_gguf(FOLDER / "qwen3-q.gguf")
     with Engine(gguf, cpu(), ctx=32) as engine:
         plain = engine.forward(PROMPT)
@@ -61,7 +61,7 @@ def test_recording_changes_nothing_but_the_log(tmp_path: Path) -> None:
         assert engine.forward(PROMPT).tobytes() == plain.tobytes()
 
 
-def test_an_engine_that_has_run_before_is_recorded_from_its_next_sequence_on(tmp_path: Path) -> None:
+def test_used_engine_is_recorded_from_its_next_sequence(tmp_path: Path) -> None:
     with Engine(read_gguf(FOLDER / "qwen35moe-q.gguf"), cpu(), ctx=32) as engine:
         engine.forward(PROMPT)
         half = engine.open()
@@ -80,13 +80,13 @@ def test_an_engine_that_has_run_before_is_recorded_from_its_next_sequence_on(tmp
     assert replay(tmp_path / "a.zlog", ORACLE).equal
 
 
-def test_a_recorder_is_replayed_by_the_name_of_a_tier() -> None:
+def test_recording_replays_on_a_named_tier() -> None:
     with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), cpu(), ctx=32) as engine, record(engine) as log:
         run(engine)
     assert replay(log, tier="t_cpu").equal and replay(log).tier == "t_cpu"
 
 
-def test_a_part_of_a_log_is_replayed_and_compared(tmp_path: Path) -> None:
+def test_part_of_a_log_can_be_replayed_and_compared(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     whole = replay(path, ORACLE)
     part = replay(path, ORACLE, until=3, start=2)
@@ -98,7 +98,7 @@ def test_a_part_of_a_log_is_replayed_and_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.rest(keep=1)
-def test_a_log_with_its_weights_needs_no_model(model: str, tmp_path: Path) -> None:
+def test_log_with_weights_needs_no_model(model: str, tmp_path: Path) -> None:
     moved = tmp_path / "m.gguf"
     shutil.copy(FOLDER / f"{model}.gguf", moved)
     with Engine(read_gguf(moved), cpu(), ctx=32) as engine:
@@ -113,7 +113,7 @@ def test_a_log_with_its_weights_needs_no_model(model: str, tmp_path: Path) -> No
     assert replay(tmp_path / "bare.zlog", ORACLE, model=FOLDER / f"{model}.gguf").equal
 
 
-def test_another_weight_or_another_model_is_refused_by_name(tmp_path: Path) -> None:
+def test_changed_weight_or_model_is_rejected_by_name(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     gguf = read_gguf(FOLDER / "qwen3-q.gguf")
     tensor = gguf.tensors["blk.1.attn_q.weight"]
@@ -131,7 +131,7 @@ def test_another_weight_or_another_model_is_refused_by_name(tmp_path: Path) -> N
         replay(path, ORACLE, model=FOLDER / "gemma4-q.gguf")
 
 
-def test_an_output_that_is_not_the_recorded_one_is_named(tmp_path: Path) -> None:
+def test_output_differing_from_the_recording_is_named(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q", "full", embed_weights=True)
     other = recorded(tmp_path / "b.zlog", "qwen3-q", "full")
     with LogReader(other) as log:
@@ -151,7 +151,7 @@ def test_an_output_that_is_not_the_recorded_one_is_named(tmp_path: Path) -> None
     assert "ffn_norm-1" in outcome.text and not outcome.equal
 
 
-def test_a_log_that_was_cut_off_replays_what_it_holds(tmp_path: Path) -> None:
+def test_truncated_log_replays_its_complete_steps(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     whole = path.read_bytes()
     with LogReader(path) as log:
@@ -162,7 +162,7 @@ def test_a_log_that_was_cut_off_replays_what_it_holds(tmp_path: Path) -> None:
     assert any("not closed" in problem for problem in outcome.problems)
 
 
-def test_a_log_damaged_before_its_end_is_refused(tmp_path: Path) -> None:
+def test_log_damaged_before_its_end_is_rejected(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     whole = bytearray(path.read_bytes())
     at = whole.rindex(b'"buffer":"request[slot].token_id"')
@@ -172,7 +172,7 @@ def test_a_log_damaged_before_its_end_is_refused(tmp_path: Path) -> None:
         replay(path, ORACLE)
 
 
-def test_a_fresh_process_replays_it(tmp_path: Path) -> None:
+def test_fresh_process_replays_the_log(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     code = "import sys; from zinc_rt.replay.command import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
@@ -181,7 +181,7 @@ def test_a_fresh_process_replays_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 @pytest.mark.rest(keep=1)
-def test_tiers_replay_each_others_logs(tier: str, tmp_path: Path) -> None:
+def test_logs_replay_across_tiers(tier: str, tmp_path: Path) -> None:
     from_cpu = recorded(tmp_path / "cpu.zlog", "qwen3-q")
     outcome = replay(from_cpu, simulated(tier))
     assert outcome.equal and (outcome.tier, outcome.recorded_tier) == (tier, "t_cpu")

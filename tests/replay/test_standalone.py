@@ -243,7 +243,7 @@ FAILURES: dict[str, tuple[int, str, Plant | None, BinaryKernelSet | None]] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.rest(keep=3)
-def test_each_failure_shows_alone(failure: str, log: Path, device: Path, tmp_path: Path) -> None:
+def test_repro_program_shows_each_failure(failure: str, log: Path, device: Path, tmp_path: Path) -> None:
     code, said, plant, kernels = FAILURES[failure]
     case = captured(log, device, plant=plant, kernels=kernels)
     assert (got := emitted(case, tmp_path / "case.c", device, "1"))[0] == code, got
@@ -251,7 +251,7 @@ def test_each_failure_shows_alone(failure: str, log: Path, device: Path, tmp_pat
 
 
 @pytest.mark.rest
-def test_a_small_bar_gives_host_memory_and_says_so(log: Path, device: Path, tmp_path: Path) -> None:
+def test_small_bar_falls_back_to_host_memory_with_message(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device)
     child, path = serve(tmp_path / "small.sock", "--inject", "small-bar")
     try:
@@ -264,7 +264,7 @@ def test_a_small_bar_gives_host_memory_and_says_so(log: Path, device: Path, tmp_
         child.stdout.close()
 
 
-def test_a_kernel_without_user_queues_is_named(log: Path, device: Path, tmp_path: Path) -> None:
+def test_kernel_without_user_queues_is_reported(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device, "t2")
     child, path = serve(tmp_path / "old.sock", "--linux", "6.12")
     try:
@@ -277,7 +277,7 @@ def test_a_kernel_without_user_queues_is_named(log: Path, device: Path, tmp_path
     assert code == 2 and "this kernel offers no user queues for compute: Linux 6.16 or newer" in said
 
 
-def test_every_call_of_the_program_is_the_drivers_own() -> None:
+def test_program_uses_only_ioctls_of_the_driver_tables() -> None:
     """The program has literal numbers, the tree one table of structs: they must not drift apart."""
     known = {ioctl.request for ioctl in {**kfd.IOCTLS, **drm.IOCTLS, **amdgpu.IOCTLS}.values()}
     text = files("zinc_rt.replay").joinpath("standalone_template.c").read_text()
@@ -286,7 +286,7 @@ def test_every_call_of_the_program_is_the_drivers_own() -> None:
     assert len(calls) == 13 and calls <= known
 
 
-def test_a_finding_shows_every_time(log: Path, device: Path, tmp_path: Path) -> None:
+def test_finding_is_reproduced_on_every_run(log: Path, device: Path, tmp_path: Path) -> None:
     """The device remembers what it found; a second run must not take that for its own past."""
     case = captured(log, device, plant=no_barrier)
     assert [emitted(case, tmp_path / "case.c", device)[0] for _ in range(2)] == [1, 1]
@@ -294,7 +294,7 @@ def test_a_finding_shows_every_time(log: Path, device: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
-def test_what_is_right_runs_alone(tier: str, log: Path, device: Path, tmp_path: Path) -> None:
+def test_correct_step_passes_standalone(tier: str, log: Path, device: Path, tmp_path: Path) -> None:
     code, said = emitted(captured(log, device, tier), tmp_path / "case.c", device)
     assert (code, said.splitlines()) == (
         0,
@@ -303,18 +303,18 @@ def test_what_is_right_runs_alone(tier: str, log: Path, device: Path, tmp_path: 
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_user_queues_say_where_a_page_fault_was(log: Path, device: Path, tmp_path: Path) -> None:
+def test_user_queues_report_the_page_fault_address(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device, "t2", kernarg_changed(lambda p: [0x30_0000_0000, *p[1:]]))
     code, said = emitted(case, tmp_path / "case.c", device, "1")
     assert code == 2 and "GPU page fault at 0x3000000000" in said
 
 
-def test_without_a_gpu_it_says_so(log: Path, device: Path, tmp_path: Path) -> None:
+def test_missing_gpu_is_reported(log: Path, device: Path, tmp_path: Path) -> None:
     code, said = emitted(captured(log, device), tmp_path / "case.c", None)
     assert code == 2 and said.startswith("UNUSABLE  ") and "amdgpu" in said
 
 
-def test_the_file_tells_what_it_shows(log: Path, device: Path, tmp_path: Path) -> None:
+def test_generated_file_documents_its_case(log: Path, device: Path, tmp_path: Path) -> None:
     emit(captured(log, device), tmp_path / "case.c", log=log, command="zinc-rt-replay a.zlog")
     head = (tmp_path / "case.c").read_text().partition("#define")[0]
     for wanted in (
@@ -334,7 +334,7 @@ def test_the_file_tells_what_it_shows(log: Path, device: Path, tmp_path: Path) -
 
 
 @pytest.mark.rest
-def test_the_command_writes_it_beside_the_log(
+def test_command_writes_program_next_to_the_log(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "case.c"
@@ -345,7 +345,7 @@ def test_the_command_writes_it_beside_the_log(
 
 
 @pytest.mark.rest
-def test_a_bisected_node_comes_as_a_program_too(
+def test_bisected_node_is_emitted_as_a_program(
     log: Path, device: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted = kernel_with("swiglu", another_operation)
@@ -371,14 +371,14 @@ def test_a_bisected_node_comes_as_a_program_too(
         ("case.c", "t1,t2", "takes one tier"),
     ],
 )
-def test_what_cannot_be_written_is_one_sentence(
+def test_unsupported_case_prints_one_line(
     name: str, tier: str, wanted: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(log), "--tiers", tier, "--emit-repro", str(tmp_path / name)]) == 2
     assert wanted in capsys.readouterr().err and not list(tmp_path.glob("case*"))
 
 
-def test_a_large_step_is_to_be_bisected_first(log: Path, device: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_large_step_must_be_bisected_first(log: Path, device: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(standalone, "LIMIT_BYTES", 1000)
     with pytest.raises(UsageError, match=r"zinc-rt replay \S+ --tiers t1 --bisect --emit-repro FOLDER"):
         emit(captured(log, device), tmp_path / "case.c", log=log)
@@ -387,14 +387,14 @@ def test_a_large_step_is_to_be_bisected_first(log: Path, device: Path, tmp_path:
 @pytest.mark.parametrize(
     "content", [b"", bytes(9000), b"x", bytes(4096) + b"x" * 5000 + bytes(9000) + b"y", b"z" * 4096]
 )
-def test_runs_hold_everything_that_is_not_zero(content: bytes) -> None:
+def test_runs_cover_all_nonzero_bytes(content: bytes) -> None:
     back = bytearray(len(content))
     for offset, data in runs_of(content):
         back[offset : offset + len(data)] = data
     assert bytes(back) == content
 
 
-def test_the_step_that_did_not_end_is_taken_else_the_last() -> None:
+def test_unfinished_step_is_selected_else_the_last() -> None:
     steps = [RecordedStep(number, 0, (1, 1, 1), "main", (1, 1, 1, 0), 0.0, []) for number in range(3)]
     assert chosen_step(Tape({}, steps=steps)) == 2
     assert (
@@ -407,7 +407,7 @@ def test_the_step_that_did_not_end_is_taken_else_the_last() -> None:
 
 
 @pytest.mark.rest
-def test_the_input_of_the_log_is_what_the_node_reads(log: Path, device: Path) -> None:
+def test_node_reads_the_inputs_from_the_log(log: Path, device: Path) -> None:
     """A case that leaves the input out would compare zeros with zeros."""
     case = captured(log, device)
     (output,) = case.expected

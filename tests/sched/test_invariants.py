@@ -159,7 +159,7 @@ PLANTED: tuple[Callable[[SchedulerMachine], None], ...] = (
 
 
 @pytest.mark.parametrize("number", range(1, len(INVARIANTS) + 1))
-def test_each_names_what_is_broken_and_nobody_else_does(number: int) -> None:
+def test_each_violation_is_reported_by_only_its_invariant(number: int) -> None:
     m = busy()
     PLANTED[number - 1](m)
     found = violations(m.scheduler)

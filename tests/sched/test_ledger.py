@@ -73,7 +73,7 @@ def test_every_range_balances_and_nothing_is_lost(steps: list[tuple[list[list[in
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 600), min_size=1, max_size=40), st.integers(0, 600 * 10**9))
-def test_time_is_split_to_the_nanosecond_and_nobody_is_a_nanosecond_off(tokens: list[int], took_ns: int) -> None:
+def test_step_time_is_split_exactly(tokens: list[int], took_ns: int) -> None:
     if not sum(tokens):
         return
     (parts,) = split_time(np.array([took_ns]), np.array([tokens])).tolist()
@@ -83,11 +83,11 @@ def test_time_is_split_to_the_nanosecond_and_nobody_is_a_nanosecond_off(tokens: 
     assert all(not part for part, count in zip(parts, tokens, strict=True) if not count)
 
 
-def test_the_largest_remainders_get_what_is_left() -> None:
+def test_largest_remainders_get_the_rest() -> None:
     assert split_time(np.array([10, 11]), np.array([[1, 1, 4], [1, 1, 4]])).tolist() == [[2, 2, 6], [2, 2, 7]]
 
 
-def test_a_peak_is_of_the_steps_since_the_last_delta() -> None:
+def test_peak_covers_steps_since_last_delta() -> None:
     ledger, device = UsageLedger(["a"], {"full": 9}), RunnerCounts()
     for pages in (3, 7, 2):
         made = filled(ledger, [[1]] * len(StepKind), [[pages, 0, 9 - pages]])
@@ -98,7 +98,7 @@ def test_a_peak_is_of_the_steps_since_the_last_delta() -> None:
     assert ledger.take().usage["a", "kv_pages_peak"] == 2
 
 
-def test_who_leaves_keeps_what_it_used() -> None:
+def test_removed_tenant_keeps_its_usage() -> None:
     ledger = UsageLedger(["a", "b"], {"full": 4})
     made = filled(ledger, [[1, 2]] * len(StepKind), [[1, 2, 0, 1]])
     device = RunnerCounts().after(12, 12, 3, 100)
@@ -126,7 +126,7 @@ def test_who_leaves_keeps_what_it_used() -> None:
         ("tokens_delivered", "L6"),
     ],
 )
-def test_each_line_can_fail_and_says_by_what(counter: str, line: str | None) -> None:
+def test_each_equation_can_fail_and_reports_the_amount(counter: str, line: str | None) -> None:
     ledger = UsageLedger(["a"], {"full": 4})
     ledger.add(filled(ledger, [[1]] * len(StepKind), [[1, 1, 2]]), RunnerCounts().after(4, 4, 1, 100))
     ledger.count("tokens_delivered", 0)
@@ -138,6 +138,6 @@ def test_each_line_can_fail_and_says_by_what(counter: str, line: str | None) -> 
 
 
 @pytest.mark.parametrize("tenants", [["a", "a"], [":free"]])
-def test_names_that_cannot_be_told_apart_are_refused(tenants: list[str]) -> None:
+def test_ambiguous_names_are_rejected(tenants: list[str]) -> None:
     with pytest.raises(UsageError):
         UsageLedger(tenants, {"full": 4})

@@ -82,7 +82,7 @@ def scheduler_of(tenants: list[Tenant], secrets: bytes) -> tuple[Scheduler, Usag
     return scheduler, ledger, spaces
 
 
-def test_without_pressure_a_prompt_token_is_computed_once_or_was_cached() -> None:
+def test_prompt_token_is_computed_once_or_cached_without_pressure() -> None:
     scheduler, ledger, spaces = scheduler_of([Tenant("ada"), Tenant("bob")], b"ab")
     for number in range(1, 13):
         prompt = [1, 2, 3] * 4 + list(range(number))
@@ -101,7 +101,7 @@ def test_without_pressure_a_prompt_token_is_computed_once_or_was_cached() -> Non
         assert "tokens_recomputed" not in usage and "parks" not in usage
 
 
-def test_pages_that_tenants_of_a_group_share_are_paid_for_by_the_group() -> None:
+def test_pages_shared_in_a_group_are_charged_to_the_group() -> None:
     quota = (PageQuota(group=1),)
     scheduler, ledger, spaces = scheduler_of([Tenant("ada", pages=quota), Tenant("bob", pages=quota)], b"aa")
     for number, answer in ((1, 30), (2, 10)):

@@ -68,7 +68,7 @@ def closing_store(store: LedgerStore) -> Iterator[LedgerStore]:
 # --- what is written
 
 
-def test_what_is_in_the_file_is_what_was_counted(tmp_path: Path) -> None:
+def test_stored_usage_matches_the_counters(tmp_path: Path) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=NEVER)
     device = counted(ledger, 100)
@@ -92,7 +92,7 @@ def _with_peak(ledger: UsageLedger, usage: UsageFound) -> Iterator[dict[str, int
     yield {**device}
 
 
-def test_it_writes_by_itself(tmp_path: Path) -> None:
+def test_store_writes_periodically(tmp_path: Path) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=0.01)
     counted(ledger, 3)
@@ -103,7 +103,7 @@ def test_it_writes_by_itself(tmp_path: Path) -> None:
     store.close()
 
 
-def test_processes_and_models_add_up(tmp_path: Path) -> None:
+def test_processes_and_models_accumulate(tmp_path: Path) -> None:
     path = tmp_path / "u.sqlite"
     for seed in range(3):
         ledgers = {"big": a_ledger(), "small": a_ledger()}
@@ -119,7 +119,7 @@ def test_processes_and_models_add_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("second", 1), ("request", 2)])
-def test_durable_means_synced_at_every_commit(
+def test_durable_mode_syncs_every_commit(
     tmp_path: Path, durability: Literal["second", "request"], synchronous: int
 ) -> None:
     with closing_store(LedgerStore(tmp_path / "u.sqlite", durability=durability)) as store:
@@ -127,7 +127,7 @@ def test_durable_means_synced_at_every_commit(
         assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_who_counts_while_others_read_and_write_loses_nothing(tmp_path: Path) -> None:
+def test_concurrent_counting_loses_nothing(tmp_path: Path) -> None:
     """Requests are counted by other threads than steps are."""
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     with closing_store(LedgerStore(path, {"m": ledger}, period_s=0.001)):
@@ -146,7 +146,7 @@ def test_who_counts_while_others_read_and_write_loses_nothing(tmp_path: Path) ->
 # --- what goes wrong
 
 
-def test_the_second_process_hears_who_has_the_file(tmp_path: Path) -> None:
+def test_second_process_is_rejected_with_owner_pid(tmp_path: Path) -> None:
     path = tmp_path / "u.sqlite"
     with child(path, 0.1) as process:
         with pytest.raises(OutputError, match=rf"pid {process.pid} \("):
@@ -162,7 +162,7 @@ def test_the_second_process_hears_who_has_the_file(tmp_path: Path) -> None:
     first.close()
 
 
-def test_what_is_no_ledger_is_left_as_it_is(tmp_path: Path) -> None:
+def test_non_ledger_file_is_left_unchanged(tmp_path: Path) -> None:
     text, other, newer = (tmp_path / name for name in ("text", "other.sqlite", "newer.sqlite"))
     text.write_text("not a database, but as long as a header of one would be " * 20)
     with closing(sqlite3.connect(other)) as connection:
@@ -187,13 +187,13 @@ def test_what_is_no_ledger_is_left_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"durability": "never"}, {"on_failure": "panic"}, {"max_lag_s": 0.0}, {"usage_days": 0}]
 )
-def test_options_that_make_no_sense_are_refused_by_name(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_invalid_options_are_rejected_by_name(tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         LedgerStore(tmp_path / "u.sqlite", **wrong)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_costs_nothing_but_lateness(tmp_path: Path) -> None:
+def test_full_disk_only_delays_the_write(tmp_path: Path) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     heard: list[StoreHealth] = []
     store = LedgerStore(
@@ -221,7 +221,7 @@ def test_a_full_disk_costs_nothing_but_lateness(tmp_path: Path) -> None:
     assert whole.device["steps"] == 11 and not unbalanced(whole.usage, whole.device)
 
 
-def test_a_limit_on_the_files_size_is_a_full_disk_too(tmp_path: Path) -> None:
+def test_file_size_limit_is_handled_like_full_disk(tmp_path: Path) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=NEVER)
     counted(ledger, 5)
@@ -235,7 +235,7 @@ def test_a_limit_on_the_files_size_is_a_full_disk_too(tmp_path: Path) -> None:
     assert found(path).device["steps"] == 5
 
 
-def test_a_lock_that_somebody_keeps_is_waited_out_in_memory(tmp_path: Path) -> None:
+def test_held_lock_is_waited_out_in_memory(tmp_path: Path) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=NEVER)
     counted(ledger, 5)
@@ -250,7 +250,7 @@ def test_a_lock_that_somebody_keeps_is_waited_out_in_memory(tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_writer_that_ends_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_thread_failure_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise RuntimeError("a bug")
 
@@ -264,7 +264,7 @@ def test_a_writer_that_ends_is_no_secret(tmp_path: Path, monkeypatch: pytest.Mon
     assert store.close().degraded
 
 
-def test_a_slow_disk_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_disk_does_not_block_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     store = LedgerStore(path, {"m": ledger}, period_s=0.001)
     writing: list[float] = []
@@ -297,7 +297,7 @@ def killed_after(path: Path, period_s: float, life_s: float) -> tuple[list[tuple
 
 
 @pytest.mark.rest
-def test_killed_anywhere_the_file_opens_and_balances(tmp_path: Path, slow_counts: Counts) -> None:
+def test_file_opens_and_balances_after_kill_at_any_point(tmp_path: Path, slow_counts: Counts) -> None:
     choice, path = random.Random(17), tmp_path / "u.sqlite"
     before = 0
     for _ in range(slow_counts(10, 500)):
@@ -312,7 +312,7 @@ def test_killed_anywhere_the_file_opens_and_balances(tmp_path: Path, slow_counts
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_killed_process_has_lost_a_second_at_most(tmp_path: Path, slow_counts: Counts) -> None:
+def test_killed_process_loses_at_most_one_second(tmp_path: Path, slow_counts: Counts) -> None:
     choice = random.Random(5)
     for number in range(slow_counts(1, 20)):
         path = tmp_path / f"{number}.sqlite"
@@ -324,7 +324,7 @@ def test_a_killed_process_has_lost_a_second_at_most(tmp_path: Path, slow_counts:
 # --- what is asked of it
 
 
-def test_days_and_minutes_keep_their_sums_when_they_are_folded(tmp_path: Path) -> None:
+def test_rollup_of_days_and_minutes_preserves_sums(tmp_path: Path) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
     LedgerStore(path).close()
     with closing(database.open_to_write(path, durable=False)) as connection:

@@ -56,11 +56,11 @@ def everything_ends(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", STOOD_STILL)
 @pytest.mark.rest(keep=1)
-def test_where_everything_stood_still_once(seed: int) -> None:
+def test_known_standstill_seeds_finish(seed: int) -> None:
     everything_ends(seed)
 
 
-def test_any_mix_of_quotas_and_scarcity(slow_counts: Counts) -> None:
+def test_random_quotas_and_scarcity_finish(slow_counts: Counts) -> None:
     for seed in range(200, 200 + slow_counts(2, 300)):
         with suppress(UsageError):  # one of its requests could never run: the quotas are drawn as well
             everything_ends(seed)

@@ -40,7 +40,7 @@ TURNS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=9), min_size=1
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), TURNS), min_size=1, max_size=5))
-def test_a_chat_hits_whatever_a_radix_tree_would(chats: list[tuple[int, list[list[int]]]]) -> None:
+def test_chat_prefix_hits_match_a_radix_tree(chats: list[tuple[int, list[list[int]]]]) -> None:
     """System prompts of three kinds, then turns; nothing is evicted."""
     cache, radix = KvCache((PageGroup("full", 4096),), PAGE, 64), Radix()
     cache.set_quotas(0, [PageQuota()])
@@ -59,7 +59,7 @@ def test_a_chat_hits_whatever_a_radix_tree_would(chats: list[tuple[int, list[lis
             radix.insert(history[: len(history) // PAGE * PAGE])
 
 
-def test_a_digest_alone_is_no_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_collision_is_not_a_hit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where all pages have one digest, which nobody can construct."""
     cache = KvCache((PageGroup("full", 64),), PAGE, 64)
     cache.set_quotas(0, [PageQuota()])
@@ -92,7 +92,7 @@ def test_namespaces_share_nothing_and_a_salt_narrows_one() -> None:
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), max_size=40), st.integers(0, 5))
-def test_a_chain_goes_on_from_any_page(tokens: list[int], pages: int) -> None:
+def test_hash_chain_can_continue_from_any_page(tokens: list[int], pages: int) -> None:
     whole = chain(np.array(tokens, np.int32), PAGE, SPACE)
     cut = min(pages, len(tokens) // PAGE)
     rest = chain(np.array(tokens[cut * PAGE :], np.int32), PAGE, SPACE, after=whole[32 * (cut - 1) : 32 * cut])

@@ -11,7 +11,7 @@ from support import Counts
 
 @pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
 @pytest.mark.rest
-def test_any_order_of_events(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
+def test_random_events_keep_scheduler_invariants(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(

@@ -76,7 +76,7 @@ class Bench:
 # --- readers
 
 
-def test_a_reader_that_stalls_costs_a_slot_for_a_second_and_pages_for_thirty() -> None:
+def test_stalled_reader_keeps_slot_one_second_and_pages_thirty() -> None:
     b = Bench([Tenant("a")])
     number = b.submit(0, [1] * 6, 50)
     b.step(3)
@@ -95,7 +95,7 @@ def test_a_reader_that_stalls_costs_a_slot_for_a_second_and_pages_for_thirty() -
 
 
 @pytest.mark.parametrize("after_ms", [100, 5000])
-def test_a_reader_that_comes_back_misses_nothing(after_ms: int) -> None:
+def test_resumed_reader_misses_no_tokens(after_ms: int) -> None:
     b = Bench([Tenant("a")])
     number = b.submit(0, [1] * 6, 20)
     b.step(3)
@@ -106,7 +106,7 @@ def test_a_reader_that_comes_back_misses_nothing(after_ms: int) -> None:
     assert b.made[number, 0] == [drawn(3, 0, 6 + at) for at in range(20)]
 
 
-def test_a_deadline_ends_who_waits_and_who_runs() -> None:
+def test_deadline_ends_waiting_and_running_requests() -> None:
     b = Bench([Tenant("a")], slots=1)
     runs = b.submit(0, [1, 2], 60, deadline_ns=SECOND)
     waits = b.submit(0, [1, 2], 60, deadline_ns=SECOND // 2)
@@ -123,7 +123,7 @@ def test_a_deadline_ends_who_waits_and_who_runs() -> None:
 
 @pytest.mark.parametrize("rows", [0, 9])
 @pytest.mark.parametrize("prompt", [1, 4, 5, 7, 30])
-def test_choices_share_their_prompt_and_draw_each_for_itself(prompt: int, rows: int) -> None:
+def test_choices_share_the_prompt_and_sample_independently(prompt: int, rows: int) -> None:
     b = Bench([Tenant("a")], rows=rows)
     number = b.submit(0, range(prompt), 6, n=3)
     b.until_idle()
@@ -135,13 +135,13 @@ def test_choices_share_their_prompt_and_draw_each_for_itself(prompt: int, rows: 
         assert computed <= prompt + 2 * (prompt - full)
 
 
-def test_more_choices_than_slots_are_refused_with_what_fits() -> None:
+def test_more_choices_than_slots_are_rejected_with_the_limit() -> None:
     b = Bench([Tenant("a", slots_max=2)])
     with pytest.raises(UsageError, match="3 choices need a slot each: the maximum is 2"):
         b.submit(0, [1], 4, n=3)
 
 
-def test_one_choice_is_cancelled_and_the_others_go_on() -> None:
+def test_cancelling_one_choice_keeps_the_others() -> None:
     b = Bench([Tenant("a")])
     number = b.submit(0, [1] * 5, 9, n=2)
     b.step(4)
@@ -154,7 +154,7 @@ def test_one_choice_is_cancelled_and_the_others_go_on() -> None:
 # --- who waits long
 
 
-def test_an_aged_prompt_of_a_lower_class_gets_an_eighth_of_the_step() -> None:
+def test_aged_lower_class_prompt_gets_an_eighth_of_the_step() -> None:
     tenants = [Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BATCH, slots_guaranteed=1)]
     b = Bench(tenants, slots=3, pages=512)
     b.submit(1, range(64), 2)
@@ -169,7 +169,7 @@ def test_an_aged_prompt_of_a_lower_class_gets_an_eighth_of_the_step() -> None:
     assert behind.computed == computed + 4  # an eighth of 32
 
 
-def test_who_waits_long_for_pages_gets_those_that_come_free() -> None:
+def test_long_waiting_request_gets_freed_pages() -> None:
     """Small requests without end would take every page that comes free; behind a band they do not."""
     b = Bench([Tenant("small"), Tenant("large")], slots=4, pages=16)
     for _ in range(3):
@@ -189,7 +189,7 @@ def test_who_waits_long_for_pages_gets_those_that_come_free() -> None:
 # --- sessions and the cache
 
 
-def test_a_sessions_pages_stay_for_its_next_turn() -> None:
+def test_session_pages_are_kept_for_the_next_turn() -> None:
     kept, lost = (
         Bench([Tenant("chat", session_pin_pages=pin), Tenant("other")], slots=2, pages=24) for pin in (8, 0)
     )
@@ -205,7 +205,7 @@ def test_a_sessions_pages_stay_for_its_next_turn() -> None:
         assert b.request(again).cached == (12 if b is kept else 0)
 
 
-def test_a_pin_goes_before_anybody_is_refused_and_at_its_time() -> None:
+def test_session_pin_is_dropped_under_pressure_and_on_timeout() -> None:
     b = Bench([Tenant("chat", session_pin_pages=8)], slots=1, pages=8)
     b.submit(0, range(20), 4, session=7)
     b.until_idle()
@@ -219,7 +219,7 @@ def test_a_pin_goes_before_anybody_is_refused_and_at_its_time() -> None:
     assert not len(b.s.pins) and not b.cache.pools[0].pool.used
 
 
-def test_cached_pages_live_no_longer_than_their_tenant_says() -> None:
+def test_cached_pages_expire_by_tenant_setting() -> None:
     b = Bench([Tenant("brief", cache_ttl_ns=2 * SECOND), Tenant("long")])
     for tenant in (0, 1):
         b.submit(tenant, range(13), 2)
@@ -235,7 +235,7 @@ def test_cached_pages_live_no_longer_than_their_tenant_says() -> None:
         assert b.request(number).cached == cached
 
 
-def test_a_state_is_kept_where_another_prompt_left_this_one() -> None:
+def test_state_is_checkpointed_where_prompts_diverge() -> None:
     """The second finds pages without a state behind them; the third finds the state that the second left there."""
     b = Bench([Tenant("a")], rows=20, checkpoint_tokens=4096)
     shared = list(range(20))
@@ -248,7 +248,7 @@ def test_a_state_is_kept_where_another_prompt_left_this_one() -> None:
     assert cached == [0, 0, 20]
 
 
-def test_the_next_turn_goes_on_from_the_last_boundary_of_the_answer() -> None:
+def test_next_turn_resumes_at_the_last_page_boundary_of_the_answer() -> None:
     b = Bench([Tenant("a")], slots=2, rows=9)
     first = b.submit(0, range(6), 14)
     b.until_idle()
@@ -260,7 +260,7 @@ def test_the_next_turn_goes_on_from_the_last_boundary_of_the_answer() -> None:
 # --- quotas
 
 
-def test_quotas_that_contradict_each_other_are_refused_with_what_fits_and_change_nothing() -> None:
+def test_contradictory_quotas_are_rejected_unchanged_with_the_limit() -> None:
     b = Bench([Tenant("a", pages=(PageQuota(10),)), Tenant("b")], pages=32)
     before = list(b.s.tenants)
     for tenants, told in (
@@ -282,7 +282,7 @@ def test_quotas_that_contradict_each_other_are_refused_with_what_fits_and_change
     assert b.s.tenants == before and b.cache.pools[0].quota(1) == PageQuota()
 
 
-def test_lower_quotas_take_slots_and_pages_at_once_and_new_tenants_come_behind() -> None:
+def test_lowered_quotas_apply_immediately_and_new_tenants_are_appended() -> None:
     b = Bench([Tenant("a")], pages=64)
     numbers = [b.submit(0, [at] * 6, 20) for at in range(4)]
     b.step(3)
@@ -296,7 +296,7 @@ def test_lower_quotas_take_slots_and_pages_at_once_and_new_tenants_come_behind()
         assert b.made[number, 0] == [drawn(3, 0, 6 + at) for at in range(20)]
 
 
-def test_what_never_fits_is_refused_with_the_largest_that_would() -> None:
+def test_request_that_never_fits_is_rejected_with_the_limit() -> None:
     b = Bench([Tenant("a", pages=(PageQuota(0, 6),)), Tenant("b", prefill=(10, 20))])
     with pytest.raises(UsageError, match="29 tokens exceed the tenant's page quota: at most 24 fit"):
         b.submit(0, [1] * 20, 10)
@@ -309,7 +309,7 @@ def test_what_never_fits_is_refused_with_the_largest_that_would() -> None:
 
 
 @pytest.mark.parametrize(("prompt", "limit"), [(24, 1), (20, 5), (1, 24)])
-def test_what_just_fits_runs(prompt: int, limit: int) -> None:
+def test_request_that_just_fits_runs(prompt: int, limit: int) -> None:
     b = Bench([Tenant("a", pages=(PageQuota(0, 6),)), Tenant("b")], pages=12)
     b.submit(1, range(40), 5)
     number = b.submit(0, range(50, 50 + prompt), limit)
@@ -317,7 +317,7 @@ def test_what_just_fits_runs(prompt: int, limit: int) -> None:
     assert len(b.made[number, 0]) == limit
 
 
-def test_a_rate_delays_and_says_until_when() -> None:
+def test_rate_limit_delays_and_reports_until_when() -> None:
     b = Bench([Tenant("a", prefill=(10, 20))])
     first, second = b.submit(0, [1] * 20, 1), b.submit(0, [2] * 20, 1)
     b.step(2)
@@ -334,7 +334,7 @@ def test_a_rate_delays_and_says_until_when() -> None:
 # --- failures
 
 
-def test_who_hangs_the_device_alone_fails_alone() -> None:
+def test_request_that_hangs_the_device_fails_alone() -> None:
     b = Bench([Tenant("a")])
     good = [b.submit(0, [at] * 5, 12) for at in range(2)]
     b.step(2)
@@ -347,7 +347,7 @@ def test_who_hangs_the_device_alone_fails_alone() -> None:
     assert b.s.counts.failed_steps == 3
 
 
-def test_a_device_that_is_gone_fails_everybody_and_says_so() -> None:
+def test_lost_device_fails_every_request_with_reason() -> None:
     b = Bench([Tenant("a")])
     numbers = [b.submit(0, [at] * 5, 12) for at in range(6)]
     b.step(2)
@@ -358,7 +358,7 @@ def test_a_device_that_is_gone_fails_everybody_and_says_so() -> None:
     assert b.ended == {(number, 0): "device_lost" for number in numbers}
 
 
-def test_arrays_of_a_plan_hold_decodes_first_and_rows_of_who_draws() -> None:
+def test_plan_arrays_put_decodes_first_and_include_sampled_rows() -> None:
     b = Bench([Tenant("a")])
     b.submit(0, range(5), 9)
     b.step(2)
@@ -373,7 +373,7 @@ def test_arrays_of_a_plan_hold_decodes_first_and_rows_of_who_draws() -> None:
     assert plan.bound == [int(plan.slot[1])] and np.all(plan.state_source[:2] == -1)
 
 
-def test_pages_set_aside_for_who_is_no_longer_the_head_hold_up_nobody() -> None:
+def test_stale_page_reservation_blocks_no_request() -> None:
     """A soak of 2,000 requests stood still: who was evicted came before the one that they were set aside for."""
     bench = Bench([Tenant("a")], slots=2, pages=8)
     first = bench.submit(0, range(1, 9), 16)

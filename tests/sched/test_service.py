@@ -42,7 +42,7 @@ def shift(step: int, choice: random.Random) -> tuple[list[int], list[int]]:
 
 @pytest.mark.parametrize("arrivals", [overload, on_off, short_and_long, shift])
 @pytest.mark.rest(keep=1)
-def test_tenants_that_stay_busy_are_given_as_much(arrivals: Arrivals) -> None:
+def test_busy_tenants_receive_equal_service(arrivals: Arrivals) -> None:
     now, choice, number = 0, random.Random(5), 0
     cache, runner = KvCache((PageGroup("full", 4096),), 16, STEP), FakeRunner()
     limits = SchedulerLimits(16, 1024, STEP, check_every=0)

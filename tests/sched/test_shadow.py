@@ -86,7 +86,7 @@ def lab() -> Iterator[Lab]:
     yield made
 
 
-def test_right_steps_pass(lab: Lab) -> None:
+def test_correct_steps_pass(lab: Lab) -> None:
     assert lab.run(lab.second()) == []
     assert lab.device.answer(1)[6:] == [drawn_token(1, 0, 6), drawn_token(1, 0, 7)]
 
@@ -95,7 +95,7 @@ def only(found: list[str], says: str) -> None:
     assert any(says in each for each in found), found
 
 
-def test_a_stale_table_row_reads_anothers_page(lab: Lab) -> None:
+def test_stale_table_row_reading_foreign_page_is_reported(lab: Lab) -> None:
     step = lab.second(table_changes=[{0: 2}, {}])
     only(
         lab.run(step),
@@ -103,12 +103,12 @@ def test_a_stale_table_row_reads_anothers_page(lab: Lab) -> None:
     )
 
 
-def test_a_page_given_back_too_early(lab: Lab) -> None:
+def test_page_freed_too_early_is_reported(lab: Lab) -> None:
     step = lab.second(table_changes=[{}, {0: -1}])
     only(lab.run(step), "slot 0, request 1, group window: reads position 1, for which its table has no page")
 
 
-def test_a_window_page_that_is_behind_may_go(lab: Lab) -> None:
+def test_page_outside_the_window_can_be_freed(lab: Lab) -> None:
     device = lab.device
     assert lab.run(lab.second(table_changes=[{2: 4, 10: 5}, {2: 4, 10: 5}])) == []
     for position in (7, 8, 9):
@@ -124,31 +124,31 @@ def test_a_window_page_that_is_behind_may_go(lab: Lab) -> None:
         assert lab.run(step) == []
 
 
-def test_a_wrong_state_row(lab: Lab) -> None:
+def test_wrong_state_row_is_reported(lab: Lab) -> None:
     only(lab.run(lab.second(source=[2, 2])), "slot 0, request 1: starts at position 6 from state row 2")
     only(lab.run(lab.second(source=[0, 2])), "starts at position 6 from state row 0, which holds the zero state")
 
 
-def test_rows_that_race(lab: Lab) -> None:
+def test_racing_rows_are_reported(lab: Lab) -> None:
     only(lab.run(lab.second(target=[1, 1])), "state row 1 is written by 2 sequences of the step")
     only(lab.run(lab.second(target=[2, 3])), "state row 2 is written while sequence 1 of the step reads it")
     only(lab.run(lab.second(target=[0, 2])), "state row 0, the zero state of fresh sequences, would be written")
 
 
-def test_an_epoch_of_before(lab: Lab) -> None:
+def test_reused_epoch_is_reported(lab: Lab) -> None:
     lab.bind(0, 3, epoch=1)
     lab.device.arrive(3, [1])
     found = lab.run(plan((0, 0, [1], True), bound=[0], source=[0], target=[1]))
     only(found, "slot 0, request 3: bound with epoch 1, which request 1 had in this slot")
 
 
-def test_a_slot_that_was_not_bound(lab: Lab) -> None:
+def test_unbound_slot_is_reported(lab: Lab) -> None:
     lab.bind(0, 3, epoch=2)
     lab.device.arrive(3, [1])
     only(lab.run(plan((0, 0, [1], True), source=[0], target=[1])), "runs with the record of request 1")
 
 
-def test_draws_of_another_place(lab: Lab) -> None:
+def test_sample_at_wrong_position_or_slot_is_reported(lab: Lab) -> None:
     step = lab.second()
     step.row_position[0] += 1
     only(lab.run(step), "slot 0: samples position 8 after position 6")
@@ -157,7 +157,7 @@ def test_draws_of_another_place(lab: Lab) -> None:
     only(lab.run(step), "logits of slot 0 are sampled by slot 1")
 
 
-def test_a_lost_token_and_one_fed_twice(lab: Lab) -> None:
+def test_lost_or_duplicated_token_is_reported(lab: Lab) -> None:
     assert lab.run(lab.second(table_changes=[{}, {}])) == []
     again = lab.second()
     only(lab.run(again), "samples token 7, expected 8")
@@ -167,13 +167,13 @@ def test_a_lost_token_and_one_fed_twice(lab: Lab) -> None:
     only(lab.run(late), "computes position 9, and has 9 tokens")
 
 
-def test_sequences_out_of_order(lab: Lab) -> None:
+def test_out_of_order_sequences_are_reported(lab: Lab) -> None:
     step = lab.second()
     step.sequence[:] = [1, 0]
     only(lab.run(step), "the sequences of the step are not in order: [1, 0]")
 
 
-def test_a_copy_that_was_dropped(lab: Lab) -> None:
+def test_dropped_copy_is_reported(lab: Lab) -> None:
     """Request 2 goes on in a page of its own behind a fork."""
     fork = {CTX // PAGE + 1: 5}
     copies = [PageCopy(group, 3, 5, 2) for group in (0, 1)]
@@ -184,7 +184,7 @@ def test_a_copy_that_was_dropped(lab: Lab) -> None:
     assert again.run(again.second(table_changes=[dict(fork), dict(fork)], copies=copies)) == []
 
 
-def test_penalty_rows() -> None:
+def test_wrong_penalty_rows_are_reported() -> None:
     lab = Lab()
     for slot, request in ((0, 1), (1, 2)):
         lab.bind(slot, request, epoch=1, flags=SlotFlag.PENALTIES, penalty_row=slot)
@@ -197,7 +197,7 @@ def test_penalty_rows() -> None:
     only(lab.run(lab.first()), "slot 0, request 1: bound without counts for its penalty row 0")
 
 
-def test_what_was_lost_with_the_device_is_read_as_nothing(lab: Lab) -> None:
+def test_data_lost_with_the_device_is_not_read(lab: Lab) -> None:
     lab.device.reopen()
     step = lab.second(bound=[0, 1])
     only(lab.run(step), "reads position 0, for which its table has no page")

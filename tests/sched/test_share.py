@@ -31,12 +31,12 @@ def filled(capacities: tuple[int, ...], demands: list[tuple[int, ...]], weights:
     return tasks
 
 
-def test_the_published_example_of_drf() -> None:
+def test_published_drf_example_is_reproduced() -> None:
     """Section 4.1: 9 CPUs and 18 GB, tasks of (1, 4) and (3, 1): three of the first and two of the second."""
     assert filled((9, 18), [(1, 4), (3, 1)], [WEIGHT_UNITS] * 2) == [3, 2]
 
 
-def test_a_weight_of_two_holds_twice_as_much() -> None:
+def test_weight_of_two_gets_twice_the_share() -> None:
     assert filled((30, 30), [(1, 1), (1, 1)], [2 * WEIGHT_UNITS, WEIGHT_UNITS]) == [20, 10]
 
 
@@ -47,12 +47,12 @@ def test_equal_shares_of_different_resources_are_equal() -> None:
 
 
 @pytest.mark.parametrize("weight", [0, -1, 0.0001, 2000, float("nan")])
-def test_a_weight_out_of_bounds_is_refused(weight: float) -> None:
+def test_out_of_range_weight_is_rejected(weight: float) -> None:
     with pytest.raises(ValueError):
         weight_units(weight)
 
 
-def test_two_that_stay_busy_differ_by_at_most_two_charges() -> None:
+def test_two_busy_tenants_differ_by_at_most_two_charges() -> None:
     """The bound of the virtual token counter, whatever each asks for at a time."""
     choice, largest = random.Random(3), 512
     service = Service({0: WEIGHT_UNITS, 1: WEIGHT_UNITS})
@@ -62,7 +62,7 @@ def test_two_that_stay_busy_differ_by_at_most_two_charges() -> None:
         assert abs(service.in_tokens(0) - service.in_tokens(1)) <= 2 * largest
 
 
-def test_who_was_idle_comes_back_without_credit() -> None:
+def test_idle_tenant_returns_without_credit() -> None:
     service = Service({0: WEIGHT_UNITS, 1: WEIGHT_UNITS, 2: 2 * WEIGHT_UNITS})
     service.charge(0, 1000)
     service.charge(2, 1000)
@@ -72,7 +72,7 @@ def test_who_was_idle_comes_back_without_credit() -> None:
     assert service.in_tokens(0) == 1000
 
 
-def test_a_debt_delays_and_nothing_is_lost_to_rounding() -> None:
+def test_debt_delays_without_rounding_loss() -> None:
     bucket = Bucket(rate=3, burst=10, filled_ns=0)
     bucket.charge(25, 0)
     assert not bucket.allows(5 * NS)
@@ -82,7 +82,7 @@ def test_a_debt_delays_and_nothing_is_lost_to_rounding() -> None:
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.lists(st.integers(0, 10**9), max_size=20))
-def test_how_often_a_bucket_is_asked_changes_nothing(rate: int, charge: int, steps: list[int]) -> None:
+def test_polling_a_bucket_does_not_change_it(rate: int, charge: int, steps: list[int]) -> None:
     asked, quiet = Bucket(rate, 10**7, 0), Bucket(rate, 10**7, 0)
     for each in (asked, quiet):
         each.charge(10**7 + charge, 0)

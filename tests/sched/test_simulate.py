@@ -31,7 +31,7 @@ def passed(seen: SimulatedRun) -> bool:
     return all(finding.status == "pass" for finding in of_every_run(seen))
 
 
-def test_one_request_by_hand() -> None:
+def test_single_request_matches_hand_computed_schedule() -> None:
     """Steps of a second: three tokens end at 1, 2 and 3 s after it came, at 10."""
     seen = run([Arrival(10, "a", 20, 3)])
     assert passed(seen) and seen.steps == 3 and seen.seconds == 13
@@ -41,13 +41,13 @@ def test_one_request_by_hand() -> None:
     assert log.delivered_tokens() == 23 and log.hit_share() == 0
 
 
-def test_the_step_that_runs_as_it_comes_counts() -> None:
+def test_step_running_at_arrival_counts() -> None:
     seen = run([Arrival(0, "a", 20, 5), Arrival(1.5, "a", 20, 1), Arrival(4, "a", 20, 1)])
     steps = seen.log.steps_to(seen.log.first_step, np.arange(3))
     assert list(steps) == [1, 2, 1]
 
 
-def test_turns_of_a_conversation_hit_what_was_made_before() -> None:
+def test_conversation_turns_hit_earlier_pages() -> None:
     first, second = Arrival(0, "a", 32, 17, prefix="chat"), Arrival(60, "a", 80, 1, prefix="chat")
     assert run([first, second]).log.cached.tolist() == [0, 48]
     assert run([first, replace(second, prefix="other")]).log.cached.tolist() == [0, 0]
@@ -56,14 +56,14 @@ def test_turns_of_a_conversation_hit_what_was_made_before() -> None:
     assert run([first, replace(second, tenant="b")], both, policy="fcfs").log.cached.tolist() == [0, 0]
 
 
-def test_tokens_of_a_text_do_not_depend_on_who_asks() -> None:
+def test_text_tokens_do_not_depend_on_the_caller() -> None:
     places = np.arange(2000)
     text, other = (drawn(np.full(1, seed, np.uint64), places) for seed in (1 << 32, 2 << 32))
     assert (text[7:9] == drawn(np.full(2, 1 << 32, np.uint64), places[7:9])).all()
     assert (text == other).mean() < 0.01 and len(np.unique(text)) > 1900 and text.min() >= 0
 
 
-def test_a_run_is_the_same_for_the_same_seed() -> None:
+def test_same_seed_gives_the_same_run() -> None:
     def steps(seed: int) -> list[int]:
         workload = WORKLOADS["pressure"]
         arrivals = workload.arrivals(np.random.default_rng(seed))
@@ -74,14 +74,14 @@ def test_a_run_is_the_same_for_the_same_seed() -> None:
 
 
 @pytest.mark.parametrize("limit", [{"most_steps": 7}, {"most_seconds": 7.0}])
-def test_a_run_that_is_cut_short_leaves_nothing(limit: dict[str, float]) -> None:
+def test_interrupted_run_releases_everything(limit: dict[str, float]) -> None:
     seen = run([Arrival(at, "a", 40, 30) for at in range(12)], **limit)
     assert seen.steps == 7 and seen.cut == 7 and not seen.left
     found = {finding.id: finding.status for finding in of_every_run(seen)}
     assert found.pop("everything-ends") == "skip" and set(found.values()) == {"pass"}
 
 
-def test_what_can_never_run_is_refused_before_anything_does() -> None:
+def test_impossible_request_is_rejected_before_the_run() -> None:
     with pytest.raises(UsageError, match="line 3: no tenant 'x'"):
         run([Arrival(0, "x", 1, 1, line=3)])
     with pytest.raises(UsageError, match="line 4: 2000 tokens and 1 to generate exceed the context of 1024"):
@@ -90,7 +90,7 @@ def test_what_can_never_run_is_refused_before_anything_does() -> None:
         run([Arrival(0, "a", 200, 1)], pages=5)
 
 
-def test_the_step_that_broke_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "check", lambda s: ["i03: a page"] if s.now_ns >= 5 * 10**9 else [])
     seen = run([Arrival(0, "a", 40, 30)])
     (finding, *others) = of_every_run(seen)
@@ -98,7 +98,7 @@ def test_the_step_that_broke_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {each.status for each in others} == {"skip"}
 
 
-def test_a_scheduler_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheduler_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Scheduler, number: int, reason: str = "") -> None:
         raise AssertionError("inequality R is violated")
 
@@ -110,7 +110,7 @@ def test_a_scheduler_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
-def test_an_expectation_fails_where_it_is_not_met() -> None:
+def test_unmet_expectation_fails() -> None:
     arrivals = [Arrival(0, "a", 100, 200) for _ in range(8)] + [Arrival(3, "b", 100, 5)]
     seen = run(arrivals, [Tenant("a"), Tenant("b", Priority.BATCH)])
     found = first_token_within("b", 4).judge(seen, None)
@@ -119,7 +119,7 @@ def test_an_expectation_fails_where_it_is_not_met() -> None:
     assert gaps_within(Priority.INTERACTIVE, 1.3).judge(seen, None).status == "skip"
 
 
-def test_figures() -> None:
+def test_fairness_index_and_percentiles() -> None:
     assert jain(np.array([3, 3, 3])) == 1 and jain(np.array([4, 0, 0, 0])) == 0.25 and jain(np.zeros(2)) == 1
     assert percentiles(np.arange(1, 101)) == (50, 99) and percentiles(np.zeros(0)) == (0, 0)
 

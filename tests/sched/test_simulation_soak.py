@@ -50,7 +50,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.rest
-def test_nothing_is_lost(slow_counts: Counts) -> None:
+def test_long_simulation_loses_nothing(slow_counts: Counts) -> None:
     count = slow_counts(2000, 1_000_000)
     ended, sizes = 0, {}
 

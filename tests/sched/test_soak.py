@@ -16,7 +16,7 @@ from zinc_rt.sched.scheduler import NewRequest
 
 @pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
 @pytest.mark.rest
-def test_a_soak(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
+def test_soak_finishes(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
     for seed in range(slow_counts(2, 200)):
         soaked(machine, random.Random(seed), 150)
 

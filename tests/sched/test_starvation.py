@@ -50,7 +50,7 @@ class Engine:
         return self.first[number] - began + 1
 
 
-def test_interactive_behind_full_batch_slots() -> None:
+def test_interactive_request_preempts_full_batch_slots() -> None:
     engine = Engine([Tenant("night", Priority.BATCH), Tenant("desk", Priority.INTERACTIVE)])
     for _ in range(3 * SLOTS):
         engine.submit(0, 200, 500)
@@ -60,7 +60,7 @@ def test_interactive_behind_full_batch_slots() -> None:
 
 
 @pytest.mark.parametrize("priority", list(Priority))
-def test_one_request_behind_anothers_flood(priority: Priority) -> None:
+def test_single_request_is_served_during_flood_of_another_tenant(priority: Priority) -> None:
     engine = Engine([Tenant("flood", priority), Tenant("one", priority)])
     for _ in range(200):
         engine.submit(0, 100, 300)
@@ -69,7 +69,7 @@ def test_one_request_behind_anothers_flood(priority: Priority) -> None:
 
 
 @pytest.mark.parametrize("priority", [Priority.STANDARD, Priority.BATCH])
-def test_a_flood_that_has_waited_long_is_not_put_before_others(priority: Priority) -> None:
+def test_aged_flood_gets_no_precedence_over_other_tenants(priority: Priority) -> None:
     """Its waiters have been there for all bands of their class, while its tenant has every slot."""
     engine = Engine([Tenant("flood", priority), Tenant("one", priority)])
     for _ in range(200):
@@ -80,7 +80,7 @@ def test_a_flood_that_has_waited_long_is_not_put_before_others(priority: Priorit
     assert engine.steps_to_first_token(engine.submit(1, 100, 20)) <= 4
 
 
-def test_a_guarantee_is_kept_at_once_whatever_the_classes() -> None:
+def test_guarantee_is_honoured_immediately_for_any_class() -> None:
     engine = Engine([Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BATCH, slots_guaranteed=2)])
     for _ in range(200):
         engine.submit(0, 60, 400)
@@ -89,7 +89,7 @@ def test_a_guarantee_is_kept_at_once_whatever_the_classes() -> None:
     assert engine.scheduler.bound[1] == 1
 
 
-def test_every_class_comes_to_its_turn_under_a_flood_of_higher_ones() -> None:
+def test_every_class_is_served_under_flood_of_higher_classes() -> None:
     """The flood outlasts all waiting; who got a slot for having waited keeps it for its slice."""
     engine = Engine([Tenant("desk", Priority.INTERACTIVE), Tenant("team"), Tenant("night", Priority.BATCH)])
     engine.step_ns = 200_000_000
@@ -104,7 +104,7 @@ def test_every_class_comes_to_its_turn_under_a_flood_of_higher_ones() -> None:
     assert engine.scheduler.live.keys() == set(range(1, 65))
 
 
-def test_two_that_flood_share_by_weight() -> None:
+def test_two_flooding_tenants_share_by_weight() -> None:
     engine = Engine([Tenant("a"), Tenant("b", weight=3.0)])
     for _ in range(100):
         engine.submit(0, 60, 400)
@@ -124,7 +124,7 @@ def test_more_tenants_than_slots_take_turns() -> None:
     assert min(made) > 0.5 * max(made)
 
 
-def test_a_slot_does_not_move_in_a_circle_where_pages_decide() -> None:
+def test_slot_does_not_rotate_when_pages_decide_the_share() -> None:
     """Two tenants hold a third of the pages each, parked or not: their shares are equal whoever has the slot."""
     engine = Engine([Tenant(name) for name in "abcdef"], slots=8, pages=60)
     engine.submit(0, 300, 40)
@@ -136,7 +136,7 @@ def test_a_slot_does_not_move_in_a_circle_where_pages_decide() -> None:
     assert engine.scheduler.counts.parked <= 1
 
 
-def test_a_slot_does_not_move_in_a_circle() -> None:
+def test_equal_tenants_do_not_preempt_each_other_repeatedly() -> None:
     """Two tenants with equal demand: nobody is parked again and again."""
     engine = Engine([Tenant("a"), Tenant("b")])
     for _ in range(50):

@@ -141,7 +141,7 @@ class House:
 
 @pytest.mark.parametrize("late", [False, True], ids=["as it is submitted", "as it is waited for"])
 @pytest.mark.parametrize("when", [1, 2, 5, 9])
-def test_a_step_that_fails_costs_time_and_no_token(late: bool, when: int) -> None:
+def test_failed_step_costs_time_but_no_token(late: bool, when: int) -> None:
     house = House()
     house.device.late, house.device.fails = late, lambda step, requests: step == when
     for number in range(1, 8):
@@ -152,7 +152,7 @@ def test_a_step_that_fails_costs_time_and_no_token(late: bool, when: int) -> Non
         house.whole(number)
 
 
-def test_a_device_that_is_gone_fails_everybody_and_says_why() -> None:
+def test_lost_device_fails_every_request_with_reason() -> None:
     house = House()
     house.device.fails, house.device.reopens = lambda step, requests: step == 4, False
     for number in range(1, 9):
@@ -166,7 +166,7 @@ def test_a_device_that_is_gone_fails_everybody_and_says_why() -> None:
     assert not house.scheduler.live and not house.scheduler.check()
 
 
-def test_who_hangs_the_device_fails_alone() -> None:
+def test_request_that_hangs_the_device_fails_alone() -> None:
     house = House()
     house.device.fails = lambda step, requests: 3 in requests
     for number in range(1, 8):
@@ -178,7 +178,7 @@ def test_who_hangs_the_device_fails_alone() -> None:
     assert house.device.reopened <= 4, "two steps beside others, then one alone"
 
 
-def test_logits_that_are_no_numbers_fail_one_request() -> None:
+def test_nan_logits_fail_one_request() -> None:
     house = House()
     house.device.poison = {(2, 9 + 3), (5, 9)}
     for number in range(1, 7):
@@ -190,7 +190,7 @@ def test_logits_that_are_no_numbers_fail_one_request() -> None:
         house.whole(number)
 
 
-def test_a_failed_request_leaves_nothing_in_the_cache() -> None:
+def test_failed_request_leaves_nothing_in_the_cache() -> None:
     house = House()
     house.device.poison = {(1, 20)}
     house.ask(1, prompt=20)
@@ -207,7 +207,7 @@ def test_a_failed_request_leaves_nothing_in_the_cache() -> None:
 
 
 @pytest.mark.parametrize(("pages", "rows"), [(18, 30), (60, 6), (18, 6)], ids=["pages", "rows", "both"])
-def test_pages_and_rows_that_run_out_are_waited_for(pages: int, rows: int) -> None:
+def test_request_waits_for_exhausted_pages_and_rows(pages: int, rows: int) -> None:
     house = House(pages=pages, rows=rows)
     for number in range(1, 13):
         house.ask(number, tenant=number % 3, prompt=5 + 3 * number, limit=12)
@@ -216,7 +216,7 @@ def test_pages_and_rows_that_run_out_are_waited_for(pages: int, rows: int) -> No
         house.whole(number)
 
 
-def test_a_clock_that_jumps_expires_what_is_due_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_jump_expires_only_due_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House()
     house.ask(1, limit=30, deadline_ns=5_000_000_000)
     house.ask(2, limit=30)
@@ -229,7 +229,7 @@ def test_a_clock_that_jumps_expires_what_is_due_and_nothing_else(monkeypatch: py
     house.whole(2)
 
 
-def test_a_client_that_goes_leaves_nothing_behind() -> None:
+def test_disconnected_client_leaves_nothing_allocated() -> None:
     house = House()
     for number in range(1, 200):
         house.ask(number, tenant=number % 3, prompt=1 + number % 30, n=1 + number % 2)
@@ -244,7 +244,7 @@ def test_a_client_that_goes_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("steps", range(2, 9))
-def test_who_is_held_goes_on_wherever_it_was(steps: int) -> None:
+def test_paused_request_resumes_at_any_step(steps: int) -> None:
     """With its last page full too."""
     house = House()
     house.ask(1, prompt=3, limit=12)

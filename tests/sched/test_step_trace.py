@@ -54,7 +54,7 @@ def shown(trace: StepTrace, phase: str = "X") -> list[tuple[str, int, float, flo
     ]
 
 
-def test_a_slot_shows_whose_it_is_and_in_which_phase() -> None:
+def test_slot_shows_its_request_and_phase() -> None:
     slots = [each for each in shown(traced(ROWS)) if each[1] >= 10]
     assert slots == [
         ("ada 1", 10, 0.0, 5000.0),
@@ -67,13 +67,13 @@ def test_a_slot_shows_whose_it_is_and_in_which_phase() -> None:
     ]
 
 
-def test_two_choices_of_a_request_in_one_slot_are_two_slices() -> None:
+def test_two_choices_in_one_slot_are_two_slices() -> None:
     trace = traced([[(1, 0, DECODE), (0, 0, FREE)]] * 4)
     trace.epoch[2:4, 0], trace.choice[2:4, 0] = 7, 1
     assert [name for name, thread, *_ in shown(trace) if thread == 10] == ["ada 1", "decode", "ada 1.1", "decode"]
 
 
-def test_figures_change_where_they_change() -> None:
+def test_counters_are_emitted_only_on_change() -> None:
     events = [e for e in chrome_events(traced(ROWS)) if e["ph"] == "C"]
     standard = [(e["ts"], e["args"]["count"]) for e in events if e["name"] == "waiting, standard"]
     assert standard == [(0.0, 0), (4000.0, 1)]
@@ -81,7 +81,7 @@ def test_figures_change_where_they_change() -> None:
     assert [e["args"]["free"] for e in events if e["name"] == "pages, full"] == [7, 6, 5, 4]
 
 
-def test_the_ring_forgets_the_oldest_steps_and_what_happened_before_them() -> None:
+def test_ring_drops_oldest_steps_with_their_events() -> None:
     trace = traced(ROWS, steps=2)
     trace.event(10**9, "admit", 1)
     trace.event(10**9 + 5 * MS, "park", 1, slot=0)
@@ -89,14 +89,14 @@ def test_the_ring_forgets_the_oldest_steps_and_what_happened_before_them() -> No
     assert shown(trace, "i") == [("park", 10, 1000.0, 0.0)]
 
 
-def test_what_happened_before_the_first_step_is_shown() -> None:
+def test_events_before_the_first_step_are_shown() -> None:
     trace = traced(ROWS)
     trace.event(10**9 - MS, "arrive", 1)
     assert shown(trace, "i") == [("arrive", 1, 0.0, 0.0)]
     assert shown(trace)[0] == ("step 0", 1, 1000.0, 1000.0)
 
 
-def test_the_file_is_json_that_says_how_much_it_kept(tmp_path: Path) -> None:
+def test_file_is_json_and_reports_retained_steps(tmp_path: Path) -> None:
     write_chrome(timeline(traced(ROWS, steps=3)), tmp_path / "t.json")
     written = json.loads((tmp_path / "t.json").read_text())
     assert written["otherData"] == {"steps": 4, "steps_kept": 3}
@@ -105,11 +105,11 @@ def test_the_file_is_json_that_says_how_much_it_kept(tmp_path: Path) -> None:
         write_chrome(timeline(traced([])), tmp_path / "no folder" / "t.json")
 
 
-def test_a_trace_of_nothing_is_a_timeline_without_steps() -> None:
+def test_empty_trace_is_a_timeline_without_steps() -> None:
     assert not shown(traced([])) and not shown(traced([]), "C")
 
 
-def test_a_scheduler_that_is_watched_shows_its_requests_and_what_befell_them() -> None:
+def test_traced_scheduler_shows_requests_and_their_events() -> None:
     scheduler, _, spaces = scheduler_of([Tenant("desk"), Tenant("team")], b"ab")
     trace = StepRecorder(scheduler).trace
     for number, tenant in enumerate((0, 1, 1, 0, 1, 1), 1):
@@ -125,7 +125,7 @@ def test_a_scheduler_that_is_watched_shows_its_requests_and_what_befell_them() -
     assert seen["arrive"] == seen["end"] == 6 and seen["admit"] >= 6 and seen["hit"]
 
 
-def test_the_last_steps_are_a_timeline_of_their_own() -> None:
+def test_last_steps_form_a_valid_timeline() -> None:
     trace = traced(ROWS, steps=3)
     trace.event(10**9 + 2 * MS, "admit", 1, slot=0)
     trace.event(10**9 + 7 * MS, "end", 3, slot=0)
@@ -138,7 +138,7 @@ def test_the_last_steps_are_a_timeline_of_their_own() -> None:
     assert everything == [shown(trace, phase) for phase in "XiC"]
 
 
-def test_a_request_is_a_span_and_called_what_its_asker_calls_it() -> None:
+def test_request_is_a_span_named_by_the_client_id() -> None:
     trace = traced(ROWS)
     for at, what in ((0, "arrive"), (2, "admit"), (5, "end")):
         trace.event(10**9 + at * MS, what, 1)

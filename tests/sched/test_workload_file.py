@@ -22,7 +22,7 @@ def read(tmp_path: Path, text: str) -> list[Arrival]:
     return read_workload(path)
 
 
-def test_a_line(tmp_path: Path) -> None:
+def test_line_is_parsed(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD) == [Arrival(0.5, "desk", 100, 20, Priority.INTERACTIVE, "c7", 1)]
 
 
@@ -35,7 +35,7 @@ def test_a_line(tmp_path: Path) -> None:
         '[1, 3, null, 10, 5, null]',
     ],
 )  # fmt: skip
-def test_other_spellings(tmp_path: Path, line: str) -> None:
+def test_alternative_spellings_are_accepted(tmp_path: Path, line: str) -> None:
     assert read(tmp_path, f"\n{line}\n\n") == [Arrival(1.0, "3", 10, 5, line=2)]
 
 
@@ -61,13 +61,13 @@ def test_other_spellings(tmp_path: Path, line: str) -> None:
         (GOOD.replace('"desk"', '""'), 'tenant ""'),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_invalid_field_is_named(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(InputError) as error:
         read(tmp_path, f"{GOOD}\n{line}\n")
     assert said in str(error.value) and "w.jsonl: line 2" in str(error.value)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the file has no requests"):
         read(tmp_path, "\n\n")
     with pytest.raises(InputError, match="no such file"):
@@ -78,7 +78,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_built_in_one_as_a_file_is_the_same(tmp_path: Path, name: str) -> None:
+def test_built_in_workload_round_trips_through_a_file(tmp_path: Path, name: str) -> None:
     workload = WORKLOADS[name]
     made = sorted(workload.arrivals(np.random.default_rng(3)), key=lambda each: each.at)
     found = read(tmp_path, write_workload(made, workload.tenants))
@@ -89,7 +89,7 @@ def test_a_built_in_one_as_a_file_is_the_same(tmp_path: Path, name: str) -> None
     assert all(tenant.priority == classes[tenant.name] for tenant in tenants_of(found))
 
 
-def test_a_tenant_has_the_highest_class_it_asks_for() -> None:
+def test_tenant_gets_the_highest_class_it_requests() -> None:
     arrivals = [
         Arrival(1, "a", 1, 1, Priority.BATCH),
         Arrival(2, "a", 1, 1, Priority.INTERACTIVE),

@@ -53,7 +53,7 @@ def raw(serving: Serving, target: str, method: str = "GET", key: str = "") -> st
     "/static/../config.py", "/chat.html%00.txt", "/\\..\\config.py", "http://evil.example/v1/tenants",
     "/v1/tenants;x=1", "*", "/%ff",
 ])  # fmt: skip
-def test_no_path_leads_to_a_file_or_past_a_key(guarded: Serving, target: str) -> None:
+def test_path_cannot_reach_files_or_bypass_keys(guarded: Serving, target: str) -> None:
     for key in ("", KEYS["mallory"][0]):
         answer = raw(guarded, target, key=key)
         assert answer.split()[1] in ("400", "401", "403", "404"), answer
@@ -64,7 +64,7 @@ def test_no_path_leads_to_a_file_or_past_a_key(guarded: Serving, target: str) ->
     "target", ["/v1/tenants", "/v1/tenants/", "/v1/Tenants", "/v1/tenants/alice", "/V1/tenants"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE", "HEAD", "PUT", "OPTIONS", "TRACE", "FOO"])
-def test_no_method_or_spelling_leads_past_a_scope(guarded: Serving, method: str, target: str) -> None:
+def test_method_or_spelling_cannot_bypass_a_scope(guarded: Serving, method: str, target: str) -> None:
     answer = raw(guarded, target, method, KEYS["mallory"][0])
     assert answer.split()[1] in ("307", "400", "401", "403", "404", "405", "415"), answer
     assert [tenant.id for tenant in guarded.server.tenancy.config.tenants] == ["root", "alice", "mallory"]
@@ -92,7 +92,7 @@ BOMBS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 @pytest.mark.rest(keep=3)
-def test_a_body_that_explodes_is_refused_and_stops_nobody(guarded: Serving, bomb: bytes) -> None:
+def test_exploding_body_is_rejected_without_blocking_others(guarded: Serving, bomb: bytes) -> None:
     for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/v1/tenants"):
         answer = httpx.post(f"{guarded.url}{path}", content=bomb, headers=headers("mallory"), timeout=60)
         tokenized = path == "/tokenize" and answer.status_code == 200
@@ -125,7 +125,7 @@ GRAMMARS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
 @pytest.mark.rest(keep=4)
-def test_a_grammar_that_explodes_ends_and_stops_nobody(guarded: Serving, grammar: dict[str, Any]) -> None:
+def test_exploding_grammar_is_stopped_without_blocking_others(guarded: Serving, grammar: dict[str, Any]) -> None:
     body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 3, **grammar}
     answer = httpx.post(f"{guarded.url}/v1/completions", json=body, headers=headers("mallory"), timeout=30)
     assert answer.status_code in (200, 400), answer.text[:300]
@@ -141,7 +141,7 @@ def complete(serving: Serving, name: str, prompt: list[int]) -> Any:
 
 
 @pytest.mark.rest
-def test_a_prompt_of_another_tenant_takes_as_many_steps_as_a_new_one(guarded: Serving) -> None:
+def test_prompt_of_another_tenant_costs_as_many_steps_as_a_new_one(guarded: Serving) -> None:
     """Time follows what is computed: nothing of alice's prefix is there for mallory, in tokens or in steps."""
     core = guarded.server.model(MODEL).core
     known, fresh = list(range(3, 200)), list(range(203, 400))
@@ -157,7 +157,7 @@ def test_a_prompt_of_another_tenant_takes_as_many_steps_as_a_new_one(guarded: Se
     assert complete(guarded, "alice", known) == 192
 
 
-def test_a_key_takes_as_long_to_refuse_however_much_of_it_is_right() -> None:
+def test_key_check_takes_constant_time() -> None:
     """Of the right id and all but the last character, of the right id alone, of an id that is not there: what a
     quarter of interleaved batches stays below is the same within a tenth."""
     good, kept = new_key("k1")
@@ -176,7 +176,7 @@ def test_a_key_takes_as_long_to_refuse_however_much_of_it_is_right() -> None:
 
 
 @pytest.mark.rest
-def test_a_flood_of_wrong_keys_and_slow_bodies_leaves_streams_alone(guarded: Serving) -> None:
+def test_flood_of_wrong_keys_and_slow_bodies_does_not_affect_streams(guarded: Serving) -> None:
     """While it goes on, what alice is given is what she is given without it."""
     body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 40, "temperature": 0, "ignore_eos": True}
 

@@ -65,7 +65,7 @@ def say(page: Tab, text: str, *, until: str = "!running") -> None:
     page.until(f"chat.turns.length > {before} && ({until})")
 
 
-def test_an_answer_shows_while_it_is_made(page: Tab, script: Script) -> None:
+def test_answer_is_shown_while_it_is_generated(page: Tab, script: Script) -> None:
     first = [delta(role="assistant", content="A **bold"), WAIT]
     script.answers["Go"] = [*first, delta(content="** word"), *end("length", usage=usage(31, 7, 16))]
     say(page, "Go", until="chat.turns.at(-1).content")
@@ -80,7 +80,7 @@ def test_an_answer_shows_while_it_is_made(page: Tab, script: Script) -> None:
     assert page.text("#status") == "Answer: A **bold** word"
 
 
-def test_the_request_says_what_the_settings_say(page: Tab, script: Script) -> None:
+def test_request_contains_the_settings(page: Tab, script: Script) -> None:
     script.answers["Go"] = says("Yes")
     for field, value in {"system": "Be brief.", "temperature": "0.5", "top_k": "40", "seed": "7"}.items():
         page.click(f"#{field}")
@@ -101,7 +101,7 @@ def test_the_request_says_what_the_settings_say(page: Tab, script: Script) -> No
     assert len(script.asked) == 1
 
 
-def test_escape_stops_an_answer_and_the_server_sees_it(page: Tab, script: Script) -> None:
+def test_escape_cancels_an_answer_on_the_server(page: Tab, script: Script) -> None:
     script.answers["Go"] = [delta(content="So far"), WAIT, *says("never")]
     say(page, "Go", until="chat.turns.at(-1).content")
     page.press("Escape")
@@ -122,7 +122,7 @@ def until_true(condition: Any) -> None:
     raise AssertionError("never true")
 
 
-def test_a_message_is_edited_and_what_came_after_it_goes(page: Tab, script: Script) -> None:
+def test_editing_a_message_drops_the_later_ones(page: Tab, script: Script) -> None:
     script.answers |= {"One": says("1"), "Two": says("2"), "Three": says("3")}
     say(page, "One")
     say(page, "Two")
@@ -135,7 +135,7 @@ def test_a_message_is_edited_and_what_came_after_it_goes(page: Tab, script: Scri
     assert page.text(f"{LAST} .body") == "3"
 
 
-def test_an_answer_is_made_again(page: Tab, script: Script) -> None:
+def test_answer_can_be_regenerated(page: Tab, script: Script) -> None:
     script.answers |= {"One": says("1"), "Two": says("2")}
     say(page, "One")
     say(page, "Two")
@@ -145,7 +145,7 @@ def test_an_answer_is_made_again(page: Tab, script: Script) -> None:
     assert script.asked[-1]["seed"] != script.asked[0]["seed"]
 
 
-def test_thoughts_are_asked_for_shown_while_they_come_and_folded_after(page: Tab, script: Script) -> None:
+def test_reasoning_is_requested_streamed_and_then_folded(page: Tab, script: Script) -> None:
     thinking = [delta(reasoning_content="Let me"), WAIT]
     script.answers["Go"] = [*thinking, delta(reasoning_content=" see."), *says("42")]
     say(page, "Go", until="chat.turns.at(-1).reasoning")
@@ -170,7 +170,7 @@ def logprob(token: str, probability: float, **others: float) -> dict[str, Any]:
     return {"token": token, "logprob": math.log(probability), "top_logprobs": tops}
 
 
-def test_the_token_inspector_shows_what_else_was_likely(page: Tab, script: Script) -> None:
+def test_token_inspector_shows_alternatives(page: Tab, script: Script) -> None:
     script.answers["Go"] = [
         delta(content="The", logprobs=[logprob("The", 0.9)]),
         delta(content="ring\n", logprobs=[logprob("ring", 0.04, bell=0.6), logprob("\n", 0.3)]),
@@ -191,7 +191,7 @@ def test_the_token_inspector_shows_what_else_was_likely(page: Tab, script: Scrip
     assert page.text(f"{LAST} .body") == "Thering"
 
 
-def test_a_tool_call_is_shown_and_its_result_sent_back(page: Tab, script: Script) -> None:
+def test_tool_call_is_shown_and_its_result_is_sent(page: Tab, script: Script) -> None:
     def call(**function: str) -> list[dict[str, Any]]:
         return [{"index": 0, **({"id": "call_1"} if "name" in function else {}), "function": function}]
 
@@ -230,7 +230,7 @@ def test_a_tool_call_is_shown_and_its_result_sent_back(page: Tab, script: Script
     assert page.text(f"{LAST} .body") == "It is cold." and page.count(".call textarea") == 0
 
 
-def test_a_prompts_progress_shows_until_the_first_token(page: Tab, script: Script) -> None:
+def test_prompt_progress_is_shown_until_the_first_token(page: Tab, script: Script) -> None:
     progress = data(choices=[], prompt_progress={"total": 400, "cache": 64, "processed": 200})
     script.answers["Go"] = [progress, WAIT, ": preempted", delta(content="Yes"), *end()]
     say(page, "Go", until="chat.turns.at(-1).progress")
@@ -241,7 +241,7 @@ def test_a_prompts_progress_shows_until_the_first_token(page: Tab, script: Scrip
     assert page.count(f"{LAST} .progress:not([hidden])") == 0
 
 
-def test_a_simulated_device_and_random_weights_are_said_in_red(page: Tab, script: Script) -> None:
+def test_simulated_device_and_random_weights_are_marked_in_red(page: Tab, script: Script) -> None:
     script.models = [
         {"id": "m", "zinc_rt": {"simulated": True, "random_weights": True, "tier": "t1", "ctx": 4096}}
     ]
@@ -254,7 +254,7 @@ def test_a_simulated_device_and_random_weights_are_said_in_red(page: Tab, script
     assert red == page.ask("getComputedStyle(document.querySelector('.badge.bad')).color") != "rgb(27, 33, 38)"
 
 
-def test_nothing_a_model_says_runs(page: Tab, script: Script) -> None:
+def test_model_output_never_executes(page: Tab, script: Script) -> None:
     said = "\n\n".join(
         (
             HOSTILE,
@@ -290,7 +290,7 @@ def test_nothing_a_model_says_runs(page: Tab, script: Script) -> None:
     assert page.ask("document.title") == "ZINC_RT · chat"
 
 
-def test_the_policy_of_the_page_stops_what_escaping_would_miss(page: Tab) -> None:
+def test_content_security_policy_blocks_injected_script(page: Tab) -> None:
     with pytest.raises(AssertionError, match="TrustedHTML"):
         page.ask(f"document.body.innerHTML = {json.dumps(HOSTILE)}")
     page.ask("document.body.append(h('script', null, 'document.title = 1'))")
@@ -301,7 +301,7 @@ def test_the_policy_of_the_page_stops_what_escaping_would_miss(page: Tab) -> Non
     page.fetched.clear()
 
 
-def test_a_key_is_asked_for_and_kept_in_the_tab_only(page: Tab, script: Script) -> None:
+def test_key_is_requested_and_kept_only_in_the_tab(page: Tab, script: Script) -> None:
     script.key, script.answers["Go"] = "zrt_k1_secret", says("Yes")
     page.ask("loadModels()")
     assert page.text("#greeting") == "This server wants a key. Give a key in the settings."
@@ -315,7 +315,7 @@ def test_a_key_is_asked_for_and_kept_in_the_tab_only(page: Tab, script: Script) 
     page.complaints.clear()  # of the 401
 
 
-def test_refusals_and_broken_streams_are_told(page: Tab, script: Script) -> None:
+def test_errors_and_broken_streams_are_shown(page: Tab, script: Script) -> None:
     say(page, "Nobody knows")
     assert page.text(f"{LAST} .error") == "The queue is full. Try again in 3 s."
     script.answers["Go"] = [delta(content="So"), data(error={"message": "The device is lost."})]
@@ -327,7 +327,7 @@ def test_refusals_and_broken_streams_are_told(page: Tab, script: Script) -> None
     page.complaints.clear()  # of the 503
 
 
-def test_dark_as_the_system_has_it_or_as_the_reader_wants_it(page: Tab, site: ScriptedSite) -> None:
+def test_theme_follows_the_system_and_can_be_overridden(page: Tab, site: ScriptedSite) -> None:
     def paper() -> str:
         return str(page.ask("getComputedStyle(document.body).backgroundColor"))
 
@@ -344,7 +344,7 @@ def test_dark_as_the_system_has_it_or_as_the_reader_wants_it(page: Tab, site: Sc
     assert page.text("#theme") == "● Dark" and paper() == dark
 
 
-def test_the_keyboard_is_enough(page: Tab, script: Script) -> None:
+def test_page_is_usable_by_keyboard(page: Tab, script: Script) -> None:
     script.answers |= {"One\nmore": says("1"), "Two": says("2")}
     assert page.ask("document.activeElement.id") == "prompt"
     page.type("One")
@@ -374,7 +374,7 @@ def test_the_keyboard_is_enough(page: Tab, script: Script) -> None:
     assert wanted <= seen
 
 
-def test_everything_that_can_be_used_has_a_name_for_a_screen_reader(page: Tab, script: Script) -> None:
+def test_every_control_has_an_accessible_name(page: Tab, script: Script) -> None:
     script.answers["Go"] = [delta(reasoning_content="Hm"), *says("```\ncode\n```")]
     say(page, "Go")
     roles = {"button", "textbox", "combobox", "link", "spinbutton", "progressbar"}
@@ -388,7 +388,7 @@ def test_everything_that_can_be_used_has_a_name_for_a_screen_reader(page: Tab, s
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", ["", "engine"])
-def test_every_colour_can_be_read_on_every_ground(page: Tab, site: ScriptedSite, scheme: str, path: str) -> None:
+def test_every_colour_has_sufficient_contrast(page: Tab, site: ScriptedSite, scheme: str, path: str) -> None:
     """A contrast of 4.5 and more, WCAG's AA."""
     page.look(scheme=scheme)
     page.go(site.url + path)
@@ -409,7 +409,7 @@ def luminance(page: Tab, name: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_needs_no_sideways_scrolling(page: Tab, script: Script, site: ScriptedSite, scheme: str) -> None:
+def test_phone_needs_no_horizontal_scrolling(page: Tab, script: Script, site: ScriptedSite, scheme: str) -> None:
     wide = "x" * 300
     said = f"{wide}\n\n```\n{wide}\n```\n\n|{'a|' * 30}\n|{'-|' * 30}\n|{'wide|' * 30}\n\n- `{wide}`\n\n# {wide}"
     script.models = [
@@ -427,7 +427,7 @@ def test_a_phone_needs_no_sideways_scrolling(page: Tab, script: Script, site: Sc
         page.click("#settings-button")
 
 
-def test_a_chat_outlives_a_reload_and_is_exported(
+def test_chat_survives_reload_and_can_be_exported(
     page: Tab, script: Script, site: ScriptedSite, tmp_path: Path
 ) -> None:
     script.answers["Go"] = [delta(reasoning_content="Hm"), delta(content="Yes"), *end(usage=usage(3, 9))]
@@ -453,12 +453,12 @@ def test_a_chat_outlives_a_reload_and_is_exported(
     assert page.count("li.turn") == 0
 
 
-def test_markdown(page: Tab) -> None:
+def test_markdown_is_rendered(page: Tab) -> None:
     made = [page.ask(f"h('div', null, markdown({json.dumps(text)})).innerHTML") for text, _ in MARKDOWN]
     assert made == [elements for _, elements in MARKDOWN]
 
 
-def test_a_growing_text_keeps_the_blocks_that_are_done(page: Tab) -> None:
+def test_growing_text_keeps_finished_blocks(page: Tab) -> None:
     page.ask("(window.box = h('div'), show(box, 'one\\n\\ntwo'), window.first = box.firstChild)")
     page.ask("show(box, 'one\\n\\ntwo three')")
     assert page.ask("box.firstChild === first && box.textContent") == "onetwo three"

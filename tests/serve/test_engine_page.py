@@ -76,7 +76,7 @@ def tiles(page: Tab) -> dict[str, str]:
     return {name: " ".join(said) for name, *said in rows}
 
 
-def test_it_shows_slots_queues_pages_and_tenants(page: Tab) -> None:
+def test_page_shows_slots_queues_pages_and_tenants(page: Tab) -> None:
     assert page.text("h2").split("\n") == ["m", "simulated", "random weights", "t1"]
     shown = tiles(page)
     assert shown["Running"] == "1 of 2 slots"
@@ -91,7 +91,7 @@ def test_it_shows_slots_queues_pages_and_tenants(page: Tab) -> None:
     ]
 
 
-def test_it_is_live_and_keeps_the_readers_place(page: Tab, script: Script) -> None:
+def test_page_updates_live_and_keeps_scroll_position(page: Tab, script: Script) -> None:
     page.ask("document.querySelector('.scroller').focus()")
     script.pages["metrics"] = METRICS.replace("1e+02", "1e+03").replace(
         'waiting{model_name="m"} 7', 'waiting{model_name="m"} 3'
@@ -101,7 +101,7 @@ def test_it_is_live_and_keeps_the_readers_place(page: Tab, script: Script) -> No
     assert float(tiles(page)["Tokens made"].split()[0].replace(",", "")) > 0
 
 
-def test_what_a_key_may_not_see_is_said(page: Tab, script: Script) -> None:
+def test_missing_permission_is_shown(page: Tab, script: Script) -> None:
     del script.pages["v1/tenants"]
     page.until("document.querySelector('.problem')")
     assert page.text(".problem") == "/v1/tenants: no path v1/tenants"
@@ -109,7 +109,7 @@ def test_what_a_key_may_not_see_is_said(page: Tab, script: Script) -> None:
     page.complaints.clear()  # of the 404
 
 
-def test_a_path_that_a_key_does_not_open_is_not_asked_for_ever(page: Tab, script: Script) -> None:
+def test_forbidden_path_is_not_polled_forever(page: Tab, script: Script) -> None:
     refusal = JSONResponse({"error": {"message": "admin is needed"}}, 403)
     script.pages["v1/tenants"] = refusal
     page.until("document.querySelector('.problem')")
@@ -126,7 +126,7 @@ def test_a_path_that_a_key_does_not_open_is_not_asked_for_ever(page: Tab, script
     page.complaints.clear()  # of the 403
 
 
-def test_names_run_nothing(page: Tab, script: Script) -> None:
+def test_names_cannot_inject_script(page: Tab, script: Script) -> None:
     hostile = "<img src=x onerror=\"document.title='owned'\">"
     script.models[0]["id"] = hostile
     script.pages["slots"] = [{**SLOT, "model": hostile, "zinc_rt": {"tenant": hostile, "state": hostile}}]
@@ -136,14 +136,14 @@ def test_names_run_nothing(page: Tab, script: Script) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_needs_no_sideways_scrolling_for_it(page: Tab, scheme: str) -> None:
+def test_phone_needs_no_horizontal_scrolling(page: Tab, scheme: str) -> None:
     page.look(width=380, height=800, scheme=scheme)
     assert page.ask("document.documentElement.scrollWidth") <= 380
     dark = page.ask("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
     assert dark == (scheme == "dark")
 
 
-def test_both_pages_of_a_server_that_works(chrome: Browser, serving: Serving) -> None:
+def test_both_pages_work_with_a_real_server(chrome: Browser, serving: Serving) -> None:
     """An answer on the page is the API's for the same request; while it is made the engine page shows it."""
     with tab(chrome) as chat, tab(chrome) as engine:
         chat.go(f"{serving.url}/")

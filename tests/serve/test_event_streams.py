@@ -58,7 +58,7 @@ def data(text: str) -> list[str]:
     return [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
 
 
-def test_a_stream_is_events_that_nobody_keeps(http: httpx.Client) -> None:
+def test_stream_is_uncached_server_sent_events(http: httpx.Client) -> None:
     reply = http.post("/v1/completions", json=ASK, headers={"x-request-id": "mine-1"})
     assert reply.headers["content-type"].startswith("text/event-stream")
     assert reply.headers["cache-control"] == "no-store" and reply.headers["x-accel-buffering"] == "no"
@@ -70,16 +70,14 @@ def test_a_stream_is_events_that_nobody_keeps(http: httpx.Client) -> None:
     assert reply.text.endswith("\n\n")
 
 
-def test_silence_is_filled_with_pings(
-    http: httpx.Client, serving: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_stream_sends_pings(http: httpx.Client, serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shape, "PING_SECONDS", 0.05)
     stalled(serving, 0.3)
     text = http.post("/v1/completions", json=ASK).text
     assert text.startswith(": ping\n\n") and data(text)[-1] == "[DONE]"
 
 
-def test_progress_of_a_prompt_is_told_where_it_is_asked_for(
+def test_prompt_progress_is_sent_on_request(
     http: httpx.Client, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shape, "PROGRESS_SECONDS", 0.02)
@@ -90,7 +88,7 @@ def test_progress_of_a_prompt_is_told_where_it_is_asked_for(
     assert [each["processed"] for each in told] == sorted(each["processed"] for each in told)
 
 
-def test_what_fails_before_the_first_token_has_its_status(http: httpx.Client, serving: Serving) -> None:
+def test_failure_before_first_token_sets_the_status(http: httpx.Client, serving: Serving) -> None:
     stalled(serving, 0.05)
     reply = http.post("/v1/completions", json={**ASK, "timeout_ms": 1})
     assert reply.status_code == 504 and reply.json()["error"]["code"] == "deadline_exceeded"
@@ -98,7 +96,7 @@ def test_what_fails_before_the_first_token_has_its_status(http: httpx.Client, se
     assert http.post("/v1/completions", json=ASK, headers={"x-request-timeout-ms": "soon"}).status_code == 400
 
 
-def test_what_fails_later_ends_with_an_error_and_no_done(http: httpx.Client, serving: Serving) -> None:
+def test_later_failure_ends_with_error_and_no_done(http: httpx.Client, serving: Serving) -> None:
     with http.stream("POST", "/v1/completions", json=LONG) as reply:
         lines = reply.iter_lines()
         assert next(lines).startswith("data: ")
@@ -112,7 +110,7 @@ def test_what_fails_later_ends_with_an_error_and_no_done(http: httpx.Client, ser
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_ends_its_request(serving: Serving, stream: bool) -> None:
+def test_client_disconnect_cancels_its_request(serving: Serving, stream: bool) -> None:
     until_idle(serving)
     core = serving.server.models[MODEL].core
     before = core.usage()["tokens_generated"]
@@ -127,7 +125,7 @@ def test_a_client_that_leaves_ends_its_request(serving: Serving, stream: bool) -
     assert 0 < core.usage()["tokens_generated"] - before < 240
 
 
-def test_a_server_may_ignore_what_it_does_not_know() -> None:
+def test_unknown_parameters_are_ignored_unless_strict() -> None:
     async def statuses(strict: bool) -> list[int]:
         server = InferenceServer(config(server=ServerSettings(strict_parameters=strict)))  # with no model yet
         transport = httpx.ASGITransport(app(server))
@@ -142,7 +140,7 @@ def test_a_server_may_ignore_what_it_does_not_know() -> None:
     assert asyncio.run(statuses(strict=False)) == [404, 400]
 
 
-def test_ready_says_what_is_unanswered_and_no_while_it_drains(
+def test_ready_reports_pending_requests_and_fails_while_draining(
     http: httpx.Client, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert http.get("/ready").json() == {"status": "ready", "requests": 0}
@@ -155,7 +153,7 @@ def test_ready_says_what_is_unanswered_and_no_while_it_drains(
     assert http.get("/health").status_code == 200
 
 
-def test_a_simulated_device_is_said_with_every_answer(http: httpx.Client, serving: Serving) -> None:
+def test_simulated_device_is_marked_in_every_answer(http: httpx.Client, serving: Serving) -> None:
     assert "x-zinc-rt-device" not in http.get("/v1/models").headers
     backend = serving.server.models[MODEL].core.engine.backend
     real, backend.device = backend.device, replace(backend.device, simulated=True)  # type: ignore[misc]

@@ -47,7 +47,7 @@ def parsed(case: Transcript, pieces: list[str]) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("case", ids.values(), ids=list(ids))
-def test_a_transcript_is_read_whole_and_letter_by_letter(case: Transcript) -> None:
+def test_transcript_parses_the_same_whole_and_by_character(case: Transcript) -> None:
     content, reasoning, calls, error = parsed(case, [case.text])
     json.dumps([content, reasoning, calls], ensure_ascii=False).encode()  # as it is sent
     assert (content, reasoning, calls) == (case.content, case.reasoning, case.calls)
@@ -56,14 +56,14 @@ def test_a_transcript_is_read_whole_and_letter_by_letter(case: Transcript) -> No
 
 
 @given(st.sampled_from(TRANSCRIPTS), st.data())
-def test_however_a_transcript_is_cut_the_answer_is_the_same(case: Transcript, data: st.DataObject) -> None:
+def test_chunking_does_not_change_the_parsed_transcript(case: Transcript, data: st.DataObject) -> None:
     at = sorted(data.draw(st.lists(st.integers(0, len(case.text)))))
     pieces = [case.text[first:last] for first, last in zip([0, *at], [*at, len(case.text)], strict=True)]
     assert parsed(case, pieces) == parsed(case, [case.text])
 
 
 @given(st.sampled_from(FORMATS), st.data())
-def test_any_sequence_of_marks_and_text_loses_nothing_it_should_keep(format, data) -> None:
+def test_random_markers_and_text_parse_the_same_however_chunked(format, data) -> None:
     """Whatever a model writes: no failure, and the same however it is cut."""
     words = [*format.marks, "{", "}", '"name"', ":", "\n", " x ", "call:", "=", "<", "["]
     text = "".join(data.draw(st.lists(st.sampled_from(words), max_size=20)))
@@ -71,7 +71,7 @@ def test_any_sequence_of_marks_and_text_loses_nothing_it_should_keep(format, dat
     assert parsed(case, [text]) == parsed(case, list(text))
 
 
-def test_without_tools_a_call_is_content() -> None:
+def test_call_is_content_without_tools() -> None:
     text = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
     parser = AnswerParser(named("qwen3"))
     assert parts_of(parser.feed(text) + parser.close()) == (text, "", ())
@@ -80,7 +80,7 @@ def test_without_tools_a_call_is_content() -> None:
 @pytest.mark.parametrize(
     "case", [case for case in TRANSCRIPTS if len(case.calls) > 1], ids=lambda case: case.format
 )
-def test_where_one_call_is_wanted_nothing_comes_behind_it(case: Transcript) -> None:
+def test_single_call_mode_ignores_text_after_the_call(case: Transcript) -> None:
     for pieces in ([case.text], list(case.text)):
         parser = AnswerParser(named(case.format), tools=TOOLS, one_call=True)
         deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.close()
@@ -98,7 +98,7 @@ def read(tokenizer: Tokenizer, tokens: list[int], stops: tuple[str, ...] = ()) -
     return (*parts_of(deltas + made.close()), made.stopped)
 
 
-def test_a_mark_counts_only_as_its_token_where_there_is_one(tokenizer: Tokenizer) -> None:
+def test_marker_with_a_token_is_recognised_only_as_that_token(tokenizer: Tokenizer) -> None:
     think, close = tokenizer.added_id("<think>"), tokenizer.added_id("</think>")
     assert think is not None and close is not None and tokenizer.added_id("<tool_call>") is None
     plain = tokenizer.encode("<think>forged</think>", add_special=False, parse_special=False)
@@ -108,12 +108,12 @@ def test_a_mark_counts_only_as_its_token_where_there_is_one(tokenizer: Tokenizer
     assert read(tokenizer, [think, *one, close, *plain]) == ("<think>forged</think>", "why", (), None)
 
 
-def test_a_mark_without_a_token_is_found_in_the_text(tokenizer: Tokenizer) -> None:
+def test_marker_without_a_token_is_found_in_the_text(tokenizer: Tokenizer) -> None:
     text = 'Well:\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
     assert read(tokenizer, tokenizer.encode(text, add_special=False)) == ("Well:", "", (("now", "{}"),), None)
 
 
-def test_a_stop_string_ends_the_content_and_what_is_held_before_a_mark_comes_out(tokenizer: Tokenizer) -> None:
+def test_stop_string_ends_content_and_flushes_text_held_for_a_marker(tokenizer: Tokenizer) -> None:
     encode = tokenizer.encode
     close = tokenizer.added_id("</think>")
     stopped = read(tokenizer, encode("one two STOP three", add_special=False), (" STOP",))
@@ -122,12 +122,12 @@ def test_a_stop_string_ends_the_content_and_what_is_held_before_a_mark_comes_out
     assert read(tokenizer, held, ("STOP",)) == ("so", "hm ST", (), None)
 
 
-def test_end_tokens_are_not_shown(tokenizer: Tokenizer) -> None:
+def test_end_tokens_are_hidden(tokenizer: Tokenizer) -> None:
     ends = sorted(tokenizer.eog_ids)
     assert read(tokenizer, [*tokenizer.encode("hi", add_special=False), *ends])[0] == "hi"
 
 
-def test_a_name_that_is_no_format_is_told_those_there_are() -> None:
+def test_unknown_format_error_lists_the_formats() -> None:
     with pytest.raises(UsageError, match="no format is called 'qwen'"):
         named("qwen")
     assert choose(None).name == choose("{{ messages }}").name == "plain"
@@ -148,18 +148,18 @@ def test_a_name_that_is_no_format_is_told_those_there_are() -> None:
         ("<|im_start|>", "plain"),
     ],
 )
-def test_a_template_tells_its_family(signs: str, name: str) -> None:
+def test_template_determines_the_format(signs: str, name: str) -> None:
     assert choose(signs).name == name
 
 
-def test_mistral_ids_are_what_its_templates_take() -> None:
+def test_mistral_call_ids_match_its_template() -> None:
     parser = AnswerParser(named("mistral"), tools=TOOLS)
     deltas = parser.feed('[TOOL_CALLS][{"name": "now", "arguments": {}}]') + parser.close()
     assert re.fullmatch("[a-zA-Z0-9]{9}", deltas[0].tool_calls[0].id or "")
 
 
 @pytest.mark.rest
-def test_what_gemmas_own_template_writes_is_read_back(data_dir: Path) -> None:
+def test_output_of_gemma_template_is_parsed(data_dir: Path) -> None:
     """With its real vocabulary, in which every mark is a token, and only as that counts."""
     metadata = read_gguf(data_dir / "vocab" / "ggml-vocab-gemma-4.gguf").metadata
     tokenizer, template = Tokenizer.from_metadata(metadata), chat_template(metadata)

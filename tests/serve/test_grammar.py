@@ -81,12 +81,12 @@ def walk(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int = 400
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_random_walk_makes_what_the_schema_wants(compiler: GrammarCompiler, seed: int) -> None:
+def test_random_walk_produces_valid_schema_instances(compiler: GrammarCompiler, seed: int) -> None:
     person = json.loads(walk(compiler.compile(spec("json_schema", PERSON)), compiler, seed))
     assert set(person) == {"name", "age"} and len(person["name"]) <= 12 and 0 <= person["age"] <= 150
 
 
-def test_regex_choice_lark_and_gbnf(compiler: GrammarCompiler) -> None:
+def test_regex_choice_lark_and_gbnf_are_supported(compiler: GrammarCompiler) -> None:
     assert re.fullmatch("[ab]{3,5}-x", walk(compiler.compile(spec("regex", "[ab]{3,5}-x")), compiler, 0))
     assert walk(compiler.compile(spec("choice", MOVES)), compiler, 0) in MOVES
     assert walk(compiler.compile(spec("lark", 'start: "[" /[0-9]{2}/ "]"')), compiler, 0)[0] == "["
@@ -94,7 +94,7 @@ def test_regex_choice_lark_and_gbnf(compiler: GrammarCompiler) -> None:
     assert re.match("é[a-c]{1,3}(,é|$)", made), made
 
 
-def test_end_tokens_are_allowed_when_the_grammar_accepts_and_only_then(compiler: GrammarCompiler) -> None:
+def test_end_tokens_are_allowed_only_when_the_grammar_accepts(compiler: GrammarCompiler) -> None:
     ends = compiler.tokenizer.eog_ids
     grammar = compiler.compile(spec("regex", "a+b"))
     assert not ends & set(allowed(grammar)) and not grammar.accepting
@@ -112,7 +112,7 @@ def test_logits_beyond_the_vocabulary_are_never_allowed(compiler: GrammarCompile
         assert max(allowed(padded.compile(spec("regex", "(?s:.*)")))) < tokenizer.vocab_size
 
 
-def test_what_was_accepted_can_be_taken_back_and_forks_go_their_own_way(compiler: GrammarCompiler) -> None:
+def test_accepted_tokens_roll_back_and_forks_are_independent(compiler: GrammarCompiler) -> None:
     grammar = compiler.compile(spec("json_schema", PERSON))
     before = allowed(grammar)
     fork = grammar.fork()
@@ -124,7 +124,7 @@ def test_what_was_accepted_can_be_taken_back_and_forks_go_their_own_way(compiler
     assert json.loads(walk(fork, compiler, 5))
 
 
-def test_a_grammar_may_begin_behind_reasoning(compiler: GrammarCompiler) -> None:
+def test_grammar_can_start_after_reasoning(compiler: GrammarCompiler) -> None:
     encode, ends = compiler.tokenizer.encode, compiler.tokenizer.eog_ids
     grammar = compiler.compile(spec("choice", MOVES), after="</think>")
     assert not ends & set(allowed(grammar))  # an answer does not end in its reasoning
@@ -137,7 +137,7 @@ def test_a_grammar_may_begin_behind_reasoning(compiler: GrammarCompiler) -> None
     assert walk(grammar, compiler, 1) in MOVES
 
 
-def test_reasoning_may_be_opened_by_the_answer_itself() -> None:
+def test_answer_can_open_reasoning() -> None:
     tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size, ("<think>", "</think>"))
     think, close = tokenizer.added_id("<think>"), tokenizer.added_id("</think>")
@@ -169,7 +169,7 @@ def test_reasoning_may_be_opened_by_the_answer_itself() -> None:
         ("gbnf", "root ::= " + '"a" ' * 20000, "more than"),
     ],
 )  # fmt: skip
-def test_bombs_and_mistakes_are_refused_with_the_reason(kind: Any, text: str, said: str) -> None:
+def test_grammar_bombs_and_errors_are_rejected_with_reason(kind: Any, text: str, said: str) -> None:
     tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
     with pytest.raises(ServeError) as refused:
@@ -178,7 +178,7 @@ def test_bombs_and_mistakes_are_refused_with_the_reason(kind: Any, text: str, sa
     assert said in refused.value.message, refused.value.message
 
 
-def test_a_grammar_that_takes_too_long_to_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_grammar_compilation_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Tokenizer.from_metadata(read_gguf(model_file("qwen3-q")).metadata)
     compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
     monkeypatch.setattr("zinc_rt.serve.grammars.grammar.COMPILE_SECONDS", 0.01)
@@ -203,7 +203,7 @@ def test_a_grammar_that_takes_too_long_to_compile_is_refused(monkeypatch: pytest
         ({"json_schema": PERSON}, "json_schema"),
     ],
 )  # fmt: skip
-def test_every_name_for_a_grammar_is_read(body: dict[str, Any], kind: str | None) -> None:
+def test_every_grammar_parameter_name_is_accepted(body: dict[str, Any], kind: str | None) -> None:
     asked = grammar_asked(body)
     assert (asked and asked.kind) == kind
 
@@ -220,7 +220,7 @@ def test_every_name_for_a_grammar_is_read(body: dict[str, Any], kind: str | None
         ({"guided_regex": "a", "grammar": GBNF}, "guided_regex and grammar"),
     ],
 )
-def test_a_malformed_wish_is_refused_by_name(body: dict[str, Any], said: str) -> None:
+def test_malformed_grammar_parameter_is_rejected_by_name(body: dict[str, Any], said: str) -> None:
     with pytest.raises(ServeError, match=said):
         grammar_asked(body)
 
@@ -260,7 +260,7 @@ def test_random_weights_follow_a_grammar_on_every_tier(model: str, slow: bool, s
         assert made == answers(model, "t1", "sim")
 
 
-def test_a_request_whose_grammar_fails_ends_alone_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grammar_failure_ends_only_its_request_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with LLM("qwen3-q", tier="t_cpu", slots=2, ctx=64) as llm:
         assert llm.tokenizer is not None
         compiler = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab)
@@ -277,7 +277,7 @@ def test_a_request_whose_grammar_fails_ends_alone_and_says_why(monkeypatch: pyte
         assert beside.answers[0].ended == "length"
 
 
-def test_a_parked_and_evicted_answer_goes_on_in_its_grammar() -> None:
+def test_preempted_answer_resumes_in_its_grammar() -> None:
     with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
         assert llm.tokenizer is not None
         grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
@@ -295,7 +295,7 @@ def test_a_parked_and_evicted_answer_goes_on_in_its_grammar() -> None:
 
 
 @pytest.mark.parametrize("at", [3, 6])  # of a forward graph, of a sample graph
-def test_a_step_that_fails_costs_a_grammar_no_token(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_step_loses_no_grammar_token(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
         assert llm.tokenizer is not None
         grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
@@ -340,7 +340,7 @@ FAMILIES = [format for format in FORMATS if format.demand is not None]
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
 @pytest.mark.parametrize("seed", [0, 1, 3])
 @pytest.mark.rest(keep=52)
-def test_a_demanded_call_is_one_its_own_parser_reads(compiler: GrammarCompiler, format: Format, seed: int) -> None:
+def test_required_call_can_be_parsed_by_its_format(compiler: GrammarCompiler, format: Format, seed: int) -> None:
     tools = TOOLS if seed else {"now": TOOLS["now"]}
     tokenizer = compiler.tokenizer
     grammar = compiler.compile(demanded_calls(format, tokenizer, tools, many=seed > 2))
@@ -367,7 +367,7 @@ def arguments_of(deltas: list[Delta]) -> list[dict[str, Any]]:
     return [json.loads(text) for text in texts]
 
 
-def test_a_format_without_calls_can_have_none_demanded(compiler: GrammarCompiler) -> None:
+def test_format_without_calls_rejects_required_calls(compiler: GrammarCompiler) -> None:
     with pytest.raises(ServeError, match="plain"):
         demanded_calls(named("plain"), compiler.tokenizer, TOOLS, many=True)
 
@@ -386,7 +386,7 @@ CANONICAL = {  # as the template of each family writes the call of an earlier tu
 
 
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
-def test_what_the_family_writes_is_what_its_grammar_takes(compiler: GrammarCompiler, format: Format) -> None:
+def test_canonical_call_is_accepted_by_its_grammar(compiler: GrammarCompiler, format: Format) -> None:
     tokenizer, text = compiler.tokenizer, CANONICAL[format.name]
     grammar = compiler.compile(demanded_calls(format, tokenizer, TOOLS, many=True))
     made = AnswerText(tokenizer, format, tools=TOOLS)
@@ -412,7 +412,7 @@ def takes(compiler: GrammarCompiler, spec: GrammarSpec, text: str) -> bool:
 
 
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
-def test_strict_tools_leave_text_free_and_hold_every_call(compiler: GrammarCompiler, format: Format) -> None:
+def test_strict_tools_allow_free_text_and_constrain_every_call(compiler: GrammarCompiler, format: Format) -> None:
     spec, call = strict_calls(format, compiler.tokenizer, TOOLS), CANONICAL[format.name]
     strange = call.replace("metric", "kelvin")
     assert takes(compiler, spec, "Hello, <b>you</b>.") and takes(compiler, spec, call)
@@ -426,7 +426,7 @@ def test_strict_tools_leave_text_free_and_hold_every_call(compiler: GrammarCompi
 
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
 @pytest.mark.parametrize("properties", [[], {"a": 3}, {"a": {"type": 3, "anyOf": 3, "enum": "x"}}, {"\ud800": {}}])
-def test_a_malformed_schema_of_a_tool_is_refused_or_free(
+def test_malformed_tool_schema_is_rejected_or_unconstrained(
     compiler: GrammarCompiler, format: Format, properties: Any
 ) -> None:
     tools = {"now": {"type": "object", "properties": properties, "required": 3}}

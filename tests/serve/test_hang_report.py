@@ -16,7 +16,7 @@ from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
 
 
-def test_who_hangs_the_device_is_told_which_report_says_more(state_folder: Path) -> None:
+def test_device_hang_error_names_its_report(state_folder: Path) -> None:
     hangs = state_folder / "zinc-rt" / "hangs"
     hangs.mkdir(parents=True, exist_ok=True)
     for number in range(KEPT + 5):

@@ -50,7 +50,7 @@ async def mix(url: str, asks: list[Ask]) -> list[list[Answer] | BaseException]:
         return list(await asyncio.gather(*tasks, return_exceptions=True))
 
 
-def test_answers_are_those_of_generate_in_any_mix(
+def test_any_mix_of_answers_matches_generate(
     serving: Serving, slow_counts: Counts, wanted: list[list[Answer]]
 ) -> None:
     """Streamed or whole, beside others that come, go and are cancelled at any point."""
@@ -80,7 +80,7 @@ def test_answers_are_those_of_generate_in_any_mix(
 
 
 @pytest.mark.rest
-def test_a_step_that_does_not_come_back_is_a_pause(own: Serving, wanted: list[list[Answer]]) -> None:
+def test_late_step_only_pauses_the_answers(own: Serving, wanted: list[list[Answer]]) -> None:
     async def main() -> None:
         faulty = await plant(own.server, MODEL)
         faulty.fails = lambda step, records: step in (3, 9)
@@ -93,7 +93,9 @@ def test_a_step_that_does_not_come_back_is_a_pause(own: Serving, wanted: list[li
 
 @pytest.mark.parametrize("fault", ["device_hang", "logits_not_finite"])
 @pytest.mark.rest(keep=1)
-def test_who_fails_is_told_and_the_others_go_on(own: Serving, wanted: list[list[Answer]], fault: str) -> None:
+def test_failed_request_gets_an_error_and_others_continue(
+    own: Serving, wanted: list[list[Answer]], fault: str
+) -> None:
     """As an error's status where nothing was sent, else as the stream's last event."""
 
     async def main() -> None:
@@ -117,7 +119,7 @@ def test_who_fails_is_told_and_the_others_go_on(own: Serving, wanted: list[list[
     asyncio.run(main())
 
 
-def test_a_device_that_is_gone_is_503_and_health_says_so(own: Serving) -> None:
+def test_lost_device_returns_503_and_is_shown_in_health(own: Serving) -> None:
     async def main() -> None:
         faulty = await plant(own.server, MODEL)
         faulty.fails, faulty.comes_back = lambda step, records: step == 4, False
@@ -132,7 +134,7 @@ def test_a_device_that_is_gone_is_503_and_health_says_so(own: Serving) -> None:
     asyncio.run(main())
 
 
-def test_what_a_simulated_device_finds_wrong_is_in_health_and_metrics(own: Serving) -> None:
+def test_simulator_findings_appear_in_health_and_metrics(own: Serving) -> None:
     class Sanitizer:
         def findings(self) -> list[Finding]:
             return [Finding("uninitialised", "a load of what nobody wrote")]
@@ -149,7 +151,7 @@ def test_what_a_simulated_device_finds_wrong_is_in_health_and_metrics(own: Servi
 
 
 @pytest.mark.rest
-def test_connections_that_vanish_leave_nothing(
+def test_dropped_connections_leave_nothing_allocated(
     serving: Serving, slow_counts: Counts, wanted: list[list[Answer]]
 ) -> None:
     """At every point of a request: silent, in its head, in its body, as it waits, in its stream, at its end."""
@@ -203,7 +205,7 @@ def test_connections_that_vanish_leave_nothing(
 
 
 @pytest.mark.rest
-def test_clients_that_read_nothing_give_way_and_are_cut_off(
+def test_stalled_clients_are_preempted_and_disconnected(
     wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First their slots, then their pages and connections. Kernels buffer much: what they are sent is long."""
@@ -242,7 +244,7 @@ def test_clients_that_read_nothing_give_way_and_are_cut_off(
 
 
 @pytest.mark.rest
-def test_idle_connections_cost_nobody_anything(slow_counts: Counts, wanted: list[list[Answer]]) -> None:
+def test_idle_connections_do_not_affect_requests(slow_counts: Counts, wanted: list[list[Answer]]) -> None:
     count = slow_counts(200, 1000)
     handles = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(handles[1], max(handles[0], 4096)), handles[1]))
@@ -273,7 +275,7 @@ def test_idle_connections_cost_nobody_anything(slow_counts: Counts, wanted: list
         resource.setrlimit(resource.RLIMIT_NOFILE, handles)
 
 
-def test_who_sends_too_much_is_told_so(serving: Serving) -> None:
+def test_oversized_body_gets_413(serving: Serving) -> None:
     """Not cut off while he still sends."""
 
     async def main() -> None:

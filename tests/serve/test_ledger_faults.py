@@ -40,7 +40,7 @@ def found(path: Path) -> UsageFound:
 
 
 @pytest.mark.parametrize("on_failure", ["continue", "refuse"])
-def test_a_full_disk_is_told_and_stops_only_whom_it_should(tmp_path: Path, on_failure: str) -> None:
+def test_full_disk_is_reported_and_stops_only_configured_requests(tmp_path: Path, on_failure: str) -> None:
     path = tmp_path / "usage.sqlite"
     ledger = LedgerSettings(str(path), on_failure=on_failure, max_lag_s=0.001)  # type: ignore[arg-type]
 
@@ -76,7 +76,7 @@ def test_a_full_disk_is_told_and_stops_only_whom_it_should(tmp_path: Path, on_fa
     assert not unbalanced(whole.usage, whole.device)
 
 
-def test_a_ledger_has_one_server_and_the_second_names_it(tmp_path: Path) -> None:
+def test_second_server_on_a_ledger_is_rejected_with_the_owner(tmp_path: Path) -> None:
     settings = config(ledger=LedgerSettings(str(tmp_path / "usage.sqlite")))
 
     async def main(first: InferenceServer) -> None:
@@ -107,7 +107,7 @@ def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @pytest.mark.rest
-def test_killed_while_it_answers_the_ledger_opens_and_balances(tmp_path: Path, slow_counts: Counts) -> None:
+def test_ledger_opens_and_balances_after_kill_during_an_answer(tmp_path: Path, slow_counts: Counts) -> None:
     path, pick = tmp_path / "usage.sqlite", random.Random(5)
 
     async def ask_until(process: subprocess.Popen[str], url: str) -> None:

@@ -16,7 +16,7 @@ from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.http.listening import LOST, bind, listen
 
 
-def test_a_device_that_is_lost_ends_the_process_with_1_and_tells_everybody() -> None:
+def test_lost_device_notifies_every_client_and_exits_1() -> None:
     server = InferenceServer(config())
     said: list[str] = []
     asked: list[asyncio.Future[None]] = []
@@ -37,7 +37,7 @@ def test_a_device_that_is_lost_ends_the_process_with_1_and_tells_everybody() -> 
     assert any("lost" in line and "did not come back" in line for line in said)
 
 
-def test_a_server_that_has_ended_refuses_calls() -> None:
+def test_stopped_server_rejects_calls() -> None:
     server = InferenceServer(config())
     server.start()
     server.stop()

@@ -62,13 +62,13 @@ class Asker:
 
 
 @pytest.mark.parametrize("text", ["What is the capital of France ?", "", "  two  spaces\n", "naïve 你好 🌍"])
-def test_detokenize_gives_back_what_was_tokenized(ask: Asker, text: str) -> None:
+def test_detokenize_inverts_tokenize(ask: Asker, text: str) -> None:
     tokens = ask.post("/tokenize", content=text)["tokens"]
     assert all(isinstance(token, int) for token in tokens)
     assert ask.post("/detokenize", tokens=tokens)["content"] == text
 
 
-def test_special_tokens_are_parsed_and_added_where_it_is_said(ask: Asker) -> None:
+def test_special_tokens_are_parsed_and_added_on_request(ask: Asker) -> None:
     marked = "<|im_start|>user"
     parsed, plain = (
         ask.post("/tokenize", content=marked, parse_special=parse)["tokens"] for parse in (True, False)
@@ -78,7 +78,7 @@ def test_special_tokens_are_parsed_and_added_where_it_is_said(ask: Asker) -> Non
     assert ask.post("/tokenize", content="Hello", add_special=True)["tokens"][-len(without) :] == without
 
 
-def test_pieces_are_texts_or_the_bytes_of_none(ask: Asker) -> None:
+def test_pieces_are_text_or_raw_bytes(ask: Asker) -> None:
     pieces = ask.post("/tokenize", content="a 🌍", with_pieces=True)["tokens"]
     assert all(isinstance(each["id"], int) and each["piece"] for each in pieces)
     raw = b"".join(bytes(p) if isinstance(p, list) else p.encode() for p in (each["piece"] for each in pieces))
@@ -88,7 +88,7 @@ def test_pieces_are_texts_or_the_bytes_of_none(ask: Asker) -> None:
 # --- templates
 
 
-def test_a_template_is_applied_and_not_computed(ask: Asker) -> None:
+def test_apply_template_renders_without_generating(ask: Asker) -> None:
     prompt = ask.post("/apply-template", messages=MESSAGES)["prompt"]
     assert prompt.index("Be brief.") < prompt.index("What is 2 + 2?") and prompt.endswith("assistant\n")
     counted = len(ask.post("/tokenize", content=prompt)["tokens"])
@@ -108,7 +108,7 @@ def test_a_template_is_applied_and_not_computed(ask: Asker) -> None:
         [{"role": "nobody", "content": "x"}],
     ],
 )
-def test_messages_that_are_none_are_400_with_a_message(ask: Asker, messages: object) -> None:
+def test_invalid_messages_return_400_with_a_message(ask: Asker, messages: object) -> None:
     error = ask.post("/v1/chat/completions", 400, messages=messages)["error"]
     assert error["message"] and error["type"] == "invalid_request_error"
 
@@ -120,13 +120,13 @@ def test_health_is_ok(ask: Asker) -> None:
     assert ask.get("/health") == {"status": "ok"}
 
 
-def test_models_are_a_list_of_objects(ask: Asker) -> None:
+def test_models_is_a_list_of_objects(ask: Asker) -> None:
     models = ask.get("/v1/models")
     assert models["object"] == "list" and [model["id"] for model in models["data"]] == [MODEL]
     assert models["data"][0]["object"] == "model" and models["data"][0]["created"] > 0
 
 
-def test_props_are_of_the_server(ask: Asker) -> None:
+def test_props_describe_the_server(ask: Asker) -> None:
     props = ask.get("/props")
     assert props["total_slots"] == 4 and props["model_alias"] == MODEL and "im_start" in props["chat_template"]
     settings = props["default_generation_settings"]
@@ -136,7 +136,7 @@ def test_props_are_of_the_server(ask: Asker) -> None:
     )
 
 
-def test_slots_say_who_is_processing_and_never_what(ask: Asker) -> None:
+def test_slots_show_activity_but_no_content(ask: Asker) -> None:
     assert [slot["id"] for slot in ask.get("/slots")] == [0, 1, 2, 3]
     assert _soon(lambda: not any(slot["is_processing"] for slot in ask.get("/slots")))
     with ask.client.stream("POST", "/v1/completions", json=_long(max_tokens=200, stream=True)) as answer:
@@ -148,7 +148,7 @@ def test_slots_say_who_is_processing_and_never_what(ask: Asker) -> None:
 
 
 @pytest.mark.rest
-def test_no_free_slot_is_503_where_that_was_asked(ask: Asker) -> None:
+def test_slots_return_503_on_request_when_none_is_free(ask: Asker) -> None:
     assert ask.get("/slots?fail_on_no_slot=1")
     with ThreadPoolExecutor(4) as pool:
         long = [pool.submit(ask.post, "/v1/completions", **_long()) for _ in range(4)]
@@ -172,7 +172,7 @@ def _soon(holds: Any) -> bool:
 # --- completions
 
 
-def test_a_completion_has_its_fields(ask: Asker) -> None:
+def test_completion_has_its_fields(ask: Asker) -> None:
     answers = [ask.post("/v1/completions", model=MODEL, prompt=PROMPT, max_tokens=8) for _ in range(2)]
     first = answers[0]
     assert first["object"] == "text_completion" and first["model"] == MODEL and first["system_fingerprint"]
@@ -182,7 +182,7 @@ def test_a_completion_has_its_fields(ask: Asker) -> None:
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
-def test_a_stream_says_what_the_whole_says(ask: Asker) -> None:
+def test_stream_matches_the_whole_completion(ask: Asker) -> None:
     wanted = {"prompt": PROMPT, "max_tokens": 12, "seed": 42, "temperature": 0.8}
     events = ask.events("/v1/completions", **wanted)
     assert "".join(event["choices"][0]["text"] for event in events) == ask.text(**wanted)
@@ -195,7 +195,7 @@ def test_a_stream_says_what_the_whole_says(ask: Asker) -> None:
     assert streamed == ask.post("/v1/chat/completions", **chat)["choices"][0]["message"]["content"]
 
 
-def test_a_stream_counts_where_that_was_asked(ask: Asker) -> None:
+def test_stream_reports_usage_on_request(ask: Asker) -> None:
     events = ask.events(
         "/v1/chat/completions", messages=MESSAGES, max_tokens=4, ignore_eos=True,
         stream_options={"include_usage": True},
@@ -204,25 +204,25 @@ def test_a_stream_counts_where_that_was_asked(ask: Asker) -> None:
     assert not any(event.get("usage") for event in events[:-1])
 
 
-def test_one_seed_gives_one_text_and_others_others(ask: Asker) -> None:
+def test_seed_determines_the_text(ask: Asker) -> None:
     texts = [ask.text(seed=seed, temperature=1.0, ignore_eos=True) for seed in (42, 42, 42, 1, 2)]
     assert texts[0] == texts[1] == texts[2] and len(set(texts[2:])) == 3
 
 
 @pytest.mark.rest
-def test_temperature_0_is_one_text_cached_or_not(ask: Asker) -> None:
+def test_temperature_0_is_deterministic_cached_or_not(ask: Asker) -> None:
     texts = {ask.text(temperature=0, seed=seed, cache_salt=salt) for seed in (1, 2) for salt in ("a", "a", "b")}
     assert len(texts) == 1
 
 
 @pytest.mark.rest
-def test_requests_beside_each_other_give_what_they_give_alone(ask: Asker) -> None:
+def test_parallel_requests_match_solo_runs(ask: Asker) -> None:
     wanted = [ask.text(seed=seed, temperature=0.9) for seed in range(6)]
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(lambda seed: ask.text(seed=seed, temperature=0.9), range(6))) == wanted
 
 
-def test_a_prompt_may_be_tokens_and_there_may_be_several(ask: Asker) -> None:
+def test_prompt_can_be_tokens_or_a_list(ask: Asker) -> None:
     tokens = ask.post("/tokenize", content=PROMPT, add_special=True)["tokens"]
     text = ask.text(temperature=0)
     assert ask.text(prompt=tokens, temperature=0) == text
@@ -233,7 +233,7 @@ def test_a_prompt_may_be_tokens_and_there_may_be_several(ask: Asker) -> None:
     assert several[0]["text"] == several[2]["text"] == text != several[1]["text"]
 
 
-def test_a_stop_string_ends_the_text_and_is_not_in_it(ask: Asker) -> None:
+def test_stop_string_ends_text_and_is_excluded(ask: Asker) -> None:
     whole = ask.text(temperature=0, max_tokens=24, ignore_eos=True)
     stop = whole[10:13]
     answer = ask.post("/v1/completions", prompt=PROMPT, max_tokens=24, temperature=0, stop=[stop], ignore_eos=True)
@@ -241,7 +241,7 @@ def test_a_stop_string_ends_the_text_and_is_not_in_it(ask: Asker) -> None:
     assert answer["choices"][0]["finish_reason"] == "stop"
 
 
-def test_probabilities_are_one_list_a_token_falling(ask: Asker) -> None:
+def test_probabilities_are_one_descending_list_per_token(ask: Asker) -> None:
     answer = ask.post("/v1/chat/completions", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=5)
     for each in answer["choices"][0]["logprobs"]["content"]:
         tops = [top["logprob"] for top in each["top_logprobs"]]
@@ -249,17 +249,17 @@ def test_probabilities_are_one_list_a_token_falling(ask: Asker) -> None:
         assert len(tops) == 5 and tops == sorted(tops, reverse=True)
 
 
-def test_a_bias_of_100_forbids_all_else(ask: Asker) -> None:
+def test_bias_of_100_forces_the_token(ask: Asker) -> None:
     (token,) = ask.post("/tokenize", content="a")["tokens"]
     assert ask.text(logit_bias={str(token): 100}, max_tokens=4) == "aaaa"
 
 
-def test_a_prompt_beyond_the_context_is_400_with_both_numbers(ask: Asker) -> None:
+def test_prompt_beyond_context_returns_400_with_both_numbers(ask: Asker) -> None:
     error = ask.post("/v1/completions", 400, prompt=[7] * 300)["error"]
     assert "300" in error["message"] and "256" in error["message"]
 
 
-def test_progress_is_told_where_it_was_asked_for(ask: Asker) -> None:
+def test_progress_is_sent_on_request(ask: Asker) -> None:
     events = ask.events(
         "/v1/chat/completions", return_progress=True, max_tokens=2, cache_salt="progress",
         messages=[{"role": "user", "content": "word " * 60}],
@@ -268,7 +268,7 @@ def test_progress_is_told_where_it_was_asked_for(ask: Asker) -> None:
     assert told and all(each["processed"] <= each["total"] for each in told)
 
 
-def test_who_goes_gives_the_slot_back(ask: Asker, serving: Serving) -> None:
+def test_client_disconnect_frees_the_slot(ask: Asker, serving: Serving) -> None:
     started = threading.Event()
 
     def reads_one() -> None:
@@ -299,7 +299,9 @@ def keyed() -> Iterator[tuple[str, str]]:
     ("path", "open_to_all"),
     [("/health", True), ("/ready", True), ("/v1/models", False), ("/props", False), ("/slots", False)],
 )
-def test_health_is_for_all_and_the_rest_for_keys(keyed: tuple[str, str], path: str, open_to_all: bool) -> None:
+def test_health_is_public_and_other_endpoints_need_a_key(
+    keyed: tuple[str, str], path: str, open_to_all: bool
+) -> None:
     url, key = keyed
     statuses = [
         httpx.get(url + path, headers={"authorization": words}).status_code
@@ -308,6 +310,6 @@ def test_health_is_for_all_and_the_rest_for_keys(keyed: tuple[str, str], path: s
     assert statuses == ([200] * 3 if open_to_all else [200, 401, 401])
 
 
-def test_a_wrong_key_is_openais_error(keyed: tuple[str, str]) -> None:
+def test_wrong_key_returns_openai_error(keyed: tuple[str, str]) -> None:
     answer = httpx.post(f"{keyed[0]}/v1/completions", json={"prompt": "x"}, headers={"authorization": "Bearer x"})
     assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"

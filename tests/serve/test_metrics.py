@@ -42,13 +42,13 @@ def served(scheduler: Scheduler, spaces: list, requests: int = 6) -> None:
         scheduler.submit(NewRequest(number, tenant, [1, 2, 3] * number, spaces[tenant], sampling))
 
 
-def test_a_value_counts_at_the_first_edge_that_is_not_below_it() -> None:
+def test_value_counts_in_first_bucket_with_edge_not_below_it() -> None:
     histogram = Histogram((1, 2, 5))
     histogram.observe(0.5, 1, 1.5, 5, 6)
     assert histogram.buckets() == [("1.0", 2), ("2.0", 3), ("5.0", 4), ("+Inf", 5)] and histogram.sum == 14
 
 
-def test_each_choice_has_one_first_token_and_a_gap_for_each_other() -> None:
+def test_each_choice_has_one_first_token_and_gaps_for_the_rest() -> None:
     scheduler, ledger, spaces = scheduler_of(["ada", "bob"])
     ends: list[tuple[Request, RequestTimes, int]] = []
     metrics = ModelMetrics(scheduler, lambda *end: ends.append(end))
@@ -68,7 +68,7 @@ def test_each_choice_has_one_first_token_and_a_gap_for_each_other() -> None:
     assert not metrics._times and not metrics._over  # nothing is kept of who has gone
 
 
-def test_who_goes_without_a_token_leaves_nothing_behind() -> None:
+def test_request_ending_without_a_token_leaves_nothing() -> None:
     scheduler, _, spaces = scheduler_of(["ada"])
     metrics = ModelMetrics(scheduler)
     served(scheduler, spaces, 14)
@@ -79,7 +79,7 @@ def test_who_goes_without_a_token_leaves_nothing_behind() -> None:
     assert total(metrics.whole) == 21 and not metrics._times
 
 
-def test_tokens_a_second_are_those_of_the_last_minute() -> None:
+def test_tokens_per_second_cover_the_last_minute() -> None:
     scheduler, _, spaces = scheduler_of(["ada"])
     metrics = ModelMetrics(scheduler)
     assert metrics.tokens_per_second() == 0
@@ -91,7 +91,7 @@ def test_tokens_a_second_are_those_of_the_last_minute() -> None:
     assert metrics.tokens_per_second() == 0
 
 
-def test_every_end_has_vllms_word() -> None:
+def test_every_finish_state_maps_to_a_vllm_reason() -> None:
     said = {f"requests_{state.value}.{why}" for state in State for why in ("stop", "length", "deadline", "gone")}
     words = Counter(finished_reason(counter) for counter in said)
     assert set(words) == {"", "stop", "length", "abort", "error"}
@@ -109,7 +109,7 @@ def scraped(serving: Serving, **headers: str) -> dict[str, dict[tuple[tuple[str,
     return found
 
 
-def test_a_server_has_vllms_names_and_labels(serving: Serving) -> None:
+def test_metrics_use_vllm_names_and_labels(serving: Serving) -> None:
     found = scraped(serving)
     label = ("model_name", MODEL)
     for name in VLLM.split():
@@ -122,7 +122,7 @@ def test_a_server_has_vllms_names_and_labels(serving: Serving) -> None:
     assert found["zinc_rt_tenant_slots"] == {(label, ("tenant", "default")): 0}
 
 
-def test_histograms_end_with_all_of_it(serving: Serving) -> None:
+def test_histogram_buckets_are_cumulative_up_to_the_count(serving: Serving) -> None:
     found = scraped(serving)
     for name, samples in found.items():
         if name.endswith("_bucket"):
@@ -140,13 +140,13 @@ def test_responses_are_counted_by_status(serving: Serving) -> None:
     assert scraped(serving)["zinc_rt_http_responses_total"][("code", "404"),] == before + 3
 
 
-def test_openmetrics_is_given_where_it_is_asked_for(serving: Serving) -> None:
+def test_openmetrics_is_returned_on_request(serving: Serving) -> None:
     answer = httpx.get(f"{serving.url}/metrics", headers={"accept": "application/openmetrics-text"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
 
 
-def test_a_request_that_fails_with_the_token_it_draws_is_counted_once() -> None:
+def test_request_failing_at_its_sampled_token_is_counted_once() -> None:
     scheduler: Any = SimpleNamespace(observers=[], limits=SimpleNamespace(ctx=64), clock_ns=lambda: 9, now_ns=5)
     metrics = ModelMetrics(scheduler)
     request: Any = SimpleNamespace(

@@ -29,14 +29,14 @@ def api(two: Serving) -> Iterator[openai.OpenAI]:
         yield made
 
 
-def test_those_that_are_not_resident_say_whether_they_would_fit(api: openai.OpenAI) -> None:
+def test_non_resident_models_report_whether_they_fit(api: openai.OpenAI) -> None:
     about = {model.id: model.model_extra["zinc_rt"] for model in api.models.list()}  # type: ignore[index]
     assert about[MODEL]["loaded"] and about[MODEL]["tier"] == "t_cpu"
     assert not about[OTHER]["loaded"] and about[OTHER]["fits"] and about[OTHER]["bytes"] > 0
     assert not about["gone"]["fits"] and "no-such-file" in about["gone"]["unusable"]
 
 
-def test_a_model_is_loaded_asked_and_deleted(api: openai.OpenAI) -> None:
+def test_model_is_loaded_used_and_deleted(api: openai.OpenAI) -> None:
     ask = {"model": OTHER, "prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0}
     with pytest.raises(openai.NotFoundError, match=OTHER):
         api.completions.create(**ask)  # type: ignore[call-overload]
@@ -52,7 +52,7 @@ def test_a_model_is_loaded_asked_and_deleted(api: openai.OpenAI) -> None:
     assert api.completions.create(**ask).choices[0].text == first.choices[0].text  # type: ignore[call-overload]
 
 
-def test_only_models_of_the_configuration_are_loaded(api: openai.OpenAI) -> None:
+def test_only_configured_models_can_be_loaded(api: openai.OpenAI) -> None:
     for name in ("../../etc/passwd", "qwen35moe-q"):
         with pytest.raises(openai.NotFoundError, match="no model "):
             api.post("/models/load", body={"model": name}, cast_to=dict)
@@ -60,7 +60,7 @@ def test_only_models_of_the_configuration_are_loaded(api: openai.OpenAI) -> None
         api.post("/models/load", body={"model": "gone"}, cast_to=dict)
 
 
-def test_a_chat_without_a_template_says_what_to_do(api: openai.OpenAI) -> None:
+def test_chat_without_template_error_gives_advice(api: openai.OpenAI) -> None:
     api.post("/models/load", body={"model": OTHER}, cast_to=dict)
     with pytest.raises(openai.BadRequestError, match="no chat template"):
         api.chat.completions.create(model=OTHER, messages=[{"role": "user", "content": "hello"}])

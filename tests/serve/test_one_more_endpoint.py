@@ -26,7 +26,7 @@ assert client.post("/contexts").status_code == 405
 
 
 @pytest.mark.rest
-def test_it_answers(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_documented_new_endpoint_works(tmp_path_factory: pytest.TempPathFactory) -> None:
     tree = extended("An endpoint", tmp_path_factory.mktemp("endpoint"))
     assert tree.files == ("zinc_rt/serve/api/contexts.py", "zinc_rt/serve/app.py")
     done = tree.python("-c", PROGRAM, str(Path(__file__).parent))

@@ -17,7 +17,7 @@ HELLO: Any = [{"role": "user", "content": "hello there"}]
 GREEDY: Any = {"model": MODEL, "messages": HELLO, "max_tokens": 12, "temperature": 0}
 
 
-def test_a_chat_is_answered_and_says_what_it_used(client: openai.OpenAI) -> None:
+def test_chat_returns_answer_and_usage(client: openai.OpenAI) -> None:
     made = client.chat.completions.create(**GREEDY)
     assert made.object == "chat.completion" and made.id.startswith("chatcmpl-") and made.model == MODEL
     assert made.system_fingerprint and made.system_fingerprint.startswith("fp_")
@@ -28,7 +28,7 @@ def test_a_chat_is_answered_and_says_what_it_used(client: openai.OpenAI) -> None
     assert usage.total_tokens == usage.prompt_tokens + 12
 
 
-def test_a_streamed_chat_says_the_same(client: openai.OpenAI) -> None:
+def test_streamed_chat_matches_whole_chat(client: openai.OpenAI) -> None:
     whole = client.chat.completions.create(**GREEDY)
     chunks = list(client.chat.completions.create(**GREEDY, stream=True, stream_options={"include_usage": True}))
     choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
@@ -39,14 +39,14 @@ def test_a_streamed_chat_says_the_same(client: openai.OpenAI) -> None:
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
 
 
-def test_usage_is_in_every_chunk_where_it_is_asked_for(client: openai.OpenAI) -> None:
+def test_usage_is_in_every_chunk_on_request(client: openai.OpenAI) -> None:
     options: Any = {"include_usage": True, "continuous_usage_stats": True}
     chunks = list(client.chat.completions.create(**GREEDY, stream=True, stream_options=options))
     counts = [chunk.usage.completion_tokens for chunk in chunks if chunk.usage]
     assert len(counts) == len(chunks) and counts == sorted(counts) and counts[-1] == 12
 
 
-def test_a_seed_makes_the_same_answer_and_one_is_told(client: openai.OpenAI) -> None:
+def test_seed_reproduces_the_answer_and_is_returned(client: openai.OpenAI) -> None:
     ask = {**GREEDY, "temperature": 1.0}
     first = client.chat.completions.create(**ask)
     assert first.model_extra is not None
@@ -56,7 +56,7 @@ def test_a_seed_makes_the_same_answer_and_one_is_told(client: openai.OpenAI) -> 
     assert other.choices[0].message.content != first.choices[0].message.content
 
 
-def test_n_choices_are_drawn_apart(client: openai.OpenAI) -> None:
+def test_n_choices_are_sampled_independently(client: openai.OpenAI) -> None:
     ask = {**GREEDY, "temperature": 1.0, "seed": 7, "n": 3}
     made = client.chat.completions.create(**ask)
     texts = [choice.message.content for choice in made.choices]
@@ -68,7 +68,7 @@ def test_n_choices_are_drawn_apart(client: openai.OpenAI) -> None:
     assert streamed == texts
 
 
-def test_logprobs_name_each_token_and_its_rivals(client: openai.OpenAI) -> None:
+def test_logprobs_list_each_token_and_its_alternatives(client: openai.OpenAI) -> None:
     made = client.chat.completions.create(**GREEDY, logprobs=True, top_logprobs=3)
     logprobs = made.choices[0].logprobs
     assert logprobs is not None and logprobs.content is not None and len(logprobs.content) == 12
@@ -80,7 +80,7 @@ def test_logprobs_name_each_token_and_its_rivals(client: openai.OpenAI) -> None:
     assert spelled.decode(errors="replace") == made.choices[0].message.content
 
 
-def test_a_completion_streams_echoes_and_stops(client: openai.OpenAI) -> None:
+def test_completion_supports_stream_echo_and_stop(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "prompt": "hello", "max_tokens": 8, "temperature": 0}
     made = client.completions.create(**ask, echo=True)
     assert made.object == "text_completion" and made.choices[0].text.startswith("hello")
@@ -93,7 +93,7 @@ def test_a_completion_streams_echoes_and_stops(client: openai.OpenAI) -> None:
     assert stopped.choices[0].finish_reason == "stop"
 
 
-def test_many_prompts_are_answered_in_their_order(client: openai.OpenAI) -> None:
+def test_several_prompts_are_answered_in_order(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "max_tokens": 6, "temperature": 0, "n": 2}
     prompts: Any = ["hello", [5, 6, 7], "world"]
     alone = [
@@ -174,7 +174,7 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         ({"chat_template_kwargs": {"template": "x"}}, "chat_template_kwargs", "is reserved"),
     ],
 )
-def test_what_is_wrong_is_named(client: openai.OpenAI, change: dict[str, Any], param: str, said: str) -> None:
+def test_invalid_parameter_is_named(client: openai.OpenAI, change: dict[str, Any], param: str, said: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(**{**GREEDY, "extra_body": change})
     error: Any = caught.value.body
@@ -183,19 +183,19 @@ def test_what_is_wrong_is_named(client: openai.OpenAI, change: dict[str, Any], p
     assert said in error["message"]
 
 
-def test_a_context_that_is_too_long_says_both_numbers(client: openai.OpenAI) -> None:
+def test_too_long_context_error_gives_both_numbers(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="is 256 tokens, and prompt has 300") as caught:
         client.completions.create(model=MODEL, prompt=[5] * 300)
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_unknown_parameters_are_ignored_where_that_is_asked_for(client: openai.OpenAI) -> None:
+def test_unknown_parameters_are_ignored_on_request(client: openai.OpenAI) -> None:
     body = {"strict_parameters": False, "mirostat": 2}
     assert client.chat.completions.create(**GREEDY, extra_body=body).choices[0].message.content
     assert client.chat.completions.create(**GREEDY, user="me", store=False, metadata={"a": "b"}).choices
 
 
-def test_a_deadline_that_passes_is_a_timeout(client: openai.OpenAI) -> None:
+def test_expired_deadline_is_a_timeout(client: openai.OpenAI) -> None:
     patient = client.with_options(max_retries=0)
     with pytest.raises(openai.InternalServerError, match="deadline") as caught:
         patient.chat.completions.create(**GREEDY, extra_body={"timeout_ms": 1})
@@ -203,13 +203,13 @@ def test_a_deadline_that_passes_is_a_timeout(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("path", ["responses", "audio/speech", "images/generations"])
-def test_what_is_not_offered_says_so(client: openai.OpenAI, path: str) -> None:
+def test_unsupported_endpoint_returns_501(client: openai.OpenAI, path: str) -> None:
     with pytest.raises(openai.APIStatusError, match="is not offered") as caught:
         client.with_options(max_retries=0).post(f"/{path}", body={}, cast_to=object)
     assert caught.value.status_code == 501
 
 
-def test_answers_are_those_of_generate(client: openai.OpenAI) -> None:
+def test_answers_match_generate(client: openai.OpenAI) -> None:
     prompts = [[5, 6, 7], list(range(9, 60)), [200] * 33]
     samplings = [
         Sampling(max_tokens=10),
@@ -253,7 +253,7 @@ SCHEMA: Any = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.rest
-def test_an_answer_follows_a_json_schema(client: openai.OpenAI, stream: bool) -> None:
+def test_answer_follows_a_json_schema(client: openai.OpenAI, stream: bool) -> None:
     format: Any = {"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA, "strict": True}}
     ask = {**GREEDY, "max_tokens": 100, "temperature": 1.0, "seed": 5, "n": 2, "response_format": format}
     if stream:
@@ -270,7 +270,7 @@ def test_an_answer_follows_a_json_schema(client: openai.OpenAI, stream: bool) ->
         )
 
 
-def test_completions_follow_a_regular_expression_and_a_choice(client: openai.OpenAI) -> None:
+def test_completions_follow_regex_and_choice(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "prompt": ["hello", "world"], "max_tokens": 20, "temperature": 1.0}
     made = client.completions.create(**ask, extra_body={"guided_regex": "[0-9]{3}-[a-c]"})
     assert all(re.fullmatch("[0-9]{3}-[a-c]", choice.text) for choice in made.choices)
@@ -279,12 +279,12 @@ def test_completions_follow_a_regular_expression_and_a_choice(client: openai.Ope
     assert {choice.text for choice in made.choices} <= {"yes", "no"}
 
 
-def test_a_grammar_that_is_none_is_refused(client: openai.OpenAI) -> None:
+def test_invalid_grammar_is_rejected(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="guided_regex"):
         client.chat.completions.create(**GREEDY, extra_body={"guided_regex": "["})
 
 
-def test_an_echoed_prompt_has_the_logprobs_of_reading_it(client: openai.OpenAI) -> None:
+def test_echoed_prompt_has_prefill_logprobs(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "temperature": 0, "logprobs": 2, "max_tokens": 5}
     plain = client.completions.create(**ask, prompt="hello world").choices[0]
     echoed = client.completions.create(**ask, prompt="hello world", echo=True).choices[0]
@@ -309,7 +309,7 @@ def test_an_echoed_prompt_has_the_logprobs_of_reading_it(client: openai.OpenAI) 
     assert read.choices[0].finish_reason == "length"
 
 
-def test_echoes_stream_and_come_for_each_choice(client: openai.OpenAI) -> None:
+def test_echo_is_streamed_for_each_choice(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "prompt": ["ab", "cd"], "max_tokens": 3, "n": 2, "logprobs": 0, "echo": True}
     texts, tokens = [""] * 4, [0] * 4
     for chunk in client.completions.create(**ask, stream=True, seed=1):
@@ -343,7 +343,7 @@ TOOLS: Any = [
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "pattern"),
     ],
 )
-def test_what_is_wrong_with_tools_is_named(
+def test_invalid_tool_parameter_is_named(
     client: openai.OpenAI, change: dict[str, Any], param: str, said: str
 ) -> None:
     with pytest.raises(openai.BadRequestError, match=said) as caught:
@@ -365,12 +365,12 @@ def test_what_is_wrong_with_tools_is_named(
         (b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', 400, "finite"),
     ],
 )
-def test_bodies_that_are_none_are_400(client: openai.OpenAI, body: bytes, status: int, said: str) -> None:
+def test_malformed_bodies_return_400(client: openai.OpenAI, body: bytes, status: int, said: str) -> None:
     headers = {"content-type": "application/json"}
     reply = client._client.post("chat/completions", content=body, headers=headers)
     assert reply.status_code == status and said in reply.json()["error"]["message"]
 
 
-def test_a_body_that_says_it_is_no_json_is_415(client: openai.OpenAI) -> None:
+def test_non_json_content_type_returns_415(client: openai.OpenAI) -> None:
     reply = client._client.post("chat/completions", content=b"messages=hello")
     assert reply.status_code == 415 and "wanted application/json" in reply.json()["error"]["message"]

@@ -44,28 +44,28 @@ def fuzzed() -> Iterator[Serving]:
 @schema(OUR_DOCUMENT, ["fuzzing"]).parametrize()
 @settings(max_examples=12, **ANYHOW)
 @pytest.mark.rest(keep=4)
-def test_every_answer_is_as_our_document_says(case: Any, fuzzed: Serving) -> None:
+def test_every_answer_matches_our_openapi_document(case: Any, fuzzed: Serving) -> None:
     validate(case, fuzzed.url, [positive_data_acceptance])
 
 
 @schema(DOCUMENT, ["fuzzing"]).parametrize()
 @settings(max_examples=12, **ANYHOW)
 @pytest.mark.rest(keep=1)
-def test_what_openai_takes_is_taken(case: Any, fuzzed: Serving) -> None:
+def test_requests_valid_for_openai_are_accepted(case: Any, fuzzed: Serving) -> None:
     validate(case, fuzzed.url, [negative_data_rejection])  # more is taken here
 
 
 @pytest.mark.slow
 @schema(OUR_DOCUMENT, ["coverage", "fuzzing"]).parametrize()
 @settings(max_examples=100, **ANYHOW)
-def test_every_answer_at_every_limit_is_as_our_document_says(case: Any, fuzzed: Serving) -> None:
+def test_every_answer_at_every_limit_matches_our_openapi_document(case: Any, fuzzed: Serving) -> None:
     validate(case, fuzzed.url, [positive_data_acceptance])
 
 
 @pytest.mark.slow
 @schema(DOCUMENT, ["coverage", "fuzzing"]).parametrize()
 @settings(max_examples=100, **ANYHOW)
-def test_what_openai_takes_at_every_limit_is_taken(case: Any, fuzzed: Serving) -> None:
+def test_requests_valid_for_openai_at_every_limit_are_accepted(case: Any, fuzzed: Serving) -> None:
     validate(case, fuzzed.url, [negative_data_rejection])
 
 

@@ -33,7 +33,7 @@ def over_http(main: Callable[[InferenceServer, httpx.AsyncClient], Awaitable[T]]
     return in_server(run, **changes)
 
 
-def test_metrics_are_of_what_ran() -> None:
+def test_metrics_reflect_completed_work() -> None:
     async def main(server: InferenceServer, client: httpx.AsyncClient) -> dict[str, float]:
         for tenant in ("", "bob"):
             await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=5, ignore_eos=True), tenant=tenant))
@@ -62,7 +62,7 @@ def test_metrics_are_of_what_ran() -> None:
     assert found["vllm:kv_cache_usage_perc"] == 0, "what only the cache has is free"
 
 
-def test_the_timeline_calls_requests_by_their_ids() -> None:
+def test_timeline_names_requests_by_id() -> None:
     async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
         for id in ("req-a", "req-b"):
             await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=3, ignore_eos=True), request_id=id))
@@ -79,7 +79,7 @@ def test_the_timeline_calls_requests_by_their_ids() -> None:
     over_http(main)
 
 
-def test_a_router_finds_by_its_key_who_has_which_beginning() -> None:
+def test_router_can_find_cached_prefixes_with_its_key() -> None:
     page = np.array(PROMPT[:16], "<i4").tobytes()
     tenants = (TenantSettings(id="ada"), TenantSettings(id="bob", isolation_group="team"))
 
@@ -99,7 +99,7 @@ def test_a_router_finds_by_its_key_who_has_which_beginning() -> None:
     over_http(main, tenants=tenants, groups=(GroupSettings("team"),), server=ServerSettings(router_key=KEY))
 
 
-def test_without_a_routers_key_nothing_is_said_of_the_cache() -> None:
+def test_prefixes_are_hidden_without_a_router_key() -> None:
     async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
         await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=2)))
         load = (await client.get("/v1/admin/routing")).json()
@@ -108,7 +108,7 @@ def test_without_a_routers_key_nothing_is_said_of_the_cache() -> None:
     over_http(main)
 
 
-def test_operators_endpoints_want_an_admins_key() -> None:
+def test_operator_endpoints_require_an_admin_key() -> None:
     keys = [new_key("k1", ("inference", "usage")), new_key("k2", ("admin",))]
     settings = tuple(kept for _, kept in keys)
 
@@ -123,7 +123,7 @@ def test_operators_endpoints_want_an_admins_key() -> None:
     over_http(main, tenants=(TenantSettings(id="ada", keys=settings),))
 
 
-def test_metrics_can_be_open_to_all() -> None:
+def test_metrics_can_be_public() -> None:
     tenants = (TenantSettings(id="ada", keys=(KeySettings("k1", "0" * 64),)),)
 
     async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:

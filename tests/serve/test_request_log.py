@@ -62,7 +62,7 @@ async def breaks(scope: Any, receive: Any, send: Any) -> None:
     raise ValueError("a secret")
 
 
-def test_a_request_has_an_id_and_a_line_without_its_text(log: tuple[ServerLog, io.StringIO]) -> None:
+def test_request_is_logged_with_id_and_without_text(log: tuple[ServerLog, io.StringIO]) -> None:
     app = RequestLog(answers)
     sent = asyncio.run(ask(app))
     id = dict(sent[0]["headers"])[b"x-request-id"].decode()
@@ -78,12 +78,12 @@ def test_a_request_has_an_id_and_a_line_without_its_text(log: tuple[ServerLog, i
 @pytest.mark.parametrize(
     ("given", "kept"), [(b"abc-1:2", True), (b"a b", False), (b"x" * 129, False), (b"\n", False)]
 )
-def test_a_clients_id_is_kept_where_it_is_a_plain_word(given: bytes, kept: bool) -> None:
+def test_plain_client_request_id_is_kept(given: bytes, kept: bool) -> None:
     sent = asyncio.run(ask(RequestLog(answers), headers=((b"x-request-id", given),)))
     assert (dict(sent[0]["headers"])[b"x-request-id"] == given) is kept
 
 
-def test_who_went_before_an_answer_is_499_and_what_broke_is_500(log: tuple[ServerLog, io.StringIO]) -> None:
+def test_early_disconnect_is_499_and_internal_error_is_500(log: tuple[ServerLog, io.StringIO]) -> None:
     gone, broken = RequestLog(finds_nobody), RequestLog(breaks)
     asyncio.run(ask(gone, gone=True))
     with pytest.raises(ValueError, match="a secret"):
@@ -93,7 +93,7 @@ def test_who_went_before_an_answer_is_499_and_what_broke_is_500(log: tuple[Serve
     assert second["status"] == 500 and second["level"] == "error" and "secret" not in log[1].getvalue()
 
 
-def test_an_answers_line_has_its_figures_and_the_requests_id(log: tuple[ServerLog, io.StringIO]) -> None:
+def test_log_line_has_figures_and_request_id(log: tuple[ServerLog, io.StringIO]) -> None:
     scheduler, _, spaces = scheduler_of(["ada"])
     ModelMetrics(scheduler, lambda *end: tell_answer("m", "ada", "req-1", *end))
     scheduler.submit(NewRequest(7, 0, [1, 2, 3], spaces[0], Sampling(4, seed=1)))
@@ -119,7 +119,7 @@ class Stuck(io.StringIO):
         return super().write(text)
 
 
-def test_a_log_that_nobody_reads_holds_nobody_up() -> None:
+def test_unread_log_blocks_no_request() -> None:
     out = Stuck()
     log = ServerLog("info", out)
     for _ in range(KEPT_LINES + 100):
@@ -130,7 +130,7 @@ def test_a_log_that_nobody_reads_holds_nobody_up() -> None:
     assert len(out.getvalue().splitlines()) == KEPT_LINES + 100 - log.dropped
 
 
-def test_what_is_below_the_level_is_not_written() -> None:
+def test_records_below_the_level_are_dropped() -> None:
     out = io.StringIO()
     log = ServerLog("warning", out)
     asyncio.run(ask(RequestLog(answers)))
@@ -138,14 +138,14 @@ def test_what_is_below_the_level_is_not_written() -> None:
     assert [line["event"] for line in lines(log, out)] == ["uvicorn's"]
 
 
-def test_what_monitors_ask_all_day_is_not_written() -> None:
+def test_monitoring_requests_are_not_logged() -> None:
     out = io.StringIO()
     log = ServerLog("info", out)
     asyncio.run(ask(RequestLog(answers), path="/metrics"))
     assert not lines(log, out)
 
 
-def test_ids_of_long_ago_are_forgotten() -> None:
+def test_old_ids_are_evicted() -> None:
     ids = RequestIds(kept=3)
     for number in range(1, 6):
         ids.add(number, f"req-{number}")

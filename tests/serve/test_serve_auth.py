@@ -68,7 +68,7 @@ def keyed() -> Iterator[tuple[Config, dict[str, str]]]:
     yield replace(BASE, tenants=tenants), {name: text for name, (text, _) in made.items()}
 
 
-def test_a_key_is_shown_once_and_kept_as_a_digest() -> None:
+def test_key_is_shown_once_and_stored_as_digest() -> None:
     text, kept = new_key("k1")
     prefix, id, secret = text.split("_")
     assert (prefix, id, len(secret)) == ("zrt", "k1", 52)
@@ -83,14 +83,14 @@ def test_a_key_is_shown_once_and_kept_as_a_digest() -> None:
     lambda text: text.replace("k1", "k2"), lambda text: text.replace("zrt", "sk"), lambda text: "\udcff_k1_x",
     lambda text: "", lambda text: "zrt__", lambda text: "zrt_k1_", lambda text: "zrt_k1_" + "a" * 100_000,
 ])  # fmt: skip
-def test_what_is_not_quite_a_key_is_nobodys(spoil: Any) -> None:
+def test_malformed_key_matches_no_tenant(spoil: Any) -> None:
     text, kept = new_key("k1")
     other = new_key("k2")[1]
     assert Keyring([TenantSettings(id="alice", keys=(kept, other))]).caller(spoil(text)) is None
 
 
 @pytest.mark.anyio
-async def test_keys_open_what_their_scopes_say(keyed: tuple[Config, dict[str, str]]) -> None:
+async def test_keys_grant_their_scopes(keyed: tuple[Config, dict[str, str]]) -> None:
     config, keys = keyed
     bearer = {name: f"Bearer {key}" for name, key in keys.items()}
     assert await get(config, "/any", authorization=bearer["alice"]) == (200, ["alice", "k1"])
@@ -107,7 +107,7 @@ async def test_keys_open_what_their_scopes_say(keyed: tuple[Config, dict[str, st
 
 
 @pytest.mark.anyio
-async def test_without_keys_this_machine_is_the_lock() -> None:
+async def test_without_keys_only_local_requests_are_accepted() -> None:
     assert await get(BASE, "/admin") == (200, "default")
     assert await get(BASE, "/any", authorization="Bearer sk-whatever") == (200, ["default", ""])
     assert (await get(BASE, "/any", host="localhost:8080"))[0] == 200

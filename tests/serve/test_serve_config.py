@@ -49,7 +49,7 @@ def errors_of(text: str) -> list[str]:
     return caught.value.message.splitlines()
 
 
-def test_the_whole_of_a_configuration() -> None:
+def test_complete_configuration_is_parsed() -> None:
     config = parse_config(WHOLE, "f.yaml")
     (model,), (alice, bob) = config.models, config.tenants
     assert (model.ctx, model.slots, model.step_tokens, model.kv.pages) == (32768, 16, 0, None)
@@ -60,7 +60,7 @@ def test_the_whole_of_a_configuration() -> None:
     assert config.keyed and config.ledger.path == "usage.sqlite"
 
 
-def test_every_error_is_told_at_once_with_its_line() -> None:
+def test_all_errors_are_reported_at_once_with_lines() -> None:
     text = """\
 server: {host: 127.0.0.1, porrt: 8080}
 models:
@@ -90,7 +90,7 @@ tenants:
     ]
 
 
-def test_what_contradicts_itself_is_told_with_its_line() -> None:
+def test_contradictions_are_reported_with_lines() -> None:
     text = """\
 models:
   - {id: m, path: m.gguf, slots: 4, step_tokens: 2, state_rows: 3}
@@ -137,11 +137,11 @@ tenants:
         ("- 3", "f.yaml:1: the file has no settings"),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_meant(text: str, said: str) -> None:
+def test_invalid_file_is_rejected(text: str, said: str) -> None:
     assert said in "\n".join(errors_of(text))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.yaml: no such file"):
         read_config(tmp_path / "none.yaml")
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
@@ -149,7 +149,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_config(tmp_path / "b.yaml")
 
 
-def test_tenants_as_a_schedulers_on_a_model_with_so_many_pages() -> None:
+def test_tenants_convert_to_scheduler_tenants() -> None:
     config = parse_config(WHOLE, "f.yaml")
     alice, bob = scheduler_tenants(config, [100, 8])
     assert alice.pages == (PageQuota(10, None, 0), PageQuota(0, None, 0))
@@ -159,13 +159,13 @@ def test_tenants_as_a_schedulers_on_a_model_with_so_many_pages() -> None:
     assert bob.pages == (PageQuota(3, 25, None),) and bob.decode == (50, 50)
 
 
-def test_classes_as_a_schedulers() -> None:
+def test_classes_convert_to_scheduler_classes() -> None:
     classes = scheduler_classes(parse_config(LEAST + "classes: {standard: {age_s: 5, floor_slots: 2}}", "f.yaml"))
     assert classes[Priority.BATCH] == CLASSES[Priority.BATCH]
     assert (classes[Priority.STANDARD].age_ns, floors(4, classes)[Priority.STANDARD]) == (5 * 10**9, 2)
 
 
-def test_a_model_alone_is_a_configuration() -> None:
+def test_bare_model_makes_a_configuration() -> None:
     config = Config.for_model("models/M.Q8_0.gguf")
     assert [model.id for model in config.models] == ["M.Q8_0"] and [each.id for each in config.tenants] == [
         "default"

@@ -91,7 +91,7 @@ def post(length: int | str, key: str = KEY) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-def test_what_is_within_the_limits_is_answered(tight: int) -> None:
+def test_request_within_the_limits_is_answered(tight: int) -> None:
     with connected(tight) as connection:
         for size in (1000, 3):
             connection.sendall(post(size) + b"x" * size)
@@ -119,7 +119,7 @@ SLOW_OR_LARGE = {
 
 
 @pytest.mark.parametrize(("first", "then", "answer"), SLOW_OR_LARGE.values(), ids=SLOW_OR_LARGE)
-def test_who_is_slow_or_large_is_refused_in_time(tight: int, first: bytes, then: bytes, answer: str) -> None:
+def test_slow_or_large_requests_are_rejected_in_time(tight: int, first: bytes, then: bytes, answer: str) -> None:
     with connected(tight) as connection:
         connection.sendall(first)
         began = time.monotonic()
@@ -147,7 +147,7 @@ def _closed(connection: socket.socket, seconds: float) -> bool:
     return True
 
 
-def test_a_key_has_so_many_bytes_of_bodies_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_bytes_per_second_are_limited_per_key(monkeypatch: pytest.MonkeyPatch) -> None:
     key, kept = new_key("k2")
     settings = config(tenants=(TenantSettings(id="a", keys=(kept,)),))
     server: Any = SimpleNamespace(tenancy=Tenancy(settings), config=settings, models={})
@@ -180,20 +180,20 @@ def test_a_key_has_so_many_bytes_of_bodies_a_second(monkeypatch: pytest.MonkeyPa
     assert sum(slept) == pytest.approx(2.0, abs=1e-6)
 
 
-def test_bytes_behind_an_answer_keep_no_connection(tight: int) -> None:
+def test_extra_bytes_after_a_request_close_the_connection(tight: int) -> None:
     with connected(tight) as connection:
         connection.sendall(post(5) + b"abcde" + b"GET / HT")
         assert "200 OK" in said(connection)  # and then it is closed
 
 
-def test_who_takes_no_bytes_is_left(tight: int) -> None:
+def test_client_that_reads_nothing_is_disconnected(tight: int) -> None:
     with connected(tight) as connection:
         connection.sendall(b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n")
         time.sleep(1.0)
         assert len(said(connection)) < 10_000 * 65536
 
 
-def test_there_are_so_many_connections_and_their_places_come_free(tight: int) -> None:
+def test_connections_are_limited_and_their_slots_are_reused(tight: int) -> None:
     for _ in range(3):
         held = [socket.create_connection(("127.0.0.1", tight)) for _ in range(6)]
         with connected(tight) as late:
@@ -206,7 +206,7 @@ def test_there_are_so_many_connections_and_their_places_come_free(tight: int) ->
         assert "200 OK" in connection.recv(4096).decode()
 
 
-def test_requests_a_minute_are_refilled_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_per_minute_refill_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 0
     monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
     rate = RequestRate(30)
@@ -248,7 +248,7 @@ def complete(serving: Serving, tenant: str, **body: Any) -> httpx.Response:
     return httpx.post(f"{serving.url}/v1/completions", json=given, headers=HEADERS[tenant], timeout=60)
 
 
-def test_requests_a_minute_beyond_the_tenants_are_429(limited: Serving) -> None:
+def test_requests_above_the_tenant_rate_return_429(limited: Serving) -> None:
     answers = [complete(limited, "few") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert answers[2].json()["error"]["code"] == "rate_limit_exceeded"
@@ -259,14 +259,14 @@ def test_requests_a_minute_beyond_the_tenants_are_429(limited: Serving) -> None:
     assert complete(limited, "free").status_code == 200
 
 
-def test_answers_are_as_long_as_the_tenants_may_be(limited: Serving) -> None:
+def test_answer_length_is_limited_by_the_tenant(limited: Serving) -> None:
     assert complete(limited, "short", max_tokens=50).json()["usage"]["completion_tokens"] == 3
     assert complete(limited, "short", prompt=list(range(3, 21))).json()["usage"]["completion_tokens"] == 2
     refused = complete(limited, "short", prompt=list(range(3, 23)))
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
-def test_models_and_classes_that_are_not_the_tenants_are_403(limited: Serving) -> None:
+def test_forbidden_models_and_classes_return_403(limited: Serving) -> None:
     refused = complete(limited, "elsewhere")
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "model_not_allowed")
     refused = complete(limited, "free", priority="interactive")
@@ -274,7 +274,7 @@ def test_models_and_classes_that_are_not_the_tenants_are_403(limited: Serving) -
     assert complete(limited, "free", priority="batch").status_code == 200
 
 
-def test_a_rate_in_tokens_refuses_only_who_wants_that(limited: Serving) -> None:
+def test_token_rate_rejects_only_tenants_that_opted_in(limited: Serving) -> None:
     for size in (40, 30):  # the second finds a little, and leaves a debt
         first = complete(limited, "strict", prompt=list(range(3, 3 + size)))
         assert (first.status_code, first.headers["x-ratelimit-limit-tokens"]) == (200, "40")
@@ -283,7 +283,7 @@ def test_a_rate_in_tokens_refuses_only_who_wants_that(limited: Serving) -> None:
 
 
 @pytest.mark.rest
-def test_a_flood_fills_its_own_queue_and_no_other(limited: Serving) -> None:
+def test_flood_fills_only_its_tenant_queue(limited: Serving) -> None:
     statuses: list[int] = []
     threads = [
         threading.Thread(target=lambda: statuses.append(complete(limited, "narrow", max_tokens=60).status_code))

@@ -50,7 +50,7 @@ def tokens(filed: Serving, key: str = ALICE_KEY) -> int:
 
 
 @pytest.mark.rest
-def test_limits_tenants_and_keys_are_applied_while_it_runs(filed: Serving, file: Path) -> None:
+def test_limits_tenants_and_keys_are_applied_while_running(filed: Serving, file: Path) -> None:
     assert tokens(filed) == 3
     file.write_text(TEXT.replace("max_tokens: 3", "max_tokens: 5"))
     assert reload(filed).json() == {"status": "reloaded", "applied": ["tenants"], "at_start": []}
@@ -66,7 +66,7 @@ def test_limits_tenants_and_keys_are_applied_while_it_runs(filed: Serving, file:
     assert reload(filed).status_code == 200
 
 
-def test_a_file_that_does_not_validate_changes_nothing(filed: Serving, file: Path) -> None:
+def test_invalid_file_changes_nothing(filed: Serving, file: Path) -> None:
     before = filed.server.tenancy.config
     wrong = TEXT.replace("max_tokens: 3", "max_tokens: 0").replace("groups", "gruops")
     for text, said in [
@@ -83,14 +83,14 @@ def test_a_file_that_does_not_validate_changes_nothing(filed: Serving, file: Pat
     assert filed.server.tenancy.config is before and tokens(filed) == 3
 
 
-def test_what_a_running_process_cannot_take_is_named(filed: Serving, file: Path) -> None:
+def test_settings_that_need_a_restart_are_named(filed: Serving, file: Path) -> None:
     file.write_text(TEXT.replace("slots: 4", "slots: 5") + "server: {port: 1, body_s: 3}\nledger: {path: x}\n")
     done = reload(filed).json()
     assert done["at_start"] == ["ledger", "server.port", f"models.{MODEL}"]
     assert filed.server.tenancy.config.server.body_s == 3 and filed.server.tenancy.config.ledger.path is None
 
 
-def test_what_endpoints_made_outlives_a_reload(filed: Serving, file: Path) -> None:
+def test_tenants_and_keys_created_by_api_survive_a_reload(filed: Serving, file: Path) -> None:
     headers = {"authorization": f"Bearer {ROOT_KEY}"}
     with httpx.Client(base_url=filed.url, headers=headers) as admin:
         admin.post("/v1/tenants", json={"id": "carol"}).raise_for_status()
@@ -100,7 +100,7 @@ def test_what_endpoints_made_outlives_a_reload(filed: Serving, file: Path) -> No
     assert [tokens(filed, key) for key in made] == [9, 3]
 
 
-def test_groups_keep_what_is_theirs_whatever_their_order(filed: Serving, file: Path) -> None:
+def test_groups_keep_their_namespace_when_reordered(filed: Serving, file: Path) -> None:
     model = filed.server.model(MODEL)
     reload(filed).raise_for_status()
     before = model.core.namespace(model.core.tenant_number("alice"))
@@ -112,6 +112,6 @@ def test_groups_keep_what_is_theirs_whatever_their_order(filed: Serving, file: P
     assert model.core.namespace(model.core.tenant_number("alice")) != before
 
 
-def test_without_a_file_there_is_nothing_to_read(serving: Serving) -> None:
+def test_reload_without_a_file_is_rejected(serving: Serving) -> None:
     refused = httpx.post(f"{serving.url}/v1/admin/reload")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "no_file")

@@ -41,7 +41,7 @@ def in_server(do: Any) -> Any:
 
 
 @pytest.mark.rest
-def test_any_mix_of_streams_gives_what_generate_gives() -> None:
+def test_any_mix_of_streams_matches_generate() -> None:
     with LLM(MODEL, tier="t_cpu", slots=4, ctx=256) as llm:
         wanted = [
             [each.token_ids for each in llm.generate([list(prompt)], sampling)]
@@ -55,7 +55,7 @@ def test_any_mix_of_streams_gives_what_generate_gives() -> None:
     assert in_server(main) == wanted
 
 
-def test_a_reader_that_leaves_leaves_nothing_behind() -> None:
+def test_disconnected_reader_leaves_nothing_allocated() -> None:
     async def main(server: InferenceServer) -> int:
         async with await server.submit(Ask(MODEL, (5, 6, 7), Sampling(max_tokens=200, ignore_eos=True))) as stream:
             await anext(stream)
@@ -68,7 +68,7 @@ def test_a_reader_that_leaves_leaves_nothing_behind() -> None:
     assert 0 < in_server(main) < 200
 
 
-def test_what_can_never_run_is_refused() -> None:
+def test_impossible_request_is_rejected() -> None:
     async def main(server: InferenceServer) -> None:
         with pytest.raises(ServeError, match="no model 'x'; resident: qwen3-q"):
             await server.submit(Ask("x", (1,), Sampling()))

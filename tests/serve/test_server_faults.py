@@ -41,7 +41,7 @@ async def all_of(server: InferenceServer, asks: list[Ask]) -> list[list[Answer]]
 
 @pytest.mark.parametrize("when", [1, 6])
 @pytest.mark.rest(keep=1)
-def test_a_step_that_does_not_come_back_costs_nobody_a_token(wanted: list[list[Answer]], when: int) -> None:
+def test_late_step_loses_no_tokens(wanted: list[list[Answer]], when: int) -> None:
     async def main(server: InferenceServer) -> list[list[Answer]]:
         faulty = await plant(server, MODEL)
         faulty.fails = lambda step, records: step == when
@@ -53,7 +53,7 @@ def test_a_step_that_does_not_come_back_costs_nobody_a_token(wanted: list[list[A
     assert in_server(main) == wanted
 
 
-def test_who_hangs_the_device_is_told_so_and_the_others_go_on(wanted: list[list[Answer]]) -> None:
+def test_request_that_hangs_the_device_fails_and_others_continue(wanted: list[list[Answer]]) -> None:
     async def main(server: InferenceServer) -> None:
         faulty = await plant(server, MODEL)
         faulty.fails = lambda step, records: 3 in records["request"]
@@ -67,7 +67,7 @@ def test_who_hangs_the_device_is_told_so_and_the_others_go_on(wanted: list[list[
     in_server(main)
 
 
-def test_a_device_that_stays_away_is_told_to_everybody() -> None:
+def test_lost_device_is_reported_to_every_client() -> None:
     async def main(server: InferenceServer) -> None:
         faulty = await plant(server, MODEL)
         faulty.fails, faulty.comes_back = lambda step, records: step == 3, False
@@ -81,7 +81,7 @@ def test_a_device_that_stays_away_is_told_to_everybody() -> None:
     in_server(main)
 
 
-def test_logits_that_are_no_numbers_fail_one_request(wanted: list[list[Answer]]) -> None:
+def test_nan_logits_fail_one_request(wanted: list[list[Answer]]) -> None:
     async def main(server: InferenceServer) -> list[list[Answer]]:
         faulty = await plant(server, MODEL)
         faulty.nan = lambda record: record["limit"] == 60 and record["generated"] == 3
@@ -93,7 +93,7 @@ def test_logits_that_are_no_numbers_fail_one_request(wanted: list[list[Answer]])
     assert in_server(main) == wanted
 
 
-def test_a_request_that_is_slow_to_arrive_loses_nothing(wanted: list[list[Answer]]) -> None:
+def test_slow_arriving_request_loses_nothing(wanted: list[list[Answer]]) -> None:
     """Steps of others run while its prompt is still being looked at."""
 
     async def main(server: InferenceServer) -> None:
@@ -119,7 +119,7 @@ def test_a_request_that_is_slow_to_arrive_loses_nothing(wanted: list[list[Answer
 # --- clients that go
 
 
-def test_who_leaves_the_queue_is_gone_within_a_step() -> None:
+def test_cancelled_queued_request_is_removed_within_a_step() -> None:
     async def main(server: InferenceServer) -> None:
         faulty = await plant(server, MODEL)
         faulty.seconds = 0.005
@@ -141,7 +141,7 @@ def test_who_leaves_the_queue_is_gone_within_a_step() -> None:
 
 @pytest.mark.parametrize("after", [0, 3, 20], ids=["prefill", "stream", "the last token"])
 @pytest.mark.rest(keep=1)
-def test_who_leaves_costs_the_others_nothing(wanted: list[list[Answer]], after: int) -> None:
+def test_disconnect_does_not_affect_other_requests(wanted: list[list[Answer]], after: int) -> None:
     """In its prompt, in its answer, behind its last token."""
     leaver = Ask(MODEL, tuple(range(3, 103)), Sampling(max_tokens=20, ignore_eos=True))
 
@@ -169,7 +169,7 @@ def test_who_leaves_costs_the_others_nothing(wanted: list[list[Answer]], after: 
 
 
 @pytest.mark.rest
-def test_who_reads_nothing_is_held_then_parked_then_let_go(
+def test_stalled_reader_is_paused_then_preempted_then_dropped(
     wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer_stream, "HELD_TOKENS", 8)
@@ -204,7 +204,7 @@ def test_who_reads_nothing_is_held_then_parked_then_let_go(
 
 
 @pytest.mark.rest
-def test_more_than_all_pages_is_waited_for(wanted: list[list[Answer]]) -> None:
+def test_demand_above_all_pages_waits(wanted: list[list[Answer]]) -> None:
     big = [
         Ask(MODEL, tuple(range(3 + n, 63 + n)), Sampling(max_tokens=12, seed=n, ignore_eos=True)) for n in range(4)
     ]
@@ -220,9 +220,7 @@ def test_more_than_all_pages_is_waited_for(wanted: list[list[Answer]]) -> None:
     assert in_server(main, tenants=(TenantSettings(id="default"), keeper)) == [*alone(big), *wanted]
 
 
-def test_a_wall_clock_that_jumps_is_not_looked_at(
-    wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wall_clock_jumps_are_ignored(wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = time.time, [0]
 
     def jumping() -> float:
@@ -239,7 +237,7 @@ def test_a_wall_clock_that_jumps_is_not_looked_at(
 
 
 @pytest.mark.rest
-def test_a_file_that_changed_on_disk_ends_its_model_and_a_touched_one_does_not(
+def test_changed_file_ends_its_model_but_a_touched_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / f"{MODEL}.gguf"
@@ -274,7 +272,7 @@ async def collected(stream: answer_stream.AnswerStream) -> list[Delivered]:
     return [each async for delivered in stream for each in delivered]
 
 
-def test_a_thread_that_ends_by_mistake_leaves_nobody_waiting() -> None:
+def test_crashed_thread_leaves_no_client_waiting() -> None:
     async def main(server: InferenceServer) -> None:
         running = [await server.submit(LONG) for _ in range(6)]
         await anext(running[0])
@@ -290,7 +288,7 @@ def test_a_thread_that_ends_by_mistake_leaves_nobody_waiting() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1e12, 1e300])
-def test_a_deadline_beyond_all_clocks_is_none(seconds: float) -> None:
+def test_huge_deadline_means_no_deadline(seconds: float) -> None:
     async def main(server: InferenceServer) -> None:
         streams = [
             await server.submit(replace(LONG, sampling=Sampling(max_tokens=9), deadline_seconds=seconds))

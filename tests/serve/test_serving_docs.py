@@ -32,7 +32,7 @@ def served() -> Iterator[Serving]:
 
 @pytest.mark.parametrize("block", blocks("sh"), ids=range(len(blocks("sh"))))
 @pytest.mark.rest(keep=2)
-def test_curl_works_as_pasted(served: Serving, block: str, tmp_path: Path) -> None:
+def test_curl_example_works_as_pasted(served: Serving, block: str, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
     (tmp_path / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\nnoproxy = *\n")
@@ -46,7 +46,7 @@ def test_curl_works_as_pasted(served: Serving, block: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("block", blocks("python"), ids=range(len(blocks("python"))))
 @pytest.mark.rest
-def test_python_works_as_pasted(served: Serving, block: str) -> None:
+def test_python_example_works_as_pasted(served: Serving, block: str) -> None:
     assert HERE in block
     done = subprocess.run([sys.executable, "-c", block.replace(HERE, served.url)], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
@@ -56,14 +56,14 @@ CONFIGURATIONS = [each for each in blocks("yaml") if each.startswith("version:")
 
 
 @pytest.mark.parametrize("block", CONFIGURATIONS, ids=["short", "whole"])
-def test_the_configuration_holds(tmp_path: Path, block: str) -> None:
+def test_documented_configuration_is_valid(tmp_path: Path, block: str) -> None:
     (tmp_path / "serve.yaml").write_text(block)
     read = read_config(tmp_path / "serve.yaml")
     assert [tenant.id for tenant in read.tenants] == ["alice", "nightly"]
     assert read.ledger.path and read.ledger.path.endswith("usage.sqlite")
 
 
-def test_every_metric_of_the_page_is_there(served: Serving) -> None:
+def test_every_documented_metric_exists(served: Serving) -> None:
     import httpx
 
     there = httpx.get(f"{served.url}/metrics").text

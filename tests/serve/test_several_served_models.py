@@ -40,7 +40,7 @@ async def http(server: InferenceServer) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.mark.rest
-def test_a_model_comes_beside_another_and_goes_again(tmp_path: Any) -> None:
+def test_second_model_can_be_loaded_and_unloaded(tmp_path: Any) -> None:
     async def main(server: InferenceServer) -> None:
         dense, mixed = (Ask(name, (5, 6, 7), SHORT) for name in ("dense", "mixed"))
         alone = await answers(server, dense)
@@ -71,7 +71,7 @@ def test_a_model_comes_beside_another_and_goes_again(tmp_path: Any) -> None:
     in_server(main, models=BOTH, ledger=LedgerSettings(path=str(tmp_path / "usage.sqlite")))
 
 
-def test_who_is_being_answered_has_time_to_end_and_then_is_told() -> None:
+def test_running_request_gets_time_to_finish_before_unload() -> None:
     async def main(server: InferenceServer) -> None:
         async with await server.submit(Ask("dense", (5,), LONG)) as stream:
             await anext(stream)
@@ -123,7 +123,7 @@ def fakes(*models: FakeModel) -> list[ServedModel]:
         (85, 0, LoadingRoom(4096, 85)),
     ],
 )
-def test_the_least_recently_used_goes_and_nobody_pinned(size: int, whole: int, room: LoadingRoom) -> None:
+def test_least_recently_used_unpinned_model_is_evicted(size: int, whole: int, room: LoadingRoom) -> None:
     free = SimpleNamespace(pinned=False)
     resident = fakes(
         FakeModel("busy", 1.0, {1: object()}, free),
@@ -133,7 +133,7 @@ def test_the_least_recently_used_goes_and_nobody_pinned(size: int, whole: int, r
     assert room_for(planned(size), whole, resident, {"busy": 20, "pinned": 20, "old": 20}) == room
 
 
-def test_turns_go_by_virtual_time_and_nobody_saves_up() -> None:
+def test_models_take_turns_by_virtual_time_without_credit() -> None:
     one, two = FakeModel("one"), FakeModel("two", pending=False)
     turns: list[str] = []
     for step in range(60):

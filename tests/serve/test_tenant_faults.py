@@ -68,7 +68,7 @@ def _streams(serving: Serving) -> list[Any]:
 
 @pytest.mark.parametrize("gone", ["/v1/tenants/bob/keys/bob", "/v1/tenants/bob"], ids=["key", "tenant"])
 @pytest.mark.rest
-def test_who_runs_when_his_key_goes_is_finished_and_then_unknown(
+def test_running_request_finishes_after_key_deletion(
     house: Serving, gone: str, wanted: dict[Ask, list[Answer]]
 ) -> None:
     async def main() -> None:
@@ -88,7 +88,7 @@ def test_who_runs_when_his_key_goes_is_finished_and_then_unknown(
     asyncio.run(main())
 
 
-def test_a_tenant_that_is_to_go_now_is_told_why(house: Serving) -> None:
+def test_cancelled_request_of_removed_tenant_gets_the_reason(house: Serving) -> None:
     async def main() -> None:
         async with begun(house, BOB_KEY) as stream, client_of(house.url, ROOT_KEY) as root:
             assert (await root.delete("/v1/tenants/bob?running=cancel")).status_code == 200
@@ -166,7 +166,7 @@ async def bomb(serving: Serving) -> None:
 
 @pytest.mark.parametrize("attack", [flood, vanish, crawl, bomb])
 @pytest.mark.rest
-def test_what_another_tenant_does_costs_no_step_of_mine(
+def test_activity_of_another_tenant_costs_no_steps(
     house: Serving, attack: Callable[[Serving], Coroutine[Any, Any, None]], wanted: dict[Ask, list[Answer]]
 ) -> None:
     """Between two of her tokens is one step, whoever attacks; and her first is not many steps later."""

@@ -70,13 +70,13 @@ def error(answer: httpx.Response) -> tuple[int, str, str | None]:
 @documented.parametrize()
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @pytest.mark.rest(keep=4)
-def test_every_answer_is_as_the_document_says(case: Any, keyed: Serving) -> None:
+def test_every_answer_matches_the_document(case: Any, keyed: Serving) -> None:
     """Whatever is asked of tenants by who may."""
     response = case.call(base_url=keyed.url, headers=ADMIN, timeout=30)
     case.validate_response(response, excluded_checks=[positive_data_acceptance, ignored_auth])
 
 
-def test_a_tenant_comes_asks_changes_and_goes(admin: httpx.Client, keyed: Serving) -> None:
+def test_tenant_is_created_used_updated_and_deleted(admin: httpx.Client, keyed: Serving) -> None:
     made = admin.post("/v1/tenants", json={"id": "bob", "class": "batch", "slots": {"max": 2}, "kv_reserved": 0.5})
     assert made.status_code == 201
     bob = made.json()
@@ -103,7 +103,7 @@ def test_a_tenant_comes_asks_changes_and_goes(admin: httpx.Client, keyed: Servin
     assert admin.get("/v1/tenants/bob/usage").json()["usage"] == used  # the books keep it
 
 
-def test_promises_that_cannot_be_kept_are_409_with_the_largest_that_can(admin: httpx.Client) -> None:
+def test_unsatisfiable_guarantees_return_409_with_the_limit(admin: httpx.Client) -> None:
     refused = admin.post("/v1/tenants", json={"id": "carol", "slots_guaranteed": 4})
     assert error(refused) == (409, "tenants_contradict", "slots_guaranteed")
     assert "at most 3" in refused.json()["error"]["message"]
@@ -124,12 +124,12 @@ def test_promises_that_cannot_be_kept_are_409_with_the_largest_that_can(admin: h
     ({"id": "x", "keys": []}, "keys"), ({"id": "x", "weight": 1e9}, "weight"),
     ({"id": "x", "slots": {"max": 1, "guaranteed": 2}}, "slots_guaranteed"),
 ])  # fmt: skip
-def test_a_tenant_that_cannot_be_meant_is_400(admin: httpx.Client, body: Any, param: str | None) -> None:
+def test_invalid_tenant_returns_400(admin: httpx.Client, body: Any, param: str | None) -> None:
     answer = admin.post("/v1/tenants", json=body)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == param
 
 
-def test_keys_see_their_own(keyed: Serving) -> None:
+def test_key_sees_only_its_tenant(keyed: Serving) -> None:
     with httpx.Client(base_url=keyed.url, headers=BY_ALICE) as alice:
         assert alice.get("/v1/tenants/alice/usage").status_code == 200
         assert "books" not in alice.get("/v1/tenants/alice/usage").json()
@@ -145,7 +145,7 @@ def test_keys_see_their_own(keyed: Serving) -> None:
     assert httpx.get(f"{keyed.url}/v1/tenants").status_code == 401
 
 
-def test_nobody_locks_themselves_out(admin: httpx.Client) -> None:
+def test_last_admin_key_cannot_be_deleted(admin: httpx.Client) -> None:
     assert error(admin.delete("/v1/tenants/root/keys/root"))[:2] == (409, "no_admin_key")
     assert error(admin.delete("/v1/tenants/root"))[:2] == (409, "no_admin_key")
     assert error(admin.post("/v1/tenants/alice/keys", json={"id": "k1"}))[:2] == (409, "key_exists")
@@ -154,7 +154,7 @@ def test_nobody_locks_themselves_out(admin: httpx.Client) -> None:
 
 
 @pytest.mark.rest
-def test_a_dropped_cache_is_not_found_again(admin: httpx.Client, keyed: Serving) -> None:
+def test_dropped_cache_is_not_hit(admin: httpx.Client, keyed: Serving) -> None:
     prompt = list(range(100, 180))
     complete(keyed, ALICE_KEY, prompt=prompt)
     assert cached(complete(keyed, ALICE_KEY, prompt=prompt)) == 64
@@ -163,7 +163,7 @@ def test_a_dropped_cache_is_not_found_again(admin: httpx.Client, keyed: Serving)
 
 
 @pytest.mark.rest
-def test_prefixes_are_found_within_a_namespace_alone(admin: httpx.Client, keyed: Serving) -> None:
+def test_prefixes_are_found_only_within_a_namespace(admin: httpx.Client, keyed: Serving) -> None:
     keys = {}
     for name, group in (("one", "team"), ("two", "team"), ("three", None)):
         admin.post("/v1/tenants", json={"id": name, "group": group}).raise_for_status()
@@ -191,7 +191,7 @@ def test_sessions_are_counted_pinned_and_dropped(admin: httpx.Client, keyed: Ser
     assert keyed.server.model(MODEL).core.scheduler.pins.everybody() == []
 
 
-def test_usage_shows_both_sides_of_the_books(admin: httpx.Client, keyed: Serving) -> None:
+def test_usage_shows_both_sides_of_the_ledger(admin: httpx.Client, keyed: Serving) -> None:
     complete(keyed, ALICE_KEY)
     found = admin.get("/v1/tenants/alice/usage?group_by=model,day&from=2020-01-01").json()
     assert found["groups"][0]["model"] == MODEL and found["lag_s"] == 0
@@ -202,7 +202,7 @@ def test_usage_shows_both_sides_of_the_books(admin: httpx.Client, keyed: Serving
 
 
 @pytest.mark.rest
-def test_a_tenant_may_be_deleted_in_the_middle_of_an_answer(admin: httpx.Client, keyed: Serving) -> None:
+def test_tenant_can_be_deleted_during_an_answer(admin: httpx.Client, keyed: Serving) -> None:
     for policy, words in (("finish", 100), ("cancel", None)):
         admin.post("/v1/tenants", json={"id": "dave"}).raise_for_status()
         key = admin.post("/v1/tenants/dave/keys").json()["key"]

@@ -60,7 +60,7 @@ def called(message: Any) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3-xml", "mistral"])
 @pytest.mark.rest
-def test_a_named_tool_is_called_with_arguments_of_its_schema(client: openai.OpenAI, family: str) -> None:
+def test_named_tool_is_called_with_valid_arguments(client: openai.OpenAI, family: str) -> None:
     choice: Any = {"type": "function", "function": {"name": "weather"}}
     made = client.chat.completions.create(model=family, seed=3, tool_choice=choice, **ASK).choices[0]
     assert made.finish_reason == "tool_calls" and made.message.content is None
@@ -69,7 +69,7 @@ def test_a_named_tool_is_called_with_arguments_of_its_schema(client: openai.Open
 
 
 @pytest.mark.rest
-def test_a_stream_has_the_same_call_in_pieces_and_no_content(client: openai.OpenAI) -> None:
+def test_stream_has_the_same_call_in_pieces_and_no_content(client: openai.OpenAI) -> None:
     asked = {"model": "qwen3", "seed": 4, "tool_choice": "required", "parallel_tool_calls": False, **ASK}
     whole = client.chat.completions.create(**asked).choices[0]
     name = text = content = ""
@@ -84,7 +84,7 @@ def test_a_stream_has_the_same_call_in_pieces_and_no_content(client: openai.Open
     assert (name, json.loads(text)) == called(whole.message)
 
 
-def test_a_call_that_the_limit_cuts_is_neither_call_nor_content(client: openai.OpenAI) -> None:
+def test_call_cut_by_the_limit_is_neither_call_nor_content(client: openai.OpenAI) -> None:
     asked = {**ASK, "max_tokens": 20}
     made = client.chat.completions.create(model="qwen3", seed=3, tool_choice="required", **asked)
     choice = made.choices[0]
@@ -92,7 +92,7 @@ def test_a_call_that_the_limit_cuts_is_neither_call_nor_content(client: openai.O
     assert "cut inside a tool call" in made.model_extra["zinc_rt"]["tool_parse_error"]  # type: ignore[index]
 
 
-def test_strict_tools_leave_the_answer_free(client: openai.OpenAI) -> None:
+def test_strict_tools_allow_a_plain_answer(client: openai.OpenAI) -> None:
     asked = {**ASK, "tools": [tool("weather", WEATHER, strict=True)], "max_tokens": 12}
     made = client.chat.completions.create(model="qwen3", seed=1, **asked).choices[0]
     assert made.finish_reason in ("length", "stop") and made.message.content
@@ -107,12 +107,12 @@ def test_strict_tools_leave_the_answer_free(client: openai.OpenAI) -> None:
         ({"tool_choice": "required", "tools": [tool("x", {"type": "objct"})]}, "objct"),
     ],
 )
-def test_what_cannot_be_demanded_is_refused(client: openai.OpenAI, change: dict[str, Any], said: str) -> None:
+def test_unsupported_tool_choice_is_rejected(client: openai.OpenAI, change: dict[str, Any], said: str) -> None:
     with pytest.raises(openai.BadRequestError, match=said):
         client.chat.completions.create(**{"model": "qwen3", **ASK, **change})
 
 
-def test_a_result_goes_back_to_the_model(client: openai.OpenAI) -> None:
+def test_tool_result_is_passed_to_the_model(client: openai.OpenAI) -> None:
     function = {"name": "weather", "arguments": '{"city": "Ulm", "days": 1}'}
     call = {"id": "call_1", "type": "function", "function": function}
     turns: Any = [
@@ -124,7 +124,7 @@ def test_a_result_goes_back_to_the_model(client: openai.OpenAI) -> None:
     assert made.usage is not None and made.usage.completion_tokens == 4
 
 
-def test_reasoning_has_a_field_of_its_own_streamed_or_not(client: openai.OpenAI) -> None:
+def test_reasoning_has_a_separate_field_streamed_or_not(client: openai.OpenAI) -> None:
     asked = {"model": "qwen3", "messages": ASK["messages"], "max_tokens": 4, "logit_bias": {THINK: 100}}
     whole = client.chat.completions.create(**asked).choices[0].message
     assert whole.reasoning_content == 3 * "<think>" and not whole.content  # type: ignore[attr-defined]
@@ -143,7 +143,9 @@ def test_reasoning_has_a_field_of_its_own_streamed_or_not(client: openai.OpenAI)
         ({"guided_json": {"properties": {f"k{n}": {"type": "string"} for n in range(20000)}}}, "too large"),
     ],
 )  # fmt: skip
-def test_bombs_are_refused_and_the_next_request_is_served(client: openai.OpenAI, wish: Any, said: str) -> None:
+def test_schema_bombs_are_rejected_and_the_next_request_is_served(
+    client: openai.OpenAI, wish: Any, said: str
+) -> None:
     with pytest.raises(openai.BadRequestError, match=said):
         client.completions.create(model="qwen3", prompt="x", max_tokens=2, extra_body=wish)
     assert client.completions.create(model="qwen3", prompt="x", max_tokens=2).choices[0].text

@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run.zlog"
 
 
-def test_what_was_written_comes_back(path: Path) -> None:
+def test_records_round_trip(path: Path) -> None:
     written = write(path)
     with LogReader(path) as log:
         assert list(log) == written and log.header == META
@@ -38,7 +38,7 @@ def test_what_was_written_comes_back(path: Path) -> None:
         assert log.blob(hashlib.sha256(content).hexdigest()) == content
 
 
-def test_the_same_bytes_are_kept_once_and_compressed(path: Path) -> None:
+def test_identical_bytes_are_stored_once_and_compressed(path: Path) -> None:
     with LogWriter(path, META) as writer:
         digests = {writer.blob(bytes(1 << 20)) for _ in range(5)}
     assert len(digests) == 1 and path.stat().st_size < 4096
@@ -46,7 +46,7 @@ def test_the_same_bytes_are_kept_once_and_compressed(path: Path) -> None:
         assert log.blob(digests.pop()) == bytes(1 << 20)
 
 
-def test_every_prefix_opens_with_what_it_holds(path: Path) -> None:
+def test_every_prefix_opens_with_its_complete_records(path: Path) -> None:
     written = write(path)
     whole = path.read_bytes()
     header = len(frame.file_header(META))
@@ -61,7 +61,7 @@ def test_every_prefix_opens_with_what_it_holds(path: Path) -> None:
             assert read == written[: len(read)] and log.problems
 
 
-def test_the_torn_record_alone_is_lost_and_named(path: Path) -> None:
+def test_only_the_torn_record_is_lost_and_named(path: Path) -> None:
     written = write(path, close=False)
     path.write_bytes(path.read_bytes()[:-1])
     with LogReader(path) as log:
@@ -69,7 +69,7 @@ def test_the_torn_record_alone_is_lost_and_named(path: Path) -> None:
         assert any(problem.startswith("torn record of") for problem in log.problems)
 
 
-def test_a_changed_byte_is_found_or_harmless(path: Path, slow_counts: Counts) -> None:
+def test_changed_byte_is_detected_or_harmless(path: Path, slow_counts: Counts) -> None:
     written = write(path)
     whole = path.read_bytes()
     chance = random.Random(7)
@@ -94,7 +94,7 @@ def test_a_changed_byte_is_found_or_harmless(path: Path, slow_counts: Counts) ->
 
 
 @pytest.mark.parametrize("version", [0, 4, 99])
-def test_a_format_of_another_time_is_refused_by_its_number(path: Path, version: int) -> None:
+def test_unsupported_format_is_rejected_by_its_number(path: Path, version: int) -> None:
     write(path)
     data = bytearray(path.read_bytes())
     data[4:8] = struct.pack("<I", version)
@@ -103,7 +103,7 @@ def test_a_format_of_another_time_is_refused_by_its_number(path: Path, version: 
         LogReader(path)
 
 
-def test_a_record_of_a_later_kind_is_refused_not_skipped(path: Path) -> None:
+def test_unknown_record_type_is_rejected_not_skipped(path: Path) -> None:
     write(path, close=False)
     with path.open("ab") as file:
         file.write(frame.frame(77, frame.body({})))
@@ -112,20 +112,20 @@ def test_a_record_of_a_later_kind_is_refused_not_skipped(path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"ZL", b"GGUF" + bytes(40), bytes(100)])
-def test_what_is_no_log_is_refused(path: Path, data: bytes) -> None:
+def test_non_log_file_is_rejected(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"no log|not a log"):
         LogReader(path)
 
 
-def test_a_file_that_is_missing_or_cannot_be_made_says_so(tmp_path: Path) -> None:
+def test_missing_or_uncreatable_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         LogReader(tmp_path / "nowhere.zlog")
     with pytest.raises(OutputError, match="cannot write"):
         LogWriter(tmp_path / "no" / "folder.zlog", META)
 
 
-def test_a_full_disk_ends_the_recording_with_one_warning(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_ends_recording_with_one_warning(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[str] = []
     writer = LogWriter(path, META, warn=warnings.append)
     writer.write(EventRecord("first", "", 0.0))
@@ -163,7 +163,7 @@ while True:
 """
 
 
-def test_a_killed_writer_loses_at_most_the_record_it_was_writing(path: Path, slow_counts: Counts) -> None:
+def test_killed_writer_loses_at_most_the_current_record(path: Path, slow_counts: Counts) -> None:
     chance = random.Random(3)
     for _ in range(slow_counts(4, 200)):
         child = subprocess.Popen([sys.executable, "-c", WRITES_FOR_EVER, str(path)], stdout=subprocess.PIPE)
@@ -178,7 +178,7 @@ def test_a_killed_writer_loses_at_most_the_record_it_was_writing(path: Path, slo
             assert len(log.problems) <= 2  # not closed, and perhaps a torn record
 
 
-def test_a_frame_is_found_behind_a_damaged_stretch_of_any_length(path: Path) -> None:
+def test_frame_is_found_after_damage_of_any_length(path: Path) -> None:
     written = write(path)
     data = bytearray(path.read_bytes())
     start = len(frame.file_header(META))
@@ -188,7 +188,7 @@ def test_a_frame_is_found_behind_a_damaged_stretch_of_any_length(path: Path) -> 
         assert list(log) == written and any("damaged stretch" in problem for problem in log.problems)
 
 
-def test_a_length_beyond_the_file_does_not_hide_what_follows(path: Path) -> None:
+def test_bogus_length_does_not_hide_later_records(path: Path) -> None:
     written = write(path, close=False)
     data = path.read_bytes()
     start = len(frame.file_header(META))

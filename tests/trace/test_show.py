@@ -52,7 +52,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_kept_and_computed_again_are_what_the_run_had(full: tuple[Path, Taps], inputs: Path, step: int) -> None:
+def test_stored_and_recomputed_values_match_the_run(full: tuple[Path, Taps], inputs: Path, step: int) -> None:
     path, taps = full
     with LogReader(path) as log, LogReader(inputs) as other:
         kept, again = values(log, "l_out-*", step), values(other, "l_out-*", step)
@@ -63,7 +63,7 @@ def test_kept_and_computed_again_are_what_the_run_had(full: tuple[Path, Taps], i
         assert "stored in the log" in one.origin and "3 of 3 outputs" in two.origin and "t_cpu" in two.origin
 
 
-def test_a_node_is_named_by_label_number_or_buffer(full: tuple[Path, Taps]) -> None:
+def test_node_can_be_named_by_label_number_or_buffer(full: tuple[Path, Taps]) -> None:
     with LogReader(full[0]) as log:
         by_label = values(log, "l_out-1")
         (by_number,) = values(log, str(by_label[0].node))
@@ -73,7 +73,7 @@ def test_a_node_is_named_by_label_number_or_buffer(full: tuple[Path, Taps]) -> N
     assert by_label[0].array.tobytes() == by_buffer.array.tobytes()
 
 
-def test_what_is_not_there_is_refused_with_what_is_near(full: tuple[Path, Taps], tmp_path: Path) -> None:
+def test_unknown_node_is_rejected_with_similar_names(full: tuple[Path, Taps], tmp_path: Path) -> None:
     with LogReader(full[0]) as log:
         for wanted, step, told in (
             ("l_uot-1", None, "did you mean .*l_out-1"),
@@ -88,7 +88,7 @@ def test_what_is_not_there_is_refused_with_what_is_near(full: tuple[Path, Taps],
         values(log, "l_out-1")
 
 
-def test_the_words_count_what_is_not_finite_and_find_the_ends() -> None:
+def test_summary_counts_non_finite_values_and_locates_extremes() -> None:
     array = np.array([[3.0, np.nan, -7.5], [np.inf, 2.0, 0.0]], np.float32)
     text = "\n".join(lines(StepValue(4, 1, "ADD x", "act.x", array, "made up")))
     assert "step 4, node 1  ADD x -> act.x" in text and "f32 [2, 3], made up" in text
@@ -99,7 +99,7 @@ def test_the_words_count_what_is_not_finite_and_find_the_ends() -> None:
     assert "empty" in "\n".join(lines(StepValue(0, 0, "n", "b", np.empty((0, 4), np.float32), "")))
 
 
-def test_the_command_prints_and_exports(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_and_exports(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "values.npz"
     assert main(["--show", "l_out-0", "--step", "1", "--export", str(target), str(inputs)]) == 0
     shown = capsys.readouterr().out

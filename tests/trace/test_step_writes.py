@@ -84,7 +84,7 @@ def pieces(path: Path) -> Iterator[tuple[WrittenPart, bytes]]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_parts_are_what_the_step_counts(level: Level, logs: dict[Level, Path]) -> None:
+def test_parts_match_the_buffers_of_the_step(level: Level, logs: dict[Level, Path]) -> None:
     wrote = block(logs[level])
     assert {part.buffer: part.size_bytes for part in wrote.parts} == STEP
     assert all(part.offset_bytes == 0 and bool(part.sha256) == (level == "digest") for part in wrote.parts)
@@ -92,7 +92,7 @@ def test_the_parts_are_what_the_step_counts(level: Level, logs: dict[Level, Path
 
 
 @pytest.mark.parametrize("level", ["inputs", "full"])
-def test_their_bytes_are_the_steps_and_none_of_the_one_before(level: Level, logs: dict[Level, Path]) -> None:
+def test_recorded_bytes_belong_to_the_current_step(level: Level, logs: dict[Level, Path]) -> None:
     found = {part.buffer: np.frombuffer(data, np.int32).tolist() for part, data in pieces(logs[level])}
     assert found["step.counts"][:4] == [TOKENS, SEQUENCES, ROWS, SEQUENCES]
     assert found["request[slot].token_id"] == FIRST + SECOND
@@ -100,19 +100,19 @@ def test_their_bytes_are_the_steps_and_none_of_the_one_before(level: Level, logs
     assert found["request[slot].logit_row"] == [TOKENS - 1]
 
 
-def test_digests_are_those_of_the_bytes(logs: dict[Level, Path]) -> None:
+def test_digests_match_the_bytes(logs: dict[Level, Path]) -> None:
     want = {part.buffer: hashlib.sha256(data).hexdigest() for part, data in pieces(logs["inputs"])}
     assert {part.buffer: part.sha256 for part in block(logs["digest"]).parts} == want
 
 
 @pytest.mark.parametrize("other", ["inputs", "full"])
-def test_a_log_of_digests_agrees_with_the_others(other: Level, logs: dict[Level, Path]) -> None:
+def test_digest_log_agrees_with_full_logs(other: Level, logs: dict[Level, Path]) -> None:
     found = diff(logs["digest"], logs[other])
     assert not found.first and found.compared > len(STEP), found.lines
 
 
 @pytest.mark.parametrize("buffer", ["request[slot].token_id", "step.table_value"])
-def test_a_difference_names_the_buffer(buffer: str, logs: dict[Level, Path], tmp_path: Path) -> None:
+def test_difference_names_the_buffer(buffer: str, logs: dict[Level, Path], tmp_path: Path) -> None:
     path, changed = tmp_path / "changed.zlog", block(logs["digest"])
     parts = tuple(replace(part, sha256="0" * 64) if part.buffer == buffer else part for part in changed.parts)
     with LogReader(logs["digest"]) as log, LogWriter(path, log.header) as writer:
@@ -124,7 +124,7 @@ def test_a_difference_names_the_buffer(buffer: str, logs: dict[Level, Path], tmp
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_record_survives_being_written_and_read(level: Level, logs: dict[Level, Path]) -> None:
+def test_every_record_round_trips(level: Level, logs: dict[Level, Path]) -> None:
     kinds = set()
     for each in read(logs[level]):
         kinds.add(each.KIND)

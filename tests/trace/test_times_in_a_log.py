@@ -55,7 +55,7 @@ def version_of(path: Path) -> int:
     return int.from_bytes(path.read_bytes()[4:8], "little")
 
 
-def test_on_the_simulated_gpu_each_step_has_its_dispatches_on_a_track(t1: Backend, tmp_path: Path) -> None:
+def test_simulated_gpu_shows_dispatches_of_each_step_on_a_track(t1: Backend, tmp_path: Path) -> None:
     path = tmp_path / "run.zlog"
     nodes = run(t1, path, times=True)
     with LogReader(path) as log:
@@ -78,9 +78,7 @@ def test_on_the_simulated_gpu_each_step_has_its_dispatches_on_a_track(t1: Backen
     assert projection["dur"] == pytest.approx(TICK_NS / 1e3)
 
 
-def test_a_device_that_counts_is_laid_so_that_it_ends_when_the_host_saw_the_end(
-    t1: Backend, tmp_path: Path
-) -> None:
+def test_device_clock_is_aligned_to_the_completion_seen_by_the_host(t1: Backend, tmp_path: Path) -> None:
     run(t1, tmp_path / "run.zlog", times=True)
     with LogReader(tmp_path / "run.zlog") as log:
         events = timeline(log)["traceEvents"]
@@ -94,7 +92,7 @@ def test_a_device_that_counts_is_laid_so_that_it_ends_when_the_host_saw_the_end(
         assert max(ends) == pytest.approx(step["ts"] + step["dur"], abs=1.0)
 
 
-def test_the_oracles_times_lie_inside_their_steps(tmp_path: Path) -> None:
+def test_oracle_times_are_within_their_steps(tmp_path: Path) -> None:
     path = tmp_path / "run.zlog"
     run(CpuBackend("canonical-1"), path, times=True)
     with LogReader(path) as log:
@@ -107,7 +105,7 @@ def test_the_oracles_times_lie_inside_their_steps(tmp_path: Path) -> None:
         assert step["ts"] <= each["ts"] and each["ts"] + each["dur"] <= step["ts"] + step["dur"] + 1.0
 
 
-def test_only_a_log_with_times_is_of_the_new_format_and_both_replay(tmp_path: Path) -> None:
+def test_only_logs_with_times_use_the_new_format_and_both_replay(tmp_path: Path) -> None:
     plain, timed = tmp_path / "plain.zlog", tmp_path / "timed.zlog"
     run(CpuBackend("canonical-1"), plain, times=False)
     run(CpuBackend("canonical-1"), timed, times=True)
@@ -117,9 +115,7 @@ def test_only_a_log_with_times_is_of_the_new_format_and_both_replay(tmp_path: Pa
     assert replay(plain, ORACLE).equal and replay(timed, ORACLE).equal
 
 
-def test_the_command_records_times_where_it_is_asked_for_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_records_times_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, chrome = tmp_path / "run.zlog", tmp_path / "t.json"
     wrapped = ["run", "--model", str(MODEL), "--tokens", "1,2", "--max-tokens", "2", "--tier", "t_cpu"]
     assert main(["-o", str(path), "--times", "--level", "digest", "--", *wrapped]) == 0
@@ -129,7 +125,7 @@ def test_the_command_records_times_where_it_is_asked_for_them(
     assert "Times" in capsys.readouterr().out
 
 
-def test_times_that_are_cut_off_or_name_no_kernel_are_refused() -> None:
+def test_truncated_times_or_unknown_kernels_are_rejected() -> None:
     whole = TIMED.pack(0, 0, 0, 10)
     assert list(TimesRecord(0, "c", False, 0.0, ("k",), whole).dispatches) == [(0, "k", 0, 10)]
     for kernels, data in ((("k",), whole[:-1]), ((), whole)):

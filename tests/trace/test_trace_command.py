@@ -31,7 +31,7 @@ MODEL = str(FOLDER / "qwen3-q.gguf")
 RUN = ["run", "--model", MODEL, "--tokens", "1,2,3", "--max-tokens", "4", "--tier", "t_cpu", "--ignore-eos"]
 
 
-def test_a_wrapped_run_is_recorded_and_its_code_passed_on(
+def test_wrapped_run_is_recorded_and_its_exit_code_is_forwarded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "run.zlog"
@@ -43,7 +43,7 @@ def test_a_wrapped_run_is_recorded_and_its_code_passed_on(
     assert main(["-o", str(path), "--", "run", "--model", str(tmp_path / "none.gguf"), "--tokens", "1"]) == 2
 
 
-def test_a_run_whose_graphs_were_planned_by_an_earlier_one_is_recorded(tmp_path: Path) -> None:
+def test_run_with_cached_graphs_is_recorded(tmp_path: Path) -> None:
     for number in range(2):
         path = tmp_path / f"{number}.zlog"
         assert main(["-o", str(path), "--", *RUN[:-3], "--tier", "t1", "--device", "sim"]) == 0
@@ -61,7 +61,7 @@ def test_every_engine_of_a_validation_has_a_log(tmp_path: Path, capsys: pytest.C
         assert replay(each, ORACLE).equal
 
 
-def test_of_probes_the_results_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_probe_results_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "p.zlog"
     probes = ["pm4-test", "--device", "sim", "--tiers", "t1", "-k", "P01", "--journal", str(tmp_path / "journal")]
     assert main(["-o", str(path), "--attach", *probes]) == 0
@@ -74,7 +74,7 @@ def test_of_probes_the_results_are_recorded(tmp_path: Path, capsys: pytest.Captu
     assert replay_command.main([str(path), "--info"]) == 0
 
 
-def test_stats_plan_and_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats_plan_and_timeline_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.zlog"
     main(["-o", str(path), "--", *RUN])
     capsys.readouterr()
@@ -105,12 +105,12 @@ def test_stats_plan_and_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_says_so(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_reported(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert capsys.readouterr().err
 
 
-def test_info_json_and_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_json_and_diff_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other, third = (str(tmp_path / name) for name in ("a.zlog", "b.zlog", "c.zlog"))
     main(["-o", one, "--", *RUN])
     main(["-o", other, "--level", "full", "--", *RUN])
@@ -127,7 +127,7 @@ def test_info_json_and_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "the host wrote different bytes to request[slot].token_id" in capsys.readouterr().out
 
 
-def test_a_report_says_what_was_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_lists_the_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.zlog"
     main(["-o", str(path), "--", *RUN])
     assert replay_command.main([str(path), "--tiers", "t_cpu", "--json", str(tmp_path / "r.json")]) == 0
@@ -137,7 +137,7 @@ def test_a_report_says_what_was_compared(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.splitlines()[-1] == "PASS      t_cpu: every step has the bits of t_cpu"
 
 
-def test_a_full_disk_fails_a_run_that_was_to_be_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_fails_a_recorded_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-o", "/dev/full", "--", *RUN]) == 1
     said = capsys.readouterr().err
     last = said.splitlines()[-1]
@@ -145,7 +145,7 @@ def test_a_full_disk_fails_a_run_that_was_to_be_recorded(capsys: pytest.CaptureF
     assert said.count("No space left on device") == 2 and "zinc-rt-replay" not in said
 
 
-def test_a_disk_that_fills_up_is_told_with_the_steps_that_are_there(
+def test_disk_filling_up_is_reported_with_recorded_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run.zlog"
@@ -165,7 +165,7 @@ def test_a_disk_that_fills_up_is_told_with_the_steps_that_are_there(
     assert f"{path}: {steps} of 4 steps, the rest was lost: No space" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_folder_that_goes_away_holds_no_step(
+def test_removed_log_folder_is_reported_with_lost_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "gone"
@@ -181,14 +181,14 @@ def test_a_folder_that_goes_away_holds_no_step(
     assert "0 of 4 steps, the rest was lost: its file was removed" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_of_probes_too_a_full_disk_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_fails_recorded_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     probes = ["pm4-test", "--device", "sim", "--tiers", "t1", "-k", "P01", "--journal", str(tmp_path / "journal")]
     assert main(["-o", "/dev/full", "--", *probes]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "trace     /dev/full: 0 results, not all: No space left on device"
 
 
-def test_the_commands_own_code_goes_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_code_of_the_command_takes_precedence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-o", "/dev/full", "--", *RUN[:4], "1,2,99999999", *RUN[5:]]) == 2
 
 
@@ -212,9 +212,7 @@ class Hung(DeadlineMissed):
 
 
 @pytest.mark.parametrize("error", [Hung("no fence"), RuntimeError("a bug"), KeyboardInterrupt()], ids=repr)
-def test_a_run_that_ends_badly_leaves_its_log_and_says_how_to_see_it_again(
-    error: BaseException, tmp_path: Path
-) -> None:
+def test_failed_run_keeps_its_log_and_prints_the_replay_command(error: BaseException, tmp_path: Path) -> None:
     path = tmp_path / "bad.zlog"
     said: list[str] = []
     with (
@@ -236,7 +234,7 @@ def test_a_run_that_ends_badly_leaves_its_log_and_says_how_to_see_it_again(
     assert outcome.equal and outcome.steps == 3  # the third has nothing to be compared with
 
 
-def test_a_killed_run_replays_up_to_where_it_was_killed(tmp_path: Path) -> None:
+def test_killed_run_replays_up_to_the_kill(tmp_path: Path) -> None:
     path = tmp_path / "killed.zlog"
     code = "import sys; from zinc_rt.trace.command import main; sys.exit(main(sys.argv[1:]))"
     arguments = ["-o", str(path), "--", *RUN, "--max-tokens", "100000", "--ctx", "256"]

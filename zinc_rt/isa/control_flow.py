@@ -114,7 +114,9 @@ class _Search:
         return self.found[pc]
 
     def _walk(self, pc: int) -> None:
-        """Follow the code from `pc` until control leaves. For a running wave, every path is followed separately."""
+        """Follow the code from `pc` until control leaves. For a running wave, every path is followed
+        separately.
+        """
         before = pc
         addresses: dict[int, int] = {}  # SGPR: the offset whose low half it holds
         while self.running or pc not in self.found:

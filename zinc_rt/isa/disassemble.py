@@ -21,7 +21,9 @@ def text_of(code: bytes, target: Target) -> str:
 
 
 def lines(code: bytes, target: Target, *, address: int = 0) -> Iterator[tuple[CodeItem, str]]:
-    """Disassemble code into lines, one per instruction or undecodable dword. `address` is the address of code[0]."""
+    """Disassemble code into lines, one per instruction or undecodable dword. `address` is the address of
+    code[0].
+    """
     for item in decode_stream(code, target):
         words = " ".join(
             f"{int.from_bytes(code[at : min(at + 4, item.at + item.size_bytes)], 'little'):08x}"

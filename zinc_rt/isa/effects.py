@@ -119,7 +119,9 @@ def effects(instruction: Instruction, target: Target) -> Effects:
 
 
 def _of_operands(instruction: Instruction) -> tuple[int, int]:
-    """Return the registers that the operands read and write. All operands of graphics instructions count as reads."""
+    """Return the registers that the operands read and write. All operands of graphics instructions count as
+    reads.
+    """
     row, operands = instruction.row, instruction.operands
     results = written_operands(instruction)
     reads, writes = union(map(registers, operands[results:])), union(map(registers, operands[:results]))

@@ -10,7 +10,9 @@ from zinc_rt.isa.rows import InstructionRow
 
 
 class Modifier(NamedTuple):
-    """A modifier after the operands: clamp, offset:16, op_sel:[0,1], th:TH_LOAD_NT. A bare modifier has no value."""
+    """A modifier after the operands: clamp, offset:16, op_sel:[0,1], th:TH_LOAD_NT. A bare modifier has no
+    value.
+    """
 
     name: str
     text: str

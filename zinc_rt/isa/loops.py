@@ -10,7 +10,9 @@ from zinc_rt.isa.control_flow import Flow, order
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop: `blocks` by start, including those of inner loops; `head` is the block where control first enters."""
+    """A loop: `blocks` by start, including those of inner loops; `head` is the block where control first
+    enters.
+    """
 
     head: int
     blocks: frozenset[int]

@@ -22,7 +22,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An operand: `width` counts dwords, `value` is the number of an immediate or a constant, None for registers."""
+    """An operand: `width` counts dwords, `value` is the number of an immediate or a constant, None for
+    registers.
+    """
 
     kind: Kind
     text: str

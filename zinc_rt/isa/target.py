@@ -43,7 +43,9 @@ class Target:
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """(major, minor, step) of a chip, parsed from the hexadecimal digits of its name: (12, 0, 1) for gfx1201."""
+        """(major, minor, step) of a chip, parsed from the hexadecimal digits of its name: (12, 0, 1) for
+        gfx1201.
+        """
         return self.generation, int(self.name[-2], 16), int(self.name[-1], 16)
 
     @property
@@ -94,7 +96,9 @@ CHIPS = tuple(row for row in _ROWS if not row.is_generic)
 
 
 def target_of(arch: str, wave: int = 32) -> Target:
-    """Return the target with an LLVM name, for decoding code. Raise UnsupportedError if the target has no decoder."""
+    """Return the target with an LLVM name, for decoding code. Raise UnsupportedError if the target has no
+    decoder.
+    """
     decoded = {name: row for name, row in TARGETS.items() if row.has_decoder}
     if arch not in decoded:
         raise UnsupportedError(

@@ -100,7 +100,9 @@ class SideChannel(Protocol):
         """Reset the report limit: findings are reported a limited number of times per kernel."""
 
     def tell_unfinished(self) -> None:
-        """Report a finding `still-running` for every dispatch with waves that have not ended, with their position."""
+        """Report a finding `still-running` for every dispatch with waves that have not ended, with their
+        position.
+        """
 
     def consulted(self, since: int = 0) -> tuple[int, Sequence[str]]:
         """Return a sequence number and the marks (zinc_rt/host/facts.py) reached after the call that returned

@@ -25,7 +25,9 @@ class Apertures:
 
 
 class OpenKfd:
-    """The common object for a process's KFD calls. `ledger` tracks it and the resources that outlive a single GPU."""
+    """The common object for a process's KFD calls. `ledger` tracks it and the resources that outlive a single
+    GPU.
+    """
 
     def __init__(self, driver: Driver, ledger: Ledger) -> None:
         self.driver = driver

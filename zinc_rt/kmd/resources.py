@@ -61,7 +61,9 @@ class Ledger:
             raise
 
     def close(self) -> None:
-        """Release all resources, latest first. Raise LeakError with the names of those that could not be released."""
+        """Release all resources, latest first. Raise LeakError with the names of those that could not be
+        released.
+        """
         failures = self._give_back(list(self.items))
         if failures:
             raise LeakError(f"{self.owner}: could not give back " + "; ".join(failures))

@@ -24,7 +24,9 @@ def send_ioctl(driver: Driver, fd: int, command: Ioctl, record: StructBytes, abo
 
 
 def _with_loss(about: str, error: OSError) -> str:
-    """Return `about`, extended by a lost device's record of its end. A simulated device knows the record's path."""
+    """Return `about`, extended by a lost device's record of its end. A simulated device knows the record's
+    path.
+    """
     said = error.strerror or ""
     if error.errno != errno.ENODEV or said in ("", os.strerror(errno.ENODEV)):
         return about

@@ -90,7 +90,9 @@ def arch_name(generation: tuple[int, int, int]) -> str:
 
 
 def read_topology(driver: Driver) -> Topology:
-    """Read every GPU node, by index. CPU nodes are omitted; a node hidden by the device cgroup is listed by name."""
+    """Read every GPU node, by index. CPU nodes are omitted; a node hidden by the device cgroup is listed by
+    name.
+    """
     try:
         names = driver.list_dir(NODES)
     except OSError as error:

@@ -63,7 +63,9 @@ class DeviceBuffer:
 
     @classmethod
     def empty(cls, name: str, size_bytes: int, placement: Placement) -> Self:
-        """Return a buffer of whole pages without an address, a handle or a mapping, which the transport fills in."""
+        """Return a buffer of whole pages without an address, a handle or a mapping, which the transport fills
+        in.
+        """
         if size_bytes <= 0:
             raise ValueError(f"{name}: {size_bytes} bytes")
         return cls(name, 0, whole_pages_bytes(size_bytes), placement, 0, None)
@@ -153,7 +155,9 @@ class Transport(Protocol):
     def create_queue(self, *, ring_bytes: int) -> Queue: ...
 
     def flush_hdp(self) -> None:
-        """Make CPU writes through the BAR visible to the GPU. Raise an error if the transport does not support it."""
+        """Make CPU writes through the BAR visible to the GPU. Raise an error if the transport does not support
+        it.
+        """
 
     def resources(self) -> dict[str, int]: ...
 
@@ -175,7 +179,9 @@ def allocate_or_fall_back(
     refused_by: Ioctl,
     fallbacks: list[str],
 ) -> DeviceBuffer:
-    """Allocate in `placement`, or in `fallback` if the ioctl fails (EINVAL, ENOMEM), with a line in `fallbacks`."""
+    """Allocate in `placement`, or in `fallback` if the ioctl fails (EINVAL, ENOMEM), with a line in
+    `fallbacks`.
+    """
     try:
         return allocate(placement)
     except DriverError as error:

@@ -25,7 +25,9 @@ SIGNAL_AT = 56  # in the packet
 
 
 class KernelOnAqlQueue(KernelOnQueue):
-    """A kernel on an AQL queue. The packet processor reads its descriptor, sets registers and invalidates caches."""
+    """A kernel on an AQL queue. The packet processor reads its descriptor, sets registers and invalidates
+    caches.
+    """
 
     def create_queue(self, gpu: KfdGpu) -> Queue:
         return gpu.create_queue(ring_bytes=RING_BYTES, aql=True)

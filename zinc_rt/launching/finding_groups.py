@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 
 class Told(Protocol):
-    """The common fields of a finding from any source: rule, sentence, and `place` (a CodePlace) if there is one."""
+    """The common fields of a finding from any source: rule, sentence, and `place` (a CodePlace) if there is
+    one.
+    """
 
     @property
     def rule(self) -> str: ...

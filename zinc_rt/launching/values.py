@@ -1,4 +1,6 @@
-"""Argument syntax of the command line: `x=in:f32[1024]:random:7`, `y=out:f32[4,256]`, `n=i32:1024`, `t=lds:4096`."""
+"""Argument syntax of the command line: `x=in:f32[1024]:random:7`, `y=out:f32[4,256]`, `n=i32:1024`,
+`t=lds:4096`.
+"""
 
 from __future__ import annotations
 

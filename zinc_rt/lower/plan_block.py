@@ -1,4 +1,6 @@
-"""The content of a dispatch plan's block once addresses are known: the part written by the host, for every target."""
+"""The content of a dispatch plan's block once addresses are known: the part written by the host, for every
+target.
+"""
 
 from __future__ import annotations
 

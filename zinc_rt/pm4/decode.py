@@ -25,7 +25,9 @@ Why = Literal["type", "opcode", "other-engine", "generation", "count", "truncate
 
 @dataclass(frozen=True, slots=True)
 class BadPacket:
-    """A packet at which the CP stops. `words` are the dwords that its header claims, up to the end of the stream."""
+    """A packet at which the CP stops. `words` are the dwords that its header claims, up to the end of the
+    stream.
+    """
 
     why: Why
     text: str
@@ -81,7 +83,9 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
 def decode_stream(
     words: Sequence[int], generation: Generation, *, keep_going: bool = False
 ) -> list[DecodedPacket]:
-    """Decode every packet in order, up to the first BadPacket; with `keep_going`, continue after it by guessing."""
+    """Decode every packet in order, up to the first BadPacket; with `keep_going`, continue after it by
+    guessing.
+    """
     if len(words) and type(words[0]) is not int:
         words = _plain(words)
     items: list[DecodedPacket] = []

@@ -36,7 +36,9 @@ def lint(
     is_ib: bool = False,
     mapped: Mapped | None = None,
 ) -> list[PacketFinding]:
-    """Return all findings of the stream, in order. `is_ib`: the stream is the content of an IB, not of the ring."""
+    """Return all findings of the stream, in order. `is_ib`: the stream is the content of an IB, not of the
+    ring.
+    """
     context = StreamContext(generation, queue, is_ib, mapped)
     items = decode_stream(words, generation)
     ends = {item.offset + item.length for item in items}

@@ -17,7 +17,9 @@ ADDRESS_BYTES, CONSTANT_BYTES = 8, 4
 
 @dataclass(frozen=True, slots=True)
 class KernargBuffer:
-    """A buffer argument. `stored`: the kernel may store to it, always true for addresses in arithmetic (uint64_t)."""
+    """A buffer argument. `stored`: the kernel may store to it, always true for addresses in arithmetic
+    (uint64_t).
+    """
 
     name: str
     stored: bool

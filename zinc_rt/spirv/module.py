@@ -167,7 +167,9 @@ def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[Spi
 
 
 def _least_operands(opcode: int) -> int:
-    """Return the minimum number of operands: type and result if present, plus the operands read by this package."""
+    """Return the minimum number of operands: type and result if present, plus the operands read by this
+    package.
+    """
     if opcode in WITHOUT_RESULT or opcode not in _KNOWN:
         return _LEAST_WITHOUT_RESULT.get(opcode, 0)
     return 1 if opcode in TYPELESS else _LEAST.get(opcode, 2)

@@ -27,7 +27,9 @@ _ADVICE = "every invocation must come here: bring the barrier out of the branch,
 
 
 def barriers(module: SpirvModule) -> Iterator[Remark]:
-    """Return a remark for each barrier, or call of a function with a barrier, in possibly divergent control flow."""
+    """Return a remark for each barrier, or call of a function with a barrier, in possibly divergent control
+    flow.
+    """
     if not any(module.of(Opcode.ControlBarrier)):
         return
     found = _Divergence(module)

@@ -47,7 +47,9 @@ def kind_and_modifiers(code: int, word: int) -> tuple[str, tuple[Modifier, ...]]
 
 
 class Tail(NamedTuple):
-    """The decoded dwords after the first two of a long encoding: DPP (`kind` is empty without it) and a literal."""
+    """The decoded dwords after the first two of a long encoding: DPP (`kind` is empty without it) and a
+    literal.
+    """
 
     words: tuple[int, ...]
     fields: tuple[int, ...]  # source 0 is a vector register under DPP

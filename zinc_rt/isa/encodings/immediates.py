@@ -121,7 +121,9 @@ KINDS = frozenset((*TEXTS, "sb"))
 
 @cache
 def decoder(kind: str, target: Target) -> Callable[[int, int], Operand | None]:
-    """Return a function that makes an operand from an immediate. `sb` is a scalar source that cannot be a literal."""
+    """Return a function that makes an operand from an immediate. `sb` is a scalar source that cannot be a
+    literal.
+    """
     if kind == "sb":
         return lambda field, literal: None if field == source.LITERAL else source.source(field, "b32")
 

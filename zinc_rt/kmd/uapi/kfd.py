@@ -1,4 +1,6 @@
-"""/dev/kfd: include/uapi/linux/kfd_ioctl.h, Linux 7.2 (interface 1.23), without debugger operations, CRIU and SVM."""
+"""/dev/kfd: include/uapi/linux/kfd_ioctl.h, Linux 7.2 (interface 1.23), without debugger operations, CRIU and
+SVM.
+"""
 
 from __future__ import annotations
 

@@ -74,13 +74,17 @@ class Struct:
         return record
 
     def read(self, raw: bytes | bytearray | memoryview) -> StructBytes:
-        """Copy a struct as the driver does: bytes missing in `raw` are zero, bytes after this struct are dropped."""
+        """Copy a struct as the driver does: bytes missing in `raw` are zero, bytes after this struct are
+        dropped.
+        """
         body = bytearray(raw[: self.size_bytes])
         return StructBytes(self, body + bytes(self.size_bytes - len(body)))
 
 
 class StructBytes:
-    """A struct's bytes with access to fields by name: `record["queue_id"]`. Number arrays are tuples (`numbers`)."""
+    """A struct's bytes with access to fields by name: `record["queue_id"]`. Number arrays are tuples
+    (`numbers`).
+    """
 
     __slots__ = ("raw", "struct")
 

@@ -126,7 +126,9 @@ class SetUconfigRegPairs(_SetsPairs):
 
 @packet(0xBC, dwords=5, group=3, sets=SH)
 class SetShRegPairsPacked(_SetsRegisters):
-    """SET_SH_REG_PAIRS with two registers per dword, so `writes` is even; `of` repeats one to pad an odd number."""
+    """SET_SH_REG_PAIRS with two registers per dword, so `writes` is even; `of` repeats one to pad an odd
+    number.
+    """
 
     writes_count: int = bits(1, 15, 0)
     writes: tuple[tuple[int, int], ...] = payload(2, "packed")
