@@ -55,7 +55,8 @@ class Command:
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
             if getattr(parser, "checks_models", False):
-                for model in getattr(arguments, MODELS, None) or ():
+                models = getattr(arguments, MODELS, None)  # a text where an action has its own --models
+                for model in models if isinstance(models, list) else ():
                     check_model_file(model)
             environment_settings()  # every command refuses a misspelt setting, including those that read none
             with table_format(getattr(arguments, "format", "text")):
