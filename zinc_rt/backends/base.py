@@ -167,7 +167,7 @@ class Backend(Copier, Protocol):
         """Free a buffer. The caller has waited for every replay that uses it."""
 
     def read(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> memoryview:
-        """Return a read-only view of the current bytes, which never counts as a write. Raises ValueError for
+        """Return a read-only view of the current bytes, which never counts as a write. Raise ValueError for
         memory the CPU cannot map."""
 
     def write(self, buffer: Buffer, offset_bytes: int, data: memoryview) -> None:
@@ -190,7 +190,7 @@ class Backend(Copier, Protocol):
         """Start after the stream's earlier submissions and every fence in `stream.waits`."""
 
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
-        """Wait for a fence. Raises DeadlineMissed with the tier's report, and the node at which a replay
+        """Wait for a fence. Raise DeadlineMissed with the tier's report, and the node at which a replay
         stopped if known."""
 
     def close(self) -> None: ...

@@ -83,7 +83,7 @@ def preferred() -> tuple[BackendSpec, ...]:
 
 
 def spec(name: str) -> BackendSpec:
-    """Return a tier. Raises UsageError for an unknown name."""
+    """Return a tier. Raise UsageError for an unknown name."""
     for row in SPECS:
         if row.tier == name:
             return row
@@ -91,7 +91,7 @@ def spec(name: str) -> BackendSpec:
 
 
 def parse(text: str) -> tuple[BackendSpec, str]:
-    """Return the tier and the kernel set, "" for none. Raises UsageError for unknown names, UnsupportedError
+    """Return the tier and the kernel set, "" for none. Raise UsageError for unknown names, UnsupportedError
     for a tier that is not built in this version."""
     name, _, kernel_set = text.partition(":")
     row = spec(name)

@@ -117,7 +117,7 @@ class BackendSpec:
         after: Callable[[], None] = lambda: None,
         device: str = "",
     ) -> Any:
-        """Open a new Backend (backends.base). It uses those `options` that it supports. Raises
+        """Open a new Backend (backends.base). It uses those `options` that it supports. Raise
         UnsupportedError with the reason if it cannot be opened."""
         taken = {name: value for name, value in (options or {}).items() if name in self.options}
         opening = Opening(self, ordering, kernel_set, driver, gpu, taken, after, device)

@@ -57,7 +57,7 @@ class Storage:
         return self.device.gpu_va + self.offset_bytes
 
     def view(self) -> memoryview:
-        """Return the host mapping. Raises ValueError if the CPU cannot map it."""
+        """Return the host mapping. Raise ValueError if the CPU cannot map it."""
         return self.device.host.view[self.offset_bytes : self.offset_bytes + self.size_bytes]
 
 
@@ -106,7 +106,7 @@ class DeviceMemory:
         self.announce([*((va, 0, name) for va, _, name in sorted(before)), *sorted(storage.parts)])
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. Raises ValueError if it is not allocated here, or already freed."""
+        """Free a buffer. Raise ValueError if it is not allocated here, or already freed."""
         storage = buffer.storage
         if not isinstance(storage, Storage) or storage.block not in self._blocks:
             raise ValueError(f"{buffer.name} is not allocated on this device, or was already freed")

@@ -54,7 +54,8 @@ class Timeline:
     from memory."""
 
     def __init__(self, name: str, address: int, gpu_va: int, wait: Callable[[TimelineFence, float], None]) -> None:
-        """`address` and `gpu_va` are the two sides of one slot. `wait` blocks until a fence is reached."""
+        """Create a timeline. `address` and `gpu_va` are the host and GPU addresses of one slot. `wait` blocks
+        until a fence is reached."""
         self.name = name
         self.address = address
         self.gpu_va = gpu_va
@@ -136,7 +137,7 @@ class TimelineFence:
         return self.done() and (self.timeline.error is None or self.value <= self.timeline.last_good)
 
     def wait(self, timeout_seconds: float) -> None:
-        """Wait. Raises Hang after the timeout, FenceCorrupt, or the error that lost the queue."""
+        """Wait. Raise Hang after the timeout, FenceCorrupt, or the error that lost the queue."""
         timeline = self.timeline
         if not self.done():
             timeline.wait(self, timeout_seconds)

@@ -144,7 +144,7 @@ class HangReport:
 
     def save(self, parent: Path) -> Path:
         """Write the report to a new folder in `parent`: report.txt, report.json, ring.bin, ib.bin,
-        kernel.log, devcoredump.bin, without empty files. Raises OSError."""
+        kernel.log, devcoredump.bin, without empty files. Raise OSError."""
         parent.mkdir(parents=True, exist_ok=True)
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.seen_at))
         for number in range(10_000):

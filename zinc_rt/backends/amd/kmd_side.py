@@ -1,7 +1,8 @@
 """Operations of the kernel driver for a ring. All differences between T1 and T2 are here.
 
 T1 receives faults and resets as KFD events; T2 polls for them. T1 flushes HDP through a register, T2 with a
-packet. T2's kernel driver detects the end of a submission by PROTECTED_FENCE_SIGNAL."""
+packet. T2's kernel driver detects the end of a submission by PROTECTED_FENCE_SIGNAL.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +149,8 @@ def wait_until_or_incident(
 ) -> None:
     """Poll until `reached`, an incident of `side`, or the timeout; call `watch` each time the side is polled.
 
-    The caller asks `reached` and `side.incidents` afterwards which it was."""
+    The caller asks `reached` and `side.incidents` afterwards which it was.
+    """
     end = time.monotonic() + timeout_seconds
     left = timeout_seconds
     while not side.incidents and not wait_until(reached, time.sleep, max(0.0, min(side.ask_seconds, left))):

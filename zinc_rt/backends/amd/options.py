@@ -20,7 +20,8 @@ class AmdOptions:
     `kernels` None: the chip has none. `hang_folder`: the parent folder of bundles; None saves none.
     `timeout_seconds`: for waits of the backend itself, copies and a full ring. `log`: the Linux kernel's log, if
     it is not this machine's. `debug`: lint everything before submission and check dispatches against their
-    kernels; the default is true on a simulated device."""
+    kernels; the default is true on a simulated device.
+    """
 
     ordering: str = ""
     kernels: BinaryKernelSet | None = None

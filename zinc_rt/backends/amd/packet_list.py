@@ -90,7 +90,8 @@ def ib_content(
     """Return the dwords of the buffer, padded to a multiple of IB_ALIGN_DW, and the dword at which each dispatch
     of a node begins.
 
-    Raise UnsupportedError if there are too many."""
+    Raise UnsupportedError if there are too many.
+    """
     # a fence orders nothing after it: without the flush two replays submitted in a row would overlap
     before = (EventWrite.cs_partial_flush(), AcquireMem(ACQUIRE_CACHES[generation]))
     words = [word for packet in before for word in packet.words(generation)]

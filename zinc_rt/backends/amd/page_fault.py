@@ -1,7 +1,8 @@
 """Details of a page fault that only a simulated device has: access and byte, packet, instruction, wave.
 
 Hardware reports the page, and whether it was missing, read-only or not executable (KFD's MEMORY event, INFO's
-GPUVM_FAULT). None of the data here is available on a real GPU, and reports state that."""
+GPUVM_FAULT). None of the data here is available on a real GPU, and reports state that.
+"""
 
 from __future__ import annotations
 

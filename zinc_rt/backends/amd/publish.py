@@ -2,7 +2,8 @@
 
 Python cannot order stores, so there is no Python version. The ring may be write-combined and the doorbell is
 device memory: each `sfence` makes earlier stores visible before later ones (errata 18), and the doorbell is one
-aligned 64-bit store. wptr and doorbell count dwords and are never wrapped."""
+aligned 64-bit store. wptr and doorbell count dwords and are never wrapped.
+"""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class AmdRing:
     ) -> ReadyDwords:
         """Encode packets for repeated submission. With `dma` the fence also waits for the CP's own copies.
 
-        Raises EncodeError for packets that do not fit the ring or that the linter refuses in debug mode.
+        Raise EncodeError for packets that do not fit the ring or that the linter refuses in debug mode.
         """
         words = [word for packet in packets for word in packet.words(self.generation)]
         fence_at, fence_end = None, 0
@@ -157,7 +157,7 @@ class AmdRing:
     # Submission
 
     def submit(self, ready: ReadyDwords) -> TimelineFence:
-        """Publish dwords encoded for this ring. Raises Hang if the ring stays full."""
+        """Publish dwords encoded for this ring. Raise Hang if the ring stays full."""
         timeline = self.timeline
         wptr = self.wptr_dw
         if wptr + ready.count_dw > self._limit_dw or timeline.error is not None or self.closed:
@@ -189,7 +189,7 @@ class AmdRing:
             raise
 
     def reserve(self, count_dw: int, timeout_seconds: float) -> None:
-        """Wait until `count_dw` dwords are free. Raises Hang after the timeout, or the error that lost the
+        """Wait until `count_dw` dwords are free. Raise Hang after the timeout, or the error that lost the
         queue."""
         if self.closed:
             raise ValueError(f"{self.name} is closed")
@@ -266,7 +266,7 @@ class AmdRing:
     # Waiting
 
     def wait(self, fence: TimelineFence, timeout_seconds: float) -> None:
-        """Implement Timeline.wait. Raises Hang; a fault or reset also ends every other fence of this ring."""
+        """Implement Timeline.wait. Raise Hang; a fault or reset also ends every other fence of this ring."""
         wait_until_or_incident(self.side, self.timeline.reaches(fence.value), timeout_seconds, self._watch)
         if not fence.done():
             self._stuck(
@@ -276,7 +276,7 @@ class AmdRing:
             )
 
     def idle(self, timeout_seconds: float) -> None:
-        """Wait until all submissions have finished. Raises Hang."""
+        """Wait until all submissions have finished. Raise Hang."""
         TimelineFence(self.timeline, self.timeline.submitted).wait(timeout_seconds)
 
     def close(self, *, drain_seconds: float = 0.0) -> None:

@@ -1,7 +1,8 @@
 """One queue per stream, and its submissions: replays, copies by the command processor, waits.
 
 Streams run independently; the GPU waits when a stream depends on another's fence. Between two replays of one
-stream nothing is encoded: a few ready dwords are copied into its ring."""
+stream nothing is encoded: a few ready dwords are copied into its ring.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Copy bytes to and from VRAM that the CPU does not map, with a staging buffer and the command processor.
 
 DMA_DATA needs no shader. The two halves of the staging buffer alternate, so the host fills one while the GPU reads
-the other."""
+the other.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Debug mode: check each dispatch of an executable's dwords against the kernel's container and the plan.
 
 The dwords are decoded again and register state is tracked, which detects wrong offsets, swapped fields and missing
-flushes in the encoder. The kernel's requirements are read from its .zrt, not from the encoder."""
+flushes in the encoder. The kernel's requirements are read from its .zrt, not from the encoder.
+"""
 
 from __future__ import annotations
 

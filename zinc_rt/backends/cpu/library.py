@@ -53,7 +53,8 @@ def library(named: str = "", *, say: Callable[[str], None] = lambda line: None) 
     """Return the library for this machine. `named` selects another compiler. `say` receives messages about slow
     steps.
 
-    Raise UnsupportedError with the reason if no level computes the right bits, or nothing compiles."""
+    Raise UnsupportedError with the reason if no level computes the right bits, or nothing compiles.
+    """
     cache = ObjectCache(cache_folder() / "native")
     where = (named, str(cache.folder))
     if where not in _LOADED:
@@ -73,7 +74,7 @@ def first_good(
     """Return the library of the highest level that compiles and passes its self-test, now or in the cache.
     `check`: returns the faults of a library; `self_test` by default.
 
-    Raises UnsupportedError with the reason for every level.
+    Raise UnsupportedError with the reason for every level.
     """
     notes: list[str] = []
     for level in levels:

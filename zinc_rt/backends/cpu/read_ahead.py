@@ -4,7 +4,8 @@ A model that fits in memory is prefetched completely when its first graph is bui
 prefetched one layer at a time: while a replay executes one layer, the next ones are read, up to BUDGET_BYTES and a
 quarter of the memory. At the last layer, prefetching wraps around to the first layers, for the next token. Weights
 that a token reads only in part (a row of the embedding, a few experts) are left to page faults, because most of a
-prefetch would be unused."""
+prefetch would be unused.
+"""
 
 from __future__ import annotations
 

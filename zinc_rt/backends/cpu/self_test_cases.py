@@ -1,6 +1,7 @@
 """Small operands with edge cases for every opcode that has a native kernel: the cases of the self-test.
 
-An opcode with several kernels has a row for each. A kernel that reads weights of any type runs with each type."""
+An opcode with several kernels has a row for each. A kernel that reads weights of any type runs with each type.
+"""
 
 from __future__ import annotations
 

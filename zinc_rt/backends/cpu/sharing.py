@@ -2,7 +2,8 @@
 
 A shared launch depends only on its inputs, which are values of the graph, and writes only temporaries. The first
 node's launch is kept, and its temporaries live until the last node has read them. The other nodes' launches are
-removed, with the barriers that only waited for them."""
+removed, with the barriers that only waited for them.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
     """Return the plan's dispatches with each shared one once, and the size of the block that holds their
     temporaries.
 
-    Grids from data need no dispatch here, because the executor reads the counts itself."""
+    Grids from data need no dispatch here, because the executor reads the counts itself.
+    """
     steps = list(_steps(plan))
     changed = _changed_in_place(graph)
     sharing = _Sharing()

@@ -1,6 +1,7 @@
 """Vulkan's structs and functions as ctypes types, created on first use, and its constants.
 
-Their descriptions (`size:u64`) are in vk_xml.py, which ci/vulkan_api.py generates."""
+Their descriptions (`size:u64`) are in vk_xml.py, which ci/vulkan_api.py generates.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Vulkan backend: a lowered graph as a command buffer, recorded once and replayed with timeline semaphores.
 
-Memory is in memory.py, recording in executable.py, submission in streams.py."""
+Memory is in memory.py, recording in executable.py, submission in streams.py.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class VulkanOptions:
     `timeout_seconds`: for waits of the backend itself. `cache`: stores the driver's compiled kernels; None: they
     are not stored. `debug`: barriers write their numbers, which locates a stalled replay. `guarded`: place poison
     around every allocation and compare it after every wait. `staged`: treat device memory as if the host could not
-    map it."""
+    map it.
+    """
 
     timeout_seconds: float = 60.0
     cache: ObjectCache | None = None

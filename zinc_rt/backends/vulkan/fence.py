@@ -19,7 +19,7 @@ class SemaphoreTimeline:
     def __init__(
         self, name: str, device: VulkanDevice, wait: Callable[[SemaphoreTimeline, int, float], None]
     ) -> None:
-        """`wait(timeline, value, seconds)` blocks until the value is reached, or raises."""
+        """Create a timeline. `wait(timeline, value, seconds)` blocks until the value is reached, or raises."""
         self.name = name
         self.submitted = 0
         self.seen = 0

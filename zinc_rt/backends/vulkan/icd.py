@@ -1,6 +1,7 @@
 """Find installed drivers as the loader does: manifests (ICD files) and the library that each names.
 
-Folders and order are the loader's (LoaderDriverInterface.md of Vulkan-Loader), without the Windows registry."""
+Folders and order are the loader's (LoaderDriverInterface.md of Vulkan-Loader), without the Windows registry.
+"""
 
 from __future__ import annotations
 

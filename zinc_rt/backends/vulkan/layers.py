@@ -1,6 +1,7 @@
 """Active Vulkan layers: those named by the environment, and implicit ones that are not disabled.
 
-The rules are in LoaderLayerInterface.md of Vulkan-Loader."""
+The rules are in LoaderLayerInterface.md of Vulkan-Loader.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 vulkan = loader.load()
 vulkan.vkEnumerateInstanceVersion(byref(version))      # before there is an instance
-vulkan.of(instance).vkEnumeratePhysicalDevices(...)    # an instance's functions"""
+vulkan.of(instance).vkEnumeratePhysicalDevices(...)    # an instance's functions
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def load() -> Vulkan:
     """Load Vulkan for this process. Raise UnsupportedError if there is neither a loader nor a driver.
 
     lavapipe uses every core of the machine: its thread count is set to the cores available to this process, unless
-    the user set it."""
+    the user set it.
+    """
     os.environ.setdefault("LP_NUM_THREADS", str(available_cores()))
     for library in LIBRARIES:
         if handle := _opened(library):

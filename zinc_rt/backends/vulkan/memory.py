@@ -1,6 +1,7 @@
 """Memory of a Vulkan device: allocations with one buffer and one address each, shared by small buffers.
 
-Kernels use addresses only. A VkBuffer is needed for its address, for indirect grids and for copies."""
+Kernels use addresses only. A VkBuffer is needed for its address, for indirect grids and for copies.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class VulkanMemory:
 
     @property
     def blocks(self) -> tuple[VulkanBlock, ...]:
-        """Every live allocation, oldest first."""
+        """Return every live allocation, oldest first."""
         return tuple(self._blocks)
 
     def block(self, size_bytes: int, heap: str, name: str) -> VulkanBlock:

@@ -2,7 +2,8 @@
 process.
 
 Mesa reads RADV_FORCE_FAMILY when the driver is loaded. It then offers a device of that name without hardware:
-pipelines can be created but not run. See docs/radv.md."""
+pipelines can be created but not run. See docs/radv.md.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def find_driver(named: str = "") -> Path:
     """Find RADV's library: from the manifest or library `named`, else an installed manifest, else next to another
     Mesa driver. A name without a folder is resolved by the dynamic linker.
 
-    Raise InputError if `named` is neither, NothingRan if there is no driver."""
+    Raise InputError if `named` is neither, NothingRan if there is no driver.
+    """
     if named:
         path = Path(named)
         if path.suffix == ".json":
@@ -68,7 +70,8 @@ def compile_modules(modules: Mapping[str, bytes], chip: str = DEFAULT_ARCH, *, d
     added here.
 
     Raise UsageError for a chip without containers, InputError if RADV refuses a module or the process fails, and
-    the errors of `find_driver`."""
+    the errors of `find_driver`.
+    """
     if chip not in CHIPS:
         raise UsageError(f"--radv {chip}: containers are made for {', '.join(CHIPS)}")
     library = find_driver(driver)

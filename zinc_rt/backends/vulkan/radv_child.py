@@ -1,6 +1,7 @@
 """The child process that `radv` starts. It converts every NAME.spv of a folder to NAME.cache, a pipeline cache.
 
-Its device is a null device. The driver settings are in told.json; the kernel in progress is in `now`."""
+Its device is a null device. The driver settings are in told.json; the kernel in progress is in `now`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The operations of canonical-1, operands with edge cases, and the expected results.
 
 Results are computed by NumPy and the oracle's own functions on request, in a few milliseconds; a file of results
-would be a second definition. The kernel is kernels/spirv/self_test.comp, whose cases are in this order."""
+would be a second definition. The kernel is kernels/spirv/self_test.comp, whose cases are in this order.
+"""
 
 from __future__ import annotations
 

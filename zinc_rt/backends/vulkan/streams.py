@@ -1,7 +1,8 @@
 """One timeline per stream, on a queue that streams may share, and its submissions: replays, copies, waits.
 
 A replay is one vkQueueSubmit of prepared structs: only the value to signal changes. Streams that share a queue are
-ordered more strictly than necessary; each still has its own timeline."""
+ordered more strictly than necessary; each still has its own timeline.
+"""
 
 from __future__ import annotations
 
