@@ -50,7 +50,8 @@ class Launch:
 
     `constants` are integers -2^31..2^32-1, or floats that are rounded to float32. `patches` replace constant slots
     in the code by symbol. `makes`: a temporary that depends only on the graph's buffers and that other launches
-    only read. Nodes between two barriers with equal launches share it."""
+    only read. Nodes between two barriers with equal launches share it.
+    """
 
     kernel: str
     buffers: tuple[Operand | None, ...]

@@ -125,7 +125,8 @@ def compile_library(
     """Compile the library. `extra`: flags after FLAGS. `files`: C files to compile instead of the kernels; they
     can include the kernels' headers.
 
-    Raise UnsupportedError with the compiler's messages."""
+    Raise UnsupportedError with the compiler's messages.
+    """
     target = f"-mcpu={level}" if "zig" in using.version else _march(level)
     with tempfile.TemporaryDirectory(prefix="zinc-rt-") as folder:
         output = Path(folder) / "kernels.so"

@@ -24,7 +24,8 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
     `mesa` is the version that produced the cache.
 
     Raise InputError for a module that is no kernel of ABI vk-1 or a cache with an unknown layout, UnsupportedError
-    for a kernel that needs state that T1 does not set up."""
+    for a kernel that needs state that T1 does not set up.
+    """
     module = read(spirv, name)
     buffers, constants = arguments(module, name)
     if any(module.of(Opcode.SpecConstant, Opcode.SpecConstantTrue, Opcode.SpecConstantFalse)):

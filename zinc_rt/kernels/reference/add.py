@@ -8,5 +8,5 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
 def add(math: Arithmetic, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a, b [T, N] -> a + b."""
+    """Return a + b for a, b [T, N]."""
     return a + b

@@ -9,5 +9,5 @@ from zinc_rt.kernels.weight import Weight
 
 
 def embed(math: Arithmetic, token_id: np.ndarray, table: Weight) -> np.ndarray:
-    """token_id i32 [T], table (V, D) -> f32 [T, D]: each row dequantised."""
+    """Look up token_id i32 [T] in table (V, D) -> f32 [T, D], dequantising each row."""
     return math.dequantise(table[token_id])

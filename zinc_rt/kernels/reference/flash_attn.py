@@ -25,7 +25,7 @@ def flash_attn(
     window: int = 0,
     page_tokens: int = 16,
 ) -> np.ndarray:
-    """q [T, heads * head_dim] against the cached keys of each token's own slot -> [T, heads * value_dim].
+    """Attend q [T, heads * head_dim] to the cached keys of each token's own slot -> [T, heads * value_dim].
 
     A query at position p sees keys 0..p, or with a window W only p-W+1..p. The tokens' own keys are in the
     cache already. Query head h reads key head h // (heads / kv_heads).

@@ -8,5 +8,5 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
 def geglu(math: Arithmetic, gate: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """gate, up of one shape -> the same shape."""
+    """Compute gelu(gate) * up for gate and up of the same shape."""
     return math.gelu(gate) * up

@@ -20,7 +20,7 @@ def kv_write_batched(
     *,
     page_tokens: int = 16,
 ) -> None:
-    """k [T, K] and v [T, V] into rows of kv_k [rows, K] and kv_v [rows, V], in place."""
+    """Write k [T, K] and v [T, V] to rows of kv_k [rows, K] and kv_v [rows, V], in place."""
     rows = cache_rows(page_table, slot, position, page_tokens)
     kv_k[rows] = k
     kv_v[rows] = v

@@ -10,5 +10,5 @@ from zinc_rt.kernels.weight import Weight
 
 
 def lm_head(math: Arithmetic, x: np.ndarray, output_w: Weight, row: np.ndarray, bias: Weight | None) -> np.ndarray:
-    """x [T, D], output_w (V, D), row i32 [L] -> logits [L, V] of x[row]."""
+    """Compute logits [L, V] of x[row] for x [T, D], output_w (V, D), row i32 [L]."""
     return matmul(math, x[row], output_w, bias, None)

@@ -26,7 +26,7 @@ def logits_adjust(
     mask: np.ndarray | None,
     mask_row: np.ndarray | None,
 ) -> np.ndarray:
-    """logits [L, V], each row by the record of its slot -> [L, V]. In this order, each operation float32:
+    """Adjust each row of logits [L, V] by its slot's record -> [L, V]. In this order, each operation float32:
 
     mask: -inf where the bit is 0.
     bias: x + b.

@@ -10,10 +10,10 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 def logprobs(
     math: Arithmetic, logits: np.ndarray, token: np.ndarray, *, top: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """logits [L, V], token i32 [L] -> logprob [L], NaN for a token of -1; top_id i32 [L, top], best first in the
-    order of ARGMAX; top_logprob [L, top].
+    """Compute, from logits [L, V] and token i32 [L], logprob [L], NaN for a token of -1; top_id i32 [L, top], best
+    first in the order of ARGMAX; top_logprob [L, top].
 
-    logprob = (x - max) - log(dot(exp(x - max), 1)): temperature 1, whatever the token was drawn with.
+    logprob = (x - max) - log(dot(exp(x - max), 1)): temperature 1, independent of the sampling temperature.
     """
     ones = np.ones(logits.shape[1], np.float32)
     of_all = logits - logits.max(axis=1, keepdims=True)

@@ -20,8 +20,8 @@ def matmul(
     *,
     eps: float = 1e-6,
 ) -> np.ndarray:
-    """x [T, K], w (N, K) -> [T, N]: W x, times scale[0], plus bias, and that added to residual [T, N]. With norm_w
-    (K,): of RMS_NORM of x."""
+    """Compute [T, N] from x [T, K] and w (N, K): W x, times scale[0], plus bias, plus residual [T, N]. With norm_w
+    (K,), x is replaced by its RMS_NORM."""
     if norm_w is not None:
         x = rms_norm(math, x, norm_w, eps=eps, size=x.shape[-1])
     y = math.linear(x, w)

@@ -12,7 +12,7 @@ from zinc_rt.kernels.weight import Weight
 def mla_absorb(
     math: Arithmetic, q: np.ndarray, k_b: Weight, *, heads: int, nope: int, rope: int, latent: int
 ) -> np.ndarray:
-    """q [T, heads * (nope + rope)], k_b (heads, latent, nope) -> per head [k_b . q_nope | q_pe]."""
+    """Compute [k_b . q_nope | q_pe] per head from q [T, heads * (nope + rope)] and k_b (heads, latent, nope)."""
     q = q.reshape(len(q), heads, nope + rope)
     y = np.empty((len(q), heads, latent + rope), np.float32)
     for head in range(heads):
@@ -24,8 +24,8 @@ def mla_absorb(
 def mla_expand(
     math: Arithmetic, kv: np.ndarray, k_pe: np.ndarray, *, heads: int, nope: int, rope: int, value_dim: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """kv [T, heads * (nope + value_dim)], k_pe [T, rope] shared by all heads
-    -> k [T, heads * (nope + rope)], v [T, heads * value_dim]."""
+    """Expand kv [T, heads * (nope + value_dim)] and k_pe [T, rope], shared by all heads, to k [T, heads * (nope +
+    rope)], v [T, heads * value_dim]."""
     kv = kv.reshape(len(kv), heads, nope + value_dim)
     shared = np.broadcast_to(k_pe[:, None, :], (len(kv), heads, rope))
     k = np.concatenate([kv[..., :nope], shared], axis=-1)
@@ -49,9 +49,10 @@ def mla_flash_attn(
     scale: float,
     page_tokens: int = 16,
 ) -> np.ndarray:
-    """q [T, heads * (latent + rope)] against keys [latent | pe], one key head for all; the values are the latents.
+    """Attend q [T, heads * (latent + rope)] to keys [latent | pe], one key head for all; the values are the
+    latents.
 
-    v_b (heads, value_dim, latent) then lifts each head's result -> [T, heads * value_dim].
+    v_b (heads, value_dim, latent) then projects each head's result -> [T, heads * value_dim].
     """
     o = flash_attn(
         math,

@@ -18,10 +18,10 @@ def moe_down_acc(
     hidden: np.ndarray | None,
     residual: np.ndarray | None = None,
 ) -> np.ndarray:
-    """x [T, k, F], down_w (E, D, F), ids and weights [T, k] -> [T, D].
+    """Compute [T, D] from x [T, k, F], down_w (E, D, F), ids and weights [T, k].
 
-    The sum runs from +0 in selection order over weight * (down x, times expert_scale[e] where given); then
-    hidden + sum, and that + residual.
+    The sum runs from +0 in selection order over weight * (down x, times expert_scale[e] if given); then hidden +
+    sum, and that + residual.
     """
     down = np.empty((*ids.shape, down_w.shape[1]), np.float32)
     for expert in np.unique(ids):

@@ -26,11 +26,11 @@ def moe_gate_topk(
     groups_used: int = 1,
     eps: float = 1e-6,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x [T, D], gate_w (E, D) -> logits [T, E], ids i32 [T, k] by falling score, weights [T, k].
+    """Route x [T, D] with gate_w (E, D) -> logits [T, E], ids i32 [T, k] by falling score, weights [T, k].
 
-    select_bias (E,) moves the selection only, never the weights. With groups > 1 only experts of the
-    groups_used best groups are eligible, a group's score being the sum of its two best experts.
-    Ties go to the lower index. With norm_w (D,): of RMS_NORM of x.
+    select_bias (E,) affects the selection only, never the weights. With groups > 1 only experts of the groups_used
+    best groups are eligible, a group's score being the sum of its two best experts. Ties go to the lower index.
+    With norm_w (D,), x is replaced by its RMS_NORM.
     """
     if norm_w is not None:
         x = rms_norm(math, x, norm_w, eps=eps, size=x.shape[-1])

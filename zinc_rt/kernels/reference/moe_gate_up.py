@@ -20,10 +20,10 @@ def moe_gate_up(
     *,
     activation: str = "none",
 ) -> tuple[np.ndarray, ...]:
-    """x [T, D], gate_w and up_w (E, F, D), ids i32 [T, k] -> gate [T, k, F], up [T, k, F].
+    """Project x [T, D] with gate_w and up_w (E, F, D), ids i32 [T, k] -> gate [T, k, F], up [T, k, F].
 
-    gate_scale and up_scale (E,), where given, multiply what their projection gives. With an activation, what
-    MOE_SWIGLU makes of both, [T, k, F].
+    gate_scale and up_scale (E,), if given, multiply the result of their projection. With an activation, return
+    MOE_SWIGLU of both, [T, k, F].
     """
     gate = np.empty((*ids.shape, gate_w.shape[1]), np.float32)
     up = np.empty_like(gate)

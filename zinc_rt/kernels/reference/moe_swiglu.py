@@ -8,5 +8,5 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
 def moe_swiglu(math: Arithmetic, gate: np.ndarray, up: np.ndarray, *, activation: str = "silu") -> np.ndarray:
-    """gate, up [T, k, F] -> activation(gate) * up."""
+    """Compute activation(gate) * up for gate, up [T, k, F]."""
     return (math.silu(gate) if activation == "silu" else math.gelu(gate)) * up

@@ -8,10 +8,10 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
 def load_request_state(math: Arithmetic, table: np.ndarray, slot: np.ndarray) -> np.ndarray:
-    """table [slots, ...], slot i32 [S] -> [S, ...], a copy."""
+    """Copy rows `slot` i32 [S] of table [slots, ...] to [S, ...]."""
     return table[slot]
 
 
 def store_request_state(math: Arithmetic, value: np.ndarray, slot: np.ndarray, table: np.ndarray) -> None:
-    """value [S, ...] into rows `slot` of table, in place."""
+    """Write value [S, ...] to rows `slot` of table, in place."""
     table[slot] = value

@@ -12,6 +12,6 @@ from zinc_rt.kernels.weight import Weight
 def residual_rms_norm(
     math: Arithmetic, x: np.ndarray, residual: np.ndarray, norm_w: Weight, *, eps: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x, residual [T, D] -> hidden = x + residual, y = rms_norm(hidden)."""
+    """Compute hidden = x + residual and y = rms_norm(hidden) for x, residual [T, D]."""
     hidden = x + residual
     return hidden, rms_norm(math, hidden, norm_w, eps=eps, size=x.shape[-1])

@@ -17,8 +17,8 @@ def rms_norm(
     eps: float,
     size: int,
 ) -> np.ndarray:
-    """x [T, K] in groups of `size`, weight (size,) or none -> (x r) w with r = 1 / sqrt(mean(x^2) + eps), and that
-    added to residual [T, K] where there is one."""
+    """Compute (x r) w with r = 1 / sqrt(mean(x^2) + eps) for x [T, K] in groups of `size` and weight (size,) or
+    none, plus residual [T, K] if given."""
     groups = x.reshape(len(x), -1, size)
     mean_square = math.dot(groups, groups) / np.float32(size)
     y = groups * math.rsqrt(mean_square + np.float32(eps))[..., None]

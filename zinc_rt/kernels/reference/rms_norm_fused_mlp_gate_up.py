@@ -20,8 +20,8 @@ def rms_norm_fused_mlp_gate_up(
     eps: float,
     activation: str = "none",
 ) -> tuple[np.ndarray, ...]:
-    """x [T, D] -> gate [T, F], up [T, F]; bit for bit what RMS_NORM and two MATMUL give. With an activation, what
-    SWIGLU or GEGLU makes of them, [T, F]."""
+    """Compute gate [T, F], up [T, F] from x [T, D], bit for bit as RMS_NORM and two MATMUL. With an activation,
+    return SWIGLU or GEGLU of them, [T, F]."""
     h = rms_norm(math, x, norm_w, eps=eps, size=x.shape[-1])
     gate, up = math.linear(h, gate_w), math.linear(h, up_w)
     return (gate, up) if activation == "none" else (moe_swiglu(math, gate, up, activation=activation),)

@@ -23,7 +23,7 @@ def rms_norm_fused_qkv(
     *,
     eps: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x [T, D] -> q [T, Q], k [T, K], v [T, V]; bit for bit what RMS_NORM and three MATMUL give."""
+    """Compute q [T, Q], k [T, K], v [T, V] from x [T, D], bit for bit as RMS_NORM and three MATMUL."""
     h = rms_norm(math, x, norm_w, eps=eps, size=x.shape[-1])
     q, k, v = (matmul(math, h, w, bias, None) for w, bias in ((q_w, q_bias), (k_w, k_bias), (v_w, v_bias)))
     return q, k, v

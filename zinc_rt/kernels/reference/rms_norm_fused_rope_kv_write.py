@@ -31,9 +31,9 @@ def rms_norm_fused_rope_kv_write(
     mode: str,
     page_tokens: int = 16,
 ) -> np.ndarray:
-    """q [T, Q], k [T, K], v [T, V] -> q normed and rotated; k and v are in the cache afterwards.
+    """Norm and rotate q [T, Q], and write k [T, K] and v [T, V] to the cache.
 
-    Bit for bit what RMS_NORM (where a norm weight is given), ROPE and KV_WRITE_BATCHED give.
+    The results equal those of RMS_NORM (if a norm weight is given), ROPE and KV_WRITE_BATCHED bit for bit.
     """
     if q_norm_w is not None:
         q = rms_norm(math, q, q_norm_w, eps=eps, size=head_dim)

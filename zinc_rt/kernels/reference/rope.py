@@ -19,10 +19,10 @@ def rope(
     mode: str,
     offset: int = 0,
 ) -> np.ndarray:
-    """x [T, heads * head_dim], position i32 [T], cos and sin (ctx, R) -> the same shape.
+    """Rotate x [T, heads * head_dim] by position i32 [T], cos and sin (ctx, R) -> the same shape.
 
-    In each head the dims [offset, offset + 2R) turn, in pairs (2j, 2j+1) for mode "norm" or (j, j+R) for "neox";
-    the others pass through. Frequencies, scaling and magnitude are all in the tables.
+    In each head the dims [offset, offset + 2R) are rotated in pairs (2j, 2j+1) for mode "norm" or (j, j+R) for
+    "neox"; the others pass through. Frequencies, scaling and magnitude are all in the tables.
     """
     pairs = cos.shape[-1]
     y = x.reshape(len(x), -1, head_dim).copy()

@@ -12,7 +12,7 @@ MASK = 0xFFFFFFFF
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int], rounds: int = 10) -> tuple[int, ...]:
-    """Philox4x32-10: four 32-bit words from a 128-bit counter and a 64-bit key."""
+    """Compute Philox4x32-10: four 32-bit words from a 128-bit counter and a 64-bit key."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(rounds):
@@ -30,12 +30,12 @@ def sample(
     sample_choice: np.ndarray,
     sample_position: np.ndarray,
 ) -> np.ndarray:
-    """logits [L, V], seed i32 [L, 2], sampling [L, 4] as (temperature, top_k, top_p, min_p) -> i32 [L].
+    """Sample i32 [L] from logits [L, V], seed i32 [L, 2], sampling [L, 4] as (temperature, top_k, top_p, min_p).
 
-    temperature 0 is argmax; top_k 0, top_p 1 and min_p 0 switch their filter off, and none drops the best one.
-    Candidates are stably sorted by falling logit, cut by top_k, min_p, top_p in that order, and the first whose
-    running sum exceeds u times the total is drawn, u in [0, 1) being 24 bits of Philox (seed; choice, position).
-    choice: which of a prompt's answers this is.
+    temperature 0 is argmax; top_k 0, top_p 1 and min_p 0 disable their filter, and no filter removes the best
+    candidate. Candidates are stably sorted by falling logit, cut by top_k, min_p, top_p in that order, and the
+    first whose running sum exceeds u times the total is drawn, u in [0, 1) being 24 bits of Philox (seed; choice,
+    position). choice: the index of the answer to a prompt.
     """
     out = np.empty(len(logits), np.int32)
     for i, row in enumerate(logits):

@@ -19,10 +19,10 @@ def sample_slots(
     record: np.ndarray,
     token_counts: np.ndarray,
 ) -> np.ndarray:
-    """logits [L, V], each row drawn by the record of its slot -> token i32 [L], and counted in place in
-    token_counts [P, V] where the record has PENALTIES.
+    """Sample token i32 [L] from logits [L, V], each row by its slot's record, and count it in place in
+    token_counts [P, V] if the record has PENALTIES.
 
-    A row whose largest logit is NaN or infinite has no candidate: its token is -1 and counts nowhere.
+    A row whose largest logit is NaN or infinite has no candidate: its token is -1 and is not counted.
     """
     of = record[row_slot]
     sampling = np.ascontiguousarray(of[:, SAMPLING : SAMPLING + 4]).view(np.float32)

@@ -21,9 +21,9 @@ def shared_expert(
     up_scale: Weight | None = None,
     down_scale: Weight | None = None,
 ) -> np.ndarray:
-    """x [T, D] -> hidden + sigmoid(gate_inp . x) * down(silu(gate x) * up x), [T, D].
+    """Compute hidden + sigmoid(gate_inp . x) * down(silu(gate x) * up x), [T, D], for x [T, D].
 
-    The scales (1,), where given, multiply what their projection gives.
+    The scales (1,), if given, multiply the result of their projection.
     """
     gate, up = matmul(math, x, gate_w, None, gate_scale), matmul(math, x, up_w, None, up_scale)
     y = matmul(math, math.silu(gate) * up, down_w, None, down_scale)

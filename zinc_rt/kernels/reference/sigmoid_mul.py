@@ -8,5 +8,5 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
 def sigmoid_mul(math: Arithmetic, x: np.ndarray, gate: np.ndarray) -> np.ndarray:
-    """x, gate [T, N] -> [T, N]."""
+    """Compute x * sigmoid(gate) for x, gate [T, N]."""
     return x * math.sigmoid(gate)

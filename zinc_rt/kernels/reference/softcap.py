@@ -8,5 +8,5 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
 def softcap(math: Arithmetic, x: np.ndarray, *, cap: float) -> np.ndarray:
-    """x [T, N] -> tanh(x / cap) * cap."""
+    """Compute tanh(x / cap) * cap for x [T, N]."""
     return math.tanh(x / np.float32(cap)) * np.float32(cap)

@@ -19,10 +19,11 @@ def ssm_conv1d(
     *,
     silu: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x [T, C], weight (C, K), state [S, K-1, C] (the last K-1 inputs), sequence i32 [T] -> y [T, C], new state.
+    """Compute y [T, C] and the new state from x [T, C], weight (C, K), state [S, K-1, C] (the last K-1 inputs),
+    sequence i32 [T].
 
-    Taps add up from +0, the oldest first; the last tap meets the token itself. Raises ValueError for tokens of a
-    sequence that are no neighbours.
+    Taps are summed from +0, the oldest first; the last tap applies to the token itself. Raise ValueError if tokens
+    of a sequence are not adjacent.
     """
     check_ascending("SSM_CONV1D", sequence)
     taps = math.dequantise(weight).T
@@ -51,7 +52,9 @@ def ssm_conv1d_update(
     *,
     silu: bool = True,
 ) -> np.ndarray:
-    """As ssm_conv1d, with row s of the cache `state` [slots, K-1, C] read and rewritten for sequence s."""
+    """Compute as ssm_conv1d does. Row s of the cache `state` [slots, K-1, C] is read and rewritten for
+    sequence s.
+    """
     y, state[...] = ssm_conv1d(math, x, weight, state, sequence, bias, silu=silu)
     return y
 
@@ -69,10 +72,10 @@ def ssm_conv1d_update_ids(
     silu: bool = True,
     disjoint: bool = False,
 ) -> np.ndarray:
-    """As ssm_conv1d, sequence s reading row source[s] of the cache and writing row target[s].
+    """Compute as ssm_conv1d does. Sequence s reads row source[s] of the cache and writes row target[s].
 
-    Every row is read before any is written; `disjoint` promises that it makes no difference. Raises ValueError
-    where that is not so.
+    Every row is read before any is written; `disjoint` asserts that the order makes no difference. Raise
+    ValueError if it does.
     """
     if disjoint:
         check_disjoint("SSM_CONV1D_UPDATE_IDS", source, target)

@@ -25,12 +25,12 @@ def ssm_delta_net(
     eps: float,
     grouping: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """conv_out [T, q heads | k heads | v heads], beta and alpha [T, v_heads], state [S, v_heads, d, d]
-    as [value dim][key dim] -> y [T, v_heads * d], new state.
+    """Compute y [T, v_heads * d] and the new state from conv_out [T, q heads | k heads | v heads], beta and alpha
+    [T, v_heads], state [S, v_heads, d, d] as [value dim][key dim].
 
     Per token and v head, with q and k scaled to unit length:
     S = S e^g;  delta = sigmoid(beta) (v - S k);  S = S + delta k^T;  y = (S q) / sqrt(d),
-    where g = a softplus(alpha + dt_bias). Raises ValueError for tokens of a sequence that are no neighbours.
+    where g = a softplus(alpha + dt_bias). Raise ValueError if tokens of a sequence are not adjacent.
     """
     check_ascending("SSM_DELTA_NET", sequence)
     tokens, d = len(conv_out), head_dim
@@ -75,7 +75,9 @@ def ssm_delta_net_inplace(
     eps: float,
     grouping: str,
 ) -> np.ndarray:
-    """As ssm_delta_net, with row s of the cache `state` [slots, v_heads, d, d] updated for sequence s."""
+    """Compute as ssm_delta_net does. Row s of the cache `state` [slots, v_heads, d, d] is updated for sequence
+    s.
+    """
     y, state[...] = ssm_delta_net(
         math,
         conv_out,
@@ -113,10 +115,10 @@ def ssm_delta_net_inplace_ids(
     grouping: str,
     disjoint: bool = False,
 ) -> np.ndarray:
-    """As ssm_delta_net, sequence s reading row source[s] of the cache and writing row target[s].
+    """Compute as ssm_delta_net does. Sequence s reads row source[s] of the cache and writes row target[s].
 
-    Every row is read before any is written; `disjoint` promises that it makes no difference. Raises ValueError
-    where that is not so.
+    Every row is read before any is written; `disjoint` asserts that the order makes no difference. Raise
+    ValueError if it does.
     """
     if disjoint:
         check_disjoint("SSM_DELTA_NET_INPLACE_IDS", source, target)

@@ -10,5 +10,5 @@ from zinc_rt.kernels.weight import Weight
 
 
 def ssm_gated_norm(math: Arithmetic, x: np.ndarray, z: np.ndarray, norm_w: Weight, *, eps: float) -> np.ndarray:
-    """x, z [T, heads * d], norm_w (d,) -> rms_norm(x) * silu(z)."""
+    """Compute rms_norm(x) * silu(z) for x, z [T, heads * d], norm_w (d,)."""
     return rms_norm(math, x, norm_w, eps=eps, size=norm_w.shape[0]) * math.silu(z)

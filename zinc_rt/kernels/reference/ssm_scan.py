@@ -20,10 +20,10 @@ def ssm_scan(
     state: np.ndarray,
     sequence: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """u, dt [T, I], b, c [T, N], a (I, N), d (I,), state [S, I, N] -> y [T, I], new state.
+    """Compute y [T, I] and the new state from u, dt [T, I], b, c [T, N], a (I, N), d (I,), state [S, I, N].
 
-    S = S exp(dt a) + (dt u) b^T;  y = S c + d u, with dt through softplus first. Raises ValueError for tokens of
-    a sequence that are no neighbours.
+    S = S exp(dt a) + (dt u) b^T; y = S c + d u, with dt through softplus first. Raise ValueError if tokens of a
+    sequence are not adjacent.
     """
     check_ascending("SSM_SCAN", sequence)
     rate, skip = math.dequantise(a), math.dequantise(d)

@@ -1,4 +1,4 @@
-"""The guarantees about a step's sequences that kernels rely on without checking."""
+"""Check the guarantees about a step's sequences that kernels rely on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def check_ascending(op: str, sequence: np.ndarray) -> None:
-    """Check that tokens of a sequence are neighbours: their sequence numbers never fall. Raises ValueError."""
+    """Raise ValueError unless tokens of a sequence are adjacent, that is, sequence numbers never decrease."""
     falls = np.flatnonzero(np.diff(sequence) < 0)
     if falls.size:
         at = int(falls[0]) + 1
@@ -14,7 +14,7 @@ def check_ascending(op: str, sequence: np.ndarray) -> None:
 
 
 def check_disjoint(op: str, source: np.ndarray, target: np.ndarray) -> None:
-    """Check that targets are distinct and none is another sequence's source. Raises ValueError."""
+    """Raise ValueError unless targets are distinct and none is another sequence's source."""
     for one, row in enumerate(target):
         if np.count_nonzero(target == row) > 1:
             raise ValueError(f"{op}: row {row} is the target of two sequences, {one} is the first")

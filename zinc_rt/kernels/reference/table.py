@@ -26,7 +26,7 @@ OTHER_NAMES = {  # two opcodes of one function, and a name that Python has taken
 
 
 def _functions() -> dict[Op, Code]:
-    """By opcode, in the order of their numbers. BARRIER, which computes nothing, has none."""
+    """Return the functions by opcode, in the order of their numbers. BARRIER, which computes nothing, has none."""
     defined: dict[str, Code] = {}
     for file in pkgutil.iter_modules(reference.__path__, f"{reference.__name__}."):
         if file.name != __name__ and not file.ispkg:

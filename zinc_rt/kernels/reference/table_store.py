@@ -8,9 +8,9 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
 
 def table_store(math: Arithmetic, entry: np.ndarray, value: np.ndarray, table: np.ndarray) -> None:
-    """value i32 [E] into the elements entry i32 [E] of table i32 [slots, pages], counted row-major, in place.
+    """Write value i32 [E] to the elements entry i32 [E] of table i32 [slots, pages], counted row-major, in place.
 
-    Raises IndexError for an entry outside the table, ValueError for one named twice.
+    Raise IndexError for an entry outside the table, ValueError for one named twice.
     """
     outside = entry[(entry < 0) | (entry >= table.size)]
     if outside.size:

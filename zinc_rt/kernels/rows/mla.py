@@ -1,7 +1,8 @@
 """DeepSeek's latent attention: nodes to launches.
 
 A projection of heads reads each head's input from a separate row and writes its result to one. Heads with a larger
-stride are copied before or after it."""
+stride are copied before or after it.
+"""
 
 from __future__ import annotations
 

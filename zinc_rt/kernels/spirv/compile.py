@@ -107,7 +107,8 @@ def available() -> bool:
 def compile_source(source: GlslSource) -> bytes:
     """Compile the final module of one kernel: valid, and without lint messages.
 
-    Raise NothingRan without the compiler, InputError for a source that it, spirv-val or lint refuses."""
+    Raise NothingRan without the compiler, InputError for a source that it, spirv-val or lint refuses.
+    """
     data = build(source)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.spv"

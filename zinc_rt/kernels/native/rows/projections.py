@@ -47,7 +47,8 @@ def project(
     """Return the launches of projections, as ProjectionKernels defines them. `y_stride`: floats from one token's
     result to the next, if they are not adjacent.
 
-    Weights of the node that are not float32 vectors must pass `vector_refusal`, matrices `type_refusal`."""
+    Weights of the node that are not float32 vectors must pass `vector_refusal`, matrices `type_refusal`.
+    """
     choices, heads = source.choices, source.heads
     shapes = [tuple(int(dim) for dim in graph.buffers[part.weight].shape) for part in parts]
     k = shapes[0][-1]

@@ -2,7 +2,8 @@
 
 Plain forms read one buffer and write another. In-place forms have one buffer, whose row s belongs to sequence s.
 With ids, sequence s reads row source[s] and writes row target[s]. All rows are read before any is written, so
-several sequences need a temporary unless the node guarantees that its rows are disjoint."""
+several sequences need a temporary unless the node guarantees that its rows are disjoint.
+"""
 
 from __future__ import annotations
 

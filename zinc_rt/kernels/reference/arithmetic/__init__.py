@@ -14,7 +14,8 @@ ORDERINGS: tuple[str, ...] = ("canonical-1", "canonical-1-q8", "float32-dequant"
 
 
 def arithmetic(ordering: str, *, threads: int = 1) -> Arithmetic:
-    """`threads` shares rows of weights out in the canonical orderings; no result depends on it."""
+    """Return an ordering by name. `threads` distributes rows of weights in the canonical orderings; results do not
+    depend on it."""
     match ordering:
         case "canonical-1":
             return Canonical1(threads)

@@ -29,7 +29,7 @@ def tanh(x: np.ndarray) -> np.ndarray:
 
 @np.errstate(all="ignore")
 def gelu(x: np.ndarray) -> np.ndarray:
-    """x * sigmoid(2u), u = (sqrt(2/pi) * x) * (1 + 0.044715 * (x * x))."""
+    """Compute x * sigmoid(2u), u = (sqrt(2/pi) * x) * (1 + 0.044715 * (x * x))."""
     u = (SQRT_2_OVER_PI * x) * (ONE + GELU_CUBIC * (x * x))
     return np.asarray(x * sigmoid(TWO * u))
 

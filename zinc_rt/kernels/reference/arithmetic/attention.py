@@ -13,7 +13,7 @@ GROUP = CHUNK // GROUPS
 
 
 def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float) -> np.ndarray:
-    """q[n, H, D], k[J, KV, D], v[J, KV, Dv], mask[n, J] -> [n, H, Dv]; see Arithmetic.attention."""
+    """Map q[n, H, D], k[J, KV, D], v[J, KV, Dv], mask[n, J] to [n, H, Dv]; see Arithmetic.attention."""
     out = np.zeros((*q.shape[:2], v.shape[2]), np.float32)
     for row, (query, visible) in enumerate(zip(q, mask, strict=True)):
         out[row] = attend_one(query, k, v, visible, np.float32(scale))
@@ -22,7 +22,7 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale:
 
 @np.errstate(all="ignore")
 def attend_one(q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray, scale: np.float32) -> np.ndarray:
-    """One query's heads q[H, D] -> [H, Dv]. Only visible keys are ever read."""
+    """Map one query's heads q[H, D] to [H, Dv]. Only visible keys are read."""
     m = l = o = None
     for first in range(0, len(k), CHUNK):
         keys = np.flatnonzero(visible[first : first + CHUNK])
@@ -43,7 +43,7 @@ def attend_one(q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray,
 
 
 def _neighbours(keys: np.ndarray) -> slice | np.ndarray:
-    """The same keys, as a slice where they are neighbours: indexing with one copies nothing."""
+    """Return the keys as a slice if they are adjacent, because indexing with a slice copies nothing."""
     first, last = int(keys[0]), int(keys[-1])
     return slice(first, last + 1) if last - first + 1 == keys.size else keys
 
@@ -51,7 +51,7 @@ def _neighbours(keys: np.ndarray) -> slice | np.ndarray:
 def _chunk(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, keys: slice | np.ndarray, where: np.ndarray, scale: np.float32
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(m[H], l[H], o[H, Dv]) over one chunk's visible keys, at offsets `where` in the chunk.
+    """Compute (m[H], l[H], o[H, Dv]) over one chunk's visible keys, at offsets `where` in the chunk.
 
     Hidden keys get p = 0 and a zero value: adding their +0 changes nothing, since sums that start at +0 are
     never -0.

@@ -16,15 +16,15 @@ class Arithmetic(Protocol):
     name: str
 
     def dequantise(self, weight: Weight) -> np.ndarray:
-        """float32 of `weight.shape`, by ggml's own formula: the same bits in every ordering."""
+        """Dequantise to float32 of `weight.shape`, by ggml's own formula: the same bits in every ordering."""
         ...
 
     def linear(self, x: np.ndarray, weight: Weight) -> np.ndarray:
-        """x[..., K] times weight (N, K) -> [..., N]."""
+        """Multiply x[..., K] by weight (N, K) -> [..., N]."""
         ...
 
     def dot(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Over the last axis of both; the other axes broadcast."""
+        """Compute dot products over the last axis of both; the other axes broadcast."""
         ...
 
     def exp(self, x: np.ndarray) -> np.ndarray: ...
@@ -38,22 +38,22 @@ class Arithmetic(Protocol):
     def tanh(self, x: np.ndarray) -> np.ndarray: ...
 
     def gelu(self, x: np.ndarray) -> np.ndarray:
-        """The tanh form."""
+        """Compute the tanh form of GELU."""
         ...
 
     def softplus(self, x: np.ndarray) -> np.ndarray:
-        """x above 20, else log(1 + exp(x)): llama.cpp's form."""
+        """Compute softplus: x above 20, else log(1 + exp(x)), as in llama.cpp."""
         ...
 
     def rsqrt(self, x: np.ndarray) -> np.ndarray:
-        """1 / sqrt(x), the root and the quotient each rounded."""
+        """Compute 1 / sqrt(x), rounding the root and the quotient separately."""
         ...
 
     def attention(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, scale: float) -> np.ndarray:
-        """softmax(q.k * scale) v -> [n, H, Dv].
+        """Compute softmax(q.k * scale) v -> [n, H, Dv].
 
-        q[n, H, D], k[J, KV, D], v[J, KV, Dv]; query head h reads kv head h // (H // KV). mask is bool [n, J],
-        True where the key may be seen; j is the key's absolute position. Keys no query sees may hold anything.
-        A query that sees no key gives zeros.
+        q[n, H, D], k[J, KV, D], v[J, KV, Dv]; query head h reads kv head h // (H // KV). mask is bool [n, J], True
+        if the key is visible; j is the key's absolute position. Keys that no query sees may have any content. A
+        query that sees no key yields zeros.
         """
         ...

@@ -24,7 +24,7 @@ class Blocks:
     minimum: np.ndarray | None = None  # float32 [..., B, S], integers
 
     def dequantise(self) -> np.ndarray:
-        """float32 [..., B * S * E], rounded where ggml rounds."""
+        """Dequantise to float32 [..., B * S * E], rounded as ggml rounds."""
         d = self.d[..., None] if self.scale is None else self.d[..., None] * self.scale
         values = np.multiply(self.q, d[..., None], dtype=np.float32)
         if self.dmin is not None and self.minimum is not None:
@@ -33,7 +33,7 @@ class Blocks:
 
 
 def unpack(dtype: str, raw: np.ndarray) -> Blocks:
-    """`raw`: uint8 [..., bytes a row]. KeyError for a dtype not in UNPACK."""
+    """Decode `raw`, uint8 [..., bytes per row]. Raise KeyError for a dtype not in UNPACK."""
     return UNPACK[dtype](raw.reshape(*raw.shape[:-1], -1, block_of(dtype)[1]))
 
 
@@ -80,14 +80,14 @@ def _q6_k(block: np.ndarray) -> Blocks:  # 2 x 64 bytes of low nibbles, 2 x 32 b
 
 
 def _nibbles(packed: np.ndarray, out: np.ndarray) -> None:
-    """packed[..., n] -> out[..., 2n]: all low nibbles, then all high ones."""
+    """Unpack packed[..., n] to out[..., 2n]: all low nibbles, then all high ones."""
     half = packed.shape[-1]
     np.bitwise_and(packed, 15, out=out[..., :half].view(np.uint8))
     np.right_shift(packed, 4, out=out[..., half:].view(np.uint8))
 
 
 def _scales_and_minimums(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """12 bytes -> 8 six-bit scales, 8 six-bit minimums: ggml-quants.c get_scale_min_k4."""
+    """Decode 12 bytes to 8 six-bit scales and 8 six-bit minimums: ggml-quants.c get_scale_min_k4."""
     a, b, c = packed[..., 0:4], packed[..., 4:8], packed[..., 8:12]
     scale = np.concatenate([a & 63, (c & 15) | ((a >> 2) & 48)], axis=-1)
     minimum = np.concatenate([b & 63, (c >> 4) | ((b >> 2) & 48)], axis=-1)

@@ -31,7 +31,8 @@ class Canonical1:
     attention = staticmethod(attend)
 
     def linear(self, x: np.ndarray, weight: Weight) -> np.ndarray:
-        """Each output is one dot of a dequantised row; a block of rows is dequantised once for all tokens."""
+        """Multiply by a weight. Each output is one dot of a dequantised row; a block of rows is dequantised once
+        for all tokens."""
         rows, k = weight.shape
         tokens = tokens_of(x, k)
         out = np.empty((len(tokens), rows), np.float32)

@@ -12,7 +12,7 @@ from zinc_rt.kernels.weight import Weight
 
 
 def dequantise(weight: Weight) -> np.ndarray:
-    """float32 of `weight.shape`; a new array, or for f32 the weight's own read-only view."""
+    """Return float32 of `weight.shape`; a new array, or for f32 the weight's own read-only view."""
     raw = weight.raw
     match weight.dtype:
         case "f32":

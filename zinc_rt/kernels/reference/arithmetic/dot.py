@@ -15,7 +15,8 @@ ACCUMULATORS = 128  # 32 lanes of 4 sub-accumulators
 
 @np.errstate(all="ignore")
 def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Over the last axis of both, the others broadcast; float32. Needs 1 KiB of scratch per result.
+    """Compute float32 dot products over the last axis of both; the other axes broadcast. Needs 1 KiB of scratch
+    per result.
 
     A short last group is not padded: accumulators start at +0, so none is ever -0 and adding a padded +0 * +0
     would change nothing.
@@ -35,7 +36,7 @@ def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @np.errstate(all="ignore")
 def tree(values: np.ndarray) -> np.ndarray:
-    """Sum over the last axis, a power of two long: neighbours first, then neighbouring sums."""
+    """Sum over the last axis, whose length is a power of two: adjacent elements first, then adjacent sums."""
     while values.shape[-1] > 1:
         values = values[..., 0::2] + values[..., 1::2]
     return values[..., 0]

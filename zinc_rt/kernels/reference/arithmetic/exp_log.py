@@ -50,7 +50,8 @@ def _horner(x: np.ndarray, coefficients: tuple[np.float32, ...]) -> np.ndarray:
 
 @np.errstate(all="ignore")
 def exp(x: np.ndarray) -> np.ndarray:
-    """Of x clamped to [-87, 87], so always positive and normal; NaN stays NaN; exp(0) is 1."""
+    """Compute exp of x clamped to [-87, 87], so the result is always positive and normal; NaN stays NaN; exp(0) is
+    1."""
     x = np.minimum(np.maximum(np.asarray(x, np.float32), -EXP_LIMIT), EXP_LIMIT)
     n = np.rint(x * LOG2E)
     r = (x - n * LN2_HIGH) - n * LN2_LOW
@@ -61,7 +62,7 @@ def exp(x: np.ndarray) -> np.ndarray:
 
 @np.errstate(all="ignore")
 def log(x: np.ndarray) -> np.ndarray:
-    """Natural logarithm; log(1) is +0, of either zero -inf, below zero NaN."""
+    """Compute the natural logarithm; log(1) is +0, of either zero -inf, below zero NaN."""
     x = np.asarray(x, np.float32)
     m, e = np.frexp(x)  # exact for denormals too
     low = m < SQRT_HALF

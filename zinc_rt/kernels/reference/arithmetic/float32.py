@@ -17,9 +17,10 @@ GELU_C1 = np.float32(0.044715)  # ggml's GELU_COEF_A
 
 
 class Float32Dequant:
-    """BLAS chooses the order of its sums (by shape, thread count and chip), so nothing here is bit-compared.
+    """float32 arithmetic with BLAS. BLAS chooses the order of its sums (by shape, thread count and chip), so
+    results are not compared bit for bit.
 
-    Threads are BLAS's own, set by its environment and never here.
+    Threads are configured by BLAS's environment only.
     """
 
     name = "float32-dequant"
@@ -81,7 +82,8 @@ class Float32Dequant:
 
 
 def _visible(mask: np.ndarray) -> Iterator[tuple[int, slice | np.ndarray]]:
-    """(query, its keys) for each query that sees any: a slice where they are neighbours, which copies nothing."""
+    """Yield (query, its keys) for each query that sees any key: a slice if they are adjacent, which copies
+    nothing."""
     for row, visible in enumerate(mask):
         keys = np.flatnonzero(visible)
         if keys.size == 0:

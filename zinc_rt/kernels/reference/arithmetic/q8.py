@@ -40,7 +40,7 @@ class Canonical1Q8(Canonical1):
 
 @np.errstate(all="ignore")
 def quantise(x: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """x[T, K] -> (q int8 [T, B, block] in -127..127, d float32 [T, B]); x is about q * d.
+    """Quantise x[T, K] to (q int8 [T, B, block] in -127..127, d float32 [T, B]); x is about q * d.
 
     block 32: d is rounded to float16 as in ggml's block_q8_0, after q was computed; block 256: d stays float32
     (block_q8_K). A block holding NaN or infinity gets d = NaN, so it cannot go unnoticed.
@@ -58,7 +58,7 @@ def quantise(x: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def scaled_integers(weight: Blocks) -> np.ndarray:
-    """scale * q of every weight, exact, in float64 [R, B, elements a block]."""
+    """Return scale * q of every weight, exact, in float64 [R, B, elements per block]."""
     integers = weight.q.astype(np.float64)
     if weight.scale is not None:
         integers *= weight.scale[..., None]
@@ -67,7 +67,7 @@ def scaled_integers(weight: Blocks) -> np.ndarray:
 
 @np.errstate(all="ignore")
 def block_dots(x: np.ndarray, weight: Blocks, integers: np.ndarray) -> np.ndarray:
-    """x[T, K] times the rows of `weight` (R, K), `integers` being its scaled_integers -> [T, R]."""
+    """Multiply x[T, K] by the rows of `weight` (R, K) -> [T, R]. `integers` is its scaled_integers."""
     _, blocks, subs, elements = weight.q.shape
     q, dx = quantise(x, subs * elements)
     sums = _integer_dots(q, integers)
@@ -80,7 +80,7 @@ def block_dots(x: np.ndarray, weight: Blocks, integers: np.ndarray) -> np.ndarra
 
 
 def _integer_dots(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """x[T, B, e] integers, w[R, B, e] integers in float64 -> float32 [B, T, R], each rounded once.
+    """Multiply integers x[T, B, e] and w[R, B, e] in float64 -> float32 [B, T, R], each rounded once.
 
     Every partial sum is an integer far below 2^53, so BLAS is exact in whatever order it adds.
     """
@@ -88,7 +88,8 @@ def _integer_dots(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _over_blocks(sums: np.ndarray, dw: np.ndarray, dx: np.ndarray) -> np.ndarray:
-    """acc[b % 32] += sums[b] * (dw[b] * dx[b]) in increasing b, then the butterfly over lanes -> [T, R]."""
+    """Accumulate acc[b % 32] += sums[b] * (dw[b] * dx[b]) in increasing b, then reduce over lanes by the butterfly
+    -> [T, R]."""
     total = np.zeros((LANES, *sums.shape[1:]), np.float32)
     for b, block_sums in enumerate(sums):
         total[b % LANES] += block_sums * (dx[:, b, None] * dw[None, :, b])
