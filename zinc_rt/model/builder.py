@@ -270,7 +270,8 @@ class ModelBuilder:
 
         `take` slices leading dimensions of a merged tensor; `part` is then the GGUF name of the slice as a
         separate tensor, and `shape` is the slice's shape. Raise InputError for a missing tensor or another shape,
-        UnsupportedError for a type that cannot be dequantised."""
+        UnsupportedError for a type that cannot be dequantised.
+        """
         self._read.add(name)
         tensor = self.gguf.tensors.get(name)
         if tensor is None:

@@ -58,7 +58,8 @@ def render_chat(
 
     Most templates write `bos_text` themselves: encode with `add_special=False` if the prompt starts with it. `now`
     is the time for `strftime_now`. `variables` are passed to the template unchanged (tools, enable_thinking, ...).
-    Raises InputError, with the template's line, for any error in it."""
+    Raise InputError, with the template's line, for any error in it.
+    """
     if not template:
         raise InputError("this model has no chat template", next=_NO_TEMPLATE)
     if len(template) > MAX_TEMPLATE_CHARS:

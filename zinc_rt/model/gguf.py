@@ -42,7 +42,8 @@ class Tensor:
     """One weight. `data` is a read-only view of the file and keeps the mapping alive.
 
     `dtype` is ggml's name in lower case ("f32", "q4_k", "mxfp4"); `shape` is row-major, (out, in). `data` has that
-    shape if NumPy has the type (bf16 as uint16), else it is uint8 of (*shape[:-1], bytes per row)."""
+    shape if NumPy has the type (bf16 as uint16), else it is uint8 of (*shape[:-1], bytes per row).
+    """
 
     name: str
     dtype: str
@@ -77,7 +78,8 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     """Open the model file at `path`; weights stay on disk until they are accessed.
 
     Raise InputError (missing, truncated, malformed) or UnsupportedError (version, byte order, tensor type, one
-    part of a split model)."""
+    part of a split model).
+    """
     if not os.fspath(path):
         raise InputError("'': not the name of a model", next="name a .gguf file")
     path = Path(path)
@@ -132,7 +134,8 @@ def digest(gguf: GGUFFile, *, advance: Callable[[int], None] = lambda size_bytes
     """Return the sha256 (hex) over metadata, tensor names, types, shapes and bytes; padding and order are ignored.
 
     The whole file is read once; the result is cached by path, size and modification time. `advance` is called for
-    each tensor read."""
+    each tensor read.
+    """
     remembered = _cache_file(gguf)
     with suppress(OSError, ValueError):
         text = remembered.read_text(encoding="ascii").strip()

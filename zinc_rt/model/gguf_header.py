@@ -57,7 +57,8 @@ class Header:
 def read_header(data: memoryview, name: str) -> Header:
     """Parse the header of the file whose bytes are `data`; messages call it `name`.
 
-    Raise InputError (malformed, truncated) or UnsupportedError (big endian, version, tensor type)."""
+    Raise InputError (malformed, truncated) or UnsupportedError (big endian, version, tensor type).
+    """
     walk = _Walk(data, name)
     version = _version(walk)
     tensor_count = walk.count("tensors", MIN_TENSOR_BYTES)

@@ -83,7 +83,8 @@ def rope_tables(
     """Return cos and sin, float32 [ctx, n_rot // 2].
 
     `factors` [n_rot // 2] divide the frequencies; `sections` are those of interleaved multi-axis RoPE. Raise
-    InputError for an invalid width, base, factors, sections or YaRN betas."""
+    InputError for an invalid width, base, factors, sections or YaRN betas.
+    """
     scaling = scaling or RopeScaling()
     if n_rot % 2 or not 0 < n_rot <= WIDEST:
         raise InputError(f"rope.dimension_count is {n_rot}, wanted an even number up to {WIDEST}")

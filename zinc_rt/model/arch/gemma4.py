@@ -1,7 +1,8 @@
 """gemma4: per-layer head sizes, shared KV, per-layer embeddings (E2B, E4B), a mixture of experts in addition to a
 dense MLP (26B).
 
-Facts: llama.cpp src/models/gemma4.cpp."""
+Facts: llama.cpp src/models/gemma4.cpp.
+"""
 
 from __future__ import annotations
 

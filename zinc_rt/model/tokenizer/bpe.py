@@ -20,7 +20,8 @@ _MERGES_KEY = PREFIX + "merges"
 def _alphabet() -> dict[str, int]:
     """Return GPT-2's alphabet: the byte represented by each of 256 printable characters.
 
-    Printable Latin-1 characters represent themselves; the others are numbered from U+0100."""
+    Printable Latin-1 characters represent themselves; the others are numbered from U+0100.
+    """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + at): byte for at, byte in enumerate(others)}

@@ -50,7 +50,8 @@ class SPM:
     def _merge(self, text: str) -> list[str]:
         """Merge symbols until no merge is possible. Return the remaining symbols.
 
-        A symbol is identified by its first character's index; `end` 0 means merged."""
+        A symbol is identified by its first character's index; `end` 0 means merged.
+        """
         ids, scores = self._ids, self._scores
         count = len(text)
         end = list(range(1, count + 1))

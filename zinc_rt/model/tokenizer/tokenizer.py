@@ -149,7 +149,8 @@ class Tokenizer:
         """Create the tokenizer that GGUF metadata (key -> str, int, float, bool, list or NumPy array) describes.
 
         Raise InputError for malformed metadata, UnsupportedError for an unsupported tokenizer model or
-        pre-tokenizer."""
+        pre-tokenizer.
+        """
         model = fields.text(metadata, PREFIX + "model")
         if model is None:
             raise malformed(f"{PREFIX}model: wanted the tokenizer's kind, saw none")
@@ -185,7 +186,8 @@ class Tokenizer:
 
         `add_special` adds the tokens that the file requires at the start and end. `parse_special` converts the
         texts of control tokens to those tokens; user-defined tokens are always recognised. `continues`: the text
-        continues an earlier one, so no space is prepended. Raise InputError for lone surrogates."""
+        continues an earlier one, so no space is prepended. Raise InputError for lone surrogates.
+        """
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -214,7 +216,8 @@ class Tokenizer:
 
         `skip_special` omits control and unknown tokens. The space that `encode` prepended to the first word is
         removed. `tidy` also removes spaces before punctuation if llama.cpp's detokenizer does so for this
-        pre-tokenizer (`pre.clean_spaces`); the text may then differ from the encoded text."""
+        pre-tokenizer (`pre.clean_spaces`); the text may then differ from the encoded text.
+        """
         text = self.decode_bytes(ids, skip_special=skip_special)
         if tidy and self.pre is not None and self.pre.clean_spaces:
             for spaced, tidied in _TIDY:

@@ -12,7 +12,7 @@ CHARSMAP_KEY = "tokenizer.ggml.precompiled_charsmap"
 
 
 class CharsMap:
-    """The character map in `blob`. Raises InputError if an offset is outside the blob."""
+    """A character map read from `blob`. Raises InputError if an offset is outside the blob."""
 
     def __init__(self, blob: bytes) -> None:
         trie_bytes = int.from_bytes(blob[:4], "little")

@@ -88,7 +88,8 @@ class Vocabulary:
 def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabulary:
     """Read the vocabulary in `metadata`; `default_roles` are the ids used if the file does not define them.
 
-    Raise InputError for a missing or malformed list and for duplicate tokens."""
+    Raise InputError for a missing or malformed list and for duplicate tokens.
+    """
     texts = fields.strings(metadata, PREFIX + "tokens")
     if not texts:
         raise malformed(f"{PREFIX}tokens: wanted the vocabulary's token texts, saw none")
