@@ -14,7 +14,8 @@ ACTIVATION = "f32"
 def block_of(dtype: str) -> tuple[int, int]:
     """Return the elements and bytes of a block of a ggml type, named like "q4_k".
 
-    Raise KeyError for an unknown name."""
+    Raise KeyError for an unknown name.
+    """
     elements, size_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[dtype.upper()]]
     return elements, size_bytes
 

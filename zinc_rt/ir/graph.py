@@ -2,7 +2,8 @@
 
 Buffers have logical names from the model: `model.attn.q_weight[3]`, `state.kv_k[3]`, `request[slot].position`,
 `act.l_out[3]`. A dimension is an int or one of the symbols in SYMBOLS, whose value is in the step block of every
-replay."""
+replay.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class BufferSpec:
 
     weight: from the file. constant: computed by the host once. state: lives across replays. step: written by the
     host before a replay. activation: within one replay. output: read by the host. table: lives across replays as
-    state does; a step's first dispatch updates it."""
+    state does; a step's first dispatch updates it.
+    """
 
     name: str
     shape: Shape  # row-major, the last dimension contiguous
@@ -101,7 +103,8 @@ class Builder:
     def buffer(self, name: str, shape: Shape, dtype: str, role: Role) -> str:
         """Declare a buffer and return its name. Repeating the same declaration has no effect.
 
-        Raise ValueError for a malformed name or a different second declaration."""
+        Raise ValueError for a malformed name or a different second declaration.
+        """
         if not is_buffer_name(name):
             raise ValueError(f"{name!r} is no buffer name; wanted like model.attn.q_weight[3]")
         spec = BufferSpec(name, tuple(shape), dtype, role)

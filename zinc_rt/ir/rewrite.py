@@ -30,7 +30,8 @@ def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
     """For each label, make consumers read a host-written buffer `injected_name(label)` instead of the node's
     result.
 
-    The node itself still runs, so its own result can be compared with the replacement."""
+    The node itself still runs, so its own result can be compared with the replacement.
+    """
     buffers = dict(graph.buffers)
     renamed: dict[str, str] = {}
     for label in labels:
@@ -47,7 +48,8 @@ def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
 def keep(graph: OpGraph, wanted: Iterable[str]) -> OpGraph:
     """Keep only the nodes that the buffers `wanted` depend on, and the buffers that those use.
 
-    A wanted activation becomes an output, since it may have no readers left."""
+    A wanted activation becomes an output, since it may have no readers left.
+    """
     wanted = set(wanted)
     needed = set(wanted)
     nodes: list[Node] = []

@@ -1,7 +1,8 @@
 """The flat byte form of a graph: fixed-size little-endian records, read in place. See docs/ir.md.
 
 The conversion is lossless, including the bits of floats. Reading checks the form (every count, index and reserved
-field); ir.verify checks the graph's meaning."""
+field); ir.verify checks the graph's meaning.
+"""
 
 from __future__ import annotations
 

@@ -66,7 +66,8 @@ def fuse(graph: OpGraph, answers: Answers) -> OpGraph:
     """Fuse the nodes that `answers` supports. A verified graph yields a verified graph.
 
     Prefill keeps projections separate from norms and sums: kernels for tiles of tokens would each recompute the
-    norm of all tokens."""
+    norm of all tokens.
+    """
     for rule in RULES:
         if graph.stage != "prefill" or rule not in OF_FEW_TOKENS:
             graph = _applied(graph, rule, answers)
