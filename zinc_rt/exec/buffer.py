@@ -44,7 +44,8 @@ class Buffer:
 
     `storage` is the backend's own handle and opaque here; `gpu_va` is None if the tier has no GPU addresses.
     `owned`: the backend that allocated the memory frees it; otherwise it has another owner, see `wrap`. Several
-    buffers with equal lifetimes may share one `usage`, which must be set before they are bound."""
+    buffers with equal lifetimes may share one `usage`, which must be set before they are bound.
+    """
 
     name: str
     size_bytes: int
@@ -84,5 +85,6 @@ def wrap(
     """Create a buffer over memory that the caller owns, keeps alive and frees; nothing is copied.
 
     `storage` has the type of the backend's own buffers: on T-CPU a NumPy array of uint8. A window on another
-    buffer's memory needs that buffer's `usage`."""
+    buffer's memory needs that buffer's `usage`.
+    """
     return Buffer(name, size_bytes, heap, storage, gpu_va, usage or Usage(), owned=False)

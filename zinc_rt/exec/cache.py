@@ -27,7 +27,8 @@ class GraphCache:
         """Return the graph of exactly this key; if there is none, build it.
 
         A graph is evicted before `build` is called, which may need its memory. Raise InFlight if every graph has a
-        replay in flight, and the errors of `build`; then nothing is stored under the key."""
+        replay in flight, and the errors of `build`; then nothing is stored under the key.
+        """
         graph = self._graphs.get(key)
         if graph is not None:
             self._graphs.move_to_end(key)

@@ -37,7 +37,8 @@ def copy(
     """Submit a copy without waiting. It is ordered as a replay: by its stream, and by events between streams.
 
     Both buffers count as in flight until the fence: the host's writes and views are refused. Raise ValueError for
-    bytes outside a buffer, and for overlapping source and target."""
+    bytes outside a buffer, and for overlapping source and target.
+    """
     what = f"copy {source.name} to {target.name}"
     source.check_inside(source_offset_bytes, size_bytes, what)
     target.check_inside(target_offset_bytes, size_bytes, what)

@@ -144,7 +144,8 @@ class Graph:
     def remove(self, key: ShapeKey) -> Any:
         """Return the variant to the caller, who frees it: `evicted` is not called.
 
-        Raise MissingVariant, or InFlight while its last replay runs."""
+        Raise MissingVariant, or InFlight while its last replay runs.
+        """
         entry = self._entry(key)
         if entry.in_flight():
             raise InFlight(
@@ -222,7 +223,8 @@ class Graph:
         """Copy `data` (bytes-like, C-contiguous) into a bound buffer.
 
         Raise InFlight while any replay that binds this buffer, of this graph or another, has not retired: a replay
-        reads its step block at an unknown moment before its fence. Raise ValueError if it is out of bounds."""
+        reads its step block at an unknown moment before its fence. Raise ValueError if it is out of bounds.
+        """
         buffer = self._settled(port, "write")
         source = memoryview(data).cast("B").toreadonly()
         if not 0 <= offset_bytes <= buffer.size_bytes - source.nbytes:
@@ -280,7 +282,8 @@ class Graph:
     def wait(self, timeout_seconds: float) -> None:
         """Wait for every replay of this graph, oldest first, within one timeout.
 
-        Raise the error of the first failed fence. After a missed deadline the replay still counts as in flight."""
+        Raise the error of the first failed fence. After a missed deadline the replay still counts as in flight.
+        """
         replays = self._replays
         left = timeout_seconds
         deadline = time.monotonic() + timeout_seconds

@@ -56,7 +56,8 @@ class HostExecutor:
     first.
 
     A call that raises fails its fence, all calls already queued after it on its stream, and all that wait for it
-    through an event: they would read data that was not written. Later submissions run again."""
+    through an event: they would read data that was not written. Later submissions run again.
+    """
 
     def __init__(self, name: str = "host", *, workers: int = 1) -> None:
         if workers < 1:

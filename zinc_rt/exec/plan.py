@@ -57,7 +57,8 @@ class Plan:
     def execute(self) -> Fence:
         """Submit every step without waiting. The returned fence is done when all of them are.
 
-        Raise MissingVariant before anything is submitted, ValueError for an empty plan."""
+        Raise MissingVariant before anything is submitted, ValueError for an empty plan.
+        """
         if not self._steps:
             raise ValueError("an empty plan runs nothing")
         for number, step in enumerate(self._steps):

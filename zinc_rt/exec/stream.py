@@ -20,7 +20,8 @@ class Stream:
     def wait(self, event: Event) -> None:
         """Make later submissions start after `event`. Never blocks the host.
 
-        Raise ValueError for an event that was never recorded: waiting for it would order nothing."""
+        Raise ValueError for an event that was never recorded: waiting for it would order nothing.
+        """
         if not event.recorded:
             raise ValueError(f"stream {self.name} waits on an event that no stream recorded; record it first")
         fence = event.fence
