@@ -44,7 +44,7 @@ def wait_until(reached: Callable[[], bool], pause: Callable[[float], None], time
 
 
 class FenceCorrupt(ZincError):
-    """The fence's memory holds a value that no submission wrote."""
+    """Raised if the fence's memory holds a value that no submission wrote."""
 
     exit_code = 1
 
@@ -118,7 +118,7 @@ class Timeline:
 
 
 class TimelineFence:
-    """exec.Fence over a timeline."""
+    """An exec.Fence over a timeline."""
 
     __slots__ = ("timeline", "value")
 

@@ -19,7 +19,7 @@ SCHEMA = "zinc-rt-hang/1"
 
 @dataclass(frozen=True, slots=True)
 class RingState:
-    """Positions in dwords. `consumed_dw` is rptr on wptr's scale; `wptr_memory` is the value that the GPU can
+    """Ring positions in dwords. `consumed_dw` is rptr on wptr's scale; `wptr_memory` is the value that the GPU can
     read."""
 
     name: str
@@ -35,7 +35,7 @@ class RingState:
 
 @dataclass(frozen=True, slots=True)
 class FenceState:
-    """`guard`: how the poison around the fence was damaged; None if it is intact."""
+    """The state of a fence. `guard`: how the poison around the fence was damaged; None if it is intact."""
 
     va: int
     memory: int
@@ -70,7 +70,8 @@ class FaultState:
 
 @dataclass(frozen=True, slots=True)
 class HangReport:
-    """`window` is the ring around rptr, `ib` the last called indirect buffer, both disassembled."""
+    """The report of a hang. `window` is the ring around rptr, `ib` the last called indirect buffer, both
+    disassembled."""
 
     what: str
     why: str
@@ -171,7 +172,9 @@ class HangReport:
 
 
 class Hang(DeadlineMissed):
-    """Work did not finish in time, or never will. `report` has the reason, `bundle` the saved folder."""
+    """Raised if work did not finish in time, or cannot finish. `report` has the reason, `bundle` the saved
+    folder.
+    """
 
     def __init__(self, report: HangReport, bundle: Path | None, not_saved: str = "") -> None:
         self.report = report

@@ -73,7 +73,7 @@ MakeHang = Callable[["AmdRing", str], DeadlineMissed]
 
 
 class AmdRing:
-    """Owns the queue. Not thread-safe: one host thread submits to a ring."""
+    """A ring that owns its queue. Not thread-safe: one host thread submits to a ring."""
 
     def __init__(
         self,

@@ -45,13 +45,13 @@ def open(opening: Opening) -> CpuBackend:
 
 
 class Stopped(ZincError):
-    """The backend was closed while a replay was running."""
+    """Raised if the backend was closed while a replay was running."""
 
     exit_code = 130
 
 
 class NodeFailed(ZincError):
-    """The function of an opcode raised: the function or its input is wrong."""
+    """Raised if the function of an opcode raised: the function or its input is wrong."""
 
     exit_code = 1
 

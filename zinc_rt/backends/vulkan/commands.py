@@ -83,7 +83,7 @@ class CmdPipelineBarrier:
 
 @dataclass(frozen=True, slots=True)
 class CmdFillBuffer:
-    """Fill with a repeated dword. Offset and size are multiples of 4."""
+    """A fill with a repeated dword. Offset and size are multiples of 4."""
 
     handle: int
     offset_bytes: int
@@ -123,7 +123,7 @@ class CmdResetQueryPool:
 
 @dataclass(frozen=True, slots=True)
 class CmdWriteTimestamp:
-    """Write a timestamp after all earlier commands have finished."""
+    """A timestamp that is written after all earlier commands have finished."""
 
     pool: int
     query: int

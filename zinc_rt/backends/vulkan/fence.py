@@ -71,7 +71,7 @@ class SemaphoreTimeline:
 
 
 class SemaphoreFence:
-    """exec.Fence over a timeline."""
+    """An exec.Fence over a timeline."""
 
     __slots__ = ("timeline", "value")
 
