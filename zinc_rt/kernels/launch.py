@@ -34,8 +34,8 @@ class Temp:
 
 @dataclass(frozen=True, slots=True)
 class Stride:
-    """Used in place of a buffer: the 64-bit stride in bytes of a weight's dimension. Only for tiers that read
-    weights in the file's layout; elsewhere packing fixes the strides."""
+    """A stand-in for a buffer argument: the 64-bit stride in bytes of a weight's dimension. Only for tiers that
+    read weights in the file's layout; elsewhere packing fixes the strides."""
 
     name: str
     axis: int

@@ -42,7 +42,8 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Head h reads k floats at h * x_stride of a token's input, and writes its rows at h * y_stride."""
+    """The layout of heads. Head h reads k floats at h * x_stride of a token's input, and writes its rows at h *
+    y_stride."""
 
     heads: int
     x_stride: int

@@ -34,8 +34,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class PackedType:
-    """One quantised type. `planes`: for each plane the bytes of a group and of a tail; a tail of None is stored as
-    a whole group. `split` separates a file's blocks into planes, `join` is its inverse."""
+    """One quantised type. `planes`: for each plane the bytes of a group and of a pair in the tail; with None the
+    tail is stored as a whole group. `split` separates a file's blocks into planes, `join` is its inverse."""
 
     planes: tuple[tuple[int, int | None], ...]
     split: Callable[[np.ndarray], tuple[np.ndarray, ...]]  # blocks [rows, B, bytes] -> planes [rows, row_bytes]

@@ -12,7 +12,7 @@ from zinc_rt.ir.dtypes import block_of
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """weight = (d * scale) * q - dmin * minimum; an absent part leaves its factor or term out.
+    """Decoded blocks: weight = (d * scale) * q - dmin * minimum; an absent part leaves its factor or term out.
 
     `...` are the weight's leading dimensions, B its blocks a row, S sub-blocks a block, E elements a sub-block.
     """

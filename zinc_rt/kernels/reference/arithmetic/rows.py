@@ -12,7 +12,8 @@ BLOCK_ROWS = 1024  # 512 KiB of accumulators for the one token in work
 
 
 class RowBlocks:
-    """Calls work(first, last) for blocks of rows; with several threads, blocks run in parallel."""
+    """A divider of rows that calls work(first, last) for blocks of rows; with several threads, blocks run in
+    parallel."""
 
     def __init__(self, threads: int = 1) -> None:
         self._pool = ThreadPoolExecutor(threads, "zinc-rt-rows") if threads > 1 else None
