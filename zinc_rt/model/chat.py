@@ -94,11 +94,11 @@ def render_chat(
 
 
 class _TooMuch(jinja2.TemplateError):
-    """A budget is exhausted."""
+    """Raised if a budget is exhausted."""
 
 
 class _Refused(jinja2.TemplateError):
-    """The template called raise_exception."""
+    """Raised if the template calls raise_exception."""
 
 
 def _line(error: Exception) -> str:
@@ -186,7 +186,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Budget(NodeTransformer):
-    """Make loops and macros count their iterations, and '~' check its length."""
+    """A syntax tree transformer that makes loops and macros count their iterations, and '~' check its length."""
 
     def _counted(self, node: nodes.For | nodes.Macro) -> nodes.Node:
         self.generic_visit(node)
