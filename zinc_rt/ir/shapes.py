@@ -30,7 +30,7 @@ _ORDER: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
 
 
 class ShapeError(ValueError):
-    """A shape does not fit its pattern, or an expression has no value."""
+    """Raised if a shape does not fit its pattern, or an expression has no value."""
 
 
 def evaluate(expression: str, names: Mapping[str, Value]) -> Dim | bool:

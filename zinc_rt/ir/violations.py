@@ -28,7 +28,7 @@ def at_node(index: int, node: Node, rule: str, saw: str) -> Violation:
 
 
 class VerifyError(ZincError):
-    """A graph violates rules. `violations` holds all of them; the message shows the first."""
+    """Raised if a graph violates rules. `violations` holds all of them; the message shows the first."""
 
     def __init__(self, graph: OpGraph, violations: Sequence[Violation]) -> None:
         self.violations = tuple(violations)
