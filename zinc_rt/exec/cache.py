@@ -9,7 +9,7 @@ from zinc_rt.exec.graph import Graph, InFlight
 
 
 class GraphCache:
-    """Holds at most `max_graphs` graphs. A graph with a replay in flight is never evicted."""
+    """A cache of at most `max_graphs` graphs. A graph with a replay in flight is never evicted."""
 
     def __init__(self, max_graphs: int, *, dropped: Callable[[Hashable, Graph], None] | None = None) -> None:
         if max_graphs < 1:

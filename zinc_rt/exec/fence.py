@@ -10,8 +10,9 @@ from zinc_rt.host.errors import ZincError
 
 
 class DeadlineMissed(ZincError):
-    """A fence was not reached in time. A tier with diagnostics raises a subclass that carries its hang
-    report."""
+    """Raised if a fence was not reached in time. A tier with diagnostics raises a subclass with its hang
+    report.
+    """
 
     exit_code = 1
     node: object = None

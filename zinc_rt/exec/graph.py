@@ -34,7 +34,7 @@ class Launcher(Protocol):
 
 
 class Observer:
-    """Receives the events of a graph in order, for tracing and statistics."""
+    """A receiver of the events of a graph in order, for tracing and statistics."""
 
     def created(self, graph: Graph, ir: Any) -> None:
         """Called when a graph is created, or this observer is attached. `ir`: the source of the lowered graph,
@@ -61,11 +61,11 @@ class Observer:
 
 
 class MissingVariant(ZincError):
-    """A replay was requested for a shape key without a variant."""
+    """Raised if a replay was requested for a shape key without a variant."""
 
 
 class InFlight(ZincError):
-    """The host requested bytes, or a variant's memory, that a replay still uses."""
+    """Raised if the host requested bytes, or a variant's memory, that a replay still uses."""
 
 
 @dataclass(eq=False, slots=True)

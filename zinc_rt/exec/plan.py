@@ -19,8 +19,8 @@ class _Step:
 
 
 class Plan:
-    """A plan is built once and executed many times. Dependencies are submitted first, then in the order of
-    `add`."""
+    """Replays with dependencies, built once and executed many times. Dependencies are submitted first, then in the
+    order of `add`."""
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []
