@@ -1,1 +1,2 @@
-"""What every package may import: files, locks, caches, settings, facts, the terminal. It imports only errors."""
+"""Modules that every package may import: files, locks, caches, settings, facts, the terminal. It imports only
+errors."""

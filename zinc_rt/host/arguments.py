@@ -1,4 +1,4 @@
-"""Command lines: an argparse whose errors are one sentence with the nearest right word, and models as plain words.
+"""Command-line parsing: argparse with one-sentence errors and suggestions, and models as positional arguments.
 
 zinc-rt run: no option --modle: did you mean --model?
   next: zinc-rt run --help
@@ -18,7 +18,8 @@ _WANTED = {"int": "a whole number", "float": "a number"}
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Texts keep their lines. A line wider than the terminal folds, an example so that a shell still takes it."""
+    """A help formatter that keeps line breaks. Lines wider than the terminal wrap; wrapped examples stay valid for
+    a shell."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.strip("\n").split("\n\n")
@@ -26,7 +27,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with short errors and help that fits. Actions made by add_subparsers are Parsers too."""
+    """argparse with short errors and wrapped help. Subparsers made by add_subparsers are Parsers too."""
 
     most_models: int | None = 0  # that it takes as plain words; None: any number
     needs_model = False
@@ -36,14 +37,17 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"formatter_class": Help, **named})
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2 and what was wrong, what was meant perhaps, and where the help is."""
+        """Exit with code 2 after an error message, a suggestion if there is one, and the command for help."""
         self.exit(2, f"{self.prog}: {_said(message)}\n  next: {self.prog} --help\n")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does, but what is not taken is an error here, where the options of an action are
-        known, and plain words are models where the command takes some, wherever they stand among the options."""
+        """Parse as argparse does, but reject unknown arguments here, where the options of the subcommand are
+        known.
+
+        Positional words are models if the command accepts models, at any position among the options.
+        """
         taken, left = super().parse_known_args(args, namespace)
         words = [] if self.most_models == 0 else [word for word in left if not word.startswith("-")]
         if others := [word for word in left if word not in words]:
@@ -54,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         return taken, []
 
     def _take_models(self, taken: argparse.Namespace, words: list[str]) -> None:
-        """Take the models; `model` is the first of `models`."""
+        """Store the models; `model` is the first of `models`."""
         named = taken.model
         if words and named is not None:
             self.error(f"{words[0]}: the model is given already, as --model {named}")
@@ -80,7 +84,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """`: did you mean X?` for the nearest of the known ones, else nothing."""
+    """Return `: did you mean X?` with the nearest known word, or an empty string."""
     import difflib  # late: only what is wrong needs it
 
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
@@ -88,7 +92,7 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def add_models(parser: argparse.ArgumentParser, *, required: bool = True, several: bool = False) -> None:
-    """The model, or `several`, as plain words or with --model: `arguments.model` and `arguments.models`."""
+    """Add the model, or `several`, as positional or with --model: `arguments.model` and `arguments.models`."""
     assert isinstance(parser, Parser)
     parser.most_models, parser.needs_model = None if several else 1, required
     what = "GGUF files" if several else "a GGUF file"

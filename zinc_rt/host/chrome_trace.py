@@ -17,12 +17,12 @@ Entry = dict[str, Any]
 
 
 def document(entries: Iterable[Entry], other: Entry) -> Entry:
-    """Build the content of a file. `other`: facts about the whole timeline."""
+    """Build the content of a file. `other`: metadata of the whole timeline."""
     return {"traceEvents": [*entries], "displayTimeUnit": "ms", "otherData": other}
 
 
 def write_chrome(content: Entry, path: str | os.PathLike[str]) -> None:
-    """Write the file atomically. Raises OutputError with the reason."""
+    """Write the file atomically. Raise OutputError with the reason."""
     write_whole(path, lambda file: file.write(json.dumps(content).encode()))
 
 
@@ -46,7 +46,7 @@ def instant(name: str, thread: int, at_us: float, args: Entry) -> Entry:
 
 
 def counter(name: str, at_us: float, values: Entry) -> Entry:
-    """Build a sample of a track of figures, which `name` identifies."""
+    """Build a sample of a counter track with this name."""
     return {"ph": "C", "name": name, "pid": 1, "ts": at_us, "args": values}
 
 

@@ -1,15 +1,18 @@
-"""The errors a user sees: one clear sentence, what was wanted, what was seen, what to do next.
+"""User-visible errors: one clear sentence with the expected and actual values, and advice.
 
-Commands turn a ZincError into that sentence on stderr and its exit code (design §4.12); anything else is a bug
-and keeps its traceback.
+Commands print a ZincError's message to stderr and exit with its exit code (design §4.12); any other exception is a
+bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
 
 class ZincError(Exception):
-    """Something the user can act on. `exit_code` is what a command returns for it; `message` says what is wrong,
-    `next` what to do about it ("" where nobody knows), and the error's text is both."""
+    """An error that the user can resolve.
+
+    `exit_code` is the exit code of the command; `message` describes the error, `next` gives advice ("" if there is
+    none), and str() contains both.
+    """
 
     exit_code = 2
 
@@ -19,7 +22,7 @@ class ZincError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """What the error says, as far as it fits a line; its type's name where it says nothing."""
+    """Return the first line of an error's text, or the name of its type if the text is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -32,7 +35,7 @@ class InputError(ZincError):
 
 
 class UnsupportedError(ZincError):
-    """Well-formed, but not built in this version: an architecture, quantisation, opcode or tier."""
+    """Valid input that this version does not support: an architecture, quantisation, opcode or tier."""
 
 
 class OutputError(ZincError):
@@ -46,6 +49,6 @@ class CheckFailed(ZincError):
 
 
 class NothingRan(ZincError):
-    """Nothing could run, so nothing was shown: never a pass."""
+    """Nothing could run, so nothing was checked; never counted as a pass."""
 
     exit_code = 77

@@ -1,9 +1,9 @@
-"""Facts with provenance: facts.yaml, one row for each rule the simulated device keeps and each constant of a chip;
-the rules of its sanitizer are rows of sanitizer_rules.py.
+"""Facts with provenance: facts.yaml has one row for each rule of the simulated device and each constant of a chip.
+The rules of its sanitizer are rows of sanitizer_rules.py.
 
-A row says where its statement comes from: a document, a source read, a measurement, or nowhere (assumed), and then
-what would settle it. A simulated device notes what it came to (marks: an ioctl, a packet, an instruction); rows
-name the marks they stand behind, so a result can list the assumed rows that it leaned on. docs/facts.md.
+A row states its source: a document, source code, a measurement, or none (assumed), and in that case how to verify
+it. A simulated device records marks for the features it executes (an ioctl, a packet, an instruction). Rows list
+the marks that depend on them, so a result can list the assumed rows that it depends on. See docs/facts.md.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ flipped: ContextVar[tuple[str, ...]] = ContextVar("flipped", default=())
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """`where`: the document, file or bundle; of an assumed row, why it was assumed so. `value`: what the device
-    does, where a word or number can say it; `other`: what it may be told to do instead. `settled_by`: probes,
-    --learn facts, or what to do. `marks`: patterns, one of which means that the row was leaned
-    on (`A + B`: both).
-    `code`: MODULE:NAME of a constant."""
+    """A row of the table.
+
+    `where`: the document, file or bundle; for an assumed row, the reason for the assumption. `value`: the device's
+    behaviour, if a word or number can express it; `other`: alternative values that the device accepts.
+    `settled_by`: probes, --learn facts, or an action. `marks`: patterns, one of which means that the result
+    depends on the row (`A + B`: both are needed). `code`: MODULE:NAME of a constant.
+    """
 
     id: str
     says: str
@@ -59,7 +61,7 @@ class Fact:
 
     @property
     def kind(self) -> str:
-        """What the id begins with: chip, kernel, ioctl, packet, sdma; rule for a name alone."""
+        """The first part of the id: chip, kernel, ioctl, packet, sdma; rule for an id without parts."""
         return self.id.partition("/")[0] if "/" in self.id else "rule"
 
     def met_by(self, marks: Collection[str]) -> bool:
@@ -67,14 +69,14 @@ class Fact:
 
 
 def told(facts: Iterable[Fact]) -> list[dict[str, Any]]:
-    """For a report's details, under "assumptions"."""
+    """Return the entries for a report's details, under "assumptions"."""
     return [
         {"id": row.id, "says": row.says, "where": row.where, "settled_by": list(row.settled_by)} for row in facts
     ]
 
 
 def leaning(ids: Sequence[str]) -> str:
-    """What follows a verdict: ", leaning on 2 assumptions: a, b"; nothing where there are none."""
+    """Return the suffix of a verdict that lists the assumptions it depends on; empty if there are none."""
     if not ids:
         return ""
     shown = ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else "")
@@ -91,7 +93,7 @@ def table() -> Mapping[str, Fact]:
 
 
 def fact(id: str) -> Fact:
-    """Raises UsageError, with those that look like it."""
+    """Return the fact with this id. Raise UsageError with similar ids if there is none."""
     found = table().get(id)
     if found is None:
         near = [each for each in table() if id.lower() in each.lower()][:6]
@@ -102,13 +104,13 @@ def fact(id: str) -> Fact:
 
 
 def leaned_on(marks: Iterable[str]) -> tuple[Fact, ...]:
-    """The assumed rows behind what a device came to, in the table's order."""
+    """Return the assumed rows for the marks of a device, in the table's order."""
     seen = frozenset(marks)
     return tuple(each for each in table().values() if each.assumed and each.met_by(seen))
 
 
 def read_table(path: Path) -> Mapping[str, Fact]:
-    """Raises InputError, naming the row that is wrong."""
+    """Read the table. Raise InputError, naming the invalid row."""
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
     except (OSError, UnicodeDecodeError) as error:
@@ -174,7 +176,7 @@ def _words(value: Any) -> tuple[str, ...]:
 
 
 def _own_mark(id: str) -> tuple[str, ...]:
-    """What is meant where a row names no marks: ioctl/X the call, chip/K/... that chip, a rule its finding."""
+    """Return the default mark of a row without marks: ioctl/X the call, chip/K/... that chip, a rule its finding."""
     kind, slash, rest = id.partition("/")
     if not slash:
         return (f"finding {id}",)

@@ -1,4 +1,4 @@
-"""Files this program writes: the folders it has on a user's machine, and results written whole or not at all."""
+"""Files written by this program: its folders on a user's machine, and results, which are written atomically."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _SHARED = stat.S_ISVTX | stat.S_IWOTH  # every user may make files there, and no
 
 
 def cache_folder() -> Path:
-    """Where what can be computed again is kept, for the user who runs this; it need not exist."""
+    """Return the user's folder for data that can be recomputed; it may not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~").expanduser() / ".cache") / "zinc-rt"
 
 
 def state_folder() -> Path:
-    """Where what was found out on this machine is kept: journals, what passed, the store. It need not exist."""
+    """Return the folder for results from this machine: journals, passed checks, the store. It may not exist."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path("~").expanduser() / ".local" / "state") / "zinc-rt"
 
 
 def lock_folder() -> Path:
-    """Where locks lie that every user of the machine must meet. It exists."""
+    """Return the folder for locks shared by all users of the machine. It exists."""
     run = Path("/run/lock")
     try:
         if run.stat().st_mode & _SHARED == _SHARED:
@@ -37,9 +37,10 @@ def lock_folder() -> Path:
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
-    """`write` fills a file beside `path`, which then takes its name. Raises OutputError saying why not.
+    """Write a file atomically: `write` fills a temporary file, which then replaces `path`. Raise OutputError with
+    the reason.
 
-    A device or a pipe has no file to replace and is written to as it is.
+    A device or a pipe has no file to replace and is written directly.
     """
     path = Path(path)
     try:
@@ -62,9 +63,9 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
 
 
 def check_writable(*paths: str | None, report: str | None = None) -> None:
-    """Before minutes of work: raises OutputError for a path that could not be written. None is fine.
+    """Check output paths before a long run: raise OutputError for a path that cannot be written. None is accepted.
 
-    `report` alone may be "-", for stdout: two outputs there would be neither.
+    Only `report` may be "-", for stdout: two outputs to stdout could not be separated.
     """
     for path in (*paths, None if report == "-" else report):
         if path is None:

@@ -1,4 +1,4 @@
-"""Files that the user names: one wording for a file that cannot be read, and a cheap check of model files."""
+"""Files that the user specifies: a common error for unreadable files, and a fast check of model files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Locks in files: `hold` and `holder` for any file, `take`, `give_back` and `held` for a GPU.
+"""File locks: `hold` and `holder` for any file, `take`, `give_back` and `held` for a GPU.
 
-Two programs that probe or compute on one card disturb each other's answers, and a hang takes both down. The lock
-of a GPU is named after its render node and holds its owner's pid. Simulated devices need none.
+Two programs that probe or compute on one card affect each other's results, and a hang stops both. The lock of a
+GPU is named after its render node and contains its owner's pid. Simulated devices need no lock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from zinc_rt.host.errors import OutputError, ZincError
 
 
 def hold(path: Path) -> int:
-    """Hold the file, made where it is not there, until the descriptor that is returned is closed, here and in
-    every child that has it.
+    """Lock the file, creating it if necessary, until the returned descriptor is closed here and in every child
+    that has it.
 
-    Raises BlockingIOError where somebody holds it, this process included, another OSError where it cannot be
-    made.
+    Raise BlockingIOError if it is locked, also by this process, and another OSError if it cannot be created.
     """
     import fcntl  # locks need Linux; this room is read elsewhere too
 
@@ -38,7 +37,7 @@ def hold(path: Path) -> int:
 
 
 def holder(path: Path) -> str:
-    """Who has signed the file: its pid and command line, as far as they can be seen from here."""
+    """Return the lock owner recorded in the file: its pid, and its command line if visible to this process."""
     try:
         signed = json.loads(path.read_text(encoding="utf-8"))
         pid, command = int(signed["pid"]), str(signed["command"])
@@ -53,7 +52,7 @@ def holder(path: Path) -> str:
 
 
 def _open(path: Path) -> int:
-    """Open the file, whoever made it. A file of another user in a shared folder can be locked all the same."""
+    """Open the file, regardless of its owner. Another user's file in a shared folder can be locked too."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     for _ in range(2):
         with suppress(FileNotFoundError):
@@ -76,7 +75,7 @@ def _sign(fd: int) -> None:
 
 
 class GpuBusy(ZincError):
-    """Another process has the GPU."""
+    """Another process is using the GPU."""
 
 
 @dataclass(slots=True)
@@ -90,9 +89,9 @@ _held: dict[Path, _Held] = {}
 
 
 def take(gpu: str, *, folder: Path | None = None) -> Path:
-    """Hold the GPU called `gpu` (renderD128) for this process; give_back what is returned, as often as taken.
+    """Lock the GPU called `gpu` (renderD128) for this process. Call give_back with the result once per call.
 
-    Raises GpuBusy naming the holder, OutputError where no lock can be made.
+    Raise GpuBusy naming the owner, and OutputError if no lock can be created.
     """
     path = (folder or files.lock_folder()) / f"zinc-rt-{gpu.rpartition('/')[2]}.lock"
     if path in _held:
@@ -111,7 +110,7 @@ def take(gpu: str, *, folder: Path | None = None) -> Path:
 
 
 def give_back(path: Path) -> None:
-    """Give a lock back, once for each take. Only the last lets go."""
+    """Release a lock, once for each take. The last call unlocks it."""
     held = _held[path]
     held.users -= 1
     if not held.users:

@@ -1,6 +1,6 @@
-"""What a result says of the machine it comes from: what two results have to share, and what the process had of it.
+"""The machine description in results, for comparing results, and this process's memory use.
 
-Nothing here names the machine's owner.
+It does not identify the machine's owner.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor_name() -> str:
-    """Return the CPU's name as the kernel gives it; Python knows no more than the architecture on Linux."""
+    """Return the CPU's name as reported by the kernel; on Linux, Python reports only the architecture."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -29,7 +29,7 @@ def processor_name() -> str:
 
 
 def host() -> dict[str, Any]:
-    """The machine: processor, cores this process may use, memory in 10^9 bytes, system and its release."""
+    """Return the machine: processor, cores this process may use, memory in 10^9 bytes, system and its release."""
     import psutil
 
     return {
@@ -42,9 +42,11 @@ def host() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """This process's memory. `resident_bytes` counts the pages of mapped files that are in memory. `major_faults`:
-    since the process began, pages that were read from disk while a thread waited. None where the system does not
-    tell."""
+    """This process's memory.
+
+    `resident_bytes` includes resident pages of mapped files. `major_faults`: pages read from disk while a thread
+    waited, since the process started. None if the system does not report a value.
+    """
 
     resident_bytes: int
     peak_resident_bytes: int | None

@@ -1,7 +1,7 @@
-"""What can be made again, on disk: safe against concurrent writers and torn files, bounded in size.
+"""A disk cache of data that can be recomputed: safe against concurrent writers and torn files, bounded in size.
 
-A file is MAGIC, the SHA-256 of what follows, and that. One that is not whole reads as absent, and the next store
-replaces it. `os.replace` makes a new file appear at once, so readers never see half of one.
+A file consists of MAGIC, the SHA-256 of the rest, and the content. An incomplete file is a miss, and the next
+store replaces it. `os.replace` makes a new file visible atomically, so readers never see a partial file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class ObjectCache:
-    """Compiled kernels by key, in `folder`; None: in the user's cache folder. Every operation is best effort: a
-    cache that cannot be read or written is no error."""
+    """Compiled kernels by key, in `folder`; None: in the user's cache folder.
+
+    Every operation is best effort: a cache that cannot be read or written is not an error.
+    """
 
     def __init__(self, folder: Path | None = None, keep_bytes: int = KEEP_BYTES) -> None:
         self.folder = cache_folder() / "shaders" if folder is None else folder
@@ -37,7 +39,7 @@ class ObjectCache:
         return self.folder / f"{key}.zro"
 
     def load(self, key: str) -> bytes | None:
-        """What was stored under the key, or None where there is nothing whole."""
+        """Return the data stored under the key, or None if it is missing or incomplete."""
         path = self.path(key)
         try:
             content = path.read_bytes()
@@ -49,7 +51,7 @@ class ObjectCache:
         return payload if _is_whole(content, payload) else None
 
     def mapped(self, key: str) -> memoryview | None:
-        """As `load`, in place; and of a file that only its owner, this user, can write."""
+        """Map the data instead of reading it. The file must belong to this user and be writable only by its owner."""
         try:
             with self.path(key).open("rb") as file:
                 about = os.fstat(file.fileno())
@@ -80,7 +82,7 @@ class ObjectCache:
                 self.trim()
 
     def trim(self) -> None:
-        """Drop the least recently used files beyond the limit, and what writers that died left behind."""
+        """Delete the least recently used files beyond the limit, and temporary files of terminated writers."""
         found = []
         for file in [*self.folder.glob("*.zro"), *self.folder.glob("*.part")]:
             with suppress(OSError):  # another process trims too

@@ -1,6 +1,6 @@
-"""The packages of the runtime: what each may import, and whether its files decide what a model computes.
+"""The packages of the runtime: the imports allowed in each, and whether its files affect a model's results.
 
-tests/test_layout.py holds the code to this table, and version.py hashes by it.
+tests/test_layout.py checks the code against this table, and version.py selects files for its hashes by it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SUFFIXES = (
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package's row. `computes`: its files decide values, so a result of other files is another result."""
+    """A package's row. `computes`: its files affect values, so a change may change results."""
 
     imports: frozenset[str]
     computes: bool = False
@@ -64,7 +64,10 @@ PACKAGES: dict[str, Package] = {  # lowest first: a package imports only from ro
 
 def files_of(name: str) -> Iterator[Path]:
     """Yield the sources and package data of a package, or of one file of it (`engine/variants.py`), in a fixed
-    order. A name without files yields nothing."""
+    order.
+
+    A name without files yields nothing.
+    """
     path = ROOT / name
     if path.is_dir():
         candidates = sorted(path.rglob("*"))

@@ -37,10 +37,12 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SanitizerRule:
-    """`sentence` describes what is reported. `static` is the sentence of the static sanitizer, "" where it has no
-    such rule. `default_text` completes the report of a wave where the check gives no text. `advice` is the usual
-    cause. `kernel_at_fault`: a kernel that breaks the rule is wrong whatever ran before it. `level` is the first
-    mode that checks the rule. `doc` is a page and anchor in docs/. `says` is the rule of hardware that the check
+    """A rule.
+
+    `sentence` describes the finding. `static` is the sentence of the static sanitizer, "" if it has no such rule.
+    `default_text` completes the report of a wave if the check gives no text. `advice` is the usual cause.
+    `kernel_at_fault`: a kernel that breaks the rule is wrong regardless of earlier work. `level` is the first mode
+    that checks the rule. `doc` is a page and anchor in docs/. `says` is the rule of hardware that the check
     assumes, with the columns of a row of facts.yaml: where, origin, other, settled_by, code.
     """
 

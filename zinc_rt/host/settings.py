@@ -1,7 +1,7 @@
-"""Every ZINC_RT_* knob in one typed table, read once at a command's edge into a Settings object.
+"""All ZINC_RT_* settings in one typed table, read once at a command's start into a Settings object.
 
 The names are the original project's; the defaults are unclamped. A value that does not parse is an error, and so
-is a knob of the original that has nothing behind it here.
+is a setting of the original project that is not implemented here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Settings:
     experts: Experts = "auto"
 
     def clamps(self) -> list[str]:
-        """The shortcuts in force, in words: printed beside every result they touch."""
+        """The active shortcuts as text, printed with every result that they affect."""
         found = []
         if self.lm_head_rows:
             found.append(f"LM head capped to the first {self.lm_head_rows} rows (ZINC_RT_LM_HEAD_ROWS)")
@@ -53,7 +53,7 @@ def _count(text: str) -> int:
 
 
 def _cpus(text: str) -> tuple[int, ...]:
-    """ "0,2-5" -> (0, 2, 3, 4, 5)"""
+    """Parse a list of CPUs: "0,2-5" -> (0, 2, 3, 4, 5)."""
     cpus: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -153,8 +153,8 @@ NOTHING_BEHIND = (
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """The settings of an environment. Raises UsageError for a value that does not parse and for a knob that is not
-    one."""
+    """Return the settings of an environment. Raise UsageError for a value that does not parse and for an unknown
+    setting."""
     for name in NOTHING_BEHIND:
         if name in environment:
             raise UsageError(f"{name} is set, and has nothing behind it in this version", next=f"unset {name}")
@@ -176,6 +176,6 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 
 def settings_error(name: str, text: str) -> UsageError:
-    """Return the error for a setting whose value does not parse; it says what was wanted."""
+    """Return the error for a setting whose value does not parse; it names the expected values."""
     wanted = next(knob.wanted for knob in KNOBS if knob.name == name)
     return UsageError(f"{name}={text!r}: wanted {wanted}")

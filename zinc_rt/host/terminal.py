@@ -1,4 +1,4 @@
-"""What people read: tables and lines, drawn for who reads them.
+"""Human-readable output: tables and lines, formatted for the output device.
 
 On a terminal they have colour, headings in bold, and the terminal's width: long cells fold at words, and a table
 that cannot be folded so far becomes a list of its rows. Everywhere else (a pipe, a file, TERM=dumb) they are plain
@@ -61,20 +61,20 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells by row, as text. `headings` False: rows that continue a table, or need no names."""
+    """Cells by row, as text. `headings` False: for rows that continue a table, or need no headings."""
 
     columns: Sequence[str | Column]
     rows: Sequence[Sequence[object]]
     headings: bool = True
 
     def __str__(self) -> str:
-        """The table in plain text of full width: what a pipe gets."""
+        """The table in plain text of full width, as written to a pipe."""
         return _drawn(self, None, colour=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Lines and tables that belong together."""
+    """A sequence of lines and tables that form one page."""
 
     parts: Sequence[str | Table]
 
@@ -87,7 +87,7 @@ Part = str | Table | Page
 
 
 def number(name: str) -> Column:
-    """A column of figures."""
+    """Return a right-aligned column for numbers."""
     return Column(name, right=True)
 
 
@@ -138,7 +138,7 @@ def _plain_cells(shown: Table) -> tuple[list[str], list[bool], list[list[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Who reads: `width` in cells, None where lines have no end."""
+    """The output device: `width` in cells, None for unlimited lines."""
 
     width: int | None = None
     colour: bool = False
@@ -180,7 +180,7 @@ class Screen:
 
 
 def is_terminal(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody watches `stream` on something that can draw."""
+    """Return whether `stream` is an interactive terminal with drawing support."""
     return stream.isatty() and environ.get("TERM", "") not in ("dumb", "unknown")
 
 
@@ -211,8 +211,10 @@ class PlainProgress:
 
 
 def styled(line: str) -> Text:
-    """A line, or what it was folded to, with its first word in the colour of what it says. A label is one only
-    before a gap; PASS and FAIL are verdicts anyhow."""
+    """Return a line, or its wrapped form, with its first word in the colour of its meaning.
+
+    Other words are labels only before a gap; PASS and FAIL are always verdicts.
+    """
     from rich.text import Text
 
     text = Text(printable(line))
@@ -229,7 +231,7 @@ def styled(line: str) -> Text:
 
 
 def printable(text: str) -> str:
-    """Control characters, which would act on the terminal, as escapes; line ends stay."""
+    """Escape control characters, which would affect the terminal; line ends are kept."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -244,7 +246,7 @@ def _is_copied(line: str) -> bool:
 
 
 def _hanging(line: str, width: int) -> int:
-    """Where a folded line goes on: below the text that follows its label."""
+    """Return the indentation of a wrapped line's continuation: the start of the text after its label."""
     match = _LABEL.match(line)
     indent = match.end() if match is not None else 0
     return indent if indent <= width // 3 else min(len(line) - len(line.lstrip()) + 2, width // 3)
@@ -281,7 +283,7 @@ def _drawn(shown: Table, width: int | None, *, colour: bool) -> str:
 
 
 def _least(column: Column, natural: int, cells: Sequence[str], *, last: bool) -> int:
-    """How narrow a column can be: as its longest word, of which only the last column's may be broken."""
+    """Return the minimum width of a column: its longest word, which may be broken only in the last column."""
     if column.right:
         return natural
     word = max(map(_longest_word, cells), default=0)
@@ -308,7 +310,7 @@ def _rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
 
 
 def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Any:
-    """A list for a terminal that no folding fits: a line a cell, named, and a row apart from the next."""
+    """Return a list for terminals too narrow for the wrapped table: one labelled line per cell, rows separated."""
     from rich.padding import Padding
     from rich.table import Table as RichTable
 
@@ -329,7 +331,7 @@ def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], wid
 
 
 def _style(cell: str) -> str:
-    """The style of a cell, by its word, alone or before a gap, where it says how something went."""
+    """Return the style of a cell from its status word, alone or before a gap."""
     found = STYLES.get(cell.partition("  ")[0], "")
     return "" if found == STRONG else found
 
@@ -353,7 +355,7 @@ def _longest_word(text: str) -> int:
 
 
 def _rendered(drawn: Any, width: int | None, *, colour: bool) -> str:
-    """What rich draws, as text: who writes it decides what a closed pipe or a full disk means."""
+    """Return rich's output as text, so that the caller handles a closed pipe or a full disk."""
     from rich.console import Console
 
     console = Console(

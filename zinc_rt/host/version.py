@@ -1,4 +1,4 @@
-"""The release's version, and digests of the code that computed a result: other code gives other results."""
+"""The release's version, and digests of the code that computed a result: a code change may change results."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ PLANNERS = (
 
 @cache
 def code_version() -> str:
-    """Return a digest of the code that decides a model's values: any change of the oracle is another oracle."""
+    """Return a digest of the code that determines a model's values: any change makes a different oracle."""
     return _digest(name for name, package in PACKAGES.items() if package.computes)
 
 
 @cache
 def runtime_version() -> str:
-    """Return a digest of everything below the harness, kernels included: a measured speed or bit belongs to it."""
+    """Return a digest of everything below the harness, including kernels, which identifies measured speeds and
+    results."""
     return _digest(PACKAGES)
 
 
 @cache
 def planning_version() -> str:
-    """Return a digest of the Python that builds a model's graphs and plans their dispatches. The code of kernels
-    does not count: a plan names kernels, it holds none."""
+    """Return a digest of the Python code that builds a model's graphs and plans their dispatches.
+
+    The code of kernels is excluded: a plan refers to kernels by name.
+    """
     return _digest(PLANNERS, ".py")
 
 
