@@ -1,13 +1,12 @@
-"""What requests hold of a model's memory: pages in every group, cached prefixes, rows of recurrent state.
+"""The KV cache of requests: pages in every group, cached prefixes, rows of recurrent state.
 
-A request is admitted with all pages of its prompt promised, takes them chunk by chunk, and gives back what its
-windows left behind. Only full, computed pages are ever shared, and nobody writes to them; a fork copies the last,
-partial page and nothing else. Parking is keeping a Holding; evicting is releasing it: its full pages stay as
-cache.
+A request is admitted with pages promised for its whole prompt, takes them chunk by chunk, and releases the pages
+that its windows have left. Only full, computed pages are shared, and they are never written; a fork copies only
+the last, partial page. To preempt a sequence, keep its Holding; to evict it, release the Holding: its full pages
+stay cached.
 
-A state row that one sequence alone refers to is written in place. A step that starts from a row which others name
-too (a checkpoint, a capsule) writes the sequence's spare row: so a snapshot is another name for a row, and copies
-nothing.
+A state row that only one sequence refers to is written in place. If a checkpoint or a capsule also refers to the
+row, a step writes the sequence's spare row instead, so a snapshot only adds a reference and copies nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ZERO = 0  # the row of a sequence that has computed nothing: all zeros, never a 
 
 @dataclass(frozen=True, slots=True)
 class PageGroup:
-    """Cache buffers that live equally long. `window`: how many tokens back their layers look, 0: all."""
+    """A group of cache buffers with equal lifetime. `window`: tokens that their layers look back, 0: all."""
 
     name: str
     pages: int
@@ -38,7 +37,7 @@ class PageGroup:
 
 @dataclass(frozen=True, slots=True)
 class PageCopy:
-    """The first `tokens` rows of a page are to be copied to another before the next step."""
+    """A copy of the first `tokens` rows of a page to another, to be made before the next step."""
 
     group: int
     source: int
@@ -48,8 +47,11 @@ class PageCopy:
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """Of one sequence. `tables`: page ids by group and page number; `computed`: tokens whose keys and values are
-    in place; `prompt`: how many tokens it was promised pages for. Rows are NO_ROW without recurrent state."""
+    """The KV allocation of a sequence.
+
+    `tables`: page ids by group and page number; `computed`: tokens whose keys and values are stored; `prompt`:
+    number of tokens for which pages were promised. Rows are NO_ROW without recurrent state.
+    """
 
     tenant: int
     within: Namespace
@@ -74,10 +76,12 @@ class Holding:
 
 @dataclass(slots=True)
 class KvCache:
-    """The pages, prefix entries and state rows of one model. `chunk_tokens`: the most tokens of a sequence in a
-    step; `state_rows`: 0 for a model without recurrent state; `ctx`: no sequence gets longer, 0: nobody knows.
+    """The pages, prefix entries and state rows of one model.
 
-    Each method does the whole of what it says, or nothing, and says which.
+    `chunk_tokens`: the maximum number of tokens of a sequence in a step; `state_rows`: 0 for a model without
+    recurrent state; `ctx`: the maximum length of a sequence, 0 if unknown.
+
+    Each method succeeds completely or changes nothing, and reports which.
     """
 
     groups: Sequence[PageGroup]
@@ -115,13 +119,13 @@ class KvCache:
 
     @property
     def turns_pages(self) -> bool:
-        """Whether something happens to a sequence at each page boundary: a window moves on, a state is kept."""
+        """Whether a sequence needs work at each page boundary: a window moves, or a state is kept."""
         return bool(self._windows) or self.rows is not None
 
     # --- admission
 
     def set_quotas(self, tenant: int, quotas: Iterable[PageQuota]) -> None:
-        """One a group. Raises UsageError, with none changed, where one cannot be kept."""
+        """Set one quota per group. Raise UsageError, without changes, if one cannot be satisfied."""
         changed: list[tuple[Pages, PageQuota]] = []
         try:
             for pool, quota in zip(self.pools, quotas, strict=True):
@@ -134,7 +138,7 @@ class KvCache:
             raise
 
     def could_ever(self, tenant: int, tokens: int) -> bool:
-        """Whether so many tokens, prompt and answer, would fit if the tenant were alone."""
+        """Return whether this many tokens, prompt and answer, would fit if the tenant were alone."""
         return all(pool.ever(tenant, self._most_live(group, tokens)) for group, pool in enumerate(self.pools))
 
     def admit(
@@ -149,8 +153,11 @@ class KvCache:
         ttl_ns: int | None = None,
         most: int = 0,
     ) -> Holding | None:
-        """Of the prompt the matched pages are shared, the others and one more promised. None where they, or a row,
-        cannot be had, or, beyond the tenant's reservation, fewer than `spare` pages would be left."""
+        """Admit a prompt: share the matched pages, and promise the others and one more.
+
+        Return None if pages or a row are unavailable, or if, beyond the tenant's reservation, fewer than `spare`
+        pages would remain.
+        """
         tables = [[UNSET] * match.pages for _ in self.pools]
         for group, table in enumerate(tables):
             for at in self.prefix.needed(group, match.pages):
@@ -177,13 +184,16 @@ class KvCache:
         return holding
 
     def open(self, tenant: int) -> Holding:
-        """Return the holding of a sequence that takes pages as it goes on: nothing is promised, cached or shared.
-        `cover`, `slide` and `release` are for it, too."""
+        """Return the holding of a sequence that takes pages on demand: nothing is promised, cached or shared.
+
+        `cover`, `slide` and `release` also work on it.
+        """
         none: list[list[int]] = [[] for _ in self.pools]
         return Holding(tenant, Namespace(b""), bytearray(), none, [0] * len(none), 0, 0, 0, None)
 
     def hold(self, holding: Holding, state: int, *, spare: int = 0) -> bool:
-        """References to what its tables name, the promise of what is to come, a row to write. All or nothing."""
+        """Add references to the pages in its tables, promise the remaining pages, and take a state row. All or
+        nothing."""
         tenant = holding.tenant
         promised = [self._to_promise(holding, group) for group in range(len(self.pools))]
         shared = [[page for page in table if page != UNSET] for table in holding.tables]
@@ -207,7 +217,7 @@ class KvCache:
         return True
 
     def _to_promise(self, holding: Holding, group: int) -> int:
-        """Pages until the prompt and one token more are in place, at most as many as the group then holds at
+        """Return the pages for the rest of the prompt and one more token, at most those that the group holds at
         once."""
         table, behind = holding.tables[group], holding.prompt + 1
         tokens = min(behind, self.ctx or behind, holding.most or behind)
@@ -215,7 +225,7 @@ class KvCache:
         return max(0, min(to_come, self._most_live(group, tokens) - sum(page != UNSET for page in table)))
 
     def need(self, tokens: int) -> list[int]:
-        """Pages that a sequence of so many tokens holds at once at most, by group."""
+        """Return the maximum number of pages that a sequence of this many tokens holds at once, by group."""
         return [self._most_live(group, tokens) for group in range(len(self.pools))]
 
     def _most_live(self, group: int, tokens: int) -> int:
@@ -227,7 +237,7 @@ class KvCache:
     # --- a step
 
     def cover(self, holding: Holding, tokens: int) -> bool:
-        """Pages for the first `tokens` tokens, out of the promise while it lasts; False where one is lacking."""
+        """Take pages for the first `tokens` tokens, from the promise first. Return False if one is unavailable."""
         if tokens <= holding.room:
             return True
         wanted = -(-tokens // self.page_tokens)
@@ -245,7 +255,7 @@ class KvCache:
         return True
 
     def grow(self, holding: Holding) -> bool:
-        """One page more in every group, beyond what was promised; False where one is lacking."""
+        """Take one more page in every group, beyond the promise. Return False if one is unavailable."""
         if len(self.pools) > 1 or holding.promised[0]:
             return self.cover(holding, holding.room + 1)
         page = self.pools[0].grow(holding.tenant)
@@ -256,16 +266,19 @@ class KvCache:
         return True
 
     def step_rows(self, holding: Holding) -> tuple[int, int]:
-        """(source, target) of its next step. It writes its spare row where it has one: others name its state."""
+        """Return the (source, target) state rows of the next step. The target is the spare row if the state is
+        shared."""
         return holding.state, holding.state if holding.spare == NO_ROW else holding.spare
 
     def ran(
         self, holding: Holding, tokens: np.ndarray, count: int, *, keep: bool = False, rolling: bool = False,
         now_ns: int = 0,
     ) -> None:  # fmt: skip
-        """A step has computed the first `count` of `tokens`. Its full pages are cached, those that its windows
-        have left are given back. At a page boundary `keep` makes the state a checkpoint, `rolling` holds it until
-        the next boundary; both where a row is free for that."""
+        """Record that a step has computed the first `count` of `tokens`.
+
+        Cache its full pages and release those that its windows have left. At a page boundary `keep` makes the
+        state a checkpoint, `rolling` keeps it until the next boundary; both only if a row is free.
+        """
         holding.computed = count
         if count // self.page_tokens > holding.registered:
             self._register(holding, tokens, now_ns)
@@ -278,7 +291,7 @@ class KvCache:
         self.slide(holding)
 
     def slide(self, holding: Holding) -> None:
-        """Give back the pages that `holding.computed` tokens have moved out of every window."""
+        """Release the pages that are outside every window after `holding.computed` tokens."""
         for group in self._windows:
             self._slide(holding, group)
 
@@ -300,7 +313,7 @@ class KvCache:
         holding.registered = full
 
     def _keep_state(self, holding: Holding, *, rolling: bool) -> None:
-        """The state of now under a second name, and another row for the sequence to go on to."""
+        """Keep a second reference to the current state, and give the sequence another row for the next step."""
         assert self.rows is not None
         if rolling and holding.boundary != NO_ROW and self.rows.private(holding.boundary):
             spare: int | None = holding.boundary  # the last one's row, which nobody wants any more
@@ -320,12 +333,12 @@ class KvCache:
         holding.spare = spare
 
     def give_up_spare(self, holding: Holding) -> None:
-        """No other names its state's row any more."""
+        """Release the spare row, because the state's row is no longer shared."""
         self.unname(holding.spare)
         holding.spare = NO_ROW
 
     def _checkpoint(self, entry: CachedPage | None, row: int) -> bool:
-        """The row is the state behind that page from now on, unless there is one, or the page is in no cache."""
+        """Make the row the checkpoint after that page, unless there is one, or the page is not cached."""
         assert self.rows is not None
         if entry is None or entry.state_row != NO_ROW or not self.prefix.holds(entry) or self.rows.cached[row]:
             return False
@@ -344,8 +357,7 @@ class KvCache:
         self.rows.uncache(row)
 
     def _slide(self, holding: Holding, group: int) -> None:
-        """Give back the pages that no later token looks at; what is still to come of the prompt is promised
-        anew."""
+        """Release the pages that no later token reads; pages for the rest of the prompt are promised again."""
         pool, table = self.pools[group], holding.tables[group]
         window = self.groups[group].window
         first = max(0, holding.computed - window + 1) // self.page_tokens
@@ -364,8 +376,7 @@ class KvCache:
     # --- the end
 
     def release(self, holding: Holding) -> None:
-        """Nothing of it is held any more. Its full pages stay as cache, and so does its state at a page
-        boundary."""
+        """Release everything. Full pages stay cached, and so does the state at a page boundary."""
         if self.rows is not None:
             if holding.boundary != NO_ROW:
                 self._checkpoint(holding.boundary_entry, holding.boundary)
@@ -380,8 +391,7 @@ class KvCache:
     # --- the cache as a whole
 
     def sweep(self, now_ns: int, most: int) -> int:
-        """Drop idle entries that nobody has used for their time to live, among the `most` that are taken next.
-        How many there were."""
+        """Evict idle entries unused for their time to live, among the next `most` candidates. Return their number."""
         swept = 0
         for group, pool in enumerate(self.pools):
             for page in list(islice(pool.pool.idle_ids(), most)):
@@ -393,7 +403,7 @@ class KvCache:
         return swept
 
     def forget(self) -> None:
-        """What the device held is lost: nothing is cached. The caller has released every holding."""
+        """Clear the cache after device memory was lost. The caller has released every holding."""
         self.prefix.clear()
 
     def name(self, row: int) -> None:
@@ -406,5 +416,5 @@ class KvCache:
 
 
 def release_table(pool: Pages, table: list[int], tenant: int) -> None:
-    """From the last to the first, so that the deepest of a chain is taken before those it stands on."""
+    """Release pages from last to first, so that the deepest page of a chain is evicted before its ancestors."""
     pool.release([page for page in reversed(table) if page != UNSET], tenant)

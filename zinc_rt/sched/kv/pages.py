@@ -174,7 +174,7 @@ class _Account:
 
     @property
     def guard(self) -> int:
-        """Its term of inequality R."""
+        """The tenant's term in inequality R."""
         return max(len(self.uses) + self.promised, self.quota.reserved)
 
 
@@ -361,7 +361,7 @@ class Pages:
             self.shared_by[group] += 1
 
     def _pays_no_more(self, page: int, tenant: int) -> None:
-        """One of several leaves."""
+        """Update the payment for a page when one of several tenants drops its reference."""
         sharers = self._sharers[page]
         sharers.discard(tenant)
         if len(sharers) == 1:

@@ -145,7 +145,8 @@ class PrefixCache:
         return Match(tuple(found[:count]), len(found))
 
     def _usable(self, found: list[CachedPage], count: int) -> bool:
-        """Whether every group has the pages it looks at from here, and there is a state to go on from."""
+        """Return whether every group has the pages that it reads from here on, and there is a state to continue
+        from."""
         if self.recurrent and found[count - 1].state_row == NO_ROW:
             return False
         groups = range(len(self.windows))
@@ -189,7 +190,7 @@ class PrefixCache:
         now_ns: int,
         ttl_ns: int | None,
     ) -> CachedPage | None:
-        """Entries of consecutive pages, of which none is known."""
+        """Add entries for consecutive pages, none of which is cached."""
         fresh = []
         for digest, raw, ids in zip(links, texts, zip(*pages, strict=True), strict=True):
             parent = CachedPage(digest, raw, parent, ids, now_ns, ttl_ns, NO_ROW)
