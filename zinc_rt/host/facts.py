@@ -176,7 +176,8 @@ def _words(value: Any) -> tuple[str, ...]:
 
 
 def _own_mark(id: str) -> tuple[str, ...]:
-    """Return the default mark of a row without marks: ioctl/X the call, chip/K/... that chip, a rule its finding."""
+    """Return the default mark of a row without marks: ioctl/X the call, chip/K/... that chip, a rule its
+    finding."""
     kind, slash, rest = id.partition("/")
     if not slash:
         return (f"finding {id}",)

@@ -51,7 +51,8 @@ class ObjectCache:
         return payload if _is_whole(content, payload) else None
 
     def mapped(self, key: str) -> memoryview | None:
-        """Map the data instead of reading it. The file must belong to this user and be writable only by its owner."""
+        """Map the data instead of reading it. The file must belong to this user and be writable only by its
+        owner."""
         try:
             with self.path(key).open("rb") as file:
                 about = os.fstat(file.fileno())

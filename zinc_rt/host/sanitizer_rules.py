@@ -29,7 +29,7 @@ GUIDE = "RDNA4 ISA guide"
 
 
 class Severity(Enum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     ERROR = "error"  # illegal: the hardware hangs or faults
     FINDING = "finding"  # reserved or unverified bits that shipped software uses; our own tests fail on one

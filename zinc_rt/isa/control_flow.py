@@ -194,8 +194,7 @@ class _Search:
         return value
 
     def _call_anywhere(self) -> bool:
-        """Add every address that the code forms as a target of calls with an unknown address. Return False if none
-        is new."""
+        """Make every address that the code forms a possible call target. Return False if none is new."""
         places = sorted(
             place for place in self.formed - self.starts if place % 4 == 0 and self._at(place) is not None
         )

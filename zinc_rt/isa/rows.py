@@ -17,8 +17,8 @@ names, and cover gfx12's instructions only:
 | >scc >exec | it writes them |
 | >src | it writes its second operand too |
 | %trans | the unit it occupies (report.UNITS; vector memory: load, store, atomic or cache) |
-| @branch | where control goes on: see FLOWS |
-| #kmcnt | the counter that says when its results are there; #none for none |
+| @branch | where control continues: see FLOWS |
+| #kmcnt | the counter that tracks its completion; #none for none |
 | ~loadcnt | it waits for that counter; ~all for each |
 | !permlane | it must not directly follow a v_cmpx |
 | !one_scalar | it may read one scalar value, where others may read two |

@@ -75,7 +75,7 @@ def launch(
     `queue`: pm4 packets, or one AQL dispatch packet with a completion signal.
     `device`: auto takes this machine's AMD GPU, or simulates one where there is none.
 
-    Raises InputError (no such kernel, other arguments, another chip's code, a damaged file), UnsupportedError (no
+    Raise InputError (no such kernel, other arguments, another chip's code, a damaged file), UnsupportedError (no
     GPU), GpuBusy (another program has the card), LaunchStopped (it faulted, or did not end).
     """
     if device not in ("auto", "hw", "sim"):

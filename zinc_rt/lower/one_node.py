@@ -170,7 +170,7 @@ def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: boo
 
 
 def _placed(weight: Weight, place: Place) -> Weight:
-    """Return a weight's bytes, copied only if its strides matter or a placement is required."""
+    """Return the weight, with its bytes copied by `place` unless that is a plain copy."""
     return weight if place is np.copy else Weight(weight.dtype, weight.shape, place(weight.raw))
 
 

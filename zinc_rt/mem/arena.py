@@ -67,7 +67,7 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> list[int]:
 
 
 def _lowest_gap(beside: list[tuple[int, int]], size_bytes: int) -> int:
-    """The lowest offset with `size_bytes` free, given the ranges in use sorted by offset."""
+    """Return the lowest offset with `size_bytes` free, given the ranges in use sorted by offset."""
     free = 0
     for offset, end in beside:
         if offset - free >= size_bytes:

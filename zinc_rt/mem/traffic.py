@@ -62,8 +62,7 @@ def _a_row_a_token(read: _Read) -> int:
 
 
 def _chosen_experts(read: _Read) -> int:
-    """Return the number of experts chosen by several tokens, assuming distinct choices up to the number of
-    experts."""
+    """Return the bytes of the experts chosen by several tokens, assuming distinct choices while possible."""
     return read.row_bytes * min(int(read.operand("ids").shape[1]) * read.tokens, int(read.spec.shape[0]))
 
 

@@ -5,12 +5,12 @@ level of detail) and on a16. The amount of data depends on dmask, d16 and tfe. F
 
 | flag | means |
 |---|---|
-| load, store, atomic | what it does |
+| load, store, atomic | the kind of access |
 | x1 | that many extra addresses: offset, bias, compare |
 | lod | one more coordinate: a mip level, a level of detail or its clamp |
 | grad g16 | gradients; as 16-bit values |
 | four | always four dwords of data |
-| nocoords | the dimension counts for nothing |
+| nocoords | the dimension is ignored |
 | nod16 | d16 must be 0 |
 | bvh | a ray: dmask must be 15, r128 set, and so on |
 | nosampler | no sampler |

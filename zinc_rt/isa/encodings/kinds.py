@@ -13,7 +13,7 @@
 | v1 v4 … | a field that names that many vector registers |
 | V8/4 … | 8 in wave32, 4 in wave64 |
 | h1 hf hi | gfx11's halves in the short encodings: v0.l to v127.h, as a field, an f16 and an i16 source |
-| l1 lf li | the same in VOP3: v0.l to v255.h, where bit 9 says which half |
+| l1 lf li | the same in VOP3: v0.l to v255.h, where bit 9 selects the half |
 | t1 T1 | the same up to v127: beyond is illegal, or draws a remark |
 | d1 d2 | a field that names scalar registers |
 | D1 DX D0 MD | a scalar destination where a vector one usually is: any, no EXEC, no M0, a lane mask |

@@ -7,7 +7,7 @@ Flags of a row:
 | packed | op_sel, op_sel_hi, neg_lo and neg_hi, a bit a source |
 | mix | op_sel and op_sel_hi so, and neg and abs in place of neg_lo and neg_hi |
 | loose | op_sel_hi means nothing; without these three op_sel_hi must be all ones and op_sel 0 |
-| ignores | but op_sel, op_sel_hi and clamp mean nothing to silicon (captured), whatever LLVM says |
+| ignores | hardware ignores op_sel, op_sel_hi and clamp (captured), regardless of the text LLVM writes |
 | l3 h3 | which sources have neg_lo, neg_hi (a bit a source) |
 | c | has clamp |
 | k1 k0 | how many bits from 11 on are index_key in wave32; one more in wave64 |

@@ -56,10 +56,10 @@ _BEFORE_CALLS = tuple((counter, 0) for counter in COUNTERS if counter != STORE)
 
 
 def waited(instruction: Instruction) -> tuple[tuple[str, int], ...]:
-    """Return the counters completed by an instruction.
+    """Return the (counter, maximum remaining count) pairs that hold after an instruction.
 
-    The first wait of a function completes all but stores (LLVM, SIInsertWaitcnts: the prologue waits, so calls
-    need not).
+    A call includes the first wait of the called function, which is for everything except stores (LLVM,
+    SIInsertWaitcnts: the prologue waits, so calls need not).
     """
     return _BEFORE_CALLS if instruction.row.flow in ("call", "jump_call") else waits(instruction)
 

@@ -391,7 +391,8 @@ class KvCache:
     # --- the cache as a whole
 
     def sweep(self, now_ns: int, most: int) -> int:
-        """Evict idle entries unused for their time to live, among the next `most` candidates. Return their number."""
+        """Evict idle entries unused for their time to live, among the next `most` candidates. Return their
+        number."""
         swept = 0
         for group, pool in enumerate(self.pools):
             for page in list(islice(pool.pool.idle_ids(), most)):
