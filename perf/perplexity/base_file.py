@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 import numpy as np
 
 from zinc_rt.host.errors import InputError, OutputError
+from zinc_rt.host.input_files import unreadable
 
 FORMAT = "zinc-rt-perplexity/1"
 LOGITS, META, TOKENS = "logits.npy", "meta.npy", "tokens.npy"
@@ -102,9 +103,10 @@ class BaseLogits:
             self.rows, self.vocab = (int(size) for size in shape)
             if dtype != np.dtype("<f4"):
                 raise ValueError(f"logits are {dtype}, wanted float32")
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            why = getattr(error, "strerror", None) or error
-            raise InputError(f"{path}: not a base file of perplexity: {why}", next=AGAIN) from error
+        except OSError as error:
+            raise unreadable(path, error) from error
+        except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            raise InputError(f"{path}: not a base file of perplexity: {error}", next=AGAIN) from error
         if self.meta.get("format") != FORMAT:
             raise InputError(
                 f"{path}: format {self.meta.get('format')!r}, this build reads {FORMAT!r}", next=AGAIN
