@@ -1,1 +1,1 @@
-"""Instructions that load, store and change memory, and how an address becomes a host pointer."""
+"""Translation of memory instructions, and of addresses to host pointers."""

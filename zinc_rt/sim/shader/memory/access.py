@@ -1,7 +1,8 @@
-"""Vector memory accesses of a wave: in line what hot loops do, out of line (lane_access.py) everything else.
+"""Vector memory accesses of a wave: the common case of hot loops is emitted in line, the rest out of line
+(lane_access.py).
 
-In line: every lane is active, the lanes' data lie side by side in ascending order, all inside the range this
-instruction used last, and there is nothing else to check there (PLAIN). Then one wide load or store moves them.
+The in-line case: all lanes are active, their data are contiguous in ascending order, within the range this
+instruction used last, and no other check is needed (PLAIN). One wide load or store then moves the data.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ DEVICE_SCOPE = 2
 
 @dataclass
 class Addresses:
-    """Lane i accesses base + low[i] (+ high[i] << 32). `base` i64, the vectors <W x i32>."""
+    """Addresses of the lanes: base + low[i] (+ high[i] << 32). `base` is i64, the vectors are <W x i32>."""
 
     base: ir.Value
     low: ir.Value
     high: ir.Value | None = None
 
     def vector(self, e: Emitter) -> ir.Value:
-        """<W x i64>"""
+        """Return the addresses as <W x i64>."""
         of = e.b.lanes(I64)
         whole = e.b.zext(self.low, of)
         if self.high is not None:
@@ -43,7 +44,7 @@ class Addresses:
         return e.b.add(whole, e.b.splat(self.base))
 
     def side_by_side(self, e: Emitter, size_bytes: int) -> tuple[ir.Value, ir.Value]:
-        """(i1: lane i is at lane 0's address + i * size, that address)"""
+        """Return (i1: lane i is at lane 0's address + i * size, lane 0's address)."""
         b = e.b
         first = b.extract_element(self.low, constant(0))
         steps = vector_of(lane * size_bytes for lane in range(e.wave))
@@ -61,12 +62,12 @@ class Addresses:
 
 
 def memory_site(e: Emitter) -> ir.Value:
-    """A new MEMORY_SITE*."""
+    """Return a new MEMORY_SITE*."""
     return e.b.offset(e.frame.field("memory_sites"), e.count("memory") * MEMORY_SITE.size_bytes)
 
 
 def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
-    """i32: the number of the first of lane_checks.RULES' sites, and what is said beside it."""
+    """Return the i32 number of the first site of lane_checks.RULES, combined with `flags`."""
     first = first_site(e, RULES)
     scope = e.instruction.modifier("scope")
     said = scope.value if scope is not None and isinstance(scope.value, int) else 0
@@ -77,12 +78,12 @@ def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
 
 
 def buffers(e: Emitter) -> tuple[ir.Value, ir.Value]:
-    """The frame's (addresses, data) that out-of-line accesses are called with."""
+    """Return the frame's (addresses, data) buffers for out-of-line accesses."""
     return e.frame.shared("addresses", e.b.lanes(I64)), e.frame.shared("data", ir.VectorType(I32, 4 * e.wave))
 
 
 def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[ir.Value, ...]:
-    """(i1: the wide access is all there is to do, VA of lane 0, VA after the last lane)"""
+    """Return (i1: the wide access is sufficient, VA of lane 0, VA after the last lane)."""
     b = e.b
     condition, first = at.side_by_side(e, size_bytes)
     condition = b.and_(condition, e.exec.is_full())
@@ -95,14 +96,14 @@ def _fast(e: Emitter, at: Addresses, size_bytes: int, site: ir.Value) -> tuple[i
 
 
 def plain(e: Emitter, site: ir.Value, first: ir.Value) -> ir.Value:
-    """i1: a wide access at `first` stays in the site's cached range, where nothing else is to be checked."""
+    """Return i1: a wide access at `first` is within the site's cached range and needs no other check."""
     b = e.b
     behind = b.sub(first, e.b.get(site, MEMORY_SITE, "plain_lo"))
     return b.below(behind, e.b.get(site, MEMORY_SITE, "room"))
 
 
 def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
-    """Level full: and the range has not been stored to by this dispatch."""
+    """Return i1: the condition holds and, in mode full, this dispatch has not stored to the range."""
     before, look, behind = e.b.block, e.b.append_basic_block("stored"), e.b.append_basic_block()
     e.b.cbranch(condition, look, behind).set_weights([OFTEN, 1])
     e.b.position_at_end(look)
@@ -119,7 +120,7 @@ def unstored(e: Emitter, site: ir.Value, condition: ir.Value) -> ir.Value:
 def call_lanes(
     e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, lanes: ir.Value | None = None
 ) -> None:
-    """Call an out-of-line access of `lanes` (i64, EXEC's without); a fault ends the wave."""
+    """Call an out-of-line access of `lanes` (i64, default EXEC's); a fault ends the wave."""
     offsets, data = buffers(e)
     e.b.store(at.low, offsets)
     if at.high is not None:
@@ -146,8 +147,9 @@ AHEAD = 2  # turns
 
 
 def prefetch(e: Emitter, host: ir.Value, size_bytes: int) -> None:
-    """Bring near what the instruction will load some turns on, if it goes through memory in steps of its size: a
-    wave's rows are many short streams, which the processor's own prefetching is slow to find."""
+    """Prefetch data that the instruction will load in later iterations, if it steps through memory by its size.
+    The rows of a wave form many short streams, which hardware prefetchers detect late.
+    """
     if size_bytes < PREFETCHED_BYTES:
         return
     for line in range(0, size_bytes, LINE_BYTES):
@@ -161,7 +163,7 @@ _ELEMENT = {1: I8, 2: I16}
 def fast_or_slow(
     b: CodeBuilder, condition: ir.Value, fast: Callable[[], ir.Value], slow: Callable[[], ir.Value]
 ) -> ir.Value:
-    """The pointer that `fast` gives where the i1 holds, as it nearly always does, and `slow` where it does not."""
+    """Return the pointer from `fast` if the i1 is true, which is expected, otherwise from `slow`."""
     blocks = [b.append_basic_block(name) for name in ("fast", "slow", "")]
     b.cbranch(condition, *blocks[:2]).set_weights([OFTEN, 1])
     ends = []
@@ -177,7 +179,7 @@ def fast_or_slow(
 
 
 def load(e: Emitter, at: Addresses, size_bytes: int, out_of_line: OutOfLine = call_lanes) -> list[ir.Value]:
-    """Dwords <W x i32>, of 1 and 2 bytes zero-extended; anything in inactive lanes."""
+    """Load dwords as <W x i32>; 1 and 2 bytes are zero-extended. Inactive lanes are unspecified."""
     b = e.b
     site = memory_site(e)
     condition, first, end = _fast(e, at, size_bytes, site)
@@ -214,7 +216,7 @@ def store(
     size_bytes: int,
     out_of_line: OutOfLine = call_lanes,
 ) -> None:
-    """`dwords`: <W x i32> each; of 1 and 2 bytes the lower bits of one."""
+    """Store dwords, <W x i32> each; for 1 and 2 bytes the lower bits of one."""
     b = e.b
     value = together(e, dwords, size_bytes)
     site = memory_site(e)
@@ -235,7 +237,7 @@ def store(
 
 
 def apart(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
-    """Lane-major memory to dwords <W x i32>."""
+    """Convert lane-major memory to dwords <W x i32>."""
     if size_bytes < 4:
         narrow = e.b.load(source, typ=e.b.lanes(_ELEMENT[size_bytes]), align=1)
         return [e.b.zext(narrow, e.b.lanes(I32))]
@@ -247,7 +249,7 @@ def apart(e: Emitter, source: ir.Value, size_bytes: int) -> list[ir.Value]:
 
 
 def together(e: Emitter, dwords: list[ir.Value], size_bytes: int) -> ir.Value:
-    """Dwords <W x i32> to one vector, lane after lane."""
+    """Convert dwords <W x i32> to one lane-major vector."""
     if size_bytes < 4:
         return e.b.trunc(dwords[0], e.b.lanes(_ELEMENT[size_bytes]))
     words = size_bytes // 4

@@ -1,4 +1,4 @@
-"""The new value that each atomic computes: one function per operation, on integers of the access's width."""
+"""The new value of each atomic operation: one function per operation, on integers of the access width."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _masked_or(b: CodeBuilder, old: ir.Value, mask: ir.Value, data: ir.Value) ->
 
 
 def _exchange_if(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
-    """Each 32-bit half is stored, less its top bit, where that bit is set."""
+    """Store each 32-bit half without its top bit, if that bit is set."""
     result = old.type(0)
     for shift in (0, 32):
         mine = b.trunc(b.lshr(data, shift), I32)
@@ -64,7 +64,7 @@ def _add_float(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir
 
 
 def _number(order: str) -> Operation:
-    """IEEE minimumNumber and maximumNumber: a number is preferred to a NaN, -0 is below +0."""
+    """Return IEEE minimumNumber or maximumNumber: a number is preferred to a NaN, -0 < +0."""
 
     def operation(b: CodeBuilder, old: ir.Value, data: ir.Value, _: ir.Value) -> ir.Value:
         of = FLOAT if old.type == I32 else DOUBLE
@@ -97,7 +97,7 @@ def _add_half(b: CodeBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
 
 
 def _add_bfloat(b: CodeBuilder, one: ir.Value, other: ir.Value) -> ir.Value:
-    """The float32 sum, rounded to nearest even; a NaN stays one."""
+    """Return the float32 sum rounded to nearest even; NaN stays NaN."""
     wide = [b.bitcast(b.shl(b.zext(each, I32), 16), FLOAT) for each in (one, other)]
     total = b.fadd(*wide)
     bits = b.bitcast(total, I32)

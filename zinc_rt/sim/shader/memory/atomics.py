@@ -1,4 +1,4 @@
-"""GLOBAL atomics. Workgroups run on several host threads, so each is a host atomic."""
+"""GLOBAL atomics. Workgroups run on several host threads, so each is a host atomic operation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def change(
     size_bytes: int,
     lanes: ir.Value | None = None,
 ) -> list[ir.Value]:
-    """The old dwords; `data` holds the second operand's behind the first's."""
+    """Emit an atomic and return the old dwords. `data` contains the second operand's dwords after the first's."""
     whole = access.together(e, data, len(data) * 4)
     e.b.store(whole, access.buffers(e)[1], align=1)
     access.call_lanes(e, lanes_atomic(e, operation, size_bytes), at, access.memory_site(e), lanes)
@@ -94,7 +94,7 @@ class _Atomic(LaneAccesses):
 def _exchange(
     b: CodeBuilder, operation: str, host: ir.Value, first: ir.Value, second: ir.Value, old: ir.Value
 ) -> None:
-    """Until nobody came between: the old value goes to `old`."""
+    """Emit a compare-and-swap loop that stores the old value to `old`."""
     of = first.type
     size = of.width // 8
     turn, done = b.append_basic_block("turn"), b.append_basic_block("done")
@@ -121,7 +121,7 @@ def emit(
     operation: str,
     size_bytes: int,
 ) -> None:
-    """`addresses` takes the operands but the destination."""
+    """Emit a global atomic. `addresses` is called with the operands except the destination."""
     check_modifiers(i)
     operands = list(i.operands)
     destination = operands.pop(0) if returns(i) else None

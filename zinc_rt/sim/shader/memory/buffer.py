@@ -1,8 +1,8 @@
-"""VBUFFER: loads, stores and atomics through a buffer resource, untyped.
+"""VBUFFER: untyped loads, stores and atomics through a buffer resource.
 
-Beyond the resource's end loads give 0 and stores are dropped, dword by dword: compilers count on it, so it is no
-finding. What lies inside is checked like any global access. Formats, swizzled and thread-numbered buffers are not
-built.
+Beyond the end of the resource, loads return 0 and stores are dropped, per dword. Compilers rely on this, so it is
+not a finding. Accesses inside are checked like global accesses. Formats, swizzled and thread-indexed buffers are
+not implemented.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _SELECT_STRUCTURED, _SELECT_INDEX, _SELECT_EMPTY = 0, 1, 2  # OOB_SELECT; 3 is r
 
 @dataclass
 class _Resource:
-    """The parts of a V#, and where the lanes want to go in it. `base`: i64, SGPR offset included; others i32."""
+    """The fields of a V# and the lanes' offsets into it. `base` is i64 and includes the SGPR offset; the others
+    are i32.
+    """
 
     base: ir.Value
     stride: ir.Value
@@ -69,7 +71,7 @@ def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
 
 
 def _offsets(e: Emitter, r: _Resource) -> ir.Value:
-    """<W x i64>: from the base on."""
+    """Return the offsets from the base as <W x i64>."""
     if r.index is None:
         return r.inner
     of = e.b.lanes(I64)
@@ -78,7 +80,7 @@ def _offsets(e: Emitter, r: _Resource) -> ir.Value:
 
 
 def _available(e: Emitter, r: _Resource) -> ir.Value:
-    """<W x i64>: how many bytes of the buffer each lane has from its address on."""
+    """Return the number of bytes of the buffer available from each lane's address, as <W x i64>."""
     b, of = e.b, e.b.lanes(I64)
     everything, nothing = constant(1 << 40, of), constant(0, of)
     records = b.zext(r.records, I64)
@@ -102,7 +104,7 @@ def _from(e: Emitter, limit: ir.Value, at: ir.Value) -> ir.Value:
 
 
 def _has(e: Emitter, available: ir.Value, size_bytes: int) -> ir.Value:
-    """<W x i1>"""
+    """Return <W x i1>: the lane has `size_bytes` available."""
     return e.b.icmp_unsigned(">=", available, size_bytes)
 
 
@@ -116,7 +118,7 @@ def _addresses(e: Emitter, r: _Resource, moved: int = 0) -> Addresses:
 
 
 def _lanes(e: Emitter, mask: ir.Value) -> ir.Value:
-    """i64: those of EXEC's lanes that are in <W x i1>."""
+    """Return the lanes of EXEC that are set in <W x i1>, as i64."""
     return e.b.and_(e.b.resize(e.b.bits(mask), 64), e.exec.wide())
 
 
@@ -164,7 +166,7 @@ def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) 
 
 
 def _atomic(e: Emitter, i: Instruction, *, operation: str, size_bytes: int) -> None:
-    """The data register is the destination, too."""
+    """Emit an atomic; the data register is also the destination."""
     check_modifiers(i)
     r = _resource(e, i, list(i.operands))
     mask = _has(e, _available(e, r), size_bytes)

@@ -1,6 +1,7 @@
-"""Out of line: accesses of waves through the caches that --coherence caches has (docs/shader-memory.md).
+"""Out-of-line accesses through the caches simulated by --coherence caches (docs/shader-memory.md).
 
-A cache is CACHE_LINE records at `cache`, direct-mapped. An access of at most 16 bytes lies in one line or two.
+A cache is an array of CACHE_LINE records at `cache`, direct-mapped. An access has at most 16 bytes and touches one
+or two lines.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ _HELD = 1  # in a tag, beside the line's VA
 
 
 def loaded(b: CodeBuilder, shape: CacheShape) -> ir.Function:
-    """i1(cache, VA, host, data, bytes, past, serial): load to `data`, from the line where one is held and from
-    memory (`host`) where none is, which is held then. `past`: a scope beyond the cache's, from memory always, and
-    the line goes. Whether what was loaded differs from what memory has."""
+    """Return a function i1(cache, VA, host, data, bytes, past, serial) that loads to `data`. A hit reads the
+    line; a miss reads memory (`host`) and fills the line. `past`: the scope exceeds the cache's, so it always
+    reads memory and drops the line. It returns true if the loaded data differ from memory.
+    """
     name = f"zrt.loaded{shape.line_bytes}"
 
     def build(function: ir.Function) -> None:
@@ -68,8 +70,9 @@ def _loaded_line(function: ir.Function, shape: CacheShape) -> None:
 
 
 def updated(b: CodeBuilder) -> ir.Function:
-    """void(cache, VA, data, bytes): a store of the cache's own waves, which memory has already: lines that are
-    held have it, too; no line is loaded for it."""
+    """Return a function void(cache, VA, data, bytes) that writes a store of the cache's own waves, already in
+    memory, to cached lines. A store does not allocate lines.
+    """
 
     def build(function: ir.Function) -> None:
         b = HelperBuilder(function)
@@ -97,7 +100,7 @@ def _updated_line(function: ir.Function) -> None:
 
 
 def dropped(b: CodeBuilder) -> ir.Function:
-    """void(cache, VA): an atomic was done past the cache; its line is held no more."""
+    """Return a function void(cache, VA) that drops the line of an atomic that bypassed the cache."""
 
     def build(function: ir.Function) -> None:
         b = HelperBuilder(function)
@@ -112,7 +115,7 @@ def dropped(b: CodeBuilder) -> ir.Function:
 
 
 def invalidate(e: Emitter, name: str, shape: CacheShape) -> None:
-    """The wave's cache, a field of the context, holds nothing any more."""
+    """Invalidate the wave's cache, given by a field of the context."""
 
     def build(function: ir.Function) -> None:
         b = HelperBuilder(function)
@@ -132,7 +135,7 @@ def invalidate(e: Emitter, name: str, shape: CacheShape) -> None:
 
 
 def _line(b: CodeBuilder, cache: ir.Value, va: ir.Value, shape: CacheShape) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """(record the line would be in, its tag, i1: it is there)"""
+    """Return (record for the line, its tag, i1: hit)."""
     tag = b.or_(b.and_(va, I64(-shape.line_bytes)), _HELD)
     number = b.urem(b.udiv(va, shape.line_bytes), shape.lines)
     record = b.pointer(b.add(cache, b.mul(number, CACHE_LINE.size_bytes)))

@@ -1,4 +1,4 @@
-"""FLAT: addresses that may be global memory, LDS or scratch, lane by lane: their upper half says which."""
+"""FLAT: the upper half of each lane's address selects global memory, LDS or scratch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from zinc_rt.sim.shader.memory.loads_stores import (
 
 
 def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """i64 lane masks within EXEC: global, LDS, scratch. The base address decides, before the offset is added."""
+    """Return i64 lane masks within EXEC: global, LDS, scratch. The aperture is that of the base address without
+    the offset.
+    """
     b = e.b
     assert at.high is not None
     found = []
@@ -39,7 +41,7 @@ def _apertures(e: Emitter, at: Addresses) -> tuple[ir.Value, ir.Value, ir.Value]
 
 
 def _low(e: Emitter, i: Instruction, at: Addresses) -> ir.Value:
-    """<W x i32>: the offset in the aperture."""
+    """Return the offsets in the aperture as <W x i32>."""
     return e.b.add(at.low, offset(i))
 
 
@@ -50,7 +52,7 @@ def _some(e: Emitter, lanes: ir.Value) -> ir.Value:
 def _out_of_line(
     e: Emitter, helper: ir.Function, at: Addresses, site: ir.Value, *, size_bytes: int, stores: bool
 ) -> None:
-    """Each aperture's lanes by its own helper; all use the same data."""
+    """Call the helper of each aperture for its lanes; all use the same data buffer."""
     elsewhere, shared, private = _apertures(e, at)
     low = _low(e, e.instruction, at)
     access.call_lanes(e, helper, at, site, elsewhere)

@@ -1,4 +1,4 @@
-"""Out of line: loads and stores of lanes that are not simply side by side in one range, with all checks."""
+"""Out-of-line loads and stores with all checks, for lanes that are not contiguous in one range."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def lanes_store(e: Emitter, size_bytes: int) -> ir.Function:
 
 
 def scalar_load(e: Emitter, size_bytes: int) -> ir.Function:
-    """Its "lanes" are the dwords of one scalar load (or one byte, or one half)."""
+    """Return the helper of a scalar load. Its "lanes" are the dwords of the load (or one byte, or one half)."""
     kind = WaveAccess.SCALAR_READ
     return e.b.helper(f"zrt.scalar_load{size_bytes}", LANES, lambda f: _Lanes(e, f, size_bytes, kind).build())
 
 
 def copy(b: CodeBuilder, to: ir.Value, source: ir.Value, size_bytes: int) -> None:
-    """1 to 16 bytes, of any alignment."""
+    """Copy 1 to 16 bytes of any alignment."""
     at = 0
     while at < size_bytes:
         step = next(step for step in (16, 8, 4, 2, 1) if step <= size_bytes - at)
@@ -55,7 +55,7 @@ def copy(b: CodeBuilder, to: ir.Value, source: ir.Value, size_bytes: int) -> Non
 
 
 class _Lanes(LaneAccesses):
-    """A load or a store."""
+    """The lane loops of a load or a store."""
 
     def build(self) -> None:
         b, size = self.b, self.size_bytes
@@ -94,7 +94,9 @@ class _Lanes(LaneAccesses):
         self.finish()
 
     def _known(self, first: ir.Value, end: ir.Value) -> ir.Value:
-        """i1: all bytes from the first lane's to the last one's are initialised; false where they are many."""
+        """Return i1: all bytes from the first to the last lane are initialised; false if there are too many to
+        check.
+        """
         b = self.b
         known = b.local(I1, 0)
         with b.if_then(b.below(b.sub(end, first), _SHORT_SPAN)):
@@ -103,7 +105,9 @@ class _Lanes(LaneAccesses):
         return b.load(known, typ=I1)
 
     def _prepare_store(self, flags: ir.Value, first: ir.Value, last: ir.Value, done: ir.Block) -> None:
-        """Save pages or mark bytes for all lanes at once, then go to `done`; nothing where stores are watched."""
+        """Save pages or mark bytes for all lanes at once, then branch to `done`; does nothing if stores are
+        watched.
+        """
         b = self.b
         where = b.get(self.site, MEMORY_SITE, "range")
         saved, clean = b.has(flags, RangeFlag.SAVED), b.has(flags, RangeFlag.CLEAN)
@@ -123,7 +127,7 @@ class _Lanes(LaneAccesses):
                 b.branch(done)
 
     def _quiet(self) -> ir.Value:
-        """At level full: nothing but the bounds to look at."""
+        """Return whether only bounds need checking, in mode full."""
         b = self.b
         where = b.get(self.site, MEMORY_SITE, "range")
         serial = b.get(self.context, CONTEXT, "serial")

@@ -1,7 +1,7 @@
-"""Shared parts of out-of-line accesses to global memory: addresses, bounds, initialised bytes, races.
+"""Common parts of out-of-line accesses to global memory: addresses, bounds, initialised bytes, races.
 
-Each lane's address is the base and an offset: the dwords in `offsets` are the low halves, and if HIGH says so the
-high ones behind them. The lanes' data lie side by side in `data`.
+A lane's address is the base plus an offset. `offsets` contains the low halves and, if HIGH is set, the high halves
+after them. The lanes' data are contiguous in `data`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ SAVE_PAGES = ir.FunctionType(VOID, [I64, I64])
 
 
 class LaneAccesses:
-    """What the lane loops of loads, stores and atomics have in common. `r` writes a function of type LANES or one
-    with more arguments behind."""
+    """The common part of the lane loops of loads, stores and atomics. `r` builds a function of type LANES,
+    possibly with more arguments at the end.
+    """
 
     def __init__(self, e: Emitter, function: ir.Function, size_bytes: int, kind: WaveAccess) -> None:
         self.e, self.checks, self.wave = e, e.checks, e.wave
@@ -51,7 +52,7 @@ class LaneAccesses:
         self._faults = Marks(self.b, 1)
 
     def _addresses(self, base: ir.Value, offsets: ir.Value) -> ir.Value:
-        """Pointer to the lanes' VAs."""
+        """Return a pointer to the lanes' VAs."""
         b, wave = self.b, self.wave
         half, whole = ir.VectorType(I32, wave), ir.VectorType(I64, wave)
         low = b.zext(b.load(offsets, typ=half), whole)
@@ -64,12 +65,12 @@ class LaneAccesses:
         return b.local(whole, b.add(bases, b.or_(low, upper)))
 
     def refilled(self, first: ir.Value, end: ir.Value) -> ir.Value:
-        """i1: lookup.refill for this access."""
+        """Return lookup.refill for this access (i1)."""
         arguments = [self.context, self.site, first, end, I32(self.kind), self.wide()]
         return self.b.call(self.refill, arguments)
 
     def wide(self) -> ir.Value:
-        """i64: bytes of a wide access: all lanes', or those of a scalar load."""
+        """Return the bytes of a wide access (i64): those of all lanes, or of a scalar load."""
         if self.kind is not WaveAccess.SCALAR_READ:
             return I64(self.size_bytes * self.wave)
         count = self.b.intrinsic("llvm.ctpop", I64, self.exec)
@@ -99,9 +100,10 @@ class LaneAccesses:
     def each(
         self, body: Callable[[ir.Value, ir.Value, ir.Value], None], bytewise: Callable[..., None] | None
     ) -> None:
-        """body(lane, va, host pointer) for the lanes that may access; the others are marked or fault.
-        `bytewise`(lane, byte, host pointer): for an access that straddles two mappings; without it such a one
-        faults."""
+        """Emit body(lane, va, host pointer) for lanes whose access is permitted; other lanes are marked or
+        fault. `bytewise`(lane, byte, host pointer) handles an access that straddles two mappings; without it
+        such an access faults.
+        """
         self.b.each_lane(self.exec, lambda lane: self._lane(lane, body, bytewise))
 
     def _lane(
@@ -146,7 +148,7 @@ class LaneAccesses:
         body(lane, va, host)
 
     def _race(self, lane: ir.Value, va: ir.Value, where: ir.Value) -> None:
-        """Level full: against what other waves did. Reads count once somebody has stored to the range."""
+        """Check a lane for races in mode full. Reads are recorded once the range has been stored to."""
         b = self.b
         looked_at: ir.Value = I1(1)
         if not self.stores:
@@ -167,7 +169,7 @@ class LaneAccesses:
         watchpoints.record_if_watched(b, (self.state, self.context, site), lane, va, data, self.size_bytes)
 
     def save(self, where: ir.Value, va: ir.Value) -> None:
-        """See that the page has been saved before it is stored to."""
+        """Ensure that the page has been saved before it is stored to."""
         b = self.b
         number = b.udiv(va, PAGE_BYTES)
         saved = b.inttoptr(b.add(b.get(where, RANGE, "saved"), number), POINTER)
@@ -179,7 +181,7 @@ class LaneAccesses:
     def _outside(
         self, lane: ir.Value, va: ir.Value, body: Callable[..., None], bytewise: Callable[..., None] | None
     ) -> None:
-        """In no range: mapped all the same, straddling, or a fault."""
+        """Handle an access outside all ranges: mapped anyway, straddling mappings, or a fault."""
         b = self.b
         spans, count = b.get(self.context, CONTEXT, "spans"), b.get(self.context, CONTEXT, "spans_count")
         where = b.call(self.find, [spans, count, va, b.add(va, self.size_bytes)])

@@ -21,7 +21,7 @@ STRIDE = 64
 
 
 def rule_sites(e: Emitter) -> ir.Value:
-    """i32: the number of the first of lds_access.RULES' sites."""
+    """Return the i32 number of the first site of lds_access.RULES."""
     returns = RETURNS * ("_rtn" in e.instruction.mnemonic) | SCOPED * e.guesses
     return constant(first_site(e, lds_access.RULES, "in the LDS") | returns)
 
@@ -31,7 +31,7 @@ def second_buffer(e: Emitter) -> ir.Value:
 
 
 def call_lanes(e: Emitter, helper: ir.Function, addresses: ir.Value, lanes: ir.Value | None = None) -> None:
-    """An out-of-line access of `lanes` (i64, EXEC's without) at <W x i64> addresses."""
+    """Call an out-of-line access of `lanes` (i64, default EXEC's) at <W x i64> addresses."""
     memory, data = access.buffers(e)
     e.b.store(addresses, memory)
     if lanes is None:
@@ -40,7 +40,9 @@ def call_lanes(e: Emitter, helper: ir.Function, addresses: ir.Value, lanes: ir.V
 
 
 def _simple(e: Emitter, low: ir.Value, size_bytes: int) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """(i1: all lanes active, side by side, aligned, inside; lane 0's address; its host address), i64 both."""
+    """Return (i1: all lanes active, contiguous, aligned and in bounds; lane 0's address; its host address), the
+    latter i64.
+    """
     b = e.b
     condition, first = Addresses(constant(0, I64), low).side_by_side(e, size_bytes)
     limit = b.zext(e.frame.state_field("lds_bytes"), I64)
@@ -59,7 +61,7 @@ def _shadow_place(e: Emitter, first: ir.Value) -> ir.Value:
 
 
 def load_lanes(e: Emitter, low: ir.Value, size_bytes: int) -> list[ir.Value]:
-    """Dwords of the lanes at <W x i32> LDS addresses, as access.load gives them."""
+    """Load the lanes' dwords at <W x i32> LDS addresses, in the format of access.load."""
     b = e.b
     slow, behind = b.append_basic_block("slow"), b.append_basic_block()
     ends = []
@@ -128,7 +130,7 @@ def _store(e: Emitter, i: Instruction, *, size_bytes: int, upper: bool) -> None:
 
 
 def offsets(i: Instruction, size_bytes: int, stride: int) -> tuple[int, int]:
-    """In bytes."""
+    """Return the offsets in bytes."""
     found = []
     for name in ("offset0", "offset1"):
         modifier = i.modifier(name)

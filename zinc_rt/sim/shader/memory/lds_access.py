@@ -1,6 +1,6 @@
-"""Out of line: LDS accesses of lanes that are not simply side by side, with all checks.
+"""Out-of-line LDS accesses with all checks, for lanes that are not contiguous.
 
-The lanes' data lie side by side in `data`; their byte addresses in the LDS are i64s in `addresses`.
+The lanes' data are contiguous in `data`; their LDS byte addresses are i64s in `addresses`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class _Lds:
         b.each_lane(self.exec, lane)
 
     def _alignment(self, lane: ir.Value, at: ir.Value) -> None:
-        """Of atomics only: KFD runs these chips in unaligned mode, where loads and stores may be anywhere."""
+        """Check the alignment of atomics only: KFD uses unaligned mode, in which loads and stores may have any
+        address.
+        """
         with self.b.if_then(self.b.unequal(self.b.and_(at, self.size_bytes - 1), 0), likely=False):
             self.marks.mark(MISALIGNED, lane, at)
 
@@ -124,7 +126,7 @@ class _Lds:
         copy(self.b, to, source, self.size_bytes)
 
     def _beyond(self, lane: ir.Value, at: ir.Value) -> None:
-        """Dwords that are not wholly inside read as 0; bytes that are inside are stored."""
+        """Handle out-of-bounds accesses: dwords not wholly inside read 0; bytes that are inside are stored."""
         b = self.b
         data = self._lane_data(self.data, lane)
         each = min(self.size_bytes, 4) if self.kind is WaveAccess.READ else 1
@@ -143,7 +145,7 @@ class _Lds:
                         initialised.mark(b, self.shadow, place, 1, shared=False)
 
     def _quickly(self) -> None:
-        """All lanes inside, and on initialised bytes: move them and return."""
+        """Move the data and return if all lanes are in bounds and on initialised bytes."""
         b, wave = self.b, self.wave
         of = ir.VectorType(I64, wave)
         mask = b.lane_mask(self.exec, wave)
@@ -164,7 +166,9 @@ class _Lds:
             b.ret_void()
 
     def _all_known(self, mask: ir.Value, last: ir.Value, simple: ir.Value) -> ir.Value:
-        """i1: every byte from the lowest to the highest address is initialised; false also where they are many."""
+        """Return i1: every byte from the lowest to the highest address is initialised; false also if there are
+        too many.
+        """
         b, wave = self.b, self.wave
         of = ir.VectorType(I64, wave)
         ones = ir.Constant(of, [I64(-1)] * wave)
@@ -180,7 +184,9 @@ class _Lds:
     # --- atomics
 
     def change(self, operation: str) -> None:
-        """The old values replace `data`. A workgroup's waves take turns on one thread: nobody comes between."""
+        """Apply an atomic; the old values replace `data`. The waves of a workgroup run on one thread, so no
+        host atomic is needed.
+        """
         b = self.b
         of = ir.IntType(8 * self.size_bytes)
 

@@ -30,7 +30,7 @@ _ONLY_RETURNING = {
 
 
 def _returning(name: str) -> str:
-    """add_u32 is add_rtn_u32 with the old value returned, pk_add_f16 pk_add_rtn_f16."""
+    """Return the name of the returning form: add_u32 becomes add_rtn_u32, pk_add_f16 becomes pk_add_rtn_f16."""
     stem, _, kind = name.rpartition("_")
     return f"{stem}_rtn_{kind}"
 
@@ -44,7 +44,7 @@ def change_lanes(
     size_bytes: int,
     lanes: ir.Value | None = None,
 ) -> list[ir.Value]:
-    """The old dwords."""
+    """Emit an atomic and return the old dwords."""
     e.b.store(access.together(e, data, size_bytes), access.buffers(e)[1], align=1)
     if second:
         e.b.store(access.together(e, second, size_bytes), lds.second_buffer(e), align=1)
@@ -74,7 +74,9 @@ def _exchange_two(e: Emitter, i: Instruction, *, size_bytes: int, stride: int) -
 
 
 def _append(e: Emitter, i: Instruction, *, operation: str) -> None:
-    """One atomic of the first active lane with the count of active lanes; all of them get the old value."""
+    """Emit one atomic of the first active lane with the number of active lanes; all active lanes get the old
+    value.
+    """
     b = e.b
     bits = e.exec.bits()
     lanes = b.resize(bits, 64)

@@ -1,10 +1,10 @@
-"""The caches that waves load through with --coherence caches: their lines, and what makes them go.
+"""Caches of wave loads simulated by --coherence caches: lines, invalidation, eviction.
 
-There are those of two workgroup processors, each with a scalar cache and two compute units with an L0 each, and
-workgroups come to them by turns: of more, hits on stale lines would only be rarer. Rules: docs/shader-memory.md.
-Sources: LLVM AMDGPUUsage, memory model GFX12 (an L0 a compute unit, written through; a scalar cache a workgroup
-processor; neither coherent with anything; behind them L2, which all share); AMD's RDNA white paper (lines of 128
-and 64 bytes, 32 and 16 KiB).
+Two workgroup processors are simulated, each with a scalar cache and two compute units with one L0 each. Workgroups
+are assigned to them in turn; with more processors, hits on stale lines would only be rarer. Rules:
+docs/shader-memory.md. Sources: LLVM AMDGPUUsage, memory model GFX12 (one write-through L0 per compute unit; one
+scalar cache per workgroup processor; neither is coherent; L2 is shared by all); AMD's RDNA white paper (lines of
+128 and 64 bytes, 32 and 16 KiB).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ EVICTED = 1 / 8  # of the lines held, before each dispatch
 
 
 class LineCaches:
-    """Of one address space. What the seed picks: which caches a dispatch's first workgroup has, which
-    lines go by themselves."""
+    """The caches of one address space. A seed selects the caches of a dispatch's first workgroup, and the lines
+    that are evicted at random.
+    """
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -30,17 +31,17 @@ class LineCaches:
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """Of the vector and the scalar caches' lines, in this process."""
+        """Return the addresses of the vector and the scalar cache lines in this process."""
         return int(self.vector.ctypes.data), int(self.scalar.ctypes.data)
 
     def before_dispatch(self) -> int:
-        """Some lines go. Returns what is added to workgroup numbers to come to their caches."""
+        """Evict some lines. Return the offset to add to workgroup numbers to select their caches."""
         for lines in (self.vector, self.scalar):
             lines["tag"][self._random.random(lines.shape) < EVICTED] = 0
         return int(self._random.integers(UNITS))
 
     def invalidate(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None:
-        """All lines go, or those that have bytes in (VA, size)."""
+        """Invalidate all lines, or those that overlap (VA, size)."""
         for lines, line_bytes, chosen in (
             (self.vector, VECTOR_CACHE.line_bytes, vector),
             (self.scalar, SCALAR_CACHE.line_bytes, scalar),
@@ -55,14 +56,16 @@ class LineCaches:
                 tags[(tags + line_bytes > start) & (tags < start + size_bytes)] = 0
 
     def keep_mapped(self, spans: Iterable[tuple[int, int]]) -> None:
-        """Lines outside of all of these (first VA, VA behind the last) go."""
+        """Invalidate lines outside of all spans (first VA, VA after the last)."""
         mapped = list(spans)
         for lines in (self.vector, self.scalar):
             tags = lines["tag"]
             tags[~_within(tags, mapped)] = 0
 
     def filled(self, va: int, *, scalar: bool) -> int:
-        """The serial of the dispatch that loaded the oldest line that is held of this VA; 0: none is."""
+        """Return the serial of the dispatch that loaded the oldest cached line of this VA, or 0 if none is
+        cached.
+        """
         lines, shape = (self.scalar, SCALAR_CACHE) if scalar else (self.vector, VECTOR_CACHE)
         held = lines[lines["tag"] == (va & -shape.line_bytes | 1)]
         return int(held["filled"].min()) if held.size else 0

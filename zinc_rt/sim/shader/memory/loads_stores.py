@@ -1,4 +1,4 @@
-"""GLOBAL: loads and stores of global memory, and the cache operations that go with them."""
+"""GLOBAL: loads and stores of global memory, and the related cache operations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ STORES: dict[str, tuple[int, bool]] = {
 def set_loaded(
     e: Emitter, operand: Operand, dwords: list[ir.Value], size_bytes: int, signed: bool, half: int | None
 ) -> None:
-    """The loaded data to their registers."""
+    """Write loaded data to their registers."""
     if half is not None:
         narrow = e.b.trunc(dwords[0], e.b.lanes(I16 if size_bytes == 2 else I8))
         if size_bytes == 1:
@@ -67,7 +67,7 @@ def set_loaded(
 
 
 def stored(e: Emitter, operand: Operand, size_bytes: int, upper: bool) -> list[ir.Value]:
-    """The dwords to be stored, of which only these bytes are used."""
+    """Return the dwords to store, of which only these bytes are used."""
     if size_bytes < 4:
         used = ((1 << 8 * size_bytes) - 1) << 16 * upper
         dword = e.regs.read_vgpr(operand.index, used=used)
@@ -87,7 +87,7 @@ def loader(load: Load, size_bytes: int, signed: bool, half: int | None) -> EmitF
 
 
 def storer(store: Store, size_bytes: int, upper: bool, data: int = 1) -> EmitFunction:
-    """`data`: which operand is stored."""
+    """Return the emitter of a store. `data` is the index of the stored operand."""
 
     def emit(e: Emitter, i: Instruction) -> None:
         check_modifiers(i)

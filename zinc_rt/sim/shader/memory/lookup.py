@@ -1,4 +1,4 @@
-"""Out of line: which range an address is in, and a memory instruction's cached range."""
+"""Out-of-line search of the range that contains an address, and refill of a memory instruction's cached range."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ STORES = (WaveAccess.WRITE, WaveAccess.ATOMIC)
 
 
 def find(b: CodeBuilder) -> ir.Function:
-    """RANGE*(table, count, first VA, VA after the last): the entry that holds them all, or null."""
+    """Return a function RANGE*(table, count, first VA, VA after the last): the entry that contains the whole
+    interval, or null.
+    """
     return b.helper("zrt.find", FIND, _find)
 
 
@@ -54,13 +56,15 @@ def _find(function: ir.Function) -> None:
 
 
 def refill(b: CodeBuilder, checks: Checks) -> ir.Function:
-    """i1(context, MEMORY_SITE, first VA, VA after the last, WaveAccess, bytes of a wide access): the site's cached
-    range is now the one that holds them all and permits it; false, and nothing changed, where there is none."""
+    """Return a function i1(context, MEMORY_SITE, first VA, VA after the last, WaveAccess, bytes of a wide
+    access). It sets the site's cached range to the one that contains the interval and permits the access. If
+    there is none, it returns false and changes nothing.
+    """
     return b.helper("zrt.refill", REFILL, lambda function: _refill(function, checks))
 
 
 def permitted(b: CodeBuilder, flags: ir.Value, kind: ir.Value) -> ir.Value:
-    """i1: whether RangeFlags allow an access of the kind (i32)."""
+    """Return i1: RangeFlags permit an access of the kind (i32)."""
     read = b.unequal(kind, WaveAccess.WRITE)
     write = b.any(b.equal(kind, WaveAccess.WRITE), b.equal(kind, WaveAccess.ATOMIC))
     wanted = b.or_(b.select(read, I32(RangeFlag.READ), I32(0)), b.select(write, I32(RangeFlag.WRITE), I32(0)))
@@ -119,9 +123,10 @@ _REACH, _FURTHEST = 1 << 10, 1 << 18
 
 
 def widen(b: CodeBuilder) -> ir.Function:
-    """void(MEMORY_SITE, first VA, VA after the last, bytes of a wide access): the bytes are known to be
-    initialised; wide accesses to those behind them that are, too, need no more checks. The further from access to
-    access, the more is looked through."""
+    """Return a function void(MEMORY_SITE, first VA, VA after the last, bytes of a wide access). The bytes are
+    known to be initialised; it extends the checked interval over initialised bytes that follow, so that wide
+    accesses there need no more checks. The larger the stride between accesses, the more bytes are examined.
+    """
     return b.helper("zrt.widen", WIDEN, _widen)
 
 
@@ -162,7 +167,7 @@ def _widen(function: ir.Function) -> None:
 
 
 def touch(b: CodeBuilder, site: ir.Value, first: ir.Value, end: ir.Value) -> None:
-    """Note that [first, end) was accessed."""
+    """Record that [first, end) was accessed."""
     for name, value in (("touched_below", b.not_(first)), ("touched_above", end)):
         place = b.at(site, MEMORY_SITE, name)
         old = b.load(place, typ=I64)
@@ -170,7 +175,7 @@ def touch(b: CodeBuilder, site: ir.Value, first: ir.Value, end: ir.Value) -> Non
 
 
 def inside(b: CodeBuilder, site: ir.Value, first: ir.Value, last: ir.Value, size_bytes: int) -> ir.Value:
-    """i1: whether accesses of `size_bytes` at `first` to `last` are in the site's cached range."""
+    """Return i1: accesses of `size_bytes` at `first` to `last` are in the site's cached range."""
     low, high = b.get(site, MEMORY_SITE, "va_lo"), b.get(site, MEMORY_SITE, "va_hi")
     end = b.add(last, size_bytes)
     return b.all(b.at_most(low, first), b.at_most(last, high), b.at_most(end, high))

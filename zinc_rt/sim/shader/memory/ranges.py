@@ -1,15 +1,15 @@
-"""The readable and writable ranges of an address space, as a table that compiled code searches.
+"""Tables of the readable and writable ranges of an address space, searched by compiled code.
 
-Two tables, both sorted by address. `spans` is what the page tables map; an access outside is a fault. `ranges` is
-what an access has to stay inside, so as not to be out of bounds:
+Both tables are sorted by address. `spans` contains the mappings of the page tables; an access outside is a fault.
+`ranges` contains the intervals that an access must stay inside, otherwise it is out of bounds:
 
-- An allocation of which nothing is announced is one range.
-- Of an allocation with announced suballocations only these are ranges. The bytes that one lane accesses must lie
-  in one of them. Where announcements are nested the outermost decides: kernels address with base and offset, so
-  which of two nested objects was meant cannot be known. Overlapping ones that are not nested each count.
+- An allocation without announced suballocations is one range. - In an allocation with announced suballocations
+only these are ranges. The bytes accessed by one lane must be in one of them. Of nested announcements the outermost
+one counts: kernels address with base and offset, so the intended object cannot be determined. Overlapping
+announcements that are not nested all count.
 
-At level off both tables are the same. Entries of `ranges` never contain each other, so the last one that starts
-at or before an address is the one that reaches furthest.
+At level off both tables are the same. Entries of `ranges` never contain each other, so the last one that starts at
+or before an address is the one that extends furthest.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RangeFlag(IntFlag):
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """Contiguous host memory at `va`, and what is known about it."""
+    """Contiguous host memory at `va` with its properties."""
 
     va: int
     size_bytes: int
@@ -67,7 +67,9 @@ class Piece:
 
 @dataclass(slots=True, eq=False)
 class RangeTable:
-    """`ranges` and `spans`: [n] RANGE records that compiled code reads. `keep` holds the memory they point to."""
+    """The tables `ranges` and `spans`: [n] RANGE records read by compiled code. `keep` holds references to the
+    memory they point to.
+    """
 
     pieces: tuple[Piece, ...]
     ranges: np.ndarray
@@ -88,9 +90,10 @@ class RangeTable:
         }
 
     def refresh(self, stored: Iterable[tuple[int, int]] | None = None) -> None:
-        """Ranges whose bytes have all been written meanwhile become CLEAN; waves then check no more.
+        """Mark ranges as CLEAN if all their bytes have been written; waves then skip checks.
 
-        `stored`: (VA, size) of what waves stored to since the last time; None looks at all ranges."""
+        `stored`: (VA, size) of the waves' stores since the last call; None examines all ranges.
+        """
         chosen = None if stored is None else self._worth_looking(stored)
         worth = [
             number
@@ -105,7 +108,9 @@ class RangeTable:
                 del self._unclean[number]
 
     def _worth_looking(self, stored: Iterable[tuple[int, int]]) -> set[int]:
-        """Of small ranges any that was stored to; of large ones those that were to a good part."""
+        """Return whether to examine the ranges: small ones after any store, large ones after stores to a large
+        part.
+        """
         found = set()
         for va, size in stored:
             first = max(bisect_right(self._starts, va) - 1, 0)
@@ -118,8 +123,9 @@ class RangeTable:
 
 
 def of_vm(vm: GpuVm, *, bounds: bool, races: bool = False) -> RangeTable:
-    """The table of a client's address space. `bounds`: announcements count (levels fast and full). `races`: with
-    memory for race records (level full)."""
+    """Return the table of a client's address space. `bounds`: include announcements (modes fast and full).
+    `races`: allocate memory for race records (mode full).
+    """
     spans, keep = [], []
     for span in vm.spans:
         bo = span.bo
@@ -138,7 +144,7 @@ def of_vm(vm: GpuVm, *, bounds: bool, races: bool = False) -> RangeTable:
 
 @dataclass(frozen=True, slots=True)
 class PlacedArray:
-    """A bare array at `va`: contiguous bytes of the caller's."""
+    """A caller's contiguous array at `va`."""
 
     va: int
     array: np.ndarray
@@ -154,9 +160,10 @@ def of_arrays(
     races: bool = False,
     announced: Sequence[tuple[int, int, str]] = (),
 ) -> RangeTable:
-    """The table of an address space over NumPy arrays. What follows an array up to the end of its last page is
-    mapped, as it would be in a real allocation: reads give 0xA5, stores go nowhere, both are out of bounds.
-    `announced`: (first VA, VA after the last byte, name) of suballocations."""
+    """Return the table of an address space of NumPy arrays. As in a real allocation, the rest of an array's
+    last page is mapped: reads return 0xA5, stores are discarded, both are out of bounds. `announced` lists
+    suballocations as (first VA, VA after the last byte, name).
+    """
     beyond = np.full(PAGE_BYTES, 0xA5, np.uint8)
     keep: list[Any] = [beyond]
     spans, past = [], []
@@ -246,8 +253,9 @@ def _per_dword(array: int, va: int, start: int) -> int:
 
 
 class RangeCache:
-    """The table of a VM, which it does not keep alive; built again when mappings, announcements or what the host
-    has mapped changed."""
+    """A cached table of a VM, which it references weakly. The table is rebuilt when mappings, announcements or
+    host mappings change.
+    """
 
     def __init__(self, vm: GpuVm, *, bounds: bool, races: bool = False) -> None:
         self._reference, self._bounds, self._races = ref(vm), bounds, races

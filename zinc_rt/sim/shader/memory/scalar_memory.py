@@ -1,4 +1,6 @@
-"""SMEM: scalar loads, plain and through a buffer resource; prefetches (nothing to do), the scalar cache."""
+"""SMEM: scalar loads, plain and through a buffer resource; prefetches (no operation); scalar cache
+invalidation.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ _LOADS: dict[str, tuple[int, bool]] = {
 
 
 def _moved(e: Emitter, i: Instruction) -> ir.Value:
-    """i64: the immediate offset (signed) and the register's (unsigned)."""
+    """Return the sum of the signed immediate offset and the unsigned register offset, as i64."""
     last = i.operands[-1]
     if last.kind is Kind.IMMEDIATE:
         return constant(int(last.value or 0), I64)
@@ -38,7 +40,7 @@ def _moved(e: Emitter, i: Instruction) -> ir.Value:
 
 
 def _aligned(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
-    """Without the low address bits, which the hardware ignores; that they are set is a finding."""
+    """Return the address with its low bits cleared, as on hardware; report a finding if they are set."""
     low = min(size_bytes, 4) - 1
     if not low:
         return va
@@ -50,7 +52,7 @@ def _aligned(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
 
 
 def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
-    """An integer of `size_bytes` at an aligned VA."""
+    """Read an integer of `size_bytes` at an aligned VA."""
     b = e.b
     site = access.memory_site(e)
     end = b.add(va, size_bytes)
@@ -64,7 +66,7 @@ def _read(e: Emitter, va: ir.Value, size_bytes: int) -> ir.Value:
         return access.host_pointer(e, site, va)
 
     def slow() -> ir.Value:
-        """Out of line, its dwords as lanes."""
+        """Read out of line, with the dwords as lanes."""
         count = size_bytes // each
         offsets, data = access.buffers(e)
         for at in range(count):
@@ -91,7 +93,7 @@ def _load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -> None:
 
 
 def _buffer_load(e: Emitter, i: Instruction, *, size_bytes: int, signed: bool) -> None:
-    """Dwords beyond the resource's end are 0."""
+    """Emit a buffer load; dwords beyond the end of the resource are 0."""
     check_modifiers(i)
     b = e.b
     resource = e.scalar(i.operands[1], 128)

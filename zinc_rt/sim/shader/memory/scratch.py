@@ -1,8 +1,9 @@
-"""SCRATCH: a lane's private memory. In line where all lanes use the same offset, as register spills do.
+"""SCRATCH: private memory of a lane. Accesses are in line if all lanes use the same offset, as in register
+spills.
 
-Functions save registers that their caller may never have written, so whole dwords may be stored undefined in line;
-what comes back is as undefined as it was. A shadow byte: bits 3:0 the dword's bytes that were stored, 7:4 those of
-them that have undefined bits.
+Functions save registers that their caller may not have written, so whole undefined dwords may be stored in line; a
+reload restores the undefined bits. A shadow byte has in bits 3:0 the stored bytes of the dword, in bits 7:4 those
+of them with undefined bits.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from zinc_rt.sim.shader.memory.loads_stores import LOADS, STORES, loader, offset
 
 
 def rule_sites(e: Emitter) -> ir.Value:
-    """i32: the number of the first of scratch_access.RULES' sites."""
+    """Return the i32 number of the first site of scratch_access.RULES."""
     return constant(first_site(e, scratch_access.RULES, "in scratch"))
 
 
 def call_lanes(e: Emitter, helper: ir.Function, low: ir.Value, lanes: ir.Value) -> None:
-    """An out-of-line access of `lanes` (i64) at <W x i32> offsets."""
+    """Call an out-of-line access of `lanes` (i64) at <W x i32> offsets."""
     memory, data = access.buffers(e)
     e.b.store(e.b.zext(low, e.b.lanes(I64)), memory)
     e.b.call(helper, [e.frame.state, e.frame.context, rule_sites(e), lanes, memory, data])
 
 
 def _offsets(e: Emitter, i: Instruction, vector: Operand, scalar: Operand) -> tuple[ir.Value, ir.Value]:
-    """(i1: all active lanes use the same, i32 it; <W x i32> all of them)"""
+    """Return (i1: all active lanes use the same offset, that offset as i32, all offsets as <W x i32>)."""
     b = e.b
     base = constant(offset(i))
     if scalar.kind is not Kind.NAME:
@@ -42,7 +43,7 @@ def _offsets(e: Emitter, i: Instruction, vector: Operand, scalar: Operand) -> tu
 
 
 def _uniform(e: Emitter, first: ir.Value, low: ir.Value, size_bytes: int) -> ir.Value:
-    """i1: every active lane's offset is `first`, inside and aligned."""
+    """Return i1: every active lane's offset is `first`, in bounds and aligned."""
     b = e.b
     same = b.bits(b.equal(low, b.splat(first)))
     others = b.not_(e.exec.bits())
@@ -54,7 +55,7 @@ def _uniform(e: Emitter, first: ir.Value, low: ir.Value, size_bytes: int) -> ir.
 
 
 def _rows(e: Emitter, first: ir.Value, field: str, bytes_each: int) -> ir.Value:
-    """Pointer to what `field` has of all lanes' dword at the offset."""
+    """Return a pointer to the data in `field` of all lanes' dword at the offset."""
     row = e.b.lshr(e.b.zext(first, I64), 2)
     return e.b.inttoptr(e.b.add(e.frame.state_field(field), e.b.mul(row, bytes_each * e.wave)), POINTER)
 
@@ -115,7 +116,7 @@ def _load(e: Emitter, i: Instruction, size_bytes: int) -> list[ir.Value]:
 
 
 def _undefined(e: Emitter, have: ir.Value, at: int) -> ir.Value:
-    """<W x i32>: the bytes of dword `at` that were stored undefined, from the dwords' shadow bytes."""
+    """Return the bytes of dword `at` that were stored undefined, from the shadow bytes, as <W x i32>."""
     b = e.b
     mine = b.zext(b.shuffled(have, range(at * e.wave, (at + 1) * e.wave)), b.lanes(I32))
     bits = constant(0, b.lanes(I32))
@@ -126,7 +127,7 @@ def _undefined(e: Emitter, have: ir.Value, at: int) -> ir.Value:
 
 
 def _shadow(e: Emitter, register: int) -> ir.Value:
-    """<W x i8>: the shadow bytes of a dword stored from that register."""
+    """Return the shadow bytes of a dword stored from the register, as <W x i8>."""
     b, undefined = e.b, e.regs.undefined
     known = constant(15, b.lanes(I8))
     if not undefined.unproven(register):
@@ -139,7 +140,7 @@ def _shadow(e: Emitter, register: int) -> ir.Value:
 
 
 def _storing(emit: EmitFunction, size_bytes: int) -> EmitFunction:
-    """Undefined data of whole dwords are stored as they are."""
+    """Wrap a store so that undefined data of whole dwords are stored without a finding."""
     if size_bytes < 4:
         return emit
 

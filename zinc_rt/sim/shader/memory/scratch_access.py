@@ -1,6 +1,6 @@
-"""Out of line: scratch accesses whose lanes use different offsets, with all checks.
+"""Out-of-line scratch accesses with all checks, for lanes with different offsets.
 
-A lane's dword d lies at scratch_base + (d * wave + lane) * 4, as the hardware swizzles it; its shadow byte at
+Dword d of a lane is at scratch_base + (d * wave + lane) * 4, swizzled as on hardware; its shadow byte is at
 scratch_shadow + d * wave + lane. The lanes' byte offsets are i64s in `addresses`.
 """
 
@@ -37,7 +37,7 @@ def _build(e: Emitter, function: ir.Function, size_bytes: int, loads: bool) -> N
     each = 4 if size_bytes % 4 == 0 else 1
 
     def move(lane: ir.Value, at: ir.Value, place: ir.Value, step: int) -> None:
-        """`step` bytes at offset `at` in scratch, all in one dword, and at `place` in the data."""
+        """Move `step` bytes between offset `at` in scratch, all in one dword, and `place` in the data."""
         of = ir.IntType(8 * step)
         row = b.add(b.mul(b.lshr(at, 2), e.wave), lane)
         byte = b.and_(at, 3)

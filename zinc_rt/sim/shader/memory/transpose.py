@@ -1,8 +1,8 @@
-"""GLOBAL_LOAD_TR: tiles that are turned over on their way from memory to the registers of a matrix.
+"""GLOBAL_LOAD_TR: loads that transpose tiles for the registers of a matrix.
 
-Every lane loads contiguous bytes from its own address; then the 8 lanes of a group exchange their 8x8 elements, so
-that lane i holds element i of each. The manual says that it happens and not how; compilers for gfx12 rely on this.
-In wave64 lanes 0 to 31 give the addresses, and the lanes above them take the upper half of the result.
+Every lane loads contiguous bytes from its address. The 8 lanes of a group then exchange their 8x8 elements, so
+that lane i holds element i of each. The manual does not describe the element order; compilers for gfx12 rely on
+this one. In wave64 lanes 0 to 31 provide the addresses, and lanes 32 to 63 receive the upper half of the result.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def _lower_lanes(e: Emitter) -> list[int]:
 
 
 def _moved(e: Emitter, value: ir.Value, lanes: list[int]) -> ir.Value:
-    """Lane i of the result is lane lanes[i] of `value`."""
+    """Return a vector whose lane i is lane lanes[i] of `value`."""
     return e.b.shuffled(value, lanes, value)
 
 
 def _turn(e: Emitter, dwords: list[ir.Value], element_bits: int) -> list[ir.Value]:
-    """Element j of lane 8g+i becomes lane 8g+j's element i."""
+    """Transpose: element j of lane 8g+i becomes element i of lane 8g+j."""
     b, each = e.b, 32 // element_bits
     within = range(e.wave)
     shift = vector_of(element_bits * (lane % GROUP % each) for lane in within)
