@@ -1,1 +1,1 @@
-"""Compiled kernels at work: launches, workgroups, threads, and the engine that the command processor calls."""
+"""Execution of compiled kernels: launches, workgroups, threads, and the engine called by the command processor."""

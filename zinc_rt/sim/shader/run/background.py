@@ -1,4 +1,4 @@
-"""Kernels compiled well by another process, while this one goes on with what it has."""
+"""Optimised compilation of kernels in another process, while this process runs the quickly compiled code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ WORKER = "zinc_rt.sim.shader.run.compile_workers"
 
 
 class Background:
-    """One process at a time, at low priority; it ends with this one. What it compiled is in the cache.
+    """A background compiler: one low-priority process at a time, which ends with this process. Results are
+    stored in the cache.
 
-    Where it failed nothing is in the cache, and the kernel stays as it is: no error.
+    If compilation fails, the cache has no entry and the kernel keeps its current code; this is not an error.
     """
 
     def __init__(self, cache: ObjectCache) -> None:

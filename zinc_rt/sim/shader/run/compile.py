@@ -1,4 +1,4 @@
-"""LLVM IR to machine code of this host, and machine code into this process."""
+"""Compilation of LLVM IR to host machine code, and loading of that code into this process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _initialise() -> None:
 
 
 def machine(code_level: int = CODE_LEVEL) -> Any:
-    """A TargetMachine for this host; one a use, as LLVM's takes part in the compilation."""
+    """Return a TargetMachine for this host; create one per compilation, because LLVM's is not shareable."""
     about = host_cpu()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
@@ -51,14 +51,15 @@ def machine(code_level: int = CODE_LEVEL) -> Any:
 
 
 def compile_ir(text: str, level: int = PASSES_LEVEL) -> bytes:
-    """An object file with the module's functions. RuntimeError: the IR is not valid."""
+    """Compile the module to an object file. Raises RuntimeError if the IR is not valid."""
     module, target = optimised(text, level)
     return bytes(target.emit_object(module))
 
 
 def compile_quickly(text: str) -> bytes:
-    """As `compile_ir`, in a fifth of the time: no passes, and registers as they come. The code has the same
-    results and takes several times as long."""
+    """Compile like `compile_ir` in a fifth of the time, without passes and with fast register allocation. The
+    code has the same results and takes several times as long.
+    """
     target = machine(0)
     return bytes(target.emit_object(_module(text, target)))
 
@@ -72,7 +73,7 @@ def _module(text: str, target: Any) -> Any:
 
 
 def optimised(text: str, level: int = PASSES_LEVEL) -> tuple[Any, Any]:
-    """The module after LLVM's passes, and the target machine it was optimised for."""
+    """Return the module after LLVM's passes, and the target machine it was optimised for."""
     target = machine()
     module = _module(text, target)
     options = llvm.create_pipeline_tuning_options(speed_level=level)
@@ -86,8 +87,9 @@ def optimised(text: str, level: int = PASSES_LEVEL) -> tuple[Any, Any]:
 
 
 class Loaded:
-    """Functions of an object file, callable for as long as this object lives. `at[name]` is an address. `imports`:
-    addresses of what it calls beside the C library."""
+    """Loaded functions of an object file, callable while this object exists. `at[name]` is an address.
+    `imports` has the addresses of its external functions, except those of the C library.
+    """
 
     def __init__(self, code: bytes, names: Sequence[str], imports: Mapping[str, int] | None = None) -> None:
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()

@@ -1,4 +1,4 @@
-"""Compiling many kernels on all cores: LLVM's binding holds one lock a process, so each core has a process.
+"""Parallel compilation of many kernels in worker processes: LLVM's binding has one lock per process.
 
 python -m zinc_rt.sim.shader.run.compile_workers < pickled (cache folder, [KernelVariant, …])
 """
@@ -17,9 +17,10 @@ from zinc_rt.sim.shader.run.kernels import CompiledKernels, cache_key, compiled
 
 
 def prepare(kernels: CompiledKernels, variants: Sequence[KernelVariant], processes: int | None = None) -> int:
-    """Compile what neither this process nor the disk has, into the disk's cache. How many were compiled.
+    """Compile kernels that are cached neither in memory nor on disk into the disk cache. Return the number
+    compiled.
 
-    A worker that fails is no error: what it leaves out is compiled when it is first run.
+    A failed worker is not an error: its kernels are compiled when they first run.
     """
     missing = [each for each in dict.fromkeys(variants) if not kernels.has(each)]
     missing.sort(key=lambda each: len(each.code), reverse=True)

@@ -1,7 +1,7 @@
 """A record on disk for crashes of compiled code in the device process: the kernel and its registers.
 
-The file is mapped: what was stored before the crash is in it afterwards. `read` gives it back; the server
-removes it at a clean end. `python -m zinc_rt.sim.shader.run.crash FILE` shows one.
+The file is memory-mapped, so data stored before a crash are preserved. `read` returns them; the server removes the
+file at a clean exit. `python -m zinc_rt.sim.shader.run.crash FILE` prints a record.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class CrashRecord:
 
 
 def paths(socket: Path) -> list[Path]:
-    """The records of the device behind a socket: one a GPU."""
+    """Return the paths of the crash records of the device at a socket, one per GPU."""
     return sorted(socket.parent.glob(f"{socket.name}.crash*"))
 
 
@@ -86,7 +86,9 @@ def path_of(socket: Path, index: int) -> Path:
 
 
 def kept(socket: Path, folder: Path) -> tuple[Path, str] | None:
-    """The record of a device that died in a dispatch, moved into `folder`, and what it was doing."""
+    """Move the record of a device that crashed in a dispatch into `folder`. Return it and the dispatch's
+    description.
+    """
     for path in paths(socket):
         found = read(path)
         if found is None:
@@ -102,7 +104,7 @@ def kept(socket: Path, folder: Path) -> tuple[Path, str] | None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], bytes] | None:
-    """(what was known of the dispatch, the code) of a record whose process died in a dispatch; else None."""
+    """Return (description of the dispatch, code) if the process crashed in a dispatch, otherwise None."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -118,7 +120,7 @@ def read(path: Path) -> tuple[dict[str, Any], bytes] | None:
 
 
 def text(about: dict[str, Any], code: bytes) -> str:
-    """For people: the launch, the registers, the kernel disassembled."""
+    """Format the launch, the registers and the disassembled kernel."""
     from zinc_rt.isa import target_of
     from zinc_rt.isa.disassemble import lines
 

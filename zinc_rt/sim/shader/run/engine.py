@@ -1,4 +1,4 @@
-"""The shader engine of a simulated gfx12 device: sim.shader_engine.ShaderEngine by compiled waves."""
+"""The shader engine of a simulated gfx12 device: implements sim.shader_engine.ShaderEngine with compiled waves."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ class _UnderWay:
 
 
 class _Memory:
-    """Of one address space. Holds it by what the callback needs only: the engine is told when it is gone."""
+    """Engine state of one address space. References the space only through the callback's needs, so that the
+    engine learns when it is released.
+    """
 
     def __init__(self, vm: GpuVm, *, bounds: bool, races: bool, caches: int | None) -> None:
         self.codes: dict[int, FetchedCode] = {}  # program VA: what stood there last
@@ -91,12 +93,14 @@ class _Memory:
         self.save_pages = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
     def explain_stale(self, va: int, scalar: bool) -> str:
-        """Which cache it was that had a stale line, who has stored there, what would have invalidated it."""
+        """Describe a stale line: its cache, the last writer, and the missing invalidation."""
         assert self.caches is not None
         return self.stores.explain(va, self.caches.filled(va, scalar=scalar), scalar=scalar)
 
     def first_cache(self, vm: GpuVm) -> int:
-        """Before a dispatch: lines of what is no more go, and some others. The first workgroup's number."""
+        """Drop lines of unmapped memory and evict some others before a dispatch. Return the cache number of the
+        first workgroup.
+        """
         if self.caches is None:
             return 0
         if vm.spans != self._mapped:
@@ -106,13 +110,13 @@ class _Memory:
 
 
 class GfxEngine:
-    """`target`: the simulated chip's. `level`: off, fast or full. `perturb`: a seed, 0 for exact. `threads`: None
-    for all cores of this process.
+    """The shader engine. `target` is the simulated chip. `level`: off, fast or full. `perturb`: a seed, 0 for
+    exact results. `threads`: None for all cores of this process.
 
-    `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` asks
-    whether the injected crash is due; `record` is what survives a real one. `consulted` notes what it ran.
-    `vgpr_seed`: not 0, s_alloc_vgpr fails now and then. `caches`: a seed; waves load through caches that keep
-    lines (line_caches.py), one after the other.
+    `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` returns whether
+    an injected crash is due; `record` is the crash record. `consulted` records coverage. `vgpr_seed`: if not 0,
+    s_alloc_vgpr fails at times. `caches`: a seed; loads of waves then go through caches that retain lines
+    (line_caches.py), and waves run sequentially.
     """
 
     def __init__(
@@ -248,24 +252,29 @@ class GfxEngine:
         self.prepare(launches)
 
     def set_watchpoint(self, space: AddressSpace, va: int, size_bytes: int) -> None:
-        """From the next dispatch on `watchpoint_hits` says who stored to these bytes; size 0 ends that."""
+        """Set a watchpoint: from the next dispatch on `watchpoint_hits` returns the stores to these bytes. Size
+        0 removes it.
+        """
         self._watchpoints.pop(space, None)
         self._watchpoint_hits.pop(space, None)
         if size_bytes:
             self._watchpoints[space] = va, size_bytes
 
     def watchpoint_hits(self, space: AddressSpace) -> list[StoreSeen]:
-        """Since `set_watchpoint`, dispatch after dispatch; at most HITS_KEPT."""
+        """Return the hits since `set_watchpoint` in dispatch order, at most HITS_KEPT."""
         return list(self._watchpoint_hits.get(space, ()))
 
     def tell_again(self) -> None:
-        """Forget, with the next launch, what was told of kernels: who launches one anew hears of it anew. From
-        another thread than `run`."""
+        """Clear the record of reported findings at the next launch, so that repeated findings are reported
+        again. Call from a thread other than that of `run`.
+        """
         self._forgets = True
 
     def tell_unfinished(self) -> bool:
-        """Findings that say where the waves of dispatches under way are, each at the end of its turn: whether
-        there are any. From another thread than `run`; dispatches that get no turn say nothing."""
+        """Request findings with the positions of unfinished waves, each at the end of its dispatch's time
+        slice. Return whether there are any. Call from a thread other than that of `run`; dispatches without a
+        time slice report nothing.
+        """
         self._asked += 1
         deadline = time.monotonic() + TELL_SECONDS
         while time.monotonic() < deadline:
@@ -283,7 +292,7 @@ class GfxEngine:
     # --- details ---
 
     def _crash(self) -> None:
-        """As compiled code that goes wrong would, where the process is the device's own."""
+        """Crash like faulty compiled code would, if the process is the device's own."""
         if self._record is None:
             raise RuntimeError("compiled shader code crashed (injected)")
         ctypes.string_at(0)
@@ -373,7 +382,7 @@ class GfxEngine:
         return codes[va]
 
     def _check_fetched(self, dispatch: ShaderDispatch, code: FetchedCode) -> None:
-        """The instruction cache has what memory has, or it is said."""
+        """Check that the instruction cache matches memory; report a finding if not."""
         va = dispatch.program_va
         at = code.first_difference(dispatch.space.read, va)
         if at is None:
@@ -424,7 +433,7 @@ class GfxEngine:
             self._report(dispatch, _identity(run), finding, always=True)
 
     def _reported_fault(self, dispatch: ShaderDispatch, run: LaunchRun, fault: Fault) -> Fault:
-        """Say which instruction of which wave it was, every time: it is the last that its queue does."""
+        """Report the faulting instruction and wave. It is reported every time, because it ends the queue."""
         assert run.ended is not None
         texts = self._finding_text(dispatch, run.kernel, run.launch, describe=dispatch.space.nearby)
         finding, kind = texts.of_fault(run.ended.state, run.ended.context, fault.why)
@@ -450,7 +459,7 @@ class GfxEngine:
     def _report(
         self, dispatch: ShaderDispatch, code: tuple[bytes, int], finding: WaveFinding, *, always: bool = False
     ) -> None:
-        """`always`: the last that the dispatch has to say, however often it was said of others."""
+        """Report a finding of a dispatch. `always`: report it even if others reported it before."""
         key = (code, hash((finding.pc, finding.rule)))
         self._times_reported[key] = self._times_reported.get(key, 0) + 1
         if always or self._times_reported[key] <= SENTENCES_OF_SITE:
@@ -479,10 +488,11 @@ class GfxEngine:
 
 
 def _leave_scratch(dispatch: ShaderDispatch, run: LaunchRun) -> bool:
-    """What the waves left in scratch, where the registers say it lies, for as many waves as have room there.
-    Whether they left anything.
+    """Copy the waves' scratch to the address in the registers, for as many waves as fit. Return whether there
+    was any data.
 
-    Waves run with scratch of their own: it comes to memory as the dispatch ends. Raises Fault where nothing is.
+    Waves use a separate scratch buffer, which is copied to memory at the end of the dispatch. Raises Fault if that
+    memory is not mapped.
     """
     left = False
     room = dispatch.register(TMPRING_SIZE) & 0xFFF

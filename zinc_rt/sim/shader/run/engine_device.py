@@ -1,4 +1,4 @@
-"""The shader engine without a device around it: NumPy arrays as memory, one call a launch. For tests and kernel
+"""The shader engine without a device: NumPy arrays as memory, one call per launch. For tests and kernel
 authors.
 
     device = EngineDevice(level="full")
@@ -43,12 +43,12 @@ def kernels() -> CompiledKernels:
 
 
 class EngineDevice:
-    """An address space of its own over NumPy arrays; no PM4, no queue.
+    """An address space over NumPy arrays, without PM4 or queues.
 
-    `level`: off, fast or full. `perturb`: a seed that moves inexact instructions by up to one ULP, 0: exactly
-    rounded. `trace`: number of a wave in the launch; `traced` then shows what each of its instructions wrote in
-    the last run. `fuel`: about how many instructions each thread may run a launch before that counts as endless.
-    `target`: the chip whose code it runs; None: DEFAULT_ARCH.
+    `level`: off, fast or full. `perturb`: a seed that moves inexact instructions by up to one ULP; 0: correctly
+    rounded. `trace`: number of a wave in the launch; `traced` then returns the register writes of each of its
+    instructions in the last run. `fuel`: approximate number of instructions per thread after which a launch counts
+    as endless. `target`: the chip; None: DEFAULT_ARCH.
     """
 
     def __init__(
@@ -79,9 +79,11 @@ class EngineDevice:
         self._runs: dict[tuple[LaunchSetup, bytes, int], LaunchRun] = {}
 
     def place(self, array: np.ndarray, name: str = "", *, initialised: bool = True, write: bool = True) -> int:
-        """VA (64 KiB aligned) of a live view of the array's bytes; results appear in the array itself.
+        """Map a live view of the array's bytes and return its VA (64 KiB aligned). Results are written to the
+        array itself.
 
-        C-contiguous, and writable where `write`; ValueError otherwise. The device keeps the array alive.
+        Raises ValueError unless the array is C-contiguous and, with `write`, writable. The device keeps a
+        reference to the array.
         """
         if not array.flags.c_contiguous:
             raise ValueError(f"{name or 'array'}: wanted C-contiguous memory")
@@ -96,12 +98,14 @@ class EngineDevice:
         return va
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
-        """From the next run on `watchpoint_hits` says who stored to these bytes last; size 0 ends that."""
+        """Set a watchpoint: from the next run on `watchpoint_hits` returns the last stores to these bytes. Size
+        0 removes it.
+        """
         self._watchpoint = StoreWatchpoint(va, size_bytes) if size_bytes else None
         self.watchpoint_hits = []
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
-        """A suballocation, for bounds checks and messages."""
+        """Announce a suballocation, for bounds checks and messages."""
         self._announced.append((va, va + size_bytes, name))
         self._table = None
 
@@ -133,11 +137,11 @@ class EngineDevice:
         mode: int = FLOAT_MODE,
         name: str = "kernel",
     ) -> list[WaveFinding]:
-        """Run the grid to its end and say what was wrong. `scratch_bytes` are of one lane.
-        `mode`: FLOAT_MODE of PGM_RSRC1.
+        """Run the grid to completion and return the findings. `scratch_bytes` is per lane. `mode`: FLOAT_MODE
+        of PGM_RSRC1.
 
-        Raises Fault, which says where, for unmapped addresses. An instruction that the engine does not run, an
-        s_trap, and fuel that is used up are findings, and the last thing that happened.
+        Raises Fault, with the position, for unmapped addresses. An unsupported instruction, an s_trap and
+        exhausted fuel end the run and are reported as findings.
         """
         sizes = _three(threads)
         launch = LaunchSetup(
@@ -172,7 +176,7 @@ class EngineDevice:
         return self._codes[code]
 
     def _run_of(self, launch: LaunchSetup, code: bytes, entry: int) -> LaunchRun:
-        """Set up once for launches that are repeated."""
+        """Return the launch run, cached for repeated launches."""
         key = (launch, code, entry)
         run = self._runs.get(key)
         if run is None or kernels().outdated(run.kernel):

@@ -1,8 +1,8 @@
 """The workgroup runner: machine code that takes workgroups from a job, one after another, and runs their waves.
 
-`i32 run_groups(job, context, slot)` for wave32 and wave64, built here as LLVM IR and compiled once. Threads share
-the JOB; each has a CONTEXT and a SLOT of its own. A slot holds one workgroup: LDS, states of its waves, barrier. A
-workgroup whose fuel is used up stays in its slot, and the next call with that slot goes on with it.
+`i32 run_groups(job, context, slot)` exists for wave32 and wave64. It is built as LLVM IR and compiled once.
+Threads share the JOB; each has its own CONTEXT and SLOT. A slot holds one workgroup: LDS, wave states, barrier. A
+workgroup that exhausts its fuel stays in its slot, and the next call with that slot resumes it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Stop(IntEnum):
 
 
 def _start_group(module: ir.Module, wave: int) -> ir.Function:
-    """void(job, slot, group): make the workgroup the slot's; none of its waves has run."""
+    """Define void(job, slot, group): initialise the slot with the workgroup, before any wave has run."""
     b, (job, slot, group) = define(module, f"start_group{wave}", VOID, job=JOB, slot=SLOT, group=I32)
     b.function.linkage = "internal"
     ids, shape = _place_of_group(b, job, group)
@@ -145,7 +145,7 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
 
 
 def _place_of_group(b: StructuredBuilder, job: RecordView, group: Integer) -> tuple[list[Integer], RecordView]:
-    """The workgroup's ids x, y, z, and its SHAPE: the last group of an axis may be smaller."""
+    """Return the workgroup's ids x, y, z, and its SHAPE: the last group of an axis may be smaller."""
     ids, which, rest = [], Integer(b, I64(0)), group
     for axis, name in enumerate("xyz"):
         size = getattr(job, f"groups_{name}")
@@ -160,7 +160,7 @@ _KEPT = ("group_waves", "barrier_signals", "barrier_phase")  # of a group, in th
 
 
 def _run_group(module: ir.Module, wave: int) -> ir.Function:
-    """i32(job, context, slot): run the slot's waves by turns, until all have ended or something stops them."""
+    """Define i32(job, context, slot): run the slot's waves in turn until all have ended or one stops."""
     b, (job, context, slot) = define(module, f"run_group{wave}", I32, job=JOB, context=CONTEXT, slot=SLOT)
     b.function.linkage = "internal"
     for name in _KEPT:
@@ -215,8 +215,9 @@ def _run_group(module: ir.Module, wave: int) -> ir.Function:
 
 
 def _use_caches(job: RecordView, context: RecordView, group: Integer, wave: Integer) -> None:
-    """Set the caches of the wave's compute unit. In WGP mode SIMDs 0 and 1 are one compute unit of the processor,
-    2 and 3 the other; else workgroups have one each by turns."""
+    """Set the caches of the wave's compute unit. In WGP mode SIMDs 0 and 1 are one compute unit of the
+    processor, 2 and 3 the other; otherwise workgroups are assigned to compute units in turn.
+    """
     numbered = group + job.first_cache
     processor = numbered % CACHE_PROCESSORS
     by_simd, by_turn = (wave & SIMDS - 1) >> 1, numbered // CACHE_PROCESSORS & 1
@@ -227,7 +228,7 @@ def _use_caches(job: RecordView, context: RecordView, group: Integer, wave: Inte
 
 
 def _end_wave(b: StructuredBuilder, context: RecordView, slot: RecordView, state: RecordView) -> None:
-    """Barriers wait for one wave less from here on: those that wait may go on."""
+    """Remove an ended wave from barriers, which may release the waiting waves."""
     phase = context.barrier_phase
     signalled = state.barrier_phase == phase
     slot.first_end = b.least(phase + signalled.to(I32), slot.first_end)
@@ -244,7 +245,9 @@ def _note_mismatch(
     module: ir.Module, b: StructuredBuilder, context: RecordView, slot: RecordView, states: Integer,
     state_bytes: Integer, index: Integer, completed: Integer,
 ) -> None:  # fmt: skip
-    """Once a workgroup, when a barrier let go: wave `index` `completed` it, or ended while others waited."""
+    """Record a mismatch, once per workgroup, when a barrier is released: wave `index` `completed` it, or ended
+    while others waited.
+    """
     missed = (slot.first_end < context.barrier_phase) & (slot.mismatch == 0)
     with b.if_(missed, likely=False):
         slot.mismatch = 1
@@ -255,7 +258,7 @@ def _note_mismatch(
 
 
 def _mismatch_recorder(module: ir.Module) -> ir.Function:
-    """void(context, slot, states, state_bytes, index, completed): record the FINDING of _note_mismatch."""
+    """Define void(context, slot, states, state_bytes, index, completed): record the FINDING of _note_mismatch."""
     name = "zrt.mismatch"
     if name in module.globals:
         return module.globals[name]
@@ -288,7 +291,7 @@ def _mismatch_recorder(module: ir.Module) -> ir.Function:
 
 
 def _run_groups(module: ir.Module, wave: int) -> None:
-    """i32(job, context, slot): take workgroups and run them, until none is left or a reason to stop is found."""
+    """Define i32(job, context, slot): take and run workgroups until none is left or one stops."""
     start, run = _start_group(module, wave), _run_group(module, wave)
     b, (job, context, slot) = define(module, f"run_groups{wave}", I32, job=JOB, context=CONTEXT, slot=SLOT)
     with b.loop():
@@ -311,7 +314,7 @@ def _run_groups(module: ir.Module, wave: int) -> None:
 
 
 def source() -> str:
-    """The runner's IR, both wave sizes."""
+    """Return the runner's IR for both wave sizes."""
     module = KernelModule("groups")
     for wave in (32, 64):
         _run_groups(module, wave)
@@ -320,7 +323,7 @@ def source() -> str:
 
 @functools.cache
 def runners() -> Loaded:
-    """The compiled runner: addresses of run_groups32 and run_groups64."""
+    """Return the addresses of the compiled run_groups32 and run_groups64."""
     text, about, cache = source(), host_cpu(), ObjectCache()
     parts = (text, about.cpu, about.features, about.version)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Initial data of waves for the workgroup runner: a state's header, and the shapes of a launch's workgroups."""
+"""Initial wave data for the workgroup runner: a state header, and the shapes of a launch's workgroups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zinc_rt.sim.shader.run.group_runner import MAX_WAVES, SHAPE
 
 
 def state_template(launch: LaunchSetup) -> np.ndarray:
-    """[STATE.size_bytes] uint8: a wave's state header at its start, without what the runner fills in."""
+    """Return a wave's initial state header without the fields set by the runner, as [STATE.size_bytes] uint8."""
     raw = np.zeros(STATE.size_bytes, np.uint8)
     header = raw.view(STATE.dtype)[0]
     header["barrier_phase"] = NO_PHASE
@@ -27,7 +27,7 @@ def state_template(launch: LaunchSetup) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def group_shape(threads: Triple, wave: int) -> np.ndarray:
-    """A SHAPE record, one element: the waves of a workgroup of that size."""
+    """Return a SHAPE record (one element): the waves of a workgroup of that size."""
     x, y, z = threads
     total = x * y * z
     record = np.zeros(1, SHAPE.dtype)
@@ -45,7 +45,9 @@ def group_shape(threads: Triple, wave: int) -> np.ndarray:
 
 
 def group_shapes(launch: LaunchSetup) -> list[np.ndarray]:
-    """Eight SHAPE records by which axes are at their last workgroup: bit 0 x, bit 1 y, bit 2 z."""
+    """Return eight SHAPE records, indexed by the axes that are at their last workgroup: bit 0 x, bit 1 y, bit 2
+    z.
+    """
     return [
         group_shape(_sizes(launch.group_threads, launch.last_threads, which), launch.wave) for which in range(8)
     ]

@@ -1,6 +1,6 @@
-"""Helper functions that kernels of quick code share: compiled once, in memory and on disk.
+"""Helper functions shared by quickly compiled kernels: compiled once, cached in memory and on disk.
 
-Without them most of what a small kernel's compilation costs would be its helpers, the same ones every time.
+Without sharing, helpers would dominate the compilation time of a small kernel.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _loaded: dict[str, Loaded] = {}  # of this process, whichever cache they came fr
 
 @dataclass(frozen=True, slots=True)
 class HelperLibrary:
-    """The helpers of kernels with `wave` lanes a wave and these checks."""
+    """The helpers of kernels with a given wave size and checks."""
 
     cache: ObjectCache
     wave: int
     checks: Checks
 
     def shared(self) -> SharedHelpers:
-        """What a translation asks and gives its helpers to; see `add`."""
+        """Return the shared helpers for a translation, which adds new ones to them; see `add`."""
         return SharedHelpers(self._known)
 
     def add(self, written: SharedHelpers) -> None:
-        """Compile and keep those that a translation wrote. One is written after those that it calls."""
+        """Compile and store the helpers written by a translation. A helper comes after those that it calls."""
         for name, (text, calls) in written.texts.items():
             payload = packed({"calls": calls}, compile_quickly(text))
             self._link(name, payload)
             self.cache.store(self._key(name), payload)
 
     def addresses(self, names: Iterable[str]) -> dict[str, int] | None:
-        """None: one of them is on disk no more."""
+        """Return the addresses of helpers, or None if one is no longer on disk."""
         found = {}
         for name in names:
             library = _loaded.get(self._key(name))

@@ -1,7 +1,7 @@
-"""Kernels ready to run: machine code translated, compiled and loaded, remembered in memory and on disk.
+"""Executable kernels: translated, compiled and loaded machine code, cached in memory and on disk.
 
-A kernel that nobody prepared is compiled quickly, so that its first result comes soon; once it has run for
-HOT_SECONDS another process compiles it well, and later launches run that.
+A kernel that was not prepared is compiled quickly, to reduce the time to its first result. After it has run for
+HOT_SECONDS another process compiles it with optimisation, and later launches use that code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a 
 
 
 def variant_for(launch: LaunchSetup, target: Target, code: bytes, checks: Checks, entry: int = 0) -> KernelVariant:
-    """The variant that a launch needs on a chip: one for all its waves."""
+    """Return the variant of a kernel for a launch on a chip; it is valid for all waves of the launch."""
     full = all(int(each["threads"][0]) % launch.wave == 0 for each in group_shapes(launch))
     user_sgprs, dynamic = len(launch.user_data), launch.dynamic_vgprs
     target = target.with_wave(launch.wave)
@@ -36,8 +36,9 @@ def variant_for(launch: LaunchSetup, target: Target, code: bytes, checks: Checks
 
 @dataclass(slots=True, eq=False)
 class CompiledKernel:
-    """`address`: i32 wave(state, context). `counts`: how many memory sites and blocks the translator numbered.
-    `quick`: not optimised; `seconds`: for how long it ran, of all threads."""
+    """A compiled kernel. `address`: i32 wave(state, context). `counts`: numbers of memory sites and blocks.
+    `quick`: not optimised. `seconds`: run time, summed over threads.
+    """
 
     variant: KernelVariant
     address: int
@@ -49,8 +50,9 @@ class CompiledKernel:
 
 
 def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
-    """Under which the disk keeps what was compiled for this processor by these sources. Chips of one generation
-    share it."""
+    """Return the disk cache key of code compiled for this processor by these sources. Chips of one generation
+    share it.
+    """
     parts = [getattr(variant, each.name) for each in fields(variant) if each.name not in ("code", "target")]
     parts += [variant.target.generation, variant.wave]
     text = json.dumps([*parts, *astuple(host_cpu()), own_sources(), quick], default=repr)
@@ -63,7 +65,9 @@ def compiled(variant: KernelVariant) -> bytes:
 
 
 def compiled_quickly(variant: KernelVariant, library: HelperLibrary) -> tuple[bytes, dict[str, int]]:
-    """As `compiled`, of quick code, and the addresses of its helpers, which are the library's."""
+    """Return a cache entry like `compiled`, of quickly compiled code, and the addresses of its helpers in the
+    library.
+    """
     helpers = library.shared()
     made = translate(variant, helpers)
     library.add(helpers)
@@ -83,7 +87,7 @@ def _payload(made: Translation, code: bytes) -> bytes:
 
 
 def loaded(variant: KernelVariant, payload: bytes, helpers: Mapping[str, int] | None = None) -> CompiledKernel:
-    """`helpers`: addresses of those that quick code calls."""
+    """Load a compiled kernel. `helpers`: addresses of the helpers called by quick code."""
     about, code = unpacked(payload)
     linked = Loaded(code, [about["function"]], helpers)
     sites = tuple(Site(*each) for each in about["sites"])
@@ -92,8 +96,9 @@ def loaded(variant: KernelVariant, payload: bytes, helpers: Mapping[str, int] | 
 
 
 class CompiledKernels:
-    """`of(variant)` is compiled at most once in this process, and once on this machine. `quick`: those that nobody
-    prepared begin as quick code."""
+    """A cache of kernels. `of(variant)` compiles at most once in this process and once on this machine.
+    `quick`: kernels that were not prepared start as quick code.
+    """
 
     def __init__(self, cache: ObjectCache | None = None, *, quick: bool = False) -> None:
         self.cache = ObjectCache() if cache is None else cache
@@ -103,7 +108,7 @@ class CompiledKernels:
         self.compiled = 0  # not found on disk
 
     def of(self, variant: KernelVariant) -> CompiledKernel:
-        """The best code there is by now."""
+        """Return the best code currently available."""
         found = self._known.get(variant)
         if found is None:
             found = self._known[variant] = self._load(variant)
@@ -145,7 +150,7 @@ class CompiledKernels:
         return loaded(variant, payload, helpers)
 
     def _better(self, kernel: CompiledKernel) -> CompiledKernel | None:
-        """The kernel compiled well, where another process is done with it; it is asked to otherwise."""
+        """Return the optimised kernel if the background process has finished it, otherwise request it."""
         if not self._background.done(kernel.variant):
             return None
         payload = self.cache.load(cache_key(kernel.variant))

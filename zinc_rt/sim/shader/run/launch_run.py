@@ -1,4 +1,4 @@
-"""A launch under way: its job, the workgroups in their slots, the threads that run them."""
+"""A launch in progress: its job, the workgroups in their slots, the threads that run them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LDS_FILL = 0xA5  # what a workgroup finds in its LDS
 
 @dataclass(frozen=True, slots=True)
 class StoppedWave:
-    """Why a launch cannot go on: a wave stopped. `state` is a copy of its header."""
+    """The reason why a launch stopped: a stopped wave. `state` is a copy of its header."""
 
     stop: Stop
     state: np.void
@@ -68,13 +68,15 @@ class StoppedWave:
 
 
 def lds_shadow_bytes(lds_bytes: int, checks: Checks) -> int:
-    """A byte per dword, then at level full a RACE record each; both of whole lines."""
+    """Return the size of the LDS shadow: one byte per dword and, in mode full, one RACE record per dword, both
+    rounded up to whole lines.
+    """
     dwords = -(-lds_bytes // (4 * ALIGNMENT)) * ALIGNMENT
     return dwords * (checks.fast + RACE.size_bytes * checks.full)
 
 
 class GroupSlot:
-    """Memory of one workgroup."""
+    """The memory of one workgroup."""
 
     def __init__(self, launch: LaunchSetup, shadow_bytes: int, scratch_wave_bytes: int) -> None:
         waves = launch.waves_per_group
@@ -90,17 +92,17 @@ class GroupSlot:
         self.block["scratch"] = int(self._scratch.ctypes.data)
 
     def standing(self, wave: int, lanes: int) -> StandingWave:
-        """A copy of what a suspended wave holds."""
+        """Return a copy of a suspended wave's registers and state."""
         raw = self._states[wave * self.state_bytes :][: self.state_bytes]
         vgprs = raw[STATE.size_bytes :].view(np.uint32)
         return StandingWave(self.header(wave), vgprs[: vgprs.size // lanes * lanes].reshape(-1, lanes).copy())
 
     def scratch(self, wave: int, wave_bytes: int, data_bytes: int) -> bytes:
-        """One wave's, as the wave before may have left it where this workgroup has fewer."""
+        """Return the scratch of one wave; if this workgroup has fewer waves, it may be from an earlier wave."""
         return self._scratch[wave * wave_bytes :][:data_bytes].tobytes()
 
     def header(self, wave: int) -> np.void:
-        """The state header of one wave, a copy."""
+        """Return a copy of the state header of one wave."""
         raw = self._states[wave * self.state_bytes :][: STATE.size_bytes].copy()
         return raw.view(STATE.dtype)[0]
 
@@ -131,7 +133,9 @@ class LaunchThread:
         block["shared_base"], block["private_base"] = SHARED_BASE, PRIVATE_BASE
 
     def use_memory(self, table: RangeTable, save_pages: int) -> None:
-        """The memory its waves find; `save_pages`: address of what is called before a SAVED page is stored to."""
+        """Set the memory accessed by its waves. `save_pages`: address of the callback to run before a store to
+        a SAVED page.
+        """
         self.block["save_pages"] = save_pages
         block = self.block
         block["ranges"], block["spans"] = table.addresses
@@ -141,7 +145,7 @@ class LaunchThread:
         block["extents"] = int(self.extents.ctypes.data)
 
     def release_memory(self) -> None:
-        """The large table goes back to where other launches find it, still in the processor's cache."""
+        """Release the large table for reuse by other launches, while it is still in the processor's cache."""
         self.wave_threads.give_back(self.extents)
         self.extents = NO_EXTENTS
 
@@ -152,7 +156,7 @@ _Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctype
 
 
 class WaveThreads:
-    """Threads that help with large launches; made when first needed, gone with this object."""
+    """Threads for large launches; created on first use and ended with this object."""
 
     def __init__(self, threads: int) -> None:
         self.threads = max(threads, 1)
@@ -160,12 +164,12 @@ class WaveThreads:
         self._extents: dict[int, list[np.ndarray]] = {}
 
     def extents(self, ranges: int) -> np.ndarray:
-        """Zeroed EXTENT records, [kinds of WaveAccess, ranges]."""
+        """Return zeroed EXTENT records, [kinds of WaveAccess, ranges]."""
         free = self._extents.get(ranges)
         return free.pop() if free else np.zeros((len(WaveAccess), max(ranges, 1)), EXTENT.dtype)
 
     def give_back(self, extents: np.ndarray) -> None:
-        """For other launches; those of tables that are no more are dropped."""
+        """Return extents for reuse; those of released tables are dropped."""
         if not extents.size:
             return
         words = extents.reshape(-1).view(np.uint64)
@@ -176,7 +180,9 @@ class WaveThreads:
         self._extents.setdefault(extents.shape[1], []).append(extents)
 
     def ask(self, works: Sequence[Callable[[], Stop]]) -> SimpleQueue[Stop | BaseException]:
-        """Each in a thread of its own, at most threads - 1 of them; gives what they return, or raise."""
+        """Run each function in its own thread, at most threads - 1 of them. Return their results, or raise
+        their exception.
+        """
         while len(self._asked) < len(works):
             asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
             threading.Thread(target=_help, args=(asked,), name="waves", daemon=True).start()
@@ -205,7 +211,7 @@ def _help(asked: SimpleQueue[Callable[[], None] | None]) -> None:
 
 
 class LaunchRun:
-    """One launch, again and again: `begin`, then `advance` until it says that it is over."""
+    """A repeatable launch: call `begin`, then `advance` until it reports completion."""
 
     def __init__(
         self,
@@ -218,8 +224,9 @@ class LaunchRun:
         traced: int = 0,
         vgpr_seed: int = 0,
     ) -> None:
-        """`traced`: number of the wave in the launch that is traced, where the kernel is compiled for that.
-        `vgpr_seed`: not 0, s_alloc_vgpr fails now and then."""
+        """Create a launch. `traced`: number of the wave to trace, if the kernel is compiled with trace.
+        `vgpr_seed`: if not 0, s_alloc_vgpr fails at times.
+        """
         self._traced = traced
         self.kernel, self.launch = kernel, launch
         self.watchpoint: StoreWatchpoint | None = None  # set before `begin`
@@ -282,8 +289,9 @@ class LaunchRun:
         caches: LineCaches | None = None,
         first_cache: int = 0,
     ) -> None:
-        """From the first workgroup on, in this memory; `user_data` in place of the launch's, as many of them.
-        `caches`: what its waves load through; workgroup 0 has number `first_cache` of them."""
+        """Start from the first workgroup, in this memory. `user_data` replaces the launch's, with the same
+        length. `caches`: the caches of its waves' loads; workgroup 0 uses number `first_cache`.
+        """
         self.job["first_cache"] = first_cache
         if caches is not None:
             self.job["vector_caches"], self.job["scalar_caches"] = caches.addresses
@@ -308,13 +316,13 @@ class LaunchRun:
         self._program_va, self.serial = program_va, serial
 
     def release_memory(self) -> None:
-        """Over, for now: the memory it ran in is not kept."""
+        """Release the memory of a completed run."""
         self._table = None
         for thread in self.threads:
             thread.release_memory()
 
     def use_table(self, table: RangeTable) -> None:
-        """Mappings may have changed since the last `advance`."""
+        """Set the table: mappings may have changed since the last `advance`."""
         if table is not self._table:
             for thread in self.threads:
                 _clear(thread.memory_sites)
@@ -335,7 +343,7 @@ class LaunchRun:
             _clear(thread.sites)
 
     def counted(self) -> tuple[int, int]:
-        """(instructions, bytes) since the last time it was asked, where the kernel is compiled with profile."""
+        """Return (instructions, bytes) since the last call, if the kernel is compiled with profile."""
         if self._weights is None:
             variant = self.kernel.variant
             self._weights = block_weights(variant.code, variant.target, variant.entry)
@@ -362,9 +370,10 @@ class LaunchRun:
         ]
 
     def advance(self, seconds: float, fuel: int | None = None) -> Stop:
-        """DONE, FUEL (to be called again), STUCK (no wave can go on), or FAULT, ILLEGAL, HALT: then `ended`.
+        """Run, and return DONE, FUEL (call again), STUCK (no wave can continue), or FAULT, ILLEGAL, HALT, with
+        `ended` set.
 
-        Returns after about `seconds`, or once `fuel` (of each thread) is used up.
+        Returns after about `seconds`, or once each thread has used up `fuel`.
         """
         started = time.perf_counter()
         deadline, stop, expected = started + seconds, Stop.FUEL, self._seconds_before
@@ -405,7 +414,7 @@ class LaunchRun:
         return Stop.STUCK if self._stuck else Stop.DONE
 
     def _work(self, thread: LaunchThread, deadline: float, fuel: int | None) -> Stop:
-        """Workgroups by turns, until there are none, the time is over, or a wave stopped."""
+        """Run workgroups until there are none left, the deadline has passed, or a wave has stopped."""
         job, context = self.job, thread.block
         left = 1 << 62 if fuel is None else fuel
         while True:
@@ -456,7 +465,7 @@ class LaunchRun:
             return slot
 
     def standing(self) -> list[StandingWave]:
-        """The waves that have begun and not ended, by workgroup. Between calls of `advance`."""
+        """Return the started and unfinished waves by workgroup. Valid between calls of `advance`."""
         slots = sorted((*self._stuck, *self._parked), key=lambda slot: slot.block["group"])
         return [
             standing
@@ -467,15 +476,16 @@ class LaunchRun:
         ]
 
     def scratch_left(self) -> Iterator[bytes]:
-        """The scratch of each wave that may be resident, as its last wave left it: dword d of lane i at
-        (d * wave + i) * 4."""
+        """Return the scratch of each resident wave slot, as its last wave left it: dword d of lane i is at (d *
+        wave + i) * 4.
+        """
         data_bytes = self.launch.scratch_bytes * self.launch.wave
         for slot in self._slots if data_bytes else ():
             for wave in range(self.launch.waves_per_group):
                 yield slot.scratch(wave, self.scratch_wave_bytes, data_bytes)
 
     def stopped_at(self) -> tuple[np.void, Site]:
-        """The header of the wave that stopped with ILLEGAL or HALT, and the place."""
+        """Return the header and position of the wave that stopped with ILLEGAL or HALT."""
         assert self.ended is not None
         return self.ended.state, self.kernel.sites[int(self.ended.state["site"])]
 
@@ -490,7 +500,7 @@ class LaunchRun:
         return Fault(va, kind, "read only" if mapped and write else "not present")
 
     def findings(self) -> tuple[np.ndarray, int]:
-        """FINDING records of all threads, sorted, and how many there would have been."""
+        """Return the sorted FINDING records of all threads, and the total including dropped ones."""
         counts = [thread.block["findings_count"] for thread in self.threads]
         if not any(counts):
             return np.zeros(0, FINDING.dtype), 0

@@ -1,5 +1,4 @@
-"""What kernels did, in counts: how often each block of a kernel ran says how many instructions, and what memory
-instructions asked for."""
+"""Kernel profiles: instruction and memory traffic counts, computed from the execution counts of blocks."""
 
 from __future__ import annotations
 
@@ -13,8 +12,9 @@ from zinc_rt.isa.control_flow import control_flow
 
 @dataclass(slots=True)
 class KernelCounters:
-    """Of one kernel on one device, since it was made. `instructions` (of waves) and `bytes` (loaded and stored by
-    full waves, LDS aside) are counted where the device was made with `profile`, else 0."""
+    """Counters of one kernel on one device, since creation. `instructions` (of waves) and `bytes` (loaded and
+    stored by full waves, except LDS) are 0 unless the device was created with `profile`.
+    """
 
     name: str
     dispatches: int = 0
@@ -27,7 +27,9 @@ class KernelCounters:
 
 @dataclass(frozen=True, slots=True)
 class BlockWeights:
-    """[blocks] int64 each: instructions, and bytes that a full wave loads and stores, of one run of a block."""
+    """Weights of blocks, [blocks] int64 each: instructions, and bytes loaded and stored by a full wave, per
+    execution.
+    """
 
     instructions: np.ndarray
     bytes: np.ndarray

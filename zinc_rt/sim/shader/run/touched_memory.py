@@ -1,4 +1,6 @@
-"""What a launch touched, for the hazard tracker: an interval an instruction and range, overlapping ones joined."""
+"""Memory touched by a launch, for the hazard tracker: one interval per instruction and range, overlapping ones
+merged.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from zinc_rt.sim.shader_engine import Accesses, Ranges
 
 
 def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -> Accesses:
-    """Of all threads: MEMORY_SITE records, and EXTENT records [kinds of WaveAccess, ranges]."""
+    """Return the intervals of all threads, from MEMORY_SITE records and EXTENT records [kinds of WaveAccess,
+    ranges].
+    """
     found: list[list[tuple[int, int]]] = [[] for _ in WaveAccess]
     for sites in memory_sites:
         fields = sites["kind"], ~sites["touched_below"], sites["touched_above"]
@@ -34,7 +38,7 @@ def touched(memory_sites: Iterable[np.ndarray], extents: Iterable[np.ndarray]) -
 
 
 def _joined(intervals: list[tuple[int, int]]) -> Ranges:
-    """(start, end) each -> (VA, size) each, ascending and apart."""
+    """Merge (start, end) intervals to disjoint ascending (VA, size)."""
     joined: list[list[int]] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:

@@ -20,8 +20,9 @@ MAX_REGISTERS = 8  # shown of one wave
 
 @dataclass(frozen=True, slots=True)
 class StandingWave:
-    """A wave that was suspended. `vgprs` [registers, lanes] u32; of these and of the header's `sgprs` only those
-    hold something that are live at its pc."""
+    """A suspended wave. Of `vgprs` ([registers, lanes] u32) and of the header's `sgprs`, only registers live at
+    its pc are valid.
+    """
 
     header: np.void
     vgprs: np.ndarray
@@ -33,9 +34,10 @@ class StandingWave:
 
 @dataclass(frozen=True, slots=True)
 class WaveLoop:
-    """`blocks` by start, the head first. `exits`: pcs of the branches that leave it, and of what each one's
-    condition is written by in its block, if it is. `depends`: registers, as in Touched, that what these branches
-    see is made of, and that hold something at the head."""
+    """A loop. `blocks` by start, the header first. `exits`: pcs of the branches that leave it, each with the pc
+    of the instruction in its block that writes the condition, if any. `depends`: registers, as in Touched, on
+    which the branches depend and that are valid at the header.
+    """
 
     blocks: tuple[Block, ...]
     exits: tuple[tuple[int, int | None], ...]
@@ -47,7 +49,7 @@ class WaveLoop:
 
 
 def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave: int) -> WaveLoop | None:
-    """The natural loop whose first block begins at `head`; None where no branch goes back there."""
+    """Return the natural loop with the header at `head`, or None if no branch goes back to it."""
     before = predecessors(graph.blocks)
     todo = [start for start in before.get(head, ()) if start >= head]
     if not todo:
@@ -83,7 +85,7 @@ def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave
 def unfinished(
     waves: list[StandingWave], variant: KernelVariant, text: FindingText, rule: str
 ) -> Iterator[WaveFinding]:
-    """A finding for each place at which waves stand, that of the most waves first."""
+    """Return one finding per position of waves, that of the most waves first."""
     if not waves:
         return
     graph, records, live = registers_of(variant)
@@ -144,7 +146,7 @@ def _values(registers: int, wave: StandingWave) -> list[str]:
 
 
 def _exec(wave: StandingWave, live: int, lanes: int) -> int:
-    """EXEC, where it was saved; else all lanes: what does not matter any more was not."""
+    """Return EXEC if it was saved, otherwise all lanes: EXEC is saved only if it is live."""
     if not live & EXEC[lanes]:
         return (1 << lanes) - 1
     sgprs = wave.header["sgprs"]
