@@ -1,7 +1,7 @@
-"""How inexact instructions are moved within their 1 ULP (RDNA4 ISA 16.8): a seed of 64 bits, 0 for not at all.
+"""Seeds for the perturbation of inexact instructions within 1 ULP (RDNA4 ISA 16.8): 64 bits, 0 to disable.
 
-Bits 47:0 are any number, from which each result gets -1, 0 or +1 ULP. Bit 63 moves every one by +1 instead, bit 62
-by -1, and each bit from 48 on leaves one function as it is.
+Bits 47:0 are a random number that determines -1, 0 or +1 ULP for each result. Bit 63 moves every result by +1
+instead, bit 62 by -1. Each bit from 48 on excludes one function.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ UP_BIT, DOWN_BIT, FIRST_KEPT_BIT = 63, 62, 48
 
 
 def every_result(by: int, *functions: str) -> int:
-    """The seed that moves every ordinary result of `functions` (default: all) by `by`, +1 or -1 ULP.
+    """Return the seed that moves every ordinary result of `functions` (default: all) by `by`, +1 or -1 ULP.
 
     Raises ValueError for another step or function.
     """

@@ -1,4 +1,4 @@
-"""The version of the shader engine, by its sources."""
+"""The version of the shader engine, derived from its sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 @functools.cache
 def own_sources() -> str:
-    """Digest of the shader engine and the instruction tables: other code compiles other kernels."""
+    """Return a digest of the shader engine and the instruction tables, because changes to them affect compiled
+    kernels.
+    """
     digest = hashlib.sha256()
     shader = Path(__file__).parent
     for folder in (shader, shader.parent.parent / "isa"):

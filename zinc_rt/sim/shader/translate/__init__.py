@@ -1,1 +1,1 @@
-"""Machine code to one wave function: blocks, control flow, what holds at each instruction."""
+"""Translation of machine code to a wave function: blocks, control flow, analysis."""

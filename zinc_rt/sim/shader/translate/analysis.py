@@ -1,6 +1,7 @@
-"""What holds at each instruction on every path: EXEC full, registers initialised; and which are still needed.
+"""Data-flow analysis at each instruction: EXEC known to be full, registers initialised on every path, live
+registers.
 
-Works on `Touched`, the registers that emitting an instruction touched. Register sets are ints: bit r is VGPR r,
+Works on `Touched`, the registers touched when an instruction is emitted. Register sets are ints: bit r is VGPR r,
 256 + n SGPR n, 384 SCC.
 """
 
@@ -40,7 +41,7 @@ class Analysis:
 
 
 def analyse(graph: Flow, records: Records, variant: KernelVariant) -> Analysis:
-    """From level fast on with the reads that may see something uninitialised."""
+    """Analyse a kernel. From mode fast on, this includes the reads that may be uninitialised."""
     wave = variant.wave
     at_start = IDS_AND_EXEC | sgpr(variant.user_sgprs) - sgpr(0)
     ones = _all_ones(graph, records, wave, variant.full)
@@ -54,7 +55,7 @@ def analyse(graph: Flow, records: Records, variant: KernelVariant) -> Analysis:
 
 
 def _all_ones(graph: Flow, records: Records, wave: int, exec_full: bool) -> dict[tuple[int, int], int]:
-    """SGPRs that hold 0xffffffff before each instruction."""
+    """Return the SGPRs that hold 0xffffffff before each instruction."""
 
     def step(block: Block, known: int, found: dict[tuple[int, int], int] | None) -> int:
         for pc, instruction in block.instructions:
@@ -71,7 +72,7 @@ def _all_ones(graph: Flow, records: Records, wave: int, exec_full: bool) -> dict
 
 
 def _bits_of(operand: Operand, dwords: int) -> int:
-    """The SGPRs of a scalar operand; 0 for what is none."""
+    """Return the SGPRs of a scalar operand, or 0 for other operands."""
     if operand.kind is Kind.TTMP:
         return ((1 << dwords) - 1) * sgpr(TTMP0 + operand.index)
     if operand.kind is Kind.SGPR or (
@@ -91,7 +92,7 @@ def _is_ones(operand: Operand, dwords: int, known: int) -> bool:
 
 
 def _ones_written(instruction: Instruction, known: int) -> int:
-    """SGPRs that the instruction sets to all ones for sure."""
+    """Return the SGPRs that the instruction always sets to all ones."""
     name, _, suffix = instruction.mnemonic.rpartition("_")
     operands = instruction.operands
     dwords = {"b32": 1, "b64": 2}.get(suffix)
@@ -165,8 +166,9 @@ _RELATIVE = VGPR_LIMIT + 160  # bits from here: VGPRs initialised in the lanes o
 def _unproven(
     graph: Flow, records: Records, full: frozenset[tuple[int, int]], wave: int, at_start: int
 ) -> UnprovenReads:
-    """The reads that may see something undefined; a read that is checked counts as defined after it, and what is
-    computed from one that is carried as undefined."""
+    """Return the reads that may be undefined. A checked read counts as defined afterwards; results computed
+    from a carried read count as undefined.
+    """
     execution = EXEC[wave]
     unproven = UnprovenReads()
     saved = False

@@ -1,8 +1,9 @@
-"""Control: branches, calls, barriers, waits, messages, hardware registers, the end.
+"""Control instructions: branches, calls, barriers, waits, messages, hardware registers, program end.
 
 Source: RDNA4 ISA guide, 16.2, 16.3, 16.5.
 
-Waits and hints do nothing: every instruction's results are there at once. The static lint finds missing waits.
+Waits and hints do nothing, because the results of an instruction are available immediately. The static lint
+detects missing waits.
 """
 
 from __future__ import annotations
@@ -191,7 +192,9 @@ def _set_register(e: Emitter, i: Instruction) -> None:
 
 
 def _set_mode(e: Emitter, i: Instruction) -> None:
-    """Rounding and denormals are translate/float_modes.py's; the rest of MODE keeps what the launch gave."""
+    """Emit a write to MODE. Rounding and denormals are handled by translate/float_modes.py; the rest of MODE
+    keeps the launch's value.
+    """
     write = mode_write(i)
     assert write is not None
     have = e.b.and_(e.b.lshr(e.frame.field("mode"), write.offset), (1 << write.size) - 1)
@@ -234,7 +237,7 @@ def _message_halt(e: Emitter, i: Instruction) -> None:
 
 
 def _scalar_operand_only(e: Emitter, i: Instruction) -> None:
-    """s_sleep_var: reads its operand, for what it is worth."""
+    """Emit s_sleep_var, which only reads its operand."""
     e.scalar(i.operands[0])
 
 

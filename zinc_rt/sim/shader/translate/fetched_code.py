@@ -1,6 +1,8 @@
-"""A kernel's machine code, fetched as far as its control flow goes: nothing says where code begins or ends.
+"""Fetch of a kernel's machine code by following its control flow, because nothing marks where code begins or
+ends.
 
-Functions may lie before the kernels that call them, and far from them."""
+Functions may be located before the kernels that call them, and far from them.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,18 @@ ERASED = b"\xff"  # what was not fetched: no instruction
 
 @dataclass(frozen=True, slots=True)
 class FetchedCode:
-    """`code` from the lowest to the highest byte that control can reach. `entry`: byte offset of the kernel's
-    first instruction in it. `pieces`: (first, end) byte offsets of what was fetched; between them is nothing."""
+    """Fetched code. `code` spans the lowest to the highest reachable byte. `entry`: byte offset of the kernel's
+    first instruction. `pieces`: (first, end) byte offsets of fetched bytes; gaps between them are filler.
+    """
 
     code: bytes
     entry: int
     pieces: tuple[tuple[int, int], ...]
 
     def first_difference(self, read: Callable[[int, int], bytes], va: int) -> int | None:
-        """Byte offset of the first dword in `code` that is another in memory; None: none. The entry is at `va`."""
+        """Return the byte offset of the first dword in `code` that differs from memory, or None. The entry is
+        at `va`.
+        """
         base = va - self.entry
         for first, end in self.pieces:
             have, want = read(base + first, end - first), self.code[first:end]
@@ -47,7 +52,7 @@ class FetchedCode:
 
 
 class KnownCode:
-    """Code whose control flow was followed once. The same bytes go equally far wherever they lie."""
+    """Code whose control flow has been followed. Equal bytes have equal extents at any address."""
 
     def __init__(self) -> None:
         self._codes: dict[tuple[Target, bytes], list[FetchedCode]] = {}  # by target and first bytes
@@ -63,8 +68,9 @@ class KnownCode:
 
 
 def fetched(space: AddressSpace, va: int, target: Target, known: KnownCode | None = None) -> FetchedCode:
-    """All that can be reached from `va`. Raises Fault where not even the first instruction can be fetched; control
-    that goes on in a page that cannot be, or further than REACH_BYTES away, is cut there."""
+    """Return all code reachable from `va`. Raises Fault if the first instruction cannot be fetched. Control
+    flow is cut off at pages that cannot be fetched and at a distance of REACH_BYTES.
+    """
     known = KnownCode() if known is None else known
     pages = _Pages(space, va)
     met = known.at(space, va, pages.content(va, va + HEAD_BYTES), target)
@@ -83,7 +89,7 @@ def fetched(space: AddressSpace, va: int, target: Target, known: KnownCode | Non
 
 
 class _Pages:
-    """Pages of code by number, and those that could not be fetched."""
+    """Pages of code by number, and the pages that could not be fetched."""
 
     def __init__(self, space: AddressSpace, va: int) -> None:
         self._space, self._va = space, va
@@ -95,7 +101,7 @@ class _Pages:
         self.fetched[page] = self._space.fetch(page * PAGE_BYTES, PAGE_BYTES)
 
     def add(self, places: Iterable[int]) -> bool:
-        """Fetch the pages of these bytes. Whether there is anything new."""
+        """Fetch the pages of these bytes. Return whether any are new."""
         near = (place // PAGE_BYTES for place in places if abs(place - self._va) <= REACH_BYTES)
         wanted = set(near) - self.fetched.keys() - self.refused
         for page in wanted:
@@ -106,13 +112,13 @@ class _Pages:
         return bool(wanted - self.refused)
 
     def content(self, low: int, high: int) -> bytes:
-        """ERASED where nothing was fetched."""
+        """Return the bytes from `low` to `high`, with ERASED where nothing was fetched."""
         first, nothing = low // PAGE_BYTES, ERASED * PAGE_BYTES
         pages = [self.fetched.get(page, nothing) for page in range(first, -(-high // PAGE_BYTES))]
         return b"".join(pages)[low - first * PAGE_BYTES :][: high - low]
 
     def pieces(self, low: int, high: int) -> tuple[tuple[int, int], ...]:
-        """Runs of pages between these addresses, as offsets from `low`."""
+        """Return runs of pages between these addresses, as offsets from `low`."""
         runs: list[list[int]] = []
         for page in sorted(self.fetched):
             start, end = max(page * PAGE_BYTES, low), min((page + 1) * PAGE_BYTES, high)
@@ -124,8 +130,9 @@ class _Pages:
 
 
 def reached(pages: _Pages, va: int, target: Target) -> list[int]:
-    """VAs of the first and last bytes of what control comes to from `va`, also where nothing was fetched yet.
-    Where calls go to addresses that nothing shows, all that the code forms are among them."""
+    """Return the VAs of the first and last bytes reachable from `va`, including bytes not fetched yet. If call
+    targets cannot be determined, all addresses formed by the code are included.
+    """
     low, high = min(pages.fetched) * PAGE_BYTES, (max(pages.fetched) + 1) * PAGE_BYTES
     flow = control_flow(pages.content(low, high), target, va - low, running=True)
     places = list(flow.formed)

@@ -1,8 +1,9 @@
 """The float mode at each instruction: the launch's, changed by s_round_mode, s_denorm_mode, s_setreg.
 
-Code is compiled for one mode an instruction. What an immediate writes is known; a register is taken to put back
-what the launch gave, and the wave ends by name if it holds something else. Where paths with different modes meet,
-the bits that differ are unknown: the wave ends by name at the first instruction that rounds or flushes by them.
+An instruction is compiled for one mode. Values written by an immediate are known. A write from a register is
+assumed to restore the launch's mode; if it does not, the wave ends with a message. Where paths with different
+modes meet, the differing bits are unknown, and the wave ends with a message at the first instruction that rounds
+or flushes by them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ALL = (1 << FLOAT_MODE_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class ModeWrite:
-    """`size` bits of MODE from `offset`; `value` is None where it comes from a register."""
+    """A write of `size` bits of MODE from `offset`; `value` is None if it comes from a register."""
 
     offset: int
     size: int
@@ -33,7 +34,7 @@ class ModeWrite:
 
 
 def mode_write(instruction: Instruction) -> ModeWrite | None:
-    """Return the instruction's write to MODE, None for all others."""
+    """Return the instruction's write to MODE, or None."""
     match instruction.row.name:
         case "s_round_mode":
             return ModeWrite(0, 4, int(instruction.operands[0].value or 0) & 15)
@@ -50,15 +51,16 @@ def mode_write(instruction: Instruction) -> ModeWrite | None:
 
 
 def hardware_field(value: int) -> tuple[int, int, int]:
-    """(register, offset, size) of a hwreg immediate."""
+    """Return (register, offset, size) of a hwreg immediate."""
     return value & 63, value >> 6 & 31, (value >> 11 & 31) + 1
 
 
 def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | None]:
-    """Of (block start, pc), None where it depends on the path; without an entry it is the launch's.
+    """Return the mode by (block start, pc), None if it depends on the path; a missing entry means the launch's
+    mode.
 
-    Facts are bit sets: bit i where MODE's bit i is known to be 1, bit 8 + i where it is known to be 0. FP16_OVFL
-    stays as the launch has it.
+    Facts are bit sets: bit i if MODE's bit i is known to be 1, bit 8 + i if it is known to be 0. FP16_OVFL keeps
+    the launch's value.
     """
     saturates, launch = launch & FP16_OVFL, launch & _ALL
     blocks = graph.blocks.values()

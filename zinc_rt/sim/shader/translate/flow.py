@@ -1,4 +1,4 @@
-"""How control goes from block to block: edges that cost fuel, suspensions, where a wave goes on."""
+"""Control flow between blocks: edges that consume fuel, suspension, resumption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zinc_rt.sim.shader.translate.analysis import Analysis
 
 
 class BlockFlow:
-    """The blocks of one function. In the first pass, without `analysis`, nothing is saved or loaded."""
+    """The blocks of one function. In the first pass, without `analysis`, registers are not saved or loaded."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class BlockFlow:
         self._counts = [(start, len(block.instructions)) for start, block in graph.blocks.items()]
 
     def edge(self, target: int, pc: int) -> ir.Block:
-        """Where a branch at `pc` to `target` goes: backwards by way of the fuel."""
+        """Return the target block of a branch at `pc` to `target`; backward branches go through a fuel check."""
         if target > pc:
             return self.blocks[target]
         if (target, pc) not in self._edges:
@@ -58,7 +58,7 @@ class BlockFlow:
         return block
 
     def jump(self, offset: ir.Value, pc: int) -> None:
-        """To a byte offset (i64) that is known at run time only."""
+        """Jump to a byte offset (i64) known only at run time."""
         unknown = self._b.append_basic_block("unknown")
         switch = self._b.switch(offset, unknown)
         for place in self.graph.indirect:
@@ -67,7 +67,9 @@ class BlockFlow:
         self._reports.illegal("jumps to an address that is no return address and not relative to s_getpc_b64")
 
     def suspension(self, target: int, status: Status) -> ir.Block:
-        """A block that saves what is live at `target` and returns; called again, the wave goes on there."""
+        """Return a block that saves the registers live at `target` and returns; the next call resumes the wave
+        there.
+        """
         found = self._suspensions.get((target, status))
         if found is None:
             found = self._suspensions[target, status] = self._b.append_basic_block(f"suspend.{target:x}")
@@ -80,7 +82,7 @@ class BlockFlow:
         return found
 
     def start(self, also: Callable[[], None] | None = None) -> None:
-        """Ends the function's first blocks: registers of the frame, `also`, then where to go on."""
+        """Finish the function's entry: load registers of the frame and `also`, then branch to the resume point."""
         with self._b.goto_block(self._frame.first):
             self._b.store(self._frame.field("fuel"), self._frame.fuel)
             if also is not None:
@@ -128,7 +130,9 @@ class BlockFlow:
             self._frame.set_state_field("sgpr_undefined", self._b.resize(bits, 32), key - VGPR_LIMIT)
 
     def _load(self, start: int, *, first: bool) -> None:
-        """`first`: nothing ran before, so what is written is known and not in the state."""
+        """Load registers at a block's start. `first`: nothing ran before, so initial values are known and not
+        loaded from the state.
+        """
         full = self._starts_full(start)
         whole = self._quads.at_start(start)
         for quad in sorted(whole):

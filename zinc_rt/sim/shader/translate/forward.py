@@ -14,7 +14,7 @@ Step = Callable[[Block, int, Found | None], int]
 
 
 def forward(graph: Flow, start: int, step: Step) -> Found:
-    """A must-analysis: facts (a bit set) that hold on all paths; those before each instruction."""
+    """Run a must-analysis: return the facts (a bit set) that hold on all paths before each instruction."""
     before = dict.fromkeys(graph.blocks, -1)
     before[graph.entry] = start
     waiting = list(graph.blocks)

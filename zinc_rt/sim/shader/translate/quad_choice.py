@@ -15,7 +15,7 @@ _APART = -1  # a component in no order: of no load
 
 
 class _Components:
-    """Of one block: which component of a quad each register holds, as far as one can tell."""
+    """The components of quads held by each register in one block, as far as can be determined."""
 
     def __init__(self) -> None:
         self.of: dict[int, int] = {}  # register: 0 to 3, _APART; absent: as at the block's start
@@ -61,7 +61,7 @@ class _Components:
 
 
 def choose_quads(graph: Flow, exec_full: frozenset[tuple[int, int]]) -> QuadForms:
-    """The quads worth having, and where."""
+    """Return the profitable quads and the blocks in which to use them."""
     loops = _in_loops(graph)
     found = {block.start: _of_block(block, exec_full) for block in graph.blocks.values()}
     candidates: dict[int, set[int]] = {}
@@ -96,7 +96,7 @@ def choose_quads(graph: Flow, exec_full: frozenset[tuple[int, int]]) -> QuadForm
 def _between(
     graph: Flow, loops: set[int], found: dict[int, _Components], members: range, inside: set[int]
 ) -> None:
-    """Add blocks on the way from one of the loop's blocks to another that leave the registers alone."""
+    """Add blocks on paths between the loop's blocks that do not access the registers."""
     grown = True
     while grown:
         reached = {after for start in inside for after in graph.blocks[start].successors}
@@ -111,7 +111,7 @@ def _between(
 
 
 def _whole(components: _Components, first: int) -> bool:
-    """The block reads and writes all four as components of whole quads."""
+    """Return whether the block reads and writes all four registers as components of whole quads."""
     return all(
         components.start.get(first + word) == word
         and components.of.get(first + word) == word
@@ -137,7 +137,7 @@ def _of_block(block: Block, exec_full: frozenset[tuple[int, int]]) -> _Component
 
 
 def _in_loops(graph: Flow) -> set[int]:
-    """Blocks from which control may come back to them."""
+    """Return the blocks that are part of a cycle."""
     found = set()
     for start in graph.blocks:
         waiting, reached = list(graph.blocks[start].successors), set()

@@ -1,4 +1,4 @@
-"""Mnemonic -> emit function, of all families. Each family's file has its table EMIT."""
+"""The table of emit functions by mnemonic, for all families. Each family's module has a table EMIT."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Machine code of one kernel to LLVM IR: `i32 wave(state, context)`.
+"""Translation of one kernel's machine code to LLVM IR: `i32 wave(state, context)`.
 
-Two passes write the same IR: the first one to learn which registers each instruction touches, the second one with
-what follows from that (analysis.py).
+Two passes write the same IR. The first determines which registers each instruction touches; the second uses the
+resulting analysis (analysis.py).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _KEEP_MEMORY = frozenset({"valu", "vopd", "trans", "salu", "load", "smem", "wait
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """`text` is LLVM IR with the function `function`. `counts`: how many of each kind emit functions numbered
-    (memory sites, blocks, …). `blocks`: start of each numbered block, as a byte offset. `helpers`: functions that
-    the text declares and does not have."""
+    """A translation. `text` is LLVM IR with the function `function`. `counts`: numbers of items per kind
+    allocated by emit functions (memory sites, blocks, …). `blocks`: start of each numbered block, as a byte
+    offset. `helpers`: functions that the text declares without defining.
+    """
 
     text: str
     function: str
@@ -46,15 +47,18 @@ class Translation:
 
 
 def translate(variant: KernelVariant, helpers: SharedHelpers | None = None) -> Translation:
-    """What cannot be simulated ends the wave with Status.ILLEGAL where it is reached. A NaN's payload is
-    unspecified. With `helpers` the out-of-line functions go there."""
+    """Translate a kernel. Unsupported instructions end the wave with Status.ILLEGAL when reached. NaN payloads
+    are unspecified. With `helpers`, out-of-line functions are added there.
+    """
     with _without_collections():
         return _translated(variant, helpers)
 
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Nothing that is built here becomes garbage before the end; looking for some takes as long as building."""
+    """Disable garbage collection: translation creates no garbage before its end, and collections would double
+    its time.
+    """
     with _lock:
         was = gc.isenabled()
         gc.disable()
@@ -88,7 +92,9 @@ def _translated(variant: KernelVariant, helpers: SharedHelpers | None) -> Transl
 
 
 def registers_of(variant: KernelVariant) -> tuple[Flow, Records, dict[int, int]]:
-    """The kernel's control flow, what each instruction touches, and what is needed at the start of each block."""
+    """Return the kernel's control flow, the registers touched by each instruction, and the live registers at
+    the start of each block.
+    """
     with _without_collections():
         graph = control_flow(variant.code, variant.target, variant.entry, running=True)
         first = _Pass(variant, graph)
@@ -106,7 +112,7 @@ class _Pass:
         forms: QuadForms | None = None,
         helpers: SharedHelpers | None = None,
     ) -> None:
-        """`before`: what an earlier pass found each instruction to touch."""
+        """Prepare a pass. `before`: the registers touched by each instruction in an earlier pass."""
         self.graph, self.analysis = graph, analysis
         self.before: Records = before or {}
         unproven = UnprovenReads() if analysis is None else analysis.unproven
