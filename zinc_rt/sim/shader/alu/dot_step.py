@@ -1,17 +1,19 @@
 """One step of the float dot products: 2 products (DOT2) or 4 (WMMA) of f16 or bf16 and an addend, rounded once.
 
-Not fused multiply-adds: products, aligned by flooring, are added as integers. Source: what rocjitsu's authors
-captured on an R9700 (`shared/gfx12_dot.h`, `tests/fixtures/float_dot` of ROCm/rocm-systems): 121 DOT2 and 24 WMMA
-rows. An infinite product and an addend of the other infinity are not among them: invalid, here.
+The hardware does not use fused multiply-adds: it aligns products by flooring and adds them as integers. Source:
+captures of rocjitsu's authors on an R9700 (`shared/gfx12_dot.h`, `tests/fixtures/float_dot` of ROCm/rocm-systems),
+121 DOT2 and 24 WMMA rows. They do not include an infinite product with an addend of the opposite infinity; it is
+treated as an invalid operation here.
 
-1. A NaN factor gives a NaN of its own; then infinity times zero, and products of both infinities, the usual one;
-   then a NaN addend, quieted.
-2. Products are exact. A product's grid is 2**(ea + eb - 24), e = max(exponent field, 1) - bias; a zero has none.
-3. Products pair as the halves of a register; both are floored to the pair's larger grid and added.
-4. The step's grid is the largest of the products' and of 2**(max(F, exponent of the addend's leading bit) - 26), F
-   the result's smallest normal exponent. Pairs and addend are floored to it and added. A negative addend of which
-   nothing is left counts -1 only where the grid is at or below 2**F.
-5. To nearest even, denormals kept, zero is +0. A packed bf16 result is the 32-bit one, truncated.
+1. A NaN factor gives a distinct NaN. Otherwise infinity times zero, and products of both infinities, give the usual
+   NaN. Otherwise a NaN addend is returned quieted.
+2. Products are exact. The grid of a product is 2**(ea + eb - 24), e = max(exponent field, 1) - bias; zero has none.
+3. Products are paired like the halves of a register; both are floored to the larger grid of the pair and added.
+4. The grid of the step is the maximum of the products' grids and 2**(max(F, exponent of the addend's leading bit)
+   - 26), where F is the smallest normal exponent of the result. Pairs and addend are floored to it and added. A
+   negative addend that is shifted out completely counts as -1 only if the grid is at or below 2**F.
+5. The sum is rounded to nearest even, keeping denormals; zero is +0. A packed bf16 result is the truncated 32-bit
+   result.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def lanes_constant(e: Emitter, lanes: list[bool]) -> ir.Constant:
 
 
 def shuffled(e: Emitter, value: ir.Value, reads: Pattern, zero_outside: bool = False) -> ir.Value:
-    """Permute <W x T> so that lane i reads lane reads[i]. For None it is 0, or lane i's own value if the result is
-    unused.
+    """Permute <W x T> so that lane i reads lane reads[i]. For None it reads 0 with `zero_outside`, otherwise its
+    own value, which is not used.
     """
     other = ir.Constant(value.type, None if zero_outside else ir.Undefined)
     outside = [e.wave + lane if zero_outside else lane for lane in range(e.wave)]

@@ -67,7 +67,7 @@ def memory_site(e: Emitter) -> ir.Value:
 
 
 def rule_sites(e: Emitter, flags: int = 0) -> ir.Value:
-    """Return the i32 number of the first site of lane_checks.RULES, combined with `flags`."""
+    """Return the i32 number of the first site of lane_checks.RULES, combined with the flags of the access."""
     first = first_site(e, RULES)
     scope = e.instruction.modifier("scope")
     said = scope.value if scope is not None and isinstance(scope.value, int) else 0

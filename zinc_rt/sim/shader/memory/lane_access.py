@@ -127,7 +127,7 @@ class _Lanes(LaneAccesses):
                 b.branch(done)
 
     def _quiet(self) -> ir.Value:
-        """Return whether only bounds need checking, in mode full."""
+        """Return i1: in mode full, this access needs no check except bounds."""
         b = self.b
         where = b.get(self.site, MEMORY_SITE, "range")
         serial = b.get(self.context, CONTEXT, "serial")

@@ -3,10 +3,10 @@
 Both tables are sorted by address. `spans` contains the mappings of the page tables; an access outside is a fault.
 `ranges` contains the intervals that an access must stay inside, otherwise it is out of bounds:
 
-- An allocation without announced suballocations is one range. - In an allocation with announced suballocations
-only these are ranges. The bytes accessed by one lane must be in one of them. Of nested announcements the outermost
-one counts: kernels address with base and offset, so the intended object cannot be determined. Overlapping
-announcements that are not nested all count.
+- An allocation without announced suballocations is one range.
+- In an allocation with announced suballocations only these are ranges. The bytes accessed by one lane must be in
+  one of them. Of nested announcements the outermost one counts: kernels address with base and offset, so the
+  intended object cannot be determined. Overlapping announcements that are not nested all count.
 
 At level off both tables are the same. Entries of `ranges` never contain each other, so the last one that starts at
 or before an address is the one that extends furthest.

@@ -42,7 +42,7 @@ def _initialise() -> None:
 
 
 def machine(code_level: int = CODE_LEVEL) -> Any:
-    """Return a TargetMachine for this host; create one per compilation, because LLVM's is not shareable."""
+    """Return a TargetMachine for this host. Create one per use: LLVM keeps compilation state in it."""
     about = host_cpu()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(

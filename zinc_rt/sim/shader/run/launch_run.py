@@ -180,8 +180,8 @@ class WaveThreads:
         self._extents.setdefault(extents.shape[1], []).append(extents)
 
     def ask(self, works: Sequence[Callable[[], Stop]]) -> SimpleQueue[Stop | BaseException]:
-        """Run each function in its own thread, at most threads - 1 of them. Return their results, or raise
-        their exception.
+        """Run each function in its own thread, at most threads - 1 of them. Return a queue that receives each
+        function's result or exception.
         """
         while len(self._asked) < len(works):
             asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
