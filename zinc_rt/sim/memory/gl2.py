@@ -1,8 +1,8 @@
-"""GL2 in front of memory that the host uses too and the GPU may cache: type NC, the default without UNCACHED.
+"""The GL2 cache for memory shared with the host that the GPU may cache: type NC, the default without UNCACHED.
 
-A buffer of that type has two copies, the host's memory and what the GPU sees of it. A line that GL2 does not hold
-is read from the host's memory at the next access; a line that it holds stays as it was until an invalidation,
-whatever the host stores meanwhile. What the GPU stores reaches the host at a write-back. Sources: Linux
+A buffer of this type has two copies, the host's memory and the GPU's view. A line that is not in GL2 is read from
+the host's memory at the next access. A cached line does not change until an invalidation, even if the host stores
+to the memory. GPU stores reach the host at a write-back. Sources: Linux
 gmc_v12_0_get_vm_pte and gmc_v11_0_get_vm_pte (which flags make a page UC); LLVM's AMDGPUUsage, memory model gfx12
 (NC lines in L2 go stale, UC ones never do).
 """

@@ -46,7 +46,7 @@ class VmSpan:
 
 
 class WaveCaches(Protocol):
-    """The caches of wave loads, which can be stale: sim.shader.memory.line_caches."""
+    """Caches of wave loads, which may contain stale lines. Implemented in sim.shader.memory.line_caches."""
 
     def invalidate(self, *, vector: bool, scalar: bool, inside: tuple[int, int] | None = None) -> None: ...
 
