@@ -60,10 +60,10 @@ def compiler() -> list[str] | None:
 
 
 def run_program(words: Sequence[str], client: SimClient, *, stdout: TextIO | None = None) -> int:
-    """Run it to its end beside `client`'s device; its exit code, 128 + N where signal N ended it. Its standard
-    output goes to `stdout`, default this process's.
+    """Run a program with the device of `client`. Return its exit code, or 128 + N if signal N ended it. Its
+    standard output goes to `stdout`, by default that of this process.
 
-    Raises InputError where there is no such program.
+    Raises InputError if the program cannot be started.
     """
     preloaded = library()
     with tempfile.TemporaryDirectory(prefix="zinc-rt-sim-") as folder:

@@ -2,7 +2,7 @@
 
     4 bytes header length, 8 bytes body length, 1 byte number of fds, header, body
 
-Integers are little-endian; fds ride on the first byte. Every request gets one answer, in order.
+Integers are little-endian; fds are sent with the first byte. Every request gets one answer, in order.
 """
 
 from __future__ import annotations
