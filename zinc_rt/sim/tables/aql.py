@@ -1,4 +1,4 @@
-"""AQL packets and what they point to, as byte layouts (little-endian).
+"""Byte layouts (little-endian) of AQL packets and of the structures they point to.
 
 Sources: HSA Runtime Programmer's Reference 1.2, section 2.9 (packets) and hsa.h; ROCr's amd_hsa_queue.h,
 amd_hsa_signal.h, amd_hsa_kernel_code.h and hsa_ven_amd_aqlprofile (vendor packets); LLVM AMDGPUUsage, "Kernel

@@ -1,19 +1,19 @@
-"""How a packet's row is written, and the view that reads it from dwords.
+"""Format of the packet tables, and views that read packets from dwords.
 
     COND_EXEC 0x22 5
         address 1+2; cache_policy 3[26:25]; exec_count 4[13:0]
 
-Name, opcode, sizes: the dwords that the packet can have (`2 4`), or the fewest and what a longer one grows by
-(`3+1`); behind them `gfx11` or `gfx12` where only that chip has it. A line with `#` is a comment, indented ones
-are the packet's fields:
+A row has a name, an opcode and sizes: the possible numbers of dwords (`2 4`), or the minimum and the increment
+(`3+1`). They are followed by `gfx11` or `gfx12` if only that chip has the packet. A line with `#` is a comment;
+indented lines are the packet's fields:
 
     name 3[26:25]       bits of dword 3; `3[20]` one bit; `3` the whole dword. Dword 0 is the header
     name 1+2            64 bits, low dword first; `2+3/40` their lowest 40
-    name values 2..     everything from dword 2 on, one number a dword; `pairs`, `packed`, `fences`: in groups
-    ... = 0 2 5         all it may hold; `~ 0 2` some of them. Behind `|` gfx11's; `@12`: gfx12 alone has it
+    name values 2..     all dwords from 2 on, one number per dword; `pairs`, `packed`, `fences`: in groups
+    ... = 0 2 5         all permitted values; `~ 0 2` some of them. gfx11's follow `|`; `@12`: only on gfx12
 
-Reading is the simulated command processor's innermost step, so a view is a class with slots, made once a row from
-text, as dataclasses are.
+Reading packets is the inner loop of the simulated command processor. A view is therefore a class with slots,
+generated from text once per row, like a dataclass.
 """
 
 from __future__ import annotations

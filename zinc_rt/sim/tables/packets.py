@@ -1,8 +1,8 @@
 """Packets of the compute engine: opcode, size and fields, as sim.tables.layout reads them.
 
-Sources, for every row that names no other: PAL (GPUOpen-Drivers/pal, c5e80007 of April 2025), opcodes from
-gfx12_merged_pm4_it_opcodes.h, fields from gfx12_merged_f32_mec_pm4_packets.h, behind `|` the values of gfx11 from
-gfx9_plus_merged_f32_mec_pm4_packets.h. Fields are named as the functions in sim/cp/execute use them.
+Source of every row without its own source: PAL (GPUOpen-Drivers/pal, c5e80007 of April 2025), opcodes from
+gfx12_merged_pm4_it_opcodes.h, fields from gfx12_merged_f32_mec_pm4_packets.h, gfx11 values (after `|`) from
+gfx9_plus_merged_f32_mec_pm4_packets.h. Field names are those used by the functions in sim/cp/execute.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Registers that a compute queue reaches: dword addresses, the bits that have a field, who may write them.
+"""Registers accessible to a compute queue: dword addresses, bits that belong to a field, write permissions.
 
 Sources: PAL (GPUOpen-Drivers/pal, c5e80007 of April 2025) gfx12_merged_offset.h and gfx12_merged_registers.h, for
-gfx11 gfx9_plus_merged_offset.h and gfx9_plus_merged_registers.h; what PAL's gfx11 lists leave out (SCRATCH_REG0
-to 7, the new place of COMPUTE_RELAUNCH and its neighbours) from the kernel's gc_11_0_0_offset.h. Bases of the SET
-packets: PERSISTENT_SPACE_START, UCONFIG_SPACE_START and CONFIG_SPACE_START of gfx12_merged_enum.h.
+gfx11 gfx9_plus_merged_offset.h and gfx9_plus_merged_registers.h; registers missing in PAL's gfx11 lists
+(SCRATCH_REG0 to 7, the new address of COMPUTE_RELAUNCH and its neighbours) from the kernel's gc_11_0_0_offset.h.
+Bases of the SET packets: PERSISTENT_SPACE_START, UCONFIG_SPACE_START and CONFIG_SPACE_START of
+gfx12_merged_enum.h.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SDMA packets of versions 6 and 7 as data: what the simulated engine understands.
+"""SDMA packets of versions 6 and 7 that the simulated engine supports, as data.
 
 Sources: Linux drivers/gpu/drm/amd/amdgpu/sdma_v6_0_0_pkt_open.h (layouts), sdma_v6_0.c and sdma_v7_0.c (use; on
 version 7 a copy with CPV set has an eighth dword). Op codes and sub-opcodes: soc21_enum.h's SDMA_OP_*.

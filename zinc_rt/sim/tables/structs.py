@@ -1,13 +1,13 @@
-"""How the row of a C struct that an ioctl carries is written, and the struct as the driver reads and fills it.
+"""Format of the tables of C structs passed to ioctls, and access of the driver to such structs.
 
     GEM_CLOSE = struct("drm_gem_close", 8, "handle u32 0; pad u32 4")
 
-The struct's name in its header, its size in bytes, and each member with its type and offset as x86-64 lays it out:
+A row has the struct's name in its header, its size in bytes, and each member with its type and offset on x86-64:
 
-    queue_id u32 52             unsigned, 32 bits, from byte 52 on; `s64`: signed; `u32*16`: so many of them
-    in.bo_size u64 0            the member's path in the header, where it lies in a union or an inner struct
-    reset_gpu_id=hw_exception_data.gpu_id u32 12    what it is called here, where the path's end would not tell
-    =vram.heap_usage u64 16     called by its whole path
+    queue_id u32 52             unsigned, 32 bits, at byte 52; `s64`: signed; `u32*16`: an array of 16
+    in.bo_size u64 0            the member's path in the header, for a member of a union or an inner struct
+    reset_gpu_id=hw_exception_data.gpu_id u32 12    a name used here, if the last part of the path is ambiguous
+    =vram.heap_usage u64 16     named by its whole path
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class StructLayout:
 
 
 def struct(c_name: str, size_bytes: int, members: str, *arrays: Array) -> StructLayout:
-    """`c_name` is the struct's tag, or `union ` and the union's."""
+    """Parse a row. `c_name` is the tag of the struct, or `union ` followed by the tag of the union."""
     c_type = c_name if c_name.startswith("union ") else f"struct {c_name}"
     return StructLayout(c_type, size_bytes, dict(map(_member, members.split(";"))), arrays)
 
