@@ -5,9 +5,10 @@ captures of rocjitsu's authors on an R9700 (`shared/gfx12_dot.h`, `tests/fixture
 121 DOT2 and 24 WMMA rows. They do not include an infinite product with an addend of the opposite infinity; it is
 treated as an invalid operation here.
 
-1. A NaN factor gives a distinct NaN. Otherwise infinity times zero, and products of both infinities, give the usual
-   NaN. Otherwise a NaN addend is returned quieted.
-2. Products are exact. The grid of a product is 2**(ea + eb - 24), e = max(exponent field, 1) - bias; zero has none.
+1. A NaN factor gives a distinct NaN. Otherwise infinity times zero, and products of both infinities, give the
+   usual NaN. Otherwise a NaN addend is returned quieted.
+2. Products are exact. The grid of a product is 2**(ea + eb - 24), e = max(exponent field, 1) - bias. A zero has
+   no grid.
 3. Products are paired like the halves of a register; both are floored to the larger grid of the pair and added.
 4. The grid of the step is the maximum of the products' grids and 2**(max(F, exponent of the addend's leading bit)
    - 26), where F is the smallest normal exponent of the result. Pairs and addend are floored to it and added. A

@@ -20,7 +20,7 @@ def first_site(e: Emitter, rules: Sequence[str], text: str = "") -> int:
 
 
 class Marks:
-    """Allocate marks for `count` rules."""
+    """Lanes that violated a rule and the address of the first, for `count` rules."""
 
     def __init__(self, b: CodeBuilder, count: int) -> None:
         self.b = b

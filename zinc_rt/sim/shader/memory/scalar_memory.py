@@ -1,6 +1,4 @@
-"""SMEM: scalar loads, plain and through a buffer resource; prefetches (no operation); scalar cache
-invalidation.
-"""
+"""SMEM: scalar loads, plain and through a buffer resource; prefetches (no operation); scalar cache operations."""
 
 from __future__ import annotations
 
