@@ -78,7 +78,7 @@ class GpuVm:
         invalidates: Callable[[], bool] = lambda: True,
         keeps_code: bool = True,
     ) -> None:
-        """`keeps_code`: fetched code stays cached until it is invalidated."""
+        """Create an empty address space. `keeps_code`: fetched code stays cached until it is invalidated."""
         self._table = _Table()
         self._cached = False  # whether host memory that GL2 caches has ever been mapped
         self._flush_hdp, self._write_back, self._invalidates = flush_hdp, write_back, invalidates

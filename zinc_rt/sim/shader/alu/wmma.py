@@ -195,7 +195,7 @@ def halves(e: Emitter, value: Value) -> tuple[Value, Value]:
 
 
 def joined(e: Emitter, parts: Sequence[Value]) -> list[Value]:
-    """Words of halves in 32 bits, the lower one of each first; bits above a lower half are 0."""
+    """Join halves to 32-bit words, the lower half first; bits above a single lower half are 0."""
     return [e.b.or_(low, e.b.shl(high, 16)) for low, high in zip(parts[::2], parts[1::2], strict=True)]
 
 

@@ -38,7 +38,7 @@ class Registers:
         self._checked: set[tuple[int, int]] = set()
 
     def begin(self) -> None:
-        """Go on to the next instruction."""
+        """Advance to the next instruction."""
         self._checked.clear()
         self.undefined.give([])
 

@@ -1,8 +1,8 @@
 """Undefined bits of registers, tracked at run time where the analysis cannot determine them.
 
-An instruction that carries undefined bits (checks/carried.py) is emitted several times: with the undefined bits of
-its operands set to zeros, then to ones, to compare the results; finally as it is, with the undefined bits of its
-results set.
+An instruction that carries undefined bits (checks/carried.py) is emitted several times. First the undefined bits
+of its operands are set to zeros, then to ones, to compare the results. Finally it is emitted unchanged, and the
+undefined bits of its results are recorded.
 """
 
 from __future__ import annotations
