@@ -12,7 +12,6 @@ ROOT = Path(__file__).resolve().parent.parent
 LEAST_LINES = 3
 # By name, with the reason why both stay
 ALLOWED = {
-    "_type_text": "the simulated device reads packets by its own tables (test_layout.py)",
 }
 
 
