@@ -47,7 +47,7 @@ def test_oversized_context_is_rejected_in_one_line(
     machine(monkeypatch, 16 * GIB)
     assert main([*command, "--model", str(MODEL), "--ctx", str(ctx)]) == 2
     said = capsys.readouterr().err
-    sentence = rf"--ctx {ctx} needs some [\d,.]+ GiB of memory for this model, this machine has 16.0 GiB"
+    sentence = rf"--ctx {ctx} needs about [\d,.]+ GiB of memory for this model, this machine has 16.0 GiB"
     assert len(re.findall(sentence, said)) == 1
     assert "next: use a smaller --ctx: about " in said and "Traceback" not in said
 
@@ -67,7 +67,7 @@ def test_estimate_matches_the_memory_plan(monkeypatch: pytest.MonkeyPatch) -> No
     machine(monkeypatch, 1.01 * need)
     check_context_memory(gguf, limits, state=True)
     machine(monkeypatch, 0.99 * need)
-    with pytest.raises(UsageError, match=rf"some {8100:,} tokens fit"):
+    with pytest.raises(UsageError, match=rf"about {8100:,} tokens fit"):
         check_context_memory(gguf, limits, state=True)
     check_context_memory(gguf, limits, state=False)  # the caches lie on a card
 
@@ -78,7 +78,7 @@ def test_tables_need_free_memory_and_caches_only_their_used_part(monkeypatch: py
     machine(monkeypatch, GIB, free=1.01 * TABLE_COPIES * tables)
     check_context_memory(gguf, limits, state=True)
     machine(monkeypatch, GIB, free=0.99 * TABLE_COPIES * tables)
-    with pytest.raises(UsageError, match=r"needs some .* of it free"):
+    with pytest.raises(UsageError, match=r"needs about .* of it free"):
         check_context_memory(gguf, limits, state=True)
 
 

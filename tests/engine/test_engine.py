@@ -54,16 +54,20 @@ def test_sequence_can_fill_but_not_exceed_its_context(engine: Engine) -> None:
         engine.forward([1] * 41)
 
 
-@pytest.mark.parametrize("ctx", [0, -5])
-def test_zero_length_context_is_rejected(qwen35: GGUFFile, ctx: int) -> None:
-    with pytest.raises(UsageError, match=rf"--ctx {ctx}: this model's context is 1 to 256 tokens"):
-        Engine(qwen35, CpuBackend("canonical-1"), ctx=ctx)
+def test_context_of_zero_is_the_trained_length(qwen35: GGUFFile) -> None:
+    with Engine(qwen35, CpuBackend("canonical-1"), ctx=0) as engine:
+        assert engine.limits.ctx == 256
+
+
+def test_negative_context_is_rejected(qwen35: GGUFFile) -> None:
+    with pytest.raises(UsageError, match=r"--ctx -5: wanted 0 \(the trained length\) to 256 tokens"):
+        Engine(qwen35, CpuBackend("canonical-1"), ctx=-5)
 
 
 def test_context_beyond_training_length_warns(qwen35: GGUFFile) -> None:
     with Engine(qwen35, CpuBackend("canonical-1"), ctx=300) as engine:
         assert np.isfinite(engine.forward([1] * 300, rows="last")).all()
-    assert "--ctx 300 is beyond the 256 tokens" in ctx_warning(qwen35, 300)
+    assert "--ctx 300 exceeds the training context of 256 tokens" in ctx_warning(qwen35, 300)
     assert ctx_warning(qwen35, 256) == ctx_warning(qwen35, None) == ""
 
 
@@ -134,7 +138,7 @@ def test_out_of_range_logit_rows_are_rejected(engine: Engine, rows: list[int], m
 
 @pytest.mark.parametrize("shape", [(2, 31), (1, 32), (3, 32), (64,)])
 def test_injected_value_must_match_the_shape(engine: Engine, shape: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match=r"inject for l_out-0 has shape .*, wanted \(2, 32\)"):
+    with pytest.raises(UsageError, match=r"inject for l_out-0 has shape .*, expected \(2, 32\)"):
         engine.step([(engine.open(), [1, 2])], [0], inject={"l_out-0": np.zeros(shape, np.float32)})
 
 

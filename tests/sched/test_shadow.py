@@ -164,7 +164,7 @@ def test_lost_or_duplicated_token_is_reported(lab: Lab) -> None:
     wrong = plan((0, 7, [999], True), source=[1], target=[1])
     only(lab.run(wrong), "token 999 at position 7, expected")
     late = plan((0, 9, [1], True), source=[1], target=[1])
-    only(lab.run(late), "computes position 9, and has 9 tokens")
+    only(lab.run(late), "computes position 9, but has 9 tokens")
 
 
 def test_out_of_order_sequences_are_reported(lab: Lab) -> None:

@@ -102,7 +102,7 @@ def test_cache_requests_reach_the_address_space(bench):
         ([0x1F], "opcode 0x1f"),
         ([0x1 | 9 << 8], "sub-opcode 0x09"),
         ([0xC0001000], "sub-opcode 0x10"),  # a PM4 NOP
-        ([0x8 | 3 << 28, 0, 0, 0, 0, 0], "polling registers"),
+        ([0x8 | 3 << 28, 0, 0, 0, 0, 0], "poll registers"),
         ([0xB | 3 << 30, DATA, 0, 0, 3], "fill size 3"),
     ],
 )
