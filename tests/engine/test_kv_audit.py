@@ -57,5 +57,5 @@ def test_audit_reports_stale_page_table(server: MixServer, group: int) -> None:
     table[-1] += 1
     (found,) = server.audit()
     name = server.scheduler.cache.groups[group].name
-    told = f"the device has page {table[-1] - 1} at place {len(table) - 1}, the host page {table[-1]}"
+    told = f"the device has page {table[-1] - 1} at index {len(table) - 1}, the host expects page {table[-1]}"
     assert found == f"slot {request.slot}, request {request.number}, group {name}: {told}"

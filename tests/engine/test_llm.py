@@ -315,7 +315,7 @@ def test_chat_applies_the_template(llm: LLM) -> None:
         ([None], Sampling(), "prompt None: expected a text or a list of token ids"),
         (["the"], [{"max_tokens": 3}], "sampling .*: wanted a Sampling"),
         ([[1], [2]], [Sampling()], "2 prompts and 1 samplings"),
-        ([[1]], Sampling(n=4), "n 4: each choice needs a slot, and there are 3"),
+        ([[1]], Sampling(n=4), "n 4: each answer needs a slot, and there are 3"),
         ([[1]], Sampling(top_p=2), "top_p 2: wanted more than 0"),
     ],
 )
@@ -337,8 +337,8 @@ def test_unknown_tenant_is_named(llm: LLM) -> None:
     [
         ({"model": "qwen3-q", "tier": "t9"}, ZincError, "t9"),
         ({"model": "qwen3-q", "slots": 0}, UsageError, "slots 0: wanted 1 to"),
-        ({"model": "qwen3-q", "timeout": 0}, UsageError, "timeout 0: wanted seconds"),
-        ({"model": "qwen3-q", "ctx": 0}, UsageError, "0"),
+        ({"model": "qwen3-q", "timeout": 0}, UsageError, "timeout 0: expected seconds"),
+        ({"model": "qwen3-q", "ctx": -1}, UsageError, "-1"),
         ({"model": "nowhere.gguf"}, InputError, "nowhere.gguf"),
         ({"model": "sentencepiece"}, InputError, "a tokenizer but no tensors"),
         ({"model": "qwen3-q", "device": "hw"}, UnsupportedError, "no AMD GPU"),

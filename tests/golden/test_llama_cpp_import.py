@@ -69,7 +69,7 @@ def test_every_node_of_selected_rows_is_kept_under_our_names(architecture: str, 
 @needs_llama_cpp
 @pytest.mark.parametrize(
     ("rows", "whole", "said"),
-    [((1, 1), True, "distinct positions"), ((99,), True, "different positions"), ((), False, "nothing would")],
+    [((1, 1), True, "distinct positions"), ((99,), True, "distinct positions"), ((), False, "nothing would")],
 )
 def test_rows_outside_the_prompt_are_rejected(
     rows: tuple[int, ...], whole: bool, said: str, tmp_path: Path

@@ -143,7 +143,7 @@ def test_simulator_findings_appear_in_health_and_metrics(own: Serving) -> None:
     own.server.model(MODEL).core.engine.backend.instrument = Sanitizer()  # type: ignore[misc, assignment]
     health = httpx.get(f"{own.url}/health")
     assert health.status_code == 200 and health.json()["status"] == "degraded"
-    assert "found 1 mistakes, the first: uninitialised: a load of what" in health.json()["reasons"][0]
+    assert "reported 1 errors, the first: uninitialised: a load of what" in health.json()["reasons"][0]
     assert 'zinc_rt_device_findings_total{model_name="qwen3-q"} 1.0' in httpx.get(f"{own.url}/metrics").text
 
 
