@@ -70,7 +70,7 @@ def test_invalid_file_changes_nothing(filed: Serving, file: Path) -> None:
     before = filed.server.tenancy.config
     wrong = TEXT.replace("max_tokens: 3", "max_tokens: 0").replace("groups", "gruops")
     for text, said in [
-        (wrong, f"{file}:6: gruops: no such setting"),
+        (wrong, f"{file}:6: gruops: unknown setting"),
         (TEXT + "server: {host: 0.0.0.0, port: x}", "server.port: x: wanted a valid integer"),
         ("", "no settings"),
     ]:  # fmt: skip
