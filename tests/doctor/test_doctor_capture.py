@@ -52,7 +52,7 @@ def test_truncated_archive_is_reported(tmp_path: Path) -> None:
         info.size = 100_000
         tar.addfile(info, io.BytesIO(os.urandom(100_000)))
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(InputError, match="damaged or cut short"):
+    with pytest.raises(InputError, match="damaged or truncated"):
         unpack(path)
 
 
@@ -212,7 +212,7 @@ def test_unresponsive_gpu_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monk
     os.mkfifo(gpu / "hwmon/hwmon3/temp1_input")
     monkeypatch.setattr(gather, "PATIENCE_SECONDS", 0.05)
     found = capture(tmp_path)
-    assert "no answer" in found.unreadable["sys/class/drm/card1/device/hwmon"]
+    assert "no reply" in found.unreadable["sys/class/drm/card1/device/hwmon"]
     (gpu / "hwmon/hwmon3/temp1_input").open("w").close()  # lets the reader go
 
 

@@ -60,7 +60,9 @@ def test_stored_and_recomputed_values_match_the_run(full: tuple[Path, Taps], inp
     for one, two in zip(kept, again, strict=True):
         wanted = taps[step, one.buffer]
         assert wanted.any() and one.array.tobytes() == two.array.tobytes() == wanted.tobytes()
-        assert "stored in the log" in one.origin and "3 of 3 outputs" in two.origin and "t_cpu" in two.origin
+        assert (
+            "stored in the log" in one.origin and "3 of 3 recorded outputs" in two.origin and "t_cpu" in two.origin
+        )
 
 
 def test_node_can_be_named_by_label_number_or_buffer(full: tuple[Path, Taps]) -> None:

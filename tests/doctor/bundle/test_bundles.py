@@ -241,14 +241,14 @@ def made_id(whole: bytes, folder: Path, suffix: str) -> str:
     ("change", "said"),
     [
         (lambda m: m.update(schema="zinc-rt-bundle/2"), "this build reads zinc-rt-bundle/1"),
-        (lambda m: m.pop("files"), "no proper 'files'"),
+        (lambda m: m.pop("files"), "no valid 'files'"),
         (lambda m: m["files"].pop(), "not listed"),
         (lambda m: m["files"].append({"path": "../x", "sha256": ""}), "would lie outside"),
         (lambda m: m["files"].append({"path": "logs/x", "sha256": ""}), "listed but missing"),
         (lambda m: m["files"].append(7), "lists 7"),
         (lambda m: m["files"][0].update(sha256="0" * 64), "does not match bundle.json"),
-        (lambda m: m["combination"].update(chip={"a": 1}), "no proper 'chip'"),
-        (lambda m: m["combination"].update(firmware=[]), "no proper 'firmware'"),
+        (lambda m: m["combination"].update(chip={"a": 1}), "no valid 'chip'"),
+        (lambda m: m["combination"].update(firmware=[]), "no valid 'firmware'"),
     ],
 )
 def test_manifest_that_does_not_match_its_files_is_rejected(

@@ -244,7 +244,7 @@ def test_kcidb_output_of_checkouts_builds_and_tests_matches_its_schema() -> None
         (lambda r: r["tests"][0].update(start_time="yesterday"), "not a time with a time zone"),
         (lambda r: r["builds"][0].pop("checkout_id"), "is missing"),
         (lambda r: r["builds"][0].update(id="other:1"), "does not begin with its origin"),
-        (lambda r: r["checkouts"].append(r["checkouts"][0]), "there twice"),
+        (lambda r: r["checkouts"].append(r["checkouts"][0]), "duplicate id"),
     ],
 )
 def test_kcidb_schema_violations_are_detected(change: object, said: str) -> None:

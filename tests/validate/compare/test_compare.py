@@ -139,7 +139,7 @@ def test_peer_list_contains_registry_tiers_and_external_peers(capsys: pytest.Cap
         (["--llama-dir", "/missing"], "there is no llama-bench nor llama-eval-callback"),
         (["--python", "tinygrad"], "wanted PEER=FILE"),
         (["--python", "tinygrad=/missing"], "there is no such file"),
-        (["--timeout", "0"], "expected seconds"),
+        (["--timeout", "0"], "wanted seconds"),
         (["--new-tokens", "0"], "wanted 1 or more"),
         (["--json", "/missing/r.json"], "there is no folder /missing"),
     ],

@@ -98,7 +98,7 @@ class CommandProcessor:
             self._channels[id(queue)] = channel
             self._scheduler.add(channel)
             if len(self._channels) > self._scheduler.slots:
-                self.device.consulted.mark("more queues than hardware slots")
+                self.device.consulted.mark("more queues than slots")
             channel.catch_up(queue.doorbell)
         self._rung.set()
 
