@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 from selection import affected_tests, changed_files, import_graph, is_collected, kept_cases
 from support import Counts
@@ -21,6 +22,11 @@ for name in (
     "LINES",
 ):  # readline sets them in the workers; commands would fold their tables to 80 columns
     os.environ.pop(name, None)
+# No test depends on wall time: a loaded machine would miss Hypothesis's deadline of 200 ms.
+hypothesis.settings.register_profile(
+    "zinc-rt", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("zinc-rt")
 EMBEDDED = Path(__file__).resolve().parent.parent / "golden"  # the models that ship with the package
 
 
