@@ -112,13 +112,13 @@ def parser() -> argparse.ArgumentParser:
 
 def write_report(path: Path, results: list[ClientResult]) -> None:
     """Write the report in the format of every command, for the nightly run."""
-    from zinc_rt.cli.report import Report, Result, to_json, write_text
+    from zinc_rt.cli.report import Report, Result, write_text
 
     report = Report("clients", details={"clients": [asdict(result) for result in results]})
     for result in results:
         reason = "" if result.status == "pass" else said(result)
         report.results.append(Result(f"clients/{result.client}", "client", result.status, reason=reason))  # type: ignore[arg-type]
-    write_text(path, to_json(report))
+    write_text(path, report.to_json())
 
 
 def said(result: ClientResult) -> str:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from zinc_rt.cli.junit import to_junit
-from zinc_rt.cli.report import Report, to_json, write_text
+from zinc_rt.cli.report import Report, write_text
 from zinc_rt.host.terminal import Part
 from zinc_rt.validate.table import verdict
 
@@ -15,9 +15,9 @@ def finish(report: Report, arguments: argparse.Namespace, models: int, show: Cal
     """Print the verdict on `models` models, write --json and --junit, and return the exit code."""
     show(verdict(report, models, strict=arguments.strict))
     if arguments.json == "-":
-        print(to_json(report, strict=arguments.strict))
+        print(report.to_json(strict=arguments.strict))
     elif arguments.json:
-        write_text(arguments.json, to_json(report, strict=arguments.strict))
+        write_text(arguments.json, report.to_json(strict=arguments.strict))
     if arguments.junit:
         write_text(arguments.junit, to_junit(report))
     return report.exit_code(strict=arguments.strict)

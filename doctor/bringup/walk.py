@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.cli.report import Report, Result, to_json, write_text
+from zinc_rt.cli.report import Report, Result, write_text
 from zinc_rt.doctor.bringup.earlier_walks import PASSED, EarlierWalks, earlier_walks
 from zinc_rt.doctor.bringup.stages import DOCTOR, NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.doctor.finding import DoctorFinding
@@ -139,7 +139,7 @@ class Walk:
             )
             for each in findings
         ]
-        write_text(self.folder / f"{stage.name}.json", to_json(report))
+        write_text(self.folder / f"{stage.name}.json", report.to_json())
         for each in findings:
             self.say(f"{'':<13} {each.severity:<8} {each.title}")
         bad = next((each for each in report.results if each.status == "fail"), None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.backends.amd.hang import HangReport
-from zinc_rt.cli.report import Report, to_json
+from zinc_rt.cli.report import Report
 from zinc_rt.doctor.bundle import archive, gather
 from zinc_rt.doctor.bundle import format as bundles
 from zinc_rt.probes.device_spec import DeviceSpec
@@ -41,6 +41,6 @@ def save(path: Path, report: Report, spec: DeviceSpec, hangs: Mapping[str, HangR
             result.artifacts.append(str(path / f"hangs/{name}"))
     log, missing = report.details["kernel_log"], report.details["kernel_log_missing"]
     maker.add("logs/kernel.log", "\n".join([*(log or [f"({missing or 'nothing new'})"]), ""]), "log")
-    maker.add(f"reports/{report.command}.json", to_json(report), "report")
+    maker.add(f"reports/{report.command}.json", report.to_json(), "report")
     gather.add_journals(maker, spec)
     return bundles.write(maker.make(), path)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.cli.report import Report, to_json
+from zinc_rt.cli.report import Report
 from zinc_rt.host.errors import InputError, OutputError
 
 SCHEMA = "zinc-rt-history/1"
@@ -104,7 +104,7 @@ def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[st
 
 def record(path: Path, report: Report, figures: Callable[[Mapping[str, Any]], Mapping[str, float]]) -> str:
     """Record a command's report with its figures and return the line to print. Raises as `append`."""
-    content = json.loads(to_json(report))
+    content = json.loads(report.to_json())
     entry = append(path, report.command, content, figures(content))
     return f"recorded  {path}, entry {entry.sequence}, head {entry.hash}"
 

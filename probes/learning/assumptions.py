@@ -82,7 +82,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.report import Report, Result, to_json, write_text
+    from zinc_rt.cli.report import Report, Result, write_text
     from zinc_rt.host.facts import ORIGINS, table
     from zinc_rt.host.files import check_writable
     from zinc_rt.probes.learning import leaning
@@ -101,7 +101,7 @@ def _list(arguments: argparse.Namespace) -> int:
     for row in rows:
         report.results.append(_result(row, leaning.on(leans, row.id), _card(row, learned)))
     if arguments.json == "-":
-        print(to_json(report))
+        print(report.to_json())
         return report.exit_code()
     terminal.show(
         _verbose(rows, leans, learned) if arguments.verbose else _table(rows, leans, learned, all_=arguments.all)
@@ -109,7 +109,7 @@ def _list(arguments: argparse.Namespace) -> int:
     words = ", ".join(f"{count} {origin}" for origin, count in counts.items())
     terminal.show(f"\n{sum(counts.values())} facts: {words}; cards that told some: {len(learned)}")
     if arguments.json:
-        write_text(arguments.json, to_json(report))
+        write_text(arguments.json, report.to_json())
     return report.exit_code()
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from zinc_rt.backends.amd.hang import HangReport
 from zinc_rt.cli.junit import to_junit
-from zinc_rt.cli.report import Report, Result, to_json, write_text
+from zinc_rt.cli.report import Report, Result, write_text
 from zinc_rt.host.errors import NothingRan, UsageError
 from zinc_rt.host.files import check_writable
 from zinc_rt.probes.device_spec import DeviceSpec
@@ -61,7 +61,7 @@ def bundle_writer() -> BundleWriter:
 
 def write_results(arguments: argparse.Namespace, report: Report) -> None:
     for path, content in (
-        (arguments.json, to_json(report, strict=arguments.strict)),
+        (arguments.json, report.to_json(strict=arguments.strict)),
         (arguments.tap, to_tap(report)),
         (arguments.junit, to_junit(report)),
     ):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zinc_rt.cli.report import Report, to_json
+from zinc_rt.cli.report import Report
 from zinc_rt.doctor.bringup.bisect_env.command import EXAMPLE
 from zinc_rt.doctor.bundle.format import write
 from zinc_rt.doctor.bundle.make import Maker
@@ -121,7 +121,7 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     files = {"MODEL": qwen3, "GOLDEN": qwen3.replace(".gguf", ".npz"), "DUMP": str(dump)}
     (tmp_path / "history.jsonl").touch()
     (tmp_path / "reports").mkdir()
-    (tmp_path / "reports" / "r.json").write_text(to_json(Report("validate")))
+    (tmp_path / "reports" / "r.json").write_text(Report("validate").to_json())
     files |= {"HISTORY": str(tmp_path / "history"), "REPORTS": str(tmp_path / "reports")}
     backend = open_backend(ORACLE, "canonical-1")
     with Engine(read_gguf(qwen3), backend) as engine, record(engine, tmp_path / "log.zlog"):

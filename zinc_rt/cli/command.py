@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.backends import registry
 from zinc_rt.cli.observer import CommandObserver
-from zinc_rt.host.arguments import MODELS
 from zinc_rt.host.errors import OutputError, UsageError, ZincError
 from zinc_rt.host.input_files import check_model_file
 from zinc_rt.host.settings import Settings, read_settings, settings_error
@@ -54,10 +53,8 @@ class Command:
             arguments = self._parsed(parser, words, observer)
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
-            if getattr(parser, "checks_models", False):
-                models = getattr(arguments, MODELS, None)  # a text where an action has its own --models
-                for model in models if isinstance(models, list) else ():
-                    check_model_file(model)
+            for model in getattr(arguments, "model_files", ()):
+                check_model_file(model)
             environment_settings()  # every command refuses a misspelt setting, including those that read none
             with table_format(getattr(arguments, "format", "text")):
                 return self.body(arguments)

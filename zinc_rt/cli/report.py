@@ -200,10 +200,6 @@ def joined(reports: Sequence[Report]) -> Report:
     )
 
 
-def to_json(report: Report, *, strict: bool | None = None) -> str:
-    return report.to_json(strict=strict)
-
-
 def write_text(path: str | Path, text: str) -> None:
     """Write a result file whole or not at all. Raises OutputError saying why not."""
     write_whole(path, lambda file: file.write(text.encode()))

@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
     most_models: int | None = 0  # that it takes as plain words; None: any number
     needs_model = False
-    checks_models = True  # before the command's body, that each is a GGUF file
+    checks_models = True  # Command checks that each of them is a GGUF file before it runs
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **{"formatter_class": Help, **named})
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         return taken, []
 
     def _take_models(self, taken: argparse.Namespace, words: list[str]) -> None:
-        """Store the models; `model` is the first of `models`."""
+        """Store the models; `model` is the first of `models`, `model_files` are those that Command checks."""
         named = taken.model
         if words and named is not None:
             self.error(f"{words[0]}: the model is given already, as --model {named}")
@@ -66,6 +66,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{words[self.most_models]}: one model is taken, and {words[0]} is it")
         taken.models = words if named is None else [named]
         taken.model = taken.models[0] if taken.models else None
+        taken.model_files = taken.models if self.checks_models else []
         if self.needs_model and taken.model is None:
             self.error("which model? Give a GGUF file")
 

@@ -375,12 +375,12 @@ def _names(session: BisectSession, places: Sequence[int]) -> list[str]:
 
 
 def _finish(arguments: argparse.Namespace, report: Report) -> int:
-    from zinc_rt.cli.report import to_json, write_text
+    from zinc_rt.cli.report import write_text
 
     if arguments.json == "-":
-        print(to_json(report))
+        print(report.to_json())
     elif arguments.json:
-        write_text(arguments.json, to_json(report))
+        write_text(arguments.json, report.to_json())
     return report.exit_code()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.cli.report import Report, Result, to_json
+from zinc_rt.cli.report import Report, Result
 from zinc_rt.doctor.bringup.earlier_walks import earlier_walks
 from zinc_rt.doctor.bringup.stages import NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.doctor.bringup.walk import Walk
@@ -59,7 +59,7 @@ class Machine:
         if stage == self.dies:
             raise PowerCut
         rows = self.answers.get(stage, probes() if stage.startswith("hazard") else [Result("x", "check", "pass")])
-        path.write_text(to_json(Report(words[0], results=rows)))
+        path.write_text(Report(words[0], results=rows).to_json())
         return self.codes.get(stage, int(any(row.status == "fail" for row in rows)))
 
     def walk(self, **more: object) -> list[Result]:

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from plants import Plants, planted
 
-from zinc_rt.cli.report import Report, Result, to_json
+from zinc_rt.cli.report import Report, Result
 from zinc_rt.doctor.bundle import archive
 from zinc_rt.doctor.bundle.bounds import MOST_BYTES
 from zinc_rt.doctor.bundle.format import MANIFEST, SCHEMA, Bundle, read, write
@@ -34,7 +34,7 @@ def made(**files: str) -> Bundle:
         )
     )
     result = Result("P20/t1", "probe", "fail", tier="t1", reason="no fence", cause="no EOP buffer")
-    maker.add("reports/pm4-test.json", to_json(Report("pm4-test", results=[result])), "report")
+    maker.add("reports/pm4-test.json", Report("pm4-test", results=[result]).to_json(), "report")
     for name, text in files.items():
         maker.add(f"logs/{name}", text, "log")
     return maker.make()
@@ -78,9 +78,9 @@ def test_report_of_another_setup_is_kept_separate(device: dict[str, Any], why: s
     maker = Maker()
     maker.add_machine(MachineCapture({"proc/version": b"Linux version 6.14.0 (x)\n", "firmware.txt": firmware}))
     passed = [Result("P20/t1", "probe", "pass", tier="t1")]
-    maker.add("reports/old.json", to_json(Report("pm4-test", device=device, results=passed)), "report")
+    maker.add("reports/old.json", Report("pm4-test", device=device, results=passed).to_json(), "report")
     same = {"kernel": "6.14.0", "firmware": {"MES": 0x84, "PFP": 7}}
-    maker.add("reports/new.json", to_json(Report("pm4-test", device=same, results=passed)), "report")
+    maker.add("reports/new.json", Report("pm4-test", device=same, results=passed).to_json(), "report")
     bundle = maker.make()
     assert list(bundle.reports) == ["reports/new.json"] and "logs/of-another-setup-old.json" in bundle.files
     assert bundle.manifest["notes"] == [f"old.json belongs to another setup ({why}): moved to logs/"]
@@ -124,7 +124,7 @@ def test_oversized_bundle_keeps_newest_data_and_lists_truncations(
         rows = [Result(f"P{i}/t1", "probe", "pass", reason="x" * 300) for i in range(900)]
         maker.add(
             f"reports/r{n}.json",
-            to_json(Report("pm4-test", results=rows, details={"log": lines[:400_000]})),
+            Report("pm4-test", results=rows, details={"log": lines[:400_000]}).to_json(),
             "report",
         )
     bundle = maker.make()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zinc_rt.cli.report import Report, Result, to_json
+from zinc_rt.cli.report import Report, Result
 from zinc_rt.doctor.bundle.combination import MachineCombination, combination
 from zinc_rt.doctor.bundle.compare import diff, natural, regressions, suspicions
 from zinc_rt.doctor.bundle.format import Bundle
@@ -60,7 +60,7 @@ def bundle(
         )
         for name in ("P20/t1", "P33/t1", "P9/t1")
     ]
-    maker.add("reports/pm4-test.json", to_json(Report("pm4-test", results=rows)), "report")
+    maker.add("reports/pm4-test.json", Report("pm4-test", results=rows).to_json(), "report")
     return maker.make()
 
 
