@@ -131,7 +131,7 @@ def probes(
     timeout_seconds: float | None = None,
     strict: bool = False,
 ) -> ProbeReport:
-    """Run the hardware probes, as `zinc-rt pm4-test` does, each in a process of its own.
+    """Run the hardware probes, as `zinc-rt pm4-test` does, each in its own process.
 
     `device`: sim, sim:CHIP, auto, hw or /dev/dri/renderDN. `tier`: t1, t2 or both (the default). `only`: ids,
     ranges such as P18-P24, or words of a title. `hazard`: 0 cannot hang the GPU, 1 may, 2 does on purpose;

@@ -315,7 +315,7 @@ def test_chat_applies_the_template(llm: LLM) -> None:
         ([None], Sampling(), "prompt None: expected a text or a list of token ids"),
         (["the"], [{"max_tokens": 3}], "sampling .*: wanted a Sampling"),
         ([[1], [2]], [Sampling()], "2 prompts and 1 samplings"),
-        ([[1]], Sampling(n=4), "n 4: each answer needs a slot, and there are 3"),
+        ([[1]], Sampling(n=4), "n 4: each choice needs a slot, and there are 3"),
         ([[1]], Sampling(top_p=2), "top_p 2: wanted more than 0"),
     ],
 )

@@ -159,7 +159,8 @@ def orderings(tier: str, ordering: str) -> tuple[str, ...]:
 
 
 def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
-    """Return the set with these containers in place of its own. Raise InputError for one that is unreadable or for
+    """Return the set with these containers in place of its containers. Raise InputError for one that is
+    unreadable or for
     another chip, UsageError for a set whose kernels are no containers or that has no kernel of this name.
     """
     if not isinstance(kernels, BinaryKernels):

@@ -52,7 +52,7 @@ class OnDevice:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Whether a tier can run models here, the reason, advice if it cannot, and the device."""
+    """The usability of a tier on this machine: the reason, advice if it cannot run models, and the device."""
 
     usable: bool
     why: str

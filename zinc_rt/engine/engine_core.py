@@ -175,7 +175,7 @@ class EngineCore:
         limits = self.engine.limits
         if sampling.n > limits.slots:
             raise UsageError(
-                f"n {sampling.n}: each answer needs a slot, and there are {limits.slots}",
+                f"n {sampling.n}: each choice needs a slot, and there are {limits.slots}",
                 next=f"set n to at most {limits.slots}, or open the model with more slots",
             )
         if sampling.stop:

@@ -73,7 +73,7 @@ class TopologyNode:
 
     @property
     def small_bar(self) -> bool | None:
-        """Whether part of VRAM is inaccessible to the CPU; None if the node does not list its memory."""
+        """True if part of VRAM is inaccessible to the CPU; None if the node does not list its memory."""
         return None if not self.vram_bytes else bool(self.heaps.get(HEAP_PRIVATE))
 
 

@@ -142,7 +142,7 @@ class CpuBackend(HostMemory):
         return CpuExecutable(tuple(calls), _array(bind("step.counts")).array, [] if lowered.timed else None)
 
     def unload(self, executable: CpuExecutable) -> None:
-        """Do nothing: an executable has no resources of its own."""
+        """Do nothing: an executable owns no resources."""
 
     def submit(self, executable: CpuExecutable, stream: Stream) -> HostFence:
         self.submissions.fast += 1

@@ -60,7 +60,9 @@ class PoolStruct(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How ranges are split, for tests: results must not depend on it. `least` 0: the value of each launch."""
+    """A rule for splitting ranges, for tests: results must not depend on it. `least` 0: the value of each
+    launch.
+    """
 
     least: int = 0
     shuffle: int = 0

@@ -141,7 +141,7 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
 
 
 def open_device(physical: PhysicalDevice) -> VulkanDevice:
-    """Open a device with an instance of its own. Raise UnsupportedError if it lacks features that models need or
+    """Open a device with its own instance. Raise UnsupportedError if it lacks features that models need or
     is no longer present; VulkanError if the driver refuses."""
     if physical.missing:
         raise UnsupportedError(f"{physical.name}: {physical.missing}", next="zinc-rt devices lists the others")

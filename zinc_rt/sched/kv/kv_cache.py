@@ -119,7 +119,7 @@ class KvCache:
 
     @property
     def turns_pages(self) -> bool:
-        """Whether a sequence needs work at each page boundary: a window moves, or a state is kept."""
+        """True if a sequence needs work at each page boundary: a window moves, or a state is kept."""
         return bool(self._windows) or self.rows is not None
 
     # --- admission

@@ -26,7 +26,8 @@ PEAK = "kv_pages_peak"  # most pages paid for at once: the one counter that does
 
 
 class StepKind(IntEnum):
-    """What a step counts by tenant: four kinds of input tokens, four of logit rows, and the occupied slots.
+    """The quantities of a step that are counted by tenant: four kinds of input tokens, four of logit rows, and
+    the occupied slots.
     The counter's name is the member's name in lower case."""
 
     PROMPT_TOKENS_COMPUTED = 0

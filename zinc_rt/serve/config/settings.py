@@ -158,7 +158,7 @@ class ClassTable:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepths:
-    """How many requests of a class may wait for a model; further requests are refused with 503."""
+    """The maximum number of waiting requests of each class for a model; further requests are refused with 503."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 

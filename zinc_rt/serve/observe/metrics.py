@@ -1,6 +1,6 @@
 """Prometheus metrics at /metrics: vLLM's names where the meaning is the same, `zinc_rt_` for the rest.
 
-A scrape reads the counters of the scheduler, the ledger and ModelMetrics; it keeps none of its own. The
+A scrape reads the counters of the scheduler, the ledger and ModelMetrics; it keeps no counters itself. The
 engine thread continues meanwhile: each value is consistent, but two values may be one step apart.
 """
 
