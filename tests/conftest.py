@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -45,11 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the set of tests in the controller; xdist passes it to the workers.
+    """Choose the set of tests, in the controller; a worker takes the controller's choice.
 
     A path on the command line selects everything below it.
     """
     if hasattr(config, "workerinput"):
+        config.option.test_set, config.args = config.workerinput["test_set"], config.workerinput["test_paths"]
         return
     named = config.args_source is pytest.Config.ArgsSource.ARGS
     option = config.option
@@ -66,6 +67,11 @@ def pytest_configure(config: pytest.Config) -> None:
             config.args = [str(EMBEDDED.parent / path) for path in selected]
     if option.test_set is None:
         option.test_set = "all" if named or option.slow else "default"
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist, which gives a worker the command line only
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["test_set"], node.workerinput["test_paths"] = node.config.option.test_set, node.config.args
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from selection import affected_tests, import_graph, is_collected, kept_cases
 
@@ -87,3 +93,33 @@ def test_file_is_skipped_only_when_its_source_rules_it_out() -> None:
     assert [is_collected(whole, each) for each in ("default", "rest", "all")] == [False, True, True]
     assert [is_collected(partly, each) for each in ("default", "rest", "all")] == [True, True, True]
     assert [is_collected("", each) for each in ("default", "rest", "all")] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "ran"),
+    [
+        ([], {"default", "kept"}),
+        (["--rest"], {"rest", "left"}),
+        (["test_some.py"], {"default", "kept", "rest", "left"}),
+    ],
+    ids=" ".join,
+)
+def test_workers_run_the_set_that_the_controller_chose(words: list[str], ran: set[str], tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n\n"
+        "def test_default(): pass\n\n"
+        "@pytest.mark.rest\n"
+        "def test_rest(): pass\n\n"
+        "@pytest.mark.rest(keep=1)\n"
+        "@pytest.mark.parametrize('case', ['kept', 'left'])\n"
+        "def test_some(case): pass\n"
+    )
+    (tmp_path / "test_other.py").write_text("def test_default(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-n", "2", "-rA", "-q", *words]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = re.findall(r"^PASSED test_some\.py::test_(\w+)(?:\[(\w+)\])?$", done.stdout, re.MULTILINE)
+    assert {case or name for name, case in names} == ran
+    assert ("PASSED test_other.py::test_default" in done.stdout) == (words == [])
