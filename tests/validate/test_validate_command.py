@@ -108,7 +108,7 @@ def test_golden_recorded_by_this_runtime_is_matched_bit_exactly(
         (["--layers", ":2", "--input", "x.npz"], "layer 0 reads the prompt itself"),
         (["--layers", "1:", "--steps", "2"], "greedy tokens need every layer"),
         (["--steps", "-1"], "wanted 0 or more"),
-        (["--steps", "254"], "the context holds 253 after the prompt"),
+        (["--steps", "254"], "the context has room for 253 more tokens"),
         (["--ctx", "2"], "3 tokens do not fit the context of 2"),
         (["--ctx", "257"], "1 to 256 tokens"),
         (["--threads", "0"], "--threads 0"),
@@ -250,7 +250,7 @@ def test_untapped_check_is_skipped_without_the_head(qwen3: str, validate: Valida
     seen = validate("--model", qwen3, "--tokens", "3,1,4", "--layers", "0:1")
     assert (
         seen.result("untapped")["status"] == "skip"
-        and "do not include the head" in seen.result("untapped")["reason"]
+        and "do not reach the head" in seen.result("untapped")["reason"]
     )
     assert seen.result("stepwise")["status"] == "pass"
 

@@ -125,7 +125,7 @@ def test_npz_that_cannot_feed_the_layer_is_rejected(
     elif wrong == "layer":
         ids, logits = np.arange(3, dtype=np.int32), np.zeros((3, 512), np.float32)
         np.savez(path, ids=ids, logits=logits, l_out=np.zeros((1, 3, 256), np.float32))
-        sentence = "neither `input` nor l_out of layer 1 is in it"
+        sentence = "contains neither `input` nor l_out of layer 1"
     else:
         np.savez(path, something=np.zeros(3))
         sentence = "array logits is missing"

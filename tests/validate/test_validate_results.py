@@ -91,7 +91,7 @@ def test_junit_skip_has_its_reason(qwen3: str, tmp_path: Path) -> None:
     suite = Xml.fromstring(path.read_text())
     assert int(suite.attrib["skipped"]) == int(suite.attrib["tests"]) == 5
     reasons = [skipped.attrib["message"] for skipped in suite.iter("skipped")]
-    assert all(reasons) and "re-quantised" in reasons[0] and "do not include the head" in reasons[-1]
+    assert all(reasons) and "re-quantised" in reasons[0] and "do not reach the head" in reasons[-1]
 
 
 class Page(HTMLParser):
