@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import threading
 
 import pytest
 from sim.cp.cp_support import DATA, FENCE, IB, Bench, dwords, fence, until
@@ -12,6 +13,7 @@ from zinc_rt.pm4.packets import IndirectBuffer, Nop, WaitRegMem, WriteData
 from zinc_rt.sim.interfaces import QueueKind, QueueState
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("ring_bytes", [1 << bits for bits in range(8, 17)])
 def test_packets_straddle_the_end_of_rings_of_every_size(ring_bytes):
     bench = Bench(memory_bytes=0x200000)
@@ -46,6 +48,7 @@ def test_padding_to_end_of_ring_works():
         assert bench.space.u32(FENCE) == value
 
 
+@pytest.mark.rest
 def test_fences_through_a_4_kib_ring_arrive_in_order_without_loss(slow_counts):
     count = slow_counts(10_000, 100_000)
     bench = Bench()
@@ -93,6 +96,7 @@ def test_4_kib_ring_runs_in_a_thread_while_the_host_writes(slow_counts):
         bench.cp.close()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("slots", [1, 3, 8, 32])
 def test_thirty_two_queues_progress_concurrently(slots):
     bench = Bench(hardware_queues=slots, memory_bytes=0x200000)
@@ -193,6 +197,26 @@ def test_thread_restarts_and_interrupt_may_call_back_into_cp():
     assert until(lambda: bench.space.u32(FENCE) == 3)
     bench.cp.close()
     assert queue.hardware.state is QueueState.ACTIVE
+
+
+def test_close_ends_a_thread_that_is_about_to_clear_its_doorbell():
+    bench, about_to_clear, go_on = Bench(), threading.Event(), threading.Event()
+
+    class Rung(threading.Event):
+        def clear(self) -> None:
+            about_to_clear.set()
+            go_on.wait(30)
+            super().clear()
+
+    bench.cp._rung = Rung()
+    bench.cp.start()
+    assert about_to_clear.wait(30)
+    closer = threading.Thread(target=bench.cp.close, daemon=True)
+    closer.start()
+    assert until(bench.cp._rung.is_set)
+    go_on.set()
+    closer.join(30)
+    assert not closer.is_alive()
 
 
 def test_thirty_two_queues_in_a_thread_pass_a_token():

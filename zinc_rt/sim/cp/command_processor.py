@@ -217,8 +217,10 @@ class CommandProcessor:
     def _run(self) -> None:
         quiet_since = time.monotonic()
         sleep = WAIT_SLEEP_SECONDS
-        while not self._closing:
+        while True:
             self._rung.clear()
+            if self._closing:  # read after the clear: `close` sets it before it rings
+                return
             if self._poll is not None:
                 self._poll()
             with self._lock:
