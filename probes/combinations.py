@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from zinc_rt.host.errors import InputError
+from zinc_rt.host.files import load_yaml
 from zinc_rt.host.input_files import unreadable
 
 SCHEMA = "zinc-rt-combinations/1"
@@ -90,7 +91,7 @@ class Combination:
 def load(path: Path = FILE) -> tuple[Combination, ...]:
     """Read and validate every row. Raises InputError naming the file, the row and the error."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise unreadable(path, error) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

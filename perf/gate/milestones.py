@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from zinc_rt.host.errors import InputError, UsageError
+from zinc_rt.host.files import load_yaml
 
 FILE = Path(__file__).resolve().parent / "milestones.yaml"
 SCHEMA = "zinc-rt-milestones/2"
@@ -148,7 +149,7 @@ def find_milestone(name: str) -> Milestone:
 def read_milestones(path: Path) -> tuple[Milestone, ...]:
     """Read the milestones of a file. Raise InputError for anything unknown, missing or of the wrong type."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = load_yaml(path.read_text(encoding="utf-8"))
         if document.get("schema") != SCHEMA:
             raise ValueError(f"schema {document.get('schema')!r}, this build reads {SCHEMA!r}")
         models = {

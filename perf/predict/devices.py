@@ -13,6 +13,7 @@ import yaml
 
 from zinc_rt.host import facts
 from zinc_rt.host.errors import InputError, UsageError
+from zinc_rt.host.files import load_yaml
 
 FILE = Path(__file__).resolve().parent / "devices.yaml"
 SCHEMA = "zinc-rt-devices/1"
@@ -89,7 +90,7 @@ def table() -> DeviceTable:
 def read_table(path: Path) -> DeviceTable:
     """Read the devices of a file. Raise InputError for anything unknown, missing or not positive."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = load_yaml(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
             raise ValueError(f"schema {document['schema']!r}, this build reads {SCHEMA!r}")
         devices = {key: DeviceRow(key, **row) for key, row in document["devices"].items()}

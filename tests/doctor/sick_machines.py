@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.host.files import load_yaml
 
 FOLDER = Path(__file__).parent
 BASES = sorted(path.stem for path in (FOLDER / "bases").glob("*.txt"))
@@ -52,13 +51,13 @@ def base(name: str) -> Base:
         r"^=== (.+)\n", (FOLDER / "bases" / f"{name}.txt").read_text(encoding="utf-8"), flags=re.M
     )
     files = dict(zip(sections[::2], sections[1::2], strict=True))
-    variables = yaml.safe_load(files.pop("variables"))
+    variables = load_yaml(files.pop("variables"))
     return Base(name, head.strip("# \n"), variables, {path: text.encode() for path, text in files.items()})
 
 
 def sicknesses() -> Iterator[dict[str, Any]]:
     for path in sorted((FOLDER / "sicknesses").glob("*.yaml")):
-        yield from yaml.safe_load(path.read_text(encoding="utf-8"))
+        yield from load_yaml(path.read_text(encoding="utf-8"))
 
 
 @cache

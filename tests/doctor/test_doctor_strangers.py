@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.diagnose import diagnose
+from zinc_rt.host.files import load_yaml
 
-DOCUMENT = yaml.safe_load(Path(__file__).with_name("strangers.yaml").read_text(encoding="utf-8"))
+DOCUMENT = load_yaml(Path(__file__).with_name("strangers.yaml").read_text(encoding="utf-8"))
 MACHINES = {row["name"]: row for row in DOCUMENT["machines"]}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from zinc_rt.host.files import load_yaml
 
 CORPUS = Path(__file__).parent / "corpus"
 GUILTY = ("kernel", "runtime", "packets", "driver", "oracle", "model code", "file", "golden", "harness")
@@ -63,7 +63,7 @@ def faults() -> tuple[Fault, ...]:
     """The whole corpus, by room. Raises BadRow for a row that is malformed or there twice."""
     found: dict[str, Fault] = {}
     for path in sorted(CORPUS.glob("*.yaml")):
-        for data in yaml.safe_load(path.read_text(encoding="utf-8")):
+        for data in load_yaml(path.read_text(encoding="utf-8")):
             fault = _fault(path.stem, data)
             if fault.name in found:
                 raise BadRow(f"{fault.name}: in {found[fault.name].room} and in {fault.room}")

@@ -1,4 +1,4 @@
-"""Files written by this program: its folders on a user's machine, and results, which are written atomically."""
+"""Files of this program: its folders on a user's machine, results, which are written atomically, and YAML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from zinc_rt.host.errors import OutputError
 
@@ -34,6 +34,16 @@ def lock_folder() -> Path:
     except OSError:  # not every system has it
         pass
     return Path(tempfile.gettempdir())
+
+
+def load_yaml(text: str) -> Any:
+    """Parse YAML with the C loader, ten times as fast, where PyYAML was built with it. Raise yaml.YAMLError.
+
+    For files of this package: the line that a user's error is reported at is less exact than by yaml.safe_load.
+    """
+    import yaml  # only here: most commands read none
+
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
