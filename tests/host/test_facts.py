@@ -133,6 +133,7 @@ def ids(kind: str) -> set[str]:
     return {row.id.partition("/")[2] for row in table().values() if row.kind == kind}
 
 
+@pytest.mark.rest
 def test_findings_and_rows_correspond() -> None:
     asked = {probe.title for probe in LEARN} | set(devices().assumptions)
     assert ids("rule") == {""}
@@ -152,6 +153,7 @@ def test_packets_and_rows_correspond() -> None:
     assert ids("sdma") == {row.name for row in sdma_packets.PACKETS.values()}
 
 
+@pytest.mark.rest
 def test_every_errno_source_is_an_ioctl_or_has_a_row() -> None:
     refusing = {name for name, node in calls() if getattr(node.func, "id", "") == "OSError" and len(node.args) > 1}
     of_ioctls = {handler.run.__module__.partition("zinc_rt.sim.")[2].replace(".", "/") for handler in HANDLERS}
@@ -269,8 +271,8 @@ def test_only_assumed_rows_are_dependencies() -> None:
     ("names", "text"),
     [
         ([], ""),
-        (["a"], ", leaning on 1 assumption: a"),
-        (list("abcde"), ", leaning on 5 assumptions: a, b, c, d and 1 more"),
+        (["a"], ", depends on 1 unverified assumption: a"),
+        (list("abcde"), ", depends on 5 unverified assumptions: a, b, c, d and 1 more"),
     ],
 )
 def test_verdict_lists_its_dependencies(names: list[str], text: str) -> None:
