@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import subprocess
+import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +31,10 @@ hypothesis.settings.register_profile(
     "zinc-rt", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("zinc-rt")
-EMBEDDED = Path(__file__).resolve().parent.parent / "golden"  # the models that ship with the package
+ROOT = Path(__file__).resolve().parent.parent
+# Compiled kernels and computed references, for all workers and later runs; never the user's own cache.
+os.environ.setdefault("XDG_CACHE_HOME", str(ROOT / "build" / "test-cache"))
+EMBEDDED = ROOT / "golden"  # the models that ship with the package
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,9 +71,21 @@ def pytest_configure(config: pytest.Config) -> None:
         if selected == []:
             pytest.exit(f"no test is affected by the changes since {option.since}", returncode=0)
         if selected is not None:
-            config.args = [str(EMBEDDED.parent / path) for path in selected]
+            config.args = [str(ROOT / path) for path in selected]
     if option.test_set is None:
         option.test_set = "all" if named or option.slow else "default"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the native kernels while the workers collect."""
+    config = session.config
+    whole = config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.collectonly
+    if whole and not hasattr(config, "workerinput"):
+        compiler = subprocess.Popen(
+            [sys.executable, "-c", "from zinc_rt.backends.cpu.library import library; library()"],
+            stderr=subprocess.DEVNULL,  # without a compiler their tests skip, with the reason
+        )
+        config.add_cleanup(lambda: compiler.wait())
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist, which gives a worker the command line only
@@ -77,41 +96,57 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
-    return None if is_collected(collection_path.read_text(encoding="utf-8"), config.option.test_set) else True
+    text = collection_path.read_text(encoding="utf-8")
+    return None if is_collected(text, config.option.test_set, config.getoption("--slow")) else True
 
 
-def _is_rest(items: list[pytest.Item]) -> list[bool]:
-    """Return which items the default set leaves out. `rest(keep=N)` keeps N cases of each test function."""
-    rest = [False] * len(items)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect without garbage collections, and exempt what then exists from later ones: it is not freed before
+    the end, and a collection that visits the items of all tests takes half a second.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def _marked(items: list[pytest.Item], name: str) -> list[bool]:
+    """Return which items a marker leaves out. `rest(keep=N)` keeps N cases of each test function."""
+    marked = [False] * len(items)
     cases: dict[str, list[int]] = defaultdict(list)
     for index, item in enumerate(items):
-        for marker in item.iter_markers("rest"):
+        for marker in item.iter_markers(name):
             if "keep" not in marker.kwargs:
-                rest[index] = True
-        if item.get_closest_marker("rest") and not rest[index]:
+                marked[index] = True
+        if item.get_closest_marker(name) and not marked[index]:
             cases[item.nodeid.partition("[")[0]].append(index)
     for indices in cases.values():
-        markers = [marker for marker in items[indices[0]].iter_markers("rest") if "keep" in marker.kwargs]
+        markers = [marker for marker in items[indices[0]].iter_markers(name) if "keep" in marker.kwargs]
         features = [items[index].nodeid.partition("[")[2].rstrip("]").split("-") for index in indices]
         kept = kept_cases(features, markers[0].kwargs["keep"])
         for position, index in enumerate(indices):
-            rest[index] = position not in kept
-    return rest
+            marked[index] = position not in kept
+    return marked
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    chosen = config.option.test_set
-    if chosen != "all":
-        rest = _is_rest(items)
-        left_out = [item for item, is_rest in zip(items, rest, strict=True) if is_rest is (chosen == "default")]
-        items[:] = [item for item, is_rest in zip(items, rest, strict=True) if is_rest is (chosen == "rest")]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-    if config.getoption("--slow"):
-        return
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="full counts only: run with --slow"))
+    left_out: list[pytest.Item] = []
+
+    def select(name: str, keep_marked: bool) -> None:
+        taken = []
+        for item, is_marked in zip(items, _marked(items, name), strict=True):
+            (taken if is_marked is keep_marked else left_out).append(item)
+        items[:] = taken
+
+    if not config.getoption("--slow"):
+        select("slow", keep_marked=False)
+    if config.option.test_set != "all":
+        select("rest", keep_marked=config.option.test_set == "rest")
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")

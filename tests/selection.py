@@ -14,18 +14,21 @@ from zinc_rt.host.packages import HARNESS
 ROOT = Path(__file__).resolve().parent.parent
 ALWAYS = ("tests/ci", "tests/cli", "tests/compiled_corpus", "tests/examples", "tests/faults")
 """Test folders that start commands or copy the tree; any changed package can affect them."""
-WHOLE_MODULE = re.compile(r"^pytestmark = pytest\.mark\.rest$", re.MULTILINE)
+WHOLE_MODULE = re.compile(r"^pytestmark = pytest\.mark\.(rest|slow)$", re.MULTILINE)
 
 Imports = Mapping[str, set[str]]  # file -> files that it imports, as paths below the root
 
 
-def is_collected(text: str, chosen: str) -> bool:
+def is_collected(text: str, chosen: str, slow: bool = False) -> bool:
     """Return whether a test file with this source can have tests of the set `chosen`: default, rest or all.
 
-    Reading the text avoids importing files whose tests would all be deselected.
+    Reading the text avoids importing files whose tests would all be deselected or skipped.
     """
+    whole = {found[1] for found in WHOLE_MODULE.finditer(text)}
+    if "slow" in whole and not slow:
+        return False
     if chosen == "default":
-        return WHOLE_MODULE.search(text) is None
+        return "rest" not in whole
     return chosen == "all" or "mark.rest" in text
 
 

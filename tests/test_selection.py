@@ -61,6 +61,7 @@ def test_change_selects_downstream_tests(changed: list[str], want: list[str] | N
     assert affected_tests(changed, IMPORTS) == want
 
 
+@pytest.mark.rest
 def test_since_selects_less_than_everything_in_this_tree() -> None:
     imports = import_graph()
     everything = {path for path in imports if path.startswith("tests/") and "/test_" in path}
@@ -92,9 +93,12 @@ def test_file_is_skipped_only_when_its_source_rules_it_out() -> None:
     partly = "@pytest.mark.rest(keep=3)\ndef test_x(): ...\n"
     assert [is_collected(whole, each) for each in ("default", "rest", "all")] == [False, True, True]
     assert [is_collected(partly, each) for each in ("default", "rest", "all")] == [True, True, True]
+    slow = whole.replace("rest", "slow")
+    assert [is_collected(slow, "all", is_slow) for is_slow in (False, True)] == [False, True]
     assert [is_collected("", each) for each in ("default", "rest", "all")] == [True, False, True]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("words", "ran"),
     [

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 from embedded_server import MODEL, Serving, config, running
 from headless_chromium import MISSING, Browser, browser, chromium
+
+if TYPE_CHECKING:
+    import openai
 
 __all__ = ["MODEL", "Serving", "config", "running", "serving"]
 
@@ -29,6 +32,8 @@ def serving() -> Iterator[Serving]:
 
 @pytest.fixture
 def client(serving: Serving) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(base_url=f"{serving.url}/v1", api_key="none") as made:
         yield made
 

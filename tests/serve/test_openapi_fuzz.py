@@ -23,6 +23,7 @@ from zinc_rt.serve.engine.server import InferenceServer
 
 MODELS = (ModelSettings(MODEL, MODEL, ctx=256, slots=4),)
 SMALL = config(models=MODELS, tenants=(TenantSettings(id="me", max_tokens=16),))
+pytestmark = pytest.mark.rest
 EXPLAINED = {"deadline_exceeded"}  # a body may ask for a timeout of a millisecond
 OURS = r"^/(v1/(chat/|models)|v1/completions|tokenize|detokenize|apply-template|slots|props|health|ready)"
 OUR_DOCUMENT = app(InferenceServer(SMALL)).openapi()
@@ -43,30 +44,14 @@ def fuzzed() -> Iterator[Serving]:
 
 @schema(OUR_DOCUMENT, ["fuzzing"]).parametrize()
 @settings(max_examples=12, **ANYHOW)
-@pytest.mark.rest(keep=4)
 def test_every_answer_matches_our_openapi_document(case: Any, fuzzed: Serving) -> None:
     validate(case, fuzzed.url, [positive_data_acceptance])
 
 
 @schema(DOCUMENT, ["fuzzing"]).parametrize()
 @settings(max_examples=12, **ANYHOW)
-@pytest.mark.rest(keep=1)
 def test_requests_valid_for_openai_are_accepted(case: Any, fuzzed: Serving) -> None:
     validate(case, fuzzed.url, [negative_data_rejection])  # more is taken here
-
-
-@pytest.mark.slow
-@schema(OUR_DOCUMENT, ["coverage", "fuzzing"]).parametrize()
-@settings(max_examples=100, **ANYHOW)
-def test_every_answer_at_every_limit_matches_our_openapi_document(case: Any, fuzzed: Serving) -> None:
-    validate(case, fuzzed.url, [positive_data_acceptance])
-
-
-@pytest.mark.slow
-@schema(DOCUMENT, ["coverage", "fuzzing"]).parametrize()
-@settings(max_examples=100, **ANYHOW)
-def test_requests_valid_for_openai_at_every_limit_are_accepted(case: Any, fuzzed: Serving) -> None:
-    validate(case, fuzzed.url, [negative_data_rejection])
 
 
 def validate(case: Any, url: str, unchecked: list[Any]) -> None:

@@ -13,19 +13,27 @@ from seen import Judge, Planting, Seen, Validate
 from zinc_rt.backends.base import Backend
 from zinc_rt.engine import devices
 from zinc_rt.engine.devices import Choice
+from zinc_rt.host.files import cache_folder
 from zinc_rt.validate import runner
 from zinc_rt.validate.command import main
 
 
 @pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder of this run: a model's reference is computed once, and one that a planted fault spoilt does
+    not outlive the run. Compiled kernels are those of all tests.
+    """
+    folder = tmp_path_factory.mktemp("cache") / "zinc-rt"
+    folder.mkdir()
+    for name in ("native", "shaders", "zig"):
+        (cache_folder() / name).mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(cache_folder() / name)
+    return folder.parent
 
 
 @pytest.fixture(autouse=True)
-def own_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the user's, and one for all tests: the reference of a model is computed once."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
+def own_cache(references: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(references))
 
 
 @pytest.fixture
