@@ -105,6 +105,7 @@ def nightly(tmp_path: Path) -> Nightly:
     return Nightly(tmp_path)
 
 
+@pytest.mark.rest
 def test_clean_run_passes_and_summary_fits_one_screen(nightly: Nightly) -> None:
     code, said = nightly.run("pass", "blocked", "pass")
     assert code == 0 and "PASS" in said.splitlines()[-1]
@@ -146,12 +147,14 @@ def test_failing_stage_fails_the_run_without_hiding_other_stages(nightly: Nightl
     assert third[0][0].get("message") == "fail: as told"
 
 
+@pytest.mark.rest
 def test_stage_exceeding_its_timeout_is_stopped_and_next_stage_runs(nightly: Nightly) -> None:
     code, said = nightly.run("pass", "pass", "pass", wait=3.0, minutes=0.01)
     assert code == 1 and said.count("ran longer than") == 3
     assert nightly.ran == ["first", "second", "third"]
 
 
+@pytest.mark.rest
 def test_unexpected_pass_is_reported(nightly: Nightly) -> None:
     expected = json.loads(json.dumps(EXPECTED))
     expected["may"]["fail"] = {"first/one": "issue 12"}
@@ -170,7 +173,7 @@ def test_fewer_results_than_usual_are_reported(nightly: Nightly) -> None:
 
 
 @pytest.mark.parametrize("stage", ["first", "second", "third"])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_run_killed_in_any_stage_resumes_at_that_stage(nightly: Nightly, stage: str) -> None:
     process = nightly.start("pass", "pass", "pass", wait=0.5)
     deadline = time.monotonic() + 60
@@ -188,12 +191,14 @@ def test_run_killed_in_any_stage_resumes_at_that_stage(nightly: Nightly, stage: 
     assert nightly.ran[len(before) :] == ["first", "second", "third"][len(finished) :]
 
 
+@pytest.mark.rest
 def test_finished_run_is_followed_by_a_new_run(nightly: Nightly) -> None:
     nightly.run("pass", "pass", "pass")
     code, said = nightly.run("pass", "pass", "pass")
     assert code == 0 and "was done already" not in said and len(nightly.ran) == 6
 
 
+@pytest.mark.rest
 def test_two_runs_do_not_share_a_folder(nightly: Nightly) -> None:
     process = nightly.start("pass", "pass", "pass", wait=1.0)
     deadline = time.monotonic() + 60
@@ -316,6 +321,7 @@ for each in nightly_stages.speeds({{Path("big.gguf"): real, Path("dense.gguf"): 
 """
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("peer", ["/usr/bin/llama-bench", None])
 def test_named_model_is_measured_for_every_speed_of_its_class(peer: str | None) -> None:
     done = subprocess.run(
@@ -336,6 +342,7 @@ def test_named_model_is_measured_for_every_speed_of_its_class(peer: str | None) 
         assert "--vs llama-bench -m big.gguf -p 0 -n 128 -r 1 -o json" in lines["bench-big-t2-peer"]
 
 
+@pytest.mark.rest
 def test_non_model_file_is_rejected(nightly: Nightly, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     code, said = nightly.run("pass", "pass", "pass", extra=("--model", str(tmp_path / "m.gguf")))
@@ -365,12 +372,12 @@ def test_history_missing_the_previous_head_fails(nightly: Nightly) -> None:
 def test_workflow_runs_existing_commands() -> None:
     text = (CI.parent / ".github" / "workflows" / "nightly.yml").read_text()
     workflow = yaml.safe_load(text)
-    assert set(workflow["jobs"]) == {"simulator", "hardware"}
+    assert set(workflow["jobs"]) == {"simulator", "tests", "hardware"}
     assert "nightly --device sim" in text and "self-hosted" in text
     uploads = [
         step for job in workflow["jobs"].values() for step in job["steps"] if "artifact" in step.get("uses", "")
     ]
-    assert len(uploads) == 2 and all(step["if"] == "always()" for step in uploads)
+    assert len(uploads) == 3 and all(step["if"] == "always()" for step in uploads)
 
 
 def test_nightly_run_takes_at_most_36_minutes() -> None:
