@@ -59,6 +59,7 @@ def parts(line: str) -> tuple[str, list[str]]:
 CASES = [(page, line) for page in PAGES for line in lines(page)]
 
 
+@pytest.mark.rest(keep=48)
 @pytest.mark.parametrize(("page", "line"), CASES, ids=[f"{page.name}-{line}" for page, line in CASES])
 def test_documented_command_parses(page: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, arguments = parts(line)

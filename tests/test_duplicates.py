@@ -6,6 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from zinc_rt.host.packages import HARNESS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +32,7 @@ def bodies() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
+@pytest.mark.rest
 def test_no_two_functions_have_the_same_body() -> None:
     groups = bodies()
     assert len(groups) > 4000

@@ -77,6 +77,7 @@ def test_an_embedded_model_is_compared_with_its_golden() -> None:
     assert report.details["jobs"]["qwen3-q"]["layers"][:2] == [0, 1]
 
 
+@pytest.mark.rest
 def test_probes_return_the_report_of_the_command(tmp_path: Path) -> None:
     report = harness.probes("sim", only="P01-P02")
     assert report.passed and report.simulated and not report.hangs
@@ -123,6 +124,7 @@ def test_perf_gate_returns_the_report_of_the_command(tmp_path: Path) -> None:
     same(report, perf_command, ["gate", "--milestone", "M0", "--only", "opcodes", "--device", "sim"], tmp_path)
 
 
+@pytest.mark.rest
 def test_golden_functions_return_the_reports_of_the_command(tmp_path: Path) -> None:
     with np.load(GOLDEN) as archive:
         arrays = dict(archive)

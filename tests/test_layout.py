@@ -6,6 +6,7 @@ import ast
 import shutil
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,24 +24,32 @@ def modules(folder: Path) -> Iterator[Path]:
 
 def imported(path: Path, *, types: bool = False) -> Iterator[str]:
     """Every zinc_rt module a file imports at run time, wherever in the file; with `types` also for annotations."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing_only = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if node in typing_only and not types:
-            continue
+    return (name for name, typing_only in _imports(path) if types or not typing_only)
+
+
+@cache
+def _imports(path: Path) -> tuple[tuple[str, bool], ...]:
+    """The modules and whether only annotations need them."""
+    found: list[tuple[str, bool]] = []
+    waiting: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), False)]
+    while waiting:
+        node, typing_only = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            typing_only = True
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("zinc_rt"))
+            found += [(alias.name, typing_only) for alias in node.names if alias.name.startswith("zinc_rt")]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zinc_rt"):
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                yield inner if is_module(inner) else str(node.module)
+                found.append((inner if is_module(inner) else str(node.module), typing_only))
+        elif isinstance(
+            node, ast.stmt | ast.ExceptHandler | ast.Module | ast.match_case
+        ):  # expressions import nothing
+            waiting.extend((child, typing_only) for child in ast.iter_child_nodes(node))
+    return tuple(found)
 
 
+@cache
 def is_module(name: str) -> bool:
     path = ROOT.joinpath(*name.split("."))
     return path.with_suffix(".py").exists() or path.is_dir()

@@ -49,10 +49,12 @@ def imported(names: list[str]) -> list[tuple[str, str, str, list[str]]]:
     return [tuple(each) for each in json.loads(done.stdout)]
 
 
+@pytest.mark.rest
 def test_documented_names_of_0_1_are_importable() -> None:
     assert len(imported(list(DOCUMENTED))) == len(DOCUMENTED)
 
 
+@pytest.mark.rest
 def test_moved_module_is_aliased_to_new_path_and_warns_once() -> None:
     modules = [f"zinc_rt.{old}" for old in _moved.MOVED]
     for old, name, spec, warned in imported(modules):

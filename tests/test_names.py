@@ -6,6 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from zinc_rt.host.packages import HARNESS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,10 +31,12 @@ def rooms_by_class() -> dict[str, dict[str, str]]:
     return found
 
 
+@pytest.mark.rest
 def test_class_names_are_not_reused_with_another_meaning() -> None:
     shared = {name: rooms for name, rooms in rooms_by_class().items() if len(rooms) > 1}
     assert not shared
 
 
+@pytest.mark.rest
 def test_class_names_are_descriptive() -> None:
     assert not {name: rooms for name, rooms in rooms_by_class().items() if name in SAY_NOTHING}

@@ -79,6 +79,7 @@ def test_dwords_are_stored_before_wptr_and_wptr_before_the_doorbell() -> None:
     ]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("kind", ["kfd", "userq"])
 def test_submission_wraps_at_every_ring_offset(kind: str) -> None:
     bench = Bench(kind=kind)
@@ -95,7 +96,7 @@ def test_submission_wraps_at_every_ring_offset(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "wrap_rptr"), [("kfd", True), ("userq", False)], ids=["rptr wrapped", "rptr counting on"]
 )
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_thousands_of_submissions_of_random_size_run_in_order(
     kind: str, wrap_rptr: bool, slow_counts: Counts
 ) -> None:
@@ -114,6 +115,7 @@ def test_thousands_of_submissions_of_random_size_run_in_order(
     assert all(fence.done() for fence in fences)
 
 
+@pytest.mark.rest
 def test_prebuilt_batches_run_in_order_with_increasing_fences(slow_counts: Counts) -> None:
     bench = Bench(packets=50)
     ready = [bench.write(number) for number in range(5)]

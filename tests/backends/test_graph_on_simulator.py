@@ -24,6 +24,7 @@ COUNT = 300
 OPENERS = {"t1": open_t1, "t2": open_t2}
 
 
+@pytest.mark.rest
 def test_addition_kernel_is_compiled_as_expected_and_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = Builder("sum")
     for name, role in (("step.a", "step"), ("step.b", "step"), ("out.y", "output")):
@@ -65,7 +66,7 @@ def test_addition_kernel_is_compiled_as_expected_and_exact(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("tier", OPENERS)
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_discarded_buffer_read_is_reported_until_the_buffer_is_filled(tier: str) -> None:
     builder = Builder("sum")
     for name, role in (("step.a", "step"), ("step.b", "step"), ("out.y", "output")):

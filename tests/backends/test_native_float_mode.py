@@ -30,6 +30,7 @@ def mode(pool: Pool, bits: int) -> Iterator[None]:
         pool.code.set_float_mode(before)
 
 
+@pytest.mark.rest(keep=4)
 @pytest.mark.parametrize(
     "bits", [FLUSH_TO_ZERO, DENORMALS_ARE_ZERO, FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, ROUND_DOWN]
 )

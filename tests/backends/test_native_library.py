@@ -53,6 +53,7 @@ def good(tmp_path: Path) -> bytes:
     return faulty("none")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("fault", "what"),
     [
@@ -73,16 +74,19 @@ def test_faulty_library_is_reported_and_the_next_level_is_used(
     assert found.address("add")
 
 
+@pytest.mark.rest
 def test_library_without_a_kernel_fails_the_self_test(good: bytes) -> None:
     assert "undefined symbol: zrt_" in library.self_test(good)
 
 
+@pytest.mark.rest
 def test_invalid_library_file_is_reported(tmp_path: Path, good: bytes) -> None:
     found = choose(tmp_path, Builds(native=good[: len(good) // 2], x86_64_v3=good))
     assert found.level == NEXT
     assert "the native build failed its self-test (" in found.notes[0]
 
 
+@pytest.mark.rest
 def test_failed_builds_are_not_retried_and_good_builds_are_cached(tmp_path: Path, good: bytes) -> None:
     builds = Builds(native=faulty("bad instruction"), x86_64_v3=good)
     first, second = choose(tmp_path, builds), choose(tmp_path, builds)
@@ -123,6 +127,7 @@ def test_unwritable_cache_only_costs_time(tmp_path: Path, good: bytes) -> None:
     assert builds.made == [BEST, BEST]
 
 
+@pytest.mark.rest
 def test_every_reason_is_reported_when_no_level_works(tmp_path: Path) -> None:
     builds = Builds(
         native=faulty("bad instruction"),

@@ -72,6 +72,7 @@ def test_program_without_tasks_or_items_ends(threads: int) -> None:
         assert (ran == 1).all()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("threads", (1, 2, 4, 8))
 def test_thousands_of_calls_with_varying_counts(threads: int, slow_counts: Counts) -> None:
     """A helper that is late from one call meets the counts of the next: it may claim nothing."""

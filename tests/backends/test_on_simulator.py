@@ -80,6 +80,7 @@ def test_replays_run_in_order_through_a_small_ring(bench: Bench) -> None:
     assert word(bench, counter) == 3
 
 
+@pytest.mark.rest(keep=1)
 def test_submissions_of_random_size_run_in_order_through_a_4_kib_ring(bench: Bench, slow_counts: Counts) -> None:
     """Each adds its number to what the one before left, by way of memory: one lost or swapped would show."""
     random.seed(1)
@@ -166,6 +167,7 @@ def test_kernel_sees_the_end_of_a_user_queue_submission(tmp_path: Path) -> None:
     bench.end()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", OPENERS)
 def test_illegal_packet_is_a_hang_that_names_it(tier: str, tmp_path: Path) -> None:
     bench = Bench(tier, tmp_path)
@@ -196,6 +198,7 @@ def test_page_fault_names_allocation_and_submission_at_once(tier: str, tmp_path:
     bench.end()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", OPENERS)
 @pytest.mark.parametrize("fault", ["lost-doorbell", "fence-never-written"])
 def test_injected_submission_faults_are_hangs(tier: str, fault: str, tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_packet_fault_names_packet_dword_and_byte(backend: AmdBackend) -> None:
     assert f"write at {va + 12:#x}" in report.why and "the simulated device" in report.why
 
 
+@pytest.mark.rest(keep=1)
 def test_wave_fault_names_dispatch_instruction_wave_and_lanes(backend: AmdBackend) -> None:
     code = backend.alloc(4096, "device_local", "code")
     out = backend.alloc(4096, "host_visible", "out")

@@ -82,6 +82,7 @@ class Machine:
         return bytes(self.graph.view("out.y", 0, BYTES))
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", OPENERS)
 def test_state_saved_on_a_side_stream_is_restored_bit_for_bit(tier: str) -> None:
     machine = Machine(tier)
@@ -108,6 +109,7 @@ def test_state_saved_on_a_side_stream_is_restored_bit_for_bit(tier: str) -> None
     machine.backend.close()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", OPENERS)
 def test_consecutively_submitted_replays_run_in_order(tier: str) -> None:
     machine = Machine(tier)

@@ -66,7 +66,7 @@ def opened(tier: str) -> Backend:
 
 @pytest.fixture
 def engine(tier: str, counting_gpu: None) -> Iterator[Engine]:
-    with Engine(read_gguf(embedded()[0].model), opened(tier), ctx=64) as engine:
+    with Engine(read_gguf(embedded()[1].model), opened(tier), ctx=64) as engine:
         yield engine
 
 
@@ -97,7 +97,7 @@ def test_timed_step_is_bit_identical_and_reports_every_node(engine: Engine) -> N
     assert instrument is None or instrument.findings() == []
 
 
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_node_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> None:
     _, times = step(engine, timed=True)
     count = len(times.dispatches)
@@ -120,9 +120,10 @@ def test_second_replay_is_timed_separately(engine: Engine, tier: str) -> None:
     assert [each.kernel for each in first.dispatches] == [each.kernel for each in second.dispatches]
 
 
+@pytest.mark.rest
 def test_stalled_counter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimGpu, "gpu_counter", lambda self: 7)
-    with Engine(read_gguf(embedded()[0].model), simulated("t1"), ctx=64) as engine:
+    with Engine(read_gguf(embedded()[1].model), simulated("t1"), ctx=64) as engine:
         _, times = step(engine, timed=True)
     assert "does not advance" in next(times.wrong())
 
@@ -133,9 +134,10 @@ def test_clock_that_goes_backwards_is_reported() -> None:
     assert list(Times("a clock", False, ()).wrong()) == []
 
 
+@pytest.mark.rest
 def test_timed_variant_releases_its_memory() -> None:
     backend = simulated("t1")
-    with Engine(read_gguf(embedded()[0].model), backend, ctx=64) as engine:
+    with Engine(read_gguf(embedded()[1].model), backend, ctx=64) as engine:
         step(engine, timed=True)
         names = [block.region.name for block in backend.memory.blocks]  # type: ignore[attr-defined]
         assert any(name.startswith("times of") for name in names)

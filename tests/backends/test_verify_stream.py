@@ -92,6 +92,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
 }
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_stream_fault_is_reported(engine: Engine, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     change, said = FAULTS[fault]

@@ -18,7 +18,7 @@ def test_every_embedded_model_has_a_log() -> None:
 
 @pytest.mark.parametrize("tier", ["t_cpu", "t1", "t2"])
 @pytest.mark.parametrize("log", LOGS, ids=[log.stem for log in LOGS])
-@pytest.mark.rest(keep=3)
+@pytest.mark.rest(keep=1)
 def test_stored_log_replays_on_every_tier(log: Path, tier: str, capsys: pytest.CaptureFixture[str]) -> None:
     model = ROOT / "golden" / f"{log.stem}.gguf"
     assert main([str(log), "--model", str(model), "--tiers", tier, "--device", "sim"]) == 0

@@ -70,6 +70,7 @@ def wanted() -> set[str]:
     return found
 
 
+@pytest.mark.rest
 def test_wheel_contains_every_file_once(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         held = Counter(name for name in wheel.namelist() if ".dist-info/" not in name)
@@ -80,6 +81,7 @@ def test_wheel_contains_every_file_once(built: tuple[Path, Path]) -> None:
             assert any(each.startswith(f"zinc_rt/{name}/") for each in held), name
 
 
+@pytest.mark.rest
 def test_sdist_contains_every_harness_folder_once_and_no_links(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as sdist:
         members = sdist.getmembers()
@@ -124,6 +126,7 @@ def test_wheel_installs_standalone_and_its_commands_start(built: tuple[Path, Pat
     assert done.returncode == 0 and "r9700" in done.stdout, done.stderr
 
 
+@pytest.mark.rest
 def test_version_is_the_same_everywhere(built: tuple[Path, Path]) -> None:
     import zinc_rt
 

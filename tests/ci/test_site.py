@@ -22,6 +22,7 @@ CODE = ("zinc_rt", "ci", "examples", ".ci")
 SCHEMA = re.compile(r"zinc-rt-[a-z-]+(?:/| )[0-9]+\b")
 
 
+@pytest.mark.rest
 def test_site_builds_every_page_without_broken_links(tmp_path: Path) -> None:
     words = ["build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(

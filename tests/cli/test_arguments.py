@@ -145,6 +145,7 @@ def test_completion_covers_every_command() -> None:
     assert set(commands._name_parser_map) == set(POINTS)
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.skipif(BASH is None, reason="no bash here")
 @pytest.mark.parametrize(
     ("words", "found"),

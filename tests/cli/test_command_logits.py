@@ -25,6 +25,7 @@ def written(model: str, out: Path, *options: str) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
 def test_written_arrays_equal_engine_output(pair: Pair, tmp_path: Path) -> None:
     arrays = written(str(pair.model), tmp_path / "x.npz")
@@ -39,6 +40,7 @@ def test_written_arrays_equal_engine_output(pair: Pair, tmp_path: Path) -> None:
     assert not (arrays["l_out"][1:] == arrays["l_out"][:-1]).all(axis=(1, 2)).any()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
 def test_token_by_token_run_is_bit_identical(pair: Pair, tmp_path: Path) -> None:
     once = written(str(pair.model), tmp_path / "once.npz")

@@ -39,6 +39,7 @@ def greedy(model: str, prompt: list[int], count: int) -> list[int]:
     return ids[len(prompt) :]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("pair", embedded(), ids=lambda pair: pair.model.stem)
 def test_greedy_tokens_match_full_recomputation(pair, tmp_path: Path, capsys: Capture) -> None:
     model, report = str(pair.model), tmp_path / "report.json"
@@ -181,6 +182,7 @@ def test_step_timeout_prints_one_line(qwen3: str, capsys: Capture) -> None:
     assert "fence 1 not reached within 0.0001 s" in seen and "Traceback" not in seen
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 def test_every_decode_submission_takes_the_fast_path(
     tier: str, qwen3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

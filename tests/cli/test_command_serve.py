@@ -73,7 +73,7 @@ def test_address_in_use_is_reported() -> None:
         (("--facts", "f.json"), "f.json"),
     ],
 )
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_unopenable_model_or_config_exits_with_message(words: tuple[str, ...], said: str) -> None:
     done = subprocess.run([*LINE, *words], capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2

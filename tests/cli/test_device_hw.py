@@ -117,7 +117,7 @@ def log(qwen3: str, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("name", "rest"), [*LINES.items(), *MORE], ids=lambda text: text[:40])
-@pytest.mark.rest(keep=20)
+@pytest.mark.rest(keep=7)
 def test_without_gpu_nothing_runs_and_the_reason_is_printed(
     name: str, rest: str, qwen3: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -169,7 +169,8 @@ def test_every_command_is_covered() -> None:
 
 
 @pytest.mark.parametrize("row", COMMANDS)
-@pytest.mark.rest(keep=7)
+@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=14)
 def test_report_has_every_key_and_verdict_matches_exit_code(
     row: str, line: Callable[[str], list[str]], capsys: Capture, request: pytest.FixtureRequest
 ) -> None:
@@ -198,6 +199,7 @@ def check_result(result: dict[str, Any]) -> None:
     assert result["reason"] or result["status"] not in ("skip", "blocked"), f"{result['id']}: no reason"
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("row", COMPUTED)
 def test_compute_device_is_named(row: str, line: Callable[[str], list[str]], capsys: Capture) -> None:
     anew = ["--no-cache"] if row == "validate" else []  # what is read from a cache did not run here
@@ -209,6 +211,7 @@ def test_compute_device_is_named(row: str, line: Callable[[str], list[str]], cap
     assert report["ordering"] == "canonical-1" and report["ctx"] > 0 and report["direct_compute_ops"] > 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("row", ["mem-test", "pm4-test"])
 def test_simulated_device_is_marked_in_each_result(
     row: str, line: Callable[[str], list[str]], capsys: Capture
@@ -220,7 +223,7 @@ def test_simulated_device_is_marked_in_each_result(
 
 
 @pytest.mark.parametrize("row", COMMANDS)
-@pytest.mark.rest(keep=13)
+@pytest.mark.rest(keep=4)
 def test_unwritable_report_is_rejected_before_the_work(
     row: str, line: Callable[[str], list[str]], tmp_path: Path, capsys: Capture
 ) -> None:

@@ -25,6 +25,7 @@ HEAVY = (
 )
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name", NAMES)
 def test_help_imports_no_heavy_module(name: str) -> None:
     program = (

@@ -29,6 +29,7 @@ def test_strict_applies_to_the_json_verdict() -> None:
     assert report.as_dict(strict=False)["verdict"]["exit"] == 0
 
 
+@pytest.mark.rest
 def test_a_frame_has_a_row_per_result() -> None:
     pytest.importorskip("pandas")
     frame = Report("x", results=[Result("a", "layer", "pass", measure={"rel_rms": float("nan")}), BAD]).to_frame()

@@ -43,6 +43,7 @@ def zinc_rt(*words: str, shell: str = "", **settings: str) -> subprocess.Complet
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=6)
 def test_full_disk_on_stdout_is_reported(row: str) -> None:
     done = zinc_rt(*ROWS[row], shell="> /dev/full")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -50,7 +51,7 @@ def test_full_disk_on_stdout_is_reported(row: str) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS)
-@pytest.mark.rest(keep=8)
+@pytest.mark.rest(keep=3)
 def test_closed_stdout_is_handled(row: str) -> None:
     done = zinc_rt(*ROWS[row], shell=">&-")
     assert done.returncode == 2
@@ -59,6 +60,7 @@ def test_closed_stdout_is_handled(row: str) -> None:
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=6)
 def test_reader_closing_the_pipe_early_is_silent(row: str) -> None:
     line = '{ "$@"; echo "code $?" >&2; } | true'
     done = subprocess.run(
@@ -70,6 +72,7 @@ def test_reader_closing_the_pipe_early_is_silent(row: str) -> None:
     assert done.stderr in ("code 141\n", "code 0\n")
 
 
+@pytest.mark.rest
 def test_closed_pipe_for_stdout_and_stderr_is_handled() -> None:
     line = '{ "$@"; echo "code $?" >&3; } 3>&2 2>&1 | true'
     words = ["run", "--model", MODEL, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t_cpu"]
@@ -82,7 +85,7 @@ def test_closed_pipe_for_stdout_and_stderr_is_handled() -> None:
 
 
 @pytest.mark.parametrize("words", [["run", "--prompt", "-"], ["tokenize", "--text", "-"]])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_closed_stdin_is_handled(words: list[str]) -> None:
     done = zinc_rt(*words, "--model", MODEL, shell="<&-")
     assert done.returncode == 2 and "stdin is closed\n  next: " in done.stderr
@@ -93,13 +96,14 @@ def test_pm4_commands_handle_closed_stdin() -> None:
     assert (done.returncode, done.stderr) == (2, "zinc-rt pm4: stdin is closed\n  next: redirect it: < FILE\n")
 
 
+@pytest.mark.rest
 def test_messages_for_closed_stderr_do_not_reach_stdout() -> None:
     done = zinc_rt("devices", "--json", "-", shell="2>&-")
     assert done.returncode == 0 and done.stdout.startswith("{")
 
 
 @pytest.mark.parametrize("row", ["compare", "devices", "golden", "pm4-test", "sim", "tokenize"])
-@pytest.mark.rest(keep=5)
+@pytest.mark.rest(keep=2)
 def test_misspelt_setting_is_rejected_by_every_command(row: str) -> None:
     done = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
     assert done.returncode == 2 and "ZINC_RT_TEIR is not a setting" in done.stderr and not done.stdout
@@ -145,7 +149,8 @@ def test_usage_names_the_whole_command(row: str) -> None:
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
+@pytest.mark.slow(keep=8)
 def test_bad_input_prints_one_line_before_any_work(words: list[str], said: str) -> None:
     done = zinc_rt(*words)
     assert done.returncode == 2 and said in done.stderr
@@ -153,7 +158,7 @@ def test_bad_input_prints_one_line_before_any_work(words: list[str], said: str) 
 
 
 @pytest.mark.parametrize("words", [["validate", "--no-cache"], ["pm4-test", "--device", "sim"]])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_ctrl_c_prints_one_line_and_leaves_no_files(words: list[str], tmp_path: Path) -> None:
     out = tmp_path / "report.json"
     line = [sys.executable, "-m", "zinc_rt.cli", *words, "--json", str(out)]

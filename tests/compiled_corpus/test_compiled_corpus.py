@@ -35,6 +35,7 @@ def test_compiled_kernels_are_correct_and_have_no_findings(slow_counts) -> None:
         assert verdict.clean, f"{variant.key}: {verdict.lint} {verdict.ran}"
 
 
+@pytest.mark.rest
 def test_lint_is_silent_on_compiler_output(slow_counts) -> None:
     for variant in chosen(QUICK_LINT, slow_counts(8, 100)):
         said = [
@@ -43,6 +44,7 @@ def test_lint_is_silent_on_compiler_output(slow_counts) -> None:
         assert said == []
 
 
+@pytest.mark.rest
 def test_removed_wait_is_detected_or_has_no_effect(slow_counts) -> None:
     outcomes: Counter[str] = Counter()
     for variant in chosen(("bins", "group_scan"), slow_counts(2, 100)):

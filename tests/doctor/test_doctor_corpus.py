@@ -19,7 +19,7 @@ SICK = {
 
 
 @pytest.mark.parametrize("name", SICK)
-@pytest.mark.rest(keep=34)
+@pytest.mark.rest(keep=12)
 def test_first_cause_is_named_and_healthy_parts_are_not_blamed(name: str) -> None:
     for machine in SICK[name]:
         diagnosis = diagnose(machine.capture)
@@ -62,6 +62,7 @@ def test_rule_ids_are_unique() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     "gone", ["^proc/", "^sys/", "^etc/", "kernel.log", "id.txt", "lspci.txt", "firmware.txt", "dev.txt"]
 )

@@ -119,6 +119,7 @@ def test_only_kernel_messages_of_a_full_journal_count() -> None:
     assert not parse(text).events
 
 
+@pytest.mark.rest
 def test_huge_log_loses_only_its_middle() -> None:
     log = parse(
         f"{MES}\n" + "usb 1-4: new device\n" * 120_000 + "amdgpu 0000:03:00.0: SMU: No response msg_reg: 12\n"

@@ -30,6 +30,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, total: float, free: float | None = 
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("ctx", [100_000_000, 2_000_000_000])
 @pytest.mark.parametrize(
     "command",

@@ -64,6 +64,7 @@ def test_negative_context_is_rejected(qwen35: GGUFFile) -> None:
         Engine(qwen35, CpuBackend("canonical-1"), ctx=-5)
 
 
+@pytest.mark.rest
 def test_context_beyond_training_length_warns(qwen35: GGUFFile) -> None:
     with Engine(qwen35, CpuBackend("canonical-1"), ctx=300) as engine:
         assert np.isfinite(engine.forward([1] * 300, rows="last")).all()
@@ -71,6 +72,7 @@ def test_context_beyond_training_length_warns(qwen35: GGUFFile) -> None:
     assert ctx_warning(qwen35, 256) == ctx_warning(qwen35, None) == ""
 
 
+@pytest.mark.rest
 def test_step_larger_than_largest_variant_is_rejected(tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", "llama", hidden=32, layers=1, context=1200)
     with Engine(read_gguf(tmp_path / "m.gguf"), CpuBackend("canonical-1"), ctx=1200) as engine:
@@ -259,6 +261,7 @@ def test_undequantisable_type_is_reported_with_its_tensor(tmp_path: Path) -> Non
         run(tmp_path / "m.gguf")
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("dtype", ["q8_0", "f16", "bf16", "q4_0"])
 def test_each_projection_can_have_a_different_type(tmp_path: Path, dtype: str) -> None:
     write_changed(tmp_path / "plain.gguf", keep)
@@ -267,6 +270,7 @@ def test_each_projection_can_have_a_different_type(tmp_path: Path, dtype: str) -
     assert 0 < away < 2
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -289,6 +293,7 @@ def test_missing_or_invalid_metadata_is_named(tmp_path: Path, change: Change, me
         run(tmp_path / "m.gguf")
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -67,7 +67,8 @@ def poison_free_pages(engine: Engine, block: StepBlock) -> int:
 
 
 @pytest.mark.parametrize(("architecture", "tier"), RUNS)
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
+@pytest.mark.slow(keep=2)
 def test_nan_in_freed_pages_has_no_effect(architecture: str, tier: str, model: Model) -> None:
     gguf = model(architecture)
     with Engine(gguf, CpuBackend("canonical-1", threads=1), ctx=96) as engine:

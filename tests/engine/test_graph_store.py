@@ -189,6 +189,7 @@ def places_in(size: int, count: int) -> list[int]:
     return sorted({*range(0, size, max(1, size // count)), size - 1, *range(min(size, 48))})
 
 
+@pytest.mark.rest
 def test_truncated_file_is_rebuilt(kept: Kept, slow_counts: Counts) -> None:
     for path, content in kept.files.items():
         for end in places_in(len(content), slow_counts(12, 400)):

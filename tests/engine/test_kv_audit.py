@@ -41,6 +41,7 @@ def test_audit_reports_wrong_record(server: MixServer) -> None:
     assert found.startswith(f"slot {request.slot}, request {request.number}: the device's record has epoch ")
 
 
+@pytest.mark.rest
 def test_audit_reports_bit_flip_on_the_device(server: MixServer) -> None:
     variant, _ = next(iter(server.model._sampler._variants.values()))
     slot = next(server.scheduler.running()).slot
@@ -49,7 +50,7 @@ def test_audit_reports_bit_flip_on_the_device(server: MixServer) -> None:
 
 
 @pytest.mark.parametrize("group", [0, 1])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_audit_reports_stale_page_table(server: MixServer, group: int) -> None:
     request = next(server.scheduler.running())
     assert request.holding is not None

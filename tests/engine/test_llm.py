@@ -154,6 +154,7 @@ def test_stop_token_ends_generation(llm: LLM) -> None:
     assert cut.token_ids == whole[: whole.index(whole[3]) + 1] and cut.finish_reason == "stop"
 
 
+@pytest.mark.rest
 def test_generation_ends_at_context_end(llm: LLM) -> None:
     (answer,) = llm.generate([[1] * 250], Sampling(max_tokens=100, ignore_eos=True))
     assert len(answer.token_ids) == 256 + 1 - 250 and answer.finish_reason == "length"
@@ -224,6 +225,7 @@ def test_ledger_records_usage_of_each_answer_and_balances() -> None:
     assert theirs["tokens_generated"] == theirs["tokens_delivered"] >= len(other.token_ids)
 
 
+@pytest.mark.rest
 def test_usage_persists_across_restarts(tmp_path: Path) -> None:
     path = tmp_path / "usage.sqlite"
     for _ in range(2):
@@ -261,6 +263,7 @@ def test_concurrent_streams_are_independent(llm: LLM) -> None:
     assert tuple(found[1]) == alone("qwen3-q", [8, 9], sampling)
 
 
+@pytest.mark.rest
 def test_abandoned_stream_releases_everything(llm: LLM) -> None:
     pieces = llm.stream([5, 6, 7], Sampling(max_tokens=50, ignore_eos=True, n=2))
     next(pieces)

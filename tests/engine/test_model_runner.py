@@ -200,7 +200,7 @@ def test_random_request_mix_on_oracle_matches_solo_runs(model: str, alone: Engin
 
 
 @pytest.mark.parametrize(("model", "tier"), TIERS, indirect=["model"])
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_random_request_mix_matches_solo_runs_on_every_tier(
     model: str, tier: str, alone: Engine, slow_counts: Counts
 ) -> None:

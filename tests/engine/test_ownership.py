@@ -177,6 +177,7 @@ def test_unloading_during_replay_is_rejected(device: Opened) -> None:
     sums.resident.unload()
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("step", ["build", "kernel", "specs", "ib"])
 def test_failed_build_releases_everything(device: Opened, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = device.backend

@@ -51,7 +51,7 @@ def test_batched_prefill_is_supported_for_every_embedded_model(engine: Engine) -
     assert prefill_gate(engine) == []
 
 
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_batched_and_sequential_logits_of_last_token_are_bit_identical(engine: Engine) -> None:
     wanted = engine.forward(TOKENS)[-1]
     assert wanted.any()
@@ -65,7 +65,7 @@ def test_batched_and_sequential_logits_of_last_token_are_bit_identical(engine: E
 
 @pytest.mark.parametrize("mode", ["on", "off", "validate"])
 @pytest.mark.parametrize("cut", [1, 3, 6])
-@pytest.mark.rest(keep=3)
+@pytest.mark.rest(keep=1)
 def test_prompt_can_continue_an_existing_sequence(engine: Engine, mode: str, cut: int) -> None:
     wanted = engine.forward(TOKENS)[-1]
     sequence = engine.open()
@@ -77,7 +77,7 @@ def test_prompt_can_continue_an_existing_sequence(engine: Engine, mode: str, cut
         assert check.ok and check.max_abs_diff == 0 and check.prompt_tokens == len(TOKENS) - cut
 
 
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_validate_leaves_the_sequence_usable(engine: Engine) -> None:
     wanted = engine.forward([*TOKENS, 3])[-1]
     sequence = engine.open()
@@ -86,6 +86,7 @@ def test_validate_leaves_the_sequence_usable(engine: Engine) -> None:
     assert engine.open()  # the reference gave its slot back
 
 
+@pytest.mark.rest(keep=1)
 def test_output_head_runs_only_for_the_last_token(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     step = Engine.step
@@ -134,6 +135,7 @@ def test_missing_kernel_error_recommends_another_tier() -> None:
     assert "next: --tier t_cpu" in str(error.value) and "ZINC_BATCHED_PREFILL" not in str(error.value)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("mode", ["on", "off", "validate"])
 def test_prepare_builds_everything_in_advance(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Engine(read_gguf(MODELS[0]), CpuBackend("canonical-1"), ctx=64, slots=2) as engine:
@@ -161,6 +163,7 @@ def test_oversized_prompt_runs_no_step(engine: Engine) -> None:
     assert sequence.position == 0
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("count", [512, 513, 530])
 def test_long_prompt_is_split_into_chunks(count: int, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"

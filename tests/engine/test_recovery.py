@@ -59,6 +59,7 @@ def failing(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runner, "collect", collect)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("at", [1, 6])
 def test_late_step_loses_no_tokens(engines: ExitStack, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     first = engine(engines)

@@ -118,12 +118,13 @@ def three_at_once(engine: Engine, stage: str) -> bytes:
     return logits
 
 
+@pytest.mark.rest(keep=1)
 def test_one_token_per_sequence_step_is_decode_and_matches_prefill_bits(engine: Engine) -> None:
     assert three_at_once(engine, "decode") == three_at_once(engine, "prefill")
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_prefill_and_decode_are_bit_identical_on_simulated_card(tier: str, hybrid: GGUFFile) -> None:
     with Engine(hybrid, CpuBackend("canonical-1", threads=1), ctx=64, slots=3) as engine:
         want = three_at_once(engine, "decode")
@@ -160,6 +161,7 @@ def test_failed_step_does_not_block_the_next(engine: Engine) -> None:
     engine.forward(PROMPT)
 
 
+@pytest.mark.rest(keep=1)
 def test_page_is_sent_to_the_device_once(engine: Engine) -> None:
     if not any(spec.role == "table" for spec in engine.model.graph.buffers.values()):
         pytest.skip("no attention, no pages")

@@ -100,7 +100,8 @@ def operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, n
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("form", [FULL, PLAIN, LOGPROB], ids=["full", "plain", "logprob"])
-@pytest.mark.rest(keep=5)
+@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=3)
 def test_every_row_samples_the_same_token_as_the_oracle(tier: str, form: SampleForm) -> None:
     math = arithmetic("canonical-1")
     with opened(tier) as backend:
@@ -143,6 +144,7 @@ def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
     assert got.shape == want.shape and equal.all(), what
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", TIERS)
 def test_sampling_record_persists_until_rebound(tier: str) -> None:
     with opened(tier) as backend:
@@ -188,6 +190,7 @@ def test_caches_and_states_are_distinguished() -> None:
     assert states(graph) == ("state.rows[0]", "state.rows[1]")
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tier", TIERS)
 def test_row_copy_changes_only_the_target_rows(tier: str) -> None:
     with opened(tier) as backend:

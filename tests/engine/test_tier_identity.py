@@ -86,6 +86,7 @@ def test_embedded_model_is_bit_identical(tier: str, slow_counts: Counts) -> None
     assert_the_same(FOLDER / "qwen3-q.gguf", tier, slow_counts(2, 32))
 
 
+@pytest.mark.rest
 def test_embedded_recurrent_moe_model_is_bit_identical(slow_counts: Counts) -> None:
     assert_the_same(FOLDER / "qwen35moe-q.gguf", "t1", slow_counts(2, 32))
 

@@ -83,6 +83,7 @@ def test_guarantee_holds_under_flood_and_bill_adds_up(capsys: pytest.CaptureFixt
     assert sum(bill.get(("flood", counter), 0) for counter in ended) == bill["flood", "requests_accepted"] == 12
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("where", [["--tier", "t_cpu"], ["--tier", "t1", "--device", "sim"]], ids=["t_cpu", "t1"])
 def test_vision_to_action_matches_numpy(where: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert example("vision_to_action").main([*where, "--frames", "3"]) == 0
@@ -123,6 +124,7 @@ def test_token_loop_samples_same_tokens_as_run(capsys: pytest.CaptureFixture[str
     assert drawn == asked.answers[0].token_ids
 
 
+@pytest.mark.rest
 def test_a_validation_prints_a_frame(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pandas")
     example("harness_from_python")

@@ -11,6 +11,8 @@ from fault_score import Score, score
 from fault_walk import Said, _advised
 from faults_command import main, tried
 
+from zinc_rt.host.files import cache_folder
+
 CORPUS = faults()
 LEAST = 80
 DEFAULT = 8
@@ -44,6 +46,7 @@ def test_enough_faults_exist_and_eight_run_by_default() -> None:
     assert len({fault.kind for fault in CORPUS}) >= 30
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("fault", CORPUS, ids=str)
 def test_fault_still_applies(fault: Fault) -> None:
     assert not applies(fault)
@@ -153,12 +156,19 @@ def test_list_prints_faults_and_wrong_name_is_rejected(capsys: pytest.CaptureFix
 # --- the faults themselves ----------------------------------------------------------------------------------
 
 
+def marks(fault: Fault) -> list[pytest.MarkDecorator]:
+    """A fault takes seconds: one runs by default, one of each package with the rest, all with --slow."""
+    if not fault.default:
+        return [pytest.mark.slow]
+    return [] if fault.guilty == "kernel" else [pytest.mark.rest]
+
+
 @pytest.mark.parametrize(
     "fault",
-    [pytest.param(fault, marks=[] if fault.default else pytest.mark.slow, id=str(fault)) for fault in CORPUS],
+    [pytest.param(fault, marks=marks(fault), id=str(fault)) for fault in CORPUS],
 )
-def test_planted_fault_is_named(fault: Fault, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_planted_fault_is_named(fault: Fault) -> None:
     if fault.waits_for:
         pytest.xfail(f"waits for {fault.waits_for}")
-    found = tried(fault, cache=tmp_path_factory.getbasetemp().parent / "faults-cache")
+    found = tried(fault, cache=cache_folder().parent)
     assert found.score.score == "named", f"{found.score}\n" + "\n".join(each.text for each in found.said)

@@ -204,6 +204,7 @@ def dump(dumper: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(dumper), *words], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.rest
 def test_llama_cpp_values_become_numpy_arrays(dumper: Path, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").touch()
     words = ["-m", str(tmp_path / "m.gguf"), "-t", "1,2,3", "-o", str(tmp_path / "d.npz"), "-k", "attn_norm-"]
@@ -217,6 +218,7 @@ def test_llama_cpp_values_become_numpy_arrays(dumper: Path, tmp_path: Path) -> N
         assert arrays["attn_norm-1"][0, 1] == 50.5
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

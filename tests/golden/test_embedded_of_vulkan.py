@@ -38,7 +38,9 @@ def test_golden_names_its_driver_and_is_small(pair: Pair) -> None:
     assert golden.ids.tolist() == theirs.ids.tolist() and golden.ctx == theirs.ctx
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.slow(keep=2)
 def test_oracle_matches_every_node_bit_exactly(pair: Pair, tmp_path: Path) -> None:
     report = tmp_path / "r.json"
     assert main(["check", str(pair.golden), "--json", str(report)]) == 0
@@ -49,7 +51,9 @@ def test_oracle_matches_every_node_bit_exactly(pair: Pair, tmp_path: Path) -> No
     assert all(each["status"] == "pass" for each in results.values())
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("pair", SOME)
+@pytest.mark.slow(keep=2)
 def test_local_driver_matches_bit_exactly(pair: Pair, vulkan_driver: PhysicalDevice, capsys: Any) -> None:
     line = ["--model", str(pair.model), "--golden", str(pair.golden), "--tiers", "vulkan", "--no-cache"]
     assert validate(line) == 0, capsys.readouterr().out

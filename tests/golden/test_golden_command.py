@@ -87,6 +87,7 @@ def test_same_arguments_make_the_same_model(model: Path) -> None:
     assert again.read_bytes() != model.read_bytes()
 
 
+@pytest.mark.rest
 def test_all_tiny_models_are_written_to_one_folder(tmp_path: Path, capsys: Any) -> None:
     assert main(["make", "--tiny", "all", "-o", str(tmp_path / "new" / "models")]) == 0
     names = {path.name for path in (tmp_path / "new" / "models").iterdir()}
@@ -107,6 +108,7 @@ def test_prompt_is_tokenized_by_the_model(model: Path) -> None:
 # --- check -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8", "float32-dequant"])
 def test_new_golden_passes_check(ordering: str, model: Path, capsys: Any) -> None:
     out = model.with_name("g.npz")
@@ -122,6 +124,7 @@ def test_new_golden_passes_check(ordering: str, model: Path, capsys: Any) -> Non
     assert bits == [None if ordering == "float32-dequant" else True]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("array", "index", "place"),
     [
@@ -196,6 +199,7 @@ def test_unsupported_format_is_reported_with_its_command(golden: Path, capsys: A
     )
 
 
+@pytest.mark.rest
 def test_embedded_goldens_pass(capsys: Any) -> None:
     assert main(["check"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS  8 goldens: ")
@@ -257,6 +261,7 @@ def imported(dump: Path, *more: str) -> int:
     return main([*line, *(names if not more else ()), "-o", str(dump.with_name("theirs.npz"))])
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_dump_becomes_a_golden_that_validates(dtype: Any, golden: Path, capsys: Any) -> None:
     from zinc_rt.validate.command import main as validate
@@ -281,6 +286,7 @@ def test_bfloat16_saved_by_ml_dtypes_is_accepted(golden: Path) -> None:
     assert np.abs(read_golden(golden.with_name("theirs.npz")).logits - logits).max() < 0.1
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -306,6 +312,7 @@ def test_mismatched_dump_is_rejected(change: dict[str, Any], said: str, golden: 
     assert not golden.with_name("theirs.npz").exists()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("pair", ["tokens", "=ids", "tokens="])
 def test_malformed_name_pair_is_explained(pair: str, golden: Path, capsys: Any) -> None:
     assert imported(dumped(golden), "--map", pair) == 2
@@ -338,6 +345,7 @@ def test_llama_cpp_golden_passes_check(architecture: str, quant: str, tmp_path: 
 # --- the same mistakes everywhere ------------------------------------------------------------------------------
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize(
     ("line", "said"),
     [

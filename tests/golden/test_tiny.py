@@ -31,10 +31,12 @@ def test_tiny_model_has_the_tensors_and_keys_of_its_golden(architecture: str, da
     assert wanted <= keys
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "sizes", [{"hidden": 96, "heads": 3, "kv_heads": 1, "vocab": 400}, {"hidden": 128, "layers": 9, "experts": 3}]
 )
+@pytest.mark.slow(keep=12)
 def test_same_arguments_make_the_same_file(architecture: str, sizes: dict[str, int], tmp_path: Path) -> None:
     first, second, other = tmp_path / "1.gguf", tmp_path / "2.gguf", tmp_path / "3.gguf"
     write_tiny(first, architecture, seed=1, **sizes)
@@ -48,6 +50,7 @@ def test_same_arguments_make_the_same_file(architecture: str, sizes: dict[str, i
     assert all(np.abs(tensor.data).max() > 0 for tensor in model.tensors.values())
 
 
+@pytest.mark.rest(keep=4)
 @pytest.mark.parametrize("quant", [*WRITABLE, "q"])
 def test_quantised_model_uses_types_its_rows_allow(quant: str, tmp_path: Path) -> None:
     write_tiny(tmp_path / "m.gguf", "llama", quant=quant, hidden=256, heads=3, kv_heads=3, head_dim=32, layers=1)
@@ -62,6 +65,7 @@ def test_quantised_model_uses_types_its_rows_allow(quant: str, tmp_path: Path) -
     assert rows_of_96 == {"q": "q4_0"}.get(quant, "q8_0" if quant.endswith("_k") else quant)
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("kind", VOCABULARIES)
 def test_text_round_trips_through_a_tiny_vocabulary(kind: str, tmp_path: Path) -> None:
     architecture = next(name for name, row in ARCHITECTURES.items() if row.vocabulary == kind)
@@ -74,6 +78,7 @@ def test_text_round_trips_through_a_tiny_vocabulary(kind: str, tmp_path: Path) -
     assert len(tokenizer.encode(PROMPTS[0], add_special=False)) < len(PROMPTS[0])
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("kind", VOCABULARIES)
 def test_vocabulary_has_requested_size_and_unique_tokens(kind: str) -> None:
     for size in (400, 512, 4000):

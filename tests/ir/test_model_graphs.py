@@ -24,6 +24,7 @@ def test_test_models_exist():
     assert len(MODELS) >= 3
 
 
+@pytest.mark.rest(keep=5)
 @pytest.mark.parametrize(("name", "form"), EVERY)
 def test_model_graph_is_valid_and_round_trips_in_both_formats(name, form):
     graph = model_graph(name, form)
@@ -41,6 +42,7 @@ def test_removing_any_model_barrier_is_detected(name, form):
         assert "missing-barrier" in {f.rule for f in violations(without(graph, index))}, graph.nodes[index]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", MODELS)
 def test_removing_any_producer_node_is_detected(name):
     graph = model_graph(name)
@@ -51,6 +53,7 @@ def test_removing_any_producer_node_is_detected(name):
             assert "read-before-write" in {f.rule for f in violations(without(graph, index))}, node
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_operand_accepts_only_its_dtype(name):
     graph = model_graph(name)

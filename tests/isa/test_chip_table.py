@@ -79,6 +79,7 @@ def chip_names(source: str) -> set[str]:
     )
 
 
+@pytest.mark.rest
 def test_only_chip_tables_contain_chip_names() -> None:
     folders = [ROOT / "zinc_rt", *(ROOT / name for name in HARNESS)]
     files = {path for folder in folders for path in folder.rglob("*.py") if "__pycache__" not in path.parts}

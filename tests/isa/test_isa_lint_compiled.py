@@ -60,6 +60,7 @@ def builds(slow_counts) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.rest
 def test_compiler_output_is_clean(builds: list[tuple[int, int]]) -> None:
     for wave, level in builds:
         found = kernels(wave, level)
@@ -69,6 +70,7 @@ def test_compiler_output_is_clean(builds: list[tuple[int, int]]) -> None:
             assert [f"{one.name}: {finding.sentence()}" for finding in said] == []
 
 
+@pytest.mark.rest
 def test_every_removed_wait_is_found(slow_counts) -> None:
     builds = [(32, 2), (64, 1), (64, 2), (32, 1), (32, 3), (64, 3)][: slow_counts(1, 6)]
     missed: Counter[str] = Counter()
@@ -103,6 +105,7 @@ def test_finding_refers_to_removed_wait() -> None:
             assert any(instruction.mnemonic in finding.message for finding in found)
 
 
+@pytest.mark.rest
 def test_code_object_provides_its_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.o"
     path.write_bytes(code_object(64, 2))

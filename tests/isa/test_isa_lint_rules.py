@@ -72,6 +72,7 @@ def test_gfx11_is_rejected_by_name() -> None:
 FUNCTION_BEGINS = "0000c8bf 0000c4bf 0000c2bf 0000c3bf 0000c7bf".replace(" ", "")  # waits for all the caller left
 
 
+@pytest.mark.rest
 def test_code_from_llvm_tests_is_clean(data_dir: Path) -> None:
     """LLVM's own gfx12 tests: nothing but graphics, branches to nowhere and what LLVM remarks on itself."""
     file = data_dir / "gfx12" / "gfx1201_w32.tsv"

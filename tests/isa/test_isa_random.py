@@ -12,6 +12,7 @@ from zinc_rt.isa import Target, decode, decode_stream, target_of
 TARGETS = [target_of(f"gfx{generation}-generic", wave) for generation in (11, 12) for wave in (32, 64)]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"gfx{t.generation}-wave{t.wave}")
 def test_random_words_never_raise(target: Target, slow_counts: Counts) -> None:
     source = random.Random(target.wave + target.generation)
@@ -26,6 +27,7 @@ def test_random_words_never_raise(target: Target, slow_counts: Counts) -> None:
     assert seen > 1000, "random words hit instructions often"
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"gfx{t.generation}-wave{t.wave}")
 def test_streams_cover_every_byte_and_end(target: Target) -> None:
     source = random.Random(7)

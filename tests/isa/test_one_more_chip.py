@@ -70,16 +70,19 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> ExtendedTree:
     return extended(SECTION, tmp_path_factory.mktemp("chip"))
 
 
+@pytest.mark.rest
 def test_new_chip_is_one_row(tree: ExtendedTree) -> None:
     assert tree.files == ("zinc_rt/isa/target.py",)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("program", [CODE, CONTAINER], ids=["code", "container"])
 def test_code_and_containers_recognise_new_chip_by_its_row(tree: ExtendedTree, program: str) -> None:
     done = tree.python("-c", program)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.rest
 def test_commands_decode_new_chip_and_report_missing_features(tree: ExtendedTree, tmp_path: Path) -> None:
     code, packets = tmp_path / "code.txt", tmp_path / "packets.txt"
     code.write_text("050003d501050200")
@@ -96,6 +99,7 @@ def test_commands_decode_new_chip_and_report_missing_features(tree: ExtendedTree
     assert checked.returncode == 0 and "EVENT_WRITE" in checked.stdout, checked.stdout + checked.stderr
 
 
+@pytest.mark.rest
 def test_card_with_new_chip_is_found_and_has_no_kernels(tree: ExtendedTree, qwen3: str) -> None:
     done = tree.python("-c", CARD, qwen3)
     assert done.returncode == 2, done.stdout + done.stderr

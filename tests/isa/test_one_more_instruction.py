@@ -48,6 +48,7 @@ def test_new_instruction_is_a_row_and_a_meaning(tree: ExtendedTree) -> None:
     assert [Path(file).name for file in tree.files] == ["vector.py", "vector_integer.py"]
 
 
+@pytest.mark.rest
 def test_all_tools_recognise_new_instruction_by_its_row(tree: ExtendedTree) -> None:
     done = tree.python("-c", USED)
     assert done.returncode == 0, done.stderr

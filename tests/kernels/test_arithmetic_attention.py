@@ -36,6 +36,7 @@ def masks(rng: np.random.Generator, n: int, keys: int) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("keys", [1, 31, 33, 256, 257, 600])
 @pytest.mark.parametrize("kind", ["causal", "window", "holes", "first chunk hidden"])
 def test_attention_matches_the_scalar_loop_bit_for_bit(keys: int, kind: str) -> None:

@@ -105,6 +105,7 @@ def test_linear_is_one_dot_per_output(shape: tuple[int, int]) -> None:
     assert same_bits(got[1, 2], [scalar.dot(row, x[1, 2]) for row in w])
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q6_k"])
 def test_linear_is_independent_of_threads_blocks_and_batch(

@@ -25,6 +25,7 @@ def test_every_type_has_a_kernel_or_is_dequantised_at_load() -> None:
     assert set(EVERY_OTHER_TYPE.values()) <= set(repack.PLAIN_DTYPES)
 
 
+@pytest.mark.rest(keep=9)
 @pytest.mark.parametrize("dtype", EVERY_OTHER_TYPE)
 def test_every_value_is_preserved(dtype: str) -> None:
     weight = any_bytes(dtype, 2, ROWS, K)

@@ -46,6 +46,7 @@ def kernel_test(tmp_path: Path) -> Callable[..., tuple[int, dict[str, Any]]]:
 # --- cases -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_case_is_a_node_and_its_line_is_complete(family: str) -> None:
     for case in cases(family):
@@ -53,7 +54,9 @@ def test_every_case_is_a_node_and_its_line_is_complete(family: str) -> None:
         assert parse(case.text()) == case
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["gfx1201", "native", "numpy-reference", "spirv"])
+@pytest.mark.slow(keep=2)
 def test_every_kernel_of_a_set_has_a_case(name: str) -> None:
     kernels = kernel_set(name)
     assert name in SETS and kernels is not None
@@ -71,6 +74,7 @@ def test_every_kernel_of_a_set_has_a_case(name: str) -> None:
 RUN_BY_NO_NODE = {"spirv": {"self_test"}}  # the backend runs it when a device is opened
 
 
+@pytest.mark.rest
 def test_every_kernel_is_tested_with_every_type_it_names() -> None:
     kernels = kernel_set("gfx1201")
     assert kernels is not None
@@ -189,6 +193,7 @@ def test_shrinking_ends_at_the_smallest_failing_size(limit: int) -> None:
     assert found.case.text() == f"SCALE T=1 N={limit} one=1 values=plain -weight" and 0 < tried < 200
 
 
+@pytest.mark.rest
 def test_worker_death_is_recorded_and_the_next_case_runs() -> None:
     side = sides("t_cpu_native", "auto", ordering="canonical-1")[0]
     worker = Worker(side)
@@ -208,6 +213,7 @@ def test_worker_death_is_recorded_and_the_next_case_runs() -> None:
 # --- the command -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_cases_of_every_kernel_pass_on_the_simulated_device(
     kernel_test: Callable[..., tuple[int, dict[str, Any]]], request: pytest.FixtureRequest
 ) -> None:
@@ -234,12 +240,14 @@ def _names(name: str) -> tuple[str, ...]:
     return kernels.names()
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not available(), reason="no assembler: the package ziglang is missing")
 @pytest.mark.parametrize(
     "edit",
     [EDITS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in EDITS[1:])],
     ids=lambda e: e.kernel,
 )
+@pytest.mark.slow(keep=12)
 def test_injected_mistake_is_found_with_its_smallest_case(
     edit: Edit, tmp_path: Path, kernel_test: Callable[..., tuple[int, dict[str, Any]]]
 ) -> None:
@@ -271,6 +279,7 @@ def test_invalid_arguments_are_rejected_with_a_message(capsys: pytest.CaptureFix
         assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.rest
 def test_support_lists_supported_cases_and_why_others_are_not(
     kernel_test: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,6 +296,7 @@ def test_support_lists_supported_cases_and_why_others_are_not(
     assert re.search(r"^MATMUL_WMMA_F16 +\d+ +all 26$", printed, re.MULTILINE)
 
 
+@pytest.mark.rest
 def test_simulator_time_is_not_reported_as_speed(
     kernel_test: Callable[..., tuple[int, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def test_repacking_is_lossless(tree: ExtendedTree) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not available(), reason='no assembler: extra "asm" is not installed')
 def test_kernels_match_the_oracle_bits(tree: ExtendedTree) -> None:
     built = tree.python("-m", "zinc_rt.cli.asm", "--all")

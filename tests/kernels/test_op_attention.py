@@ -68,6 +68,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.rest(keep=42)
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("geometry", GEOMETRY, ids=lambda g: f"{g['heads']}-{g['kv_heads']}x{g['head_dim']}")
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)

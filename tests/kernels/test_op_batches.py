@@ -163,6 +163,7 @@ def test_every_stateless_opcode_is_listed() -> None:
     assert set(CASES) | SEQUENTIAL | {Op.BARRIER} == set(Op)
 
 
+@pytest.mark.rest(keep=23)
 @pytest.mark.parametrize("ordering", BIT_IDENTICAL)
 @pytest.mark.parametrize("op", CASES, ids=lambda op: op.name)
 def test_batch_matches_single_tokens(op: Op, ordering: str) -> None:
@@ -177,6 +178,7 @@ def test_batch_matches_single_tokens(op: Op, ordering: str) -> None:
     assert together or together_stores
 
 
+@pytest.mark.rest(keep=25)
 @pytest.mark.parametrize("ordering", BIT_IDENTICAL)
 @pytest.mark.parametrize("op", CASES, ids=lambda op: op.name)
 def test_batch_order_does_not_matter(op: Op, ordering: str) -> None:

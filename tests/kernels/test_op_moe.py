@@ -47,6 +47,7 @@ def route64(
     return logits, np.array(ids), np.array(weights)
 
 
+@pytest.mark.rest(keep=43)
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("gating", ["softmax", "sigmoid"])
 @pytest.mark.parametrize("renormalise", [True, False])

@@ -171,6 +171,7 @@ def test_in_place_form_matches_the_plain_one_bit_for_bit(ordering: str, which: s
     same(cache, want_state)
 
 
+@pytest.mark.rest(keep=49)
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("which", FORMS)
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)

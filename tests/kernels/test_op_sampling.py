@@ -120,6 +120,7 @@ def test_sample_matches_the_reference_definition(ordering: str, settings: dict[s
     assert len(set(got.tolist())) > 5
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_sample_frequencies_match_the_softmax(ordering: str, slow_counts: Any) -> None:
     count = slow_counts(4000, 100_000)
@@ -132,6 +133,7 @@ def test_sample_frequencies_match_the_softmax(ordering: str, slow_counts: Any) -
     assert chi_square < 24.3  # 7 degrees of freedom: one seed in a thousand lies above
 
 
+@pytest.mark.rest(keep=6)
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("change", ["seed", "high seed word", "choice", "position"])
 def test_sample_depends_only_on_seed_choice_and_position(ordering: str, change: str) -> None:
@@ -195,6 +197,7 @@ def test_filters_wider_than_the_vocabulary_change_nothing(ordering: str) -> None
     assert draw(ordering, logits, top_k=9, position=np.arange(50)).tolist() == plain
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_draw_on_a_boundary_selects_the_token_above(ordering: str) -> None:
     # 4096 equal tokens: u * 4096 is a whole number for one draw in 4096.

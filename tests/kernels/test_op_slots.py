@@ -61,6 +61,7 @@ def adjust_one(
 SLOTS = {"slots": 9, "words": 64, "P": 6, "ends": 2}
 
 
+@pytest.mark.rest(keep=11)
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_every_committed_kernel_has_a_source() -> None:
 
 
 @committed
-@pytest.mark.rest(keep=26)
+@pytest.mark.rest(keep=5)
 def test_static_sanitizer_reports_nothing(source: Source) -> None:
     zrt = kernel(source)
     found = [f"{finding.sentence()}  {zrt.line_at(finding.pc)}" for finding in findings(zrt, zrt.code)]
@@ -52,7 +52,8 @@ def test_static_sanitizer_reports_nothing(source: Source) -> None:
 
 
 @committed
-@pytest.mark.rest(keep=8)
+@pytest.mark.rest(keep=3)
+@pytest.mark.slow(keep=40)
 def test_static_sanitizer_reports_removed_waits_of_a_counter(source: Source) -> None:
     """Single waits may be careful rather than needed; all of a counter together never are."""
     zrt = kernel(source)

@@ -29,6 +29,7 @@ def run(kernel: str, name: str = "gfx1201_32", **more: Any) -> Any:
     return zinc_rt.launch(code_object(name), kernel, device="sim", sanitizer="full", **more)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("wave", [32, 64])
 def test_saxpy_matches_numpy(wave: int) -> None:
     x, y = np.random.default_rng(7).standard_normal((2, SIZE)).astype(np.float32)
@@ -40,6 +41,7 @@ def test_saxpy_matches_numpy(wave: int) -> None:
     assert done.device["simulated"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("wave", [32, 64])
 def test_scratch_is_private_to_each_lane(wave: int) -> None:
     args = {"out": out(128, np.int32), "step": np.int32(3)}
@@ -49,6 +51,7 @@ def test_scratch_is_private_to_each_lane(wave: int) -> None:
     assert done.findings == ()
 
 
+@pytest.mark.rest
 def test_waits_unknown_to_the_compiler_are_remarks() -> None:
     """The SGPR read hazard, which LLVM knows from release 20 on."""
     data = code_object("gfx1201_32")
@@ -78,6 +81,7 @@ def test_relaunched_kernel_reports_its_findings_again() -> None:
     assert rules == [{"out-of-bounds"}] * 6
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("wave", [32, 64])
 def test_aql_queue_launches_the_same_way(wave: int) -> None:
     """Scratch by amd_queue_t, LDS and hidden arguments; three launches by one queue."""
@@ -97,6 +101,7 @@ def test_aql_queue_launches_the_same_way(wave: int) -> None:
     assert done.outputs["out"].tolist() == [2, 3, 4, 8, 4, 1, 0, 0, 0, 3]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("kernel", ["near", "far"])
 def test_calls_to_functions_before_the_kernel_work(kernel: str, wave: int) -> None:
@@ -204,6 +209,7 @@ def test_null_access_reports_instruction_wave_and_lanes_in_text_and_json(
     assert "lane 8" in found["first"] and "address 0x0" in found["first"]
 
 
+@pytest.mark.rest
 def test_launch_timeout_reports_wave_positions() -> None:
     assert (
         run("spin", "calls_32", grid=2, block=64, args={"flag": np.ones(4, np.int32)}).findings == ()

@@ -209,6 +209,7 @@ def random_graphs(draw: st.DrawFn) -> OpGraph:
     return g.build()
 
 
+@pytest.mark.rest
 @given(graph=random_graphs(), tap=st.booleans(), alignment=st.sampled_from([16, 64, 256]))
 def test_no_two_live_buffers_overlap(graph, tap, alignment):
     plan = plan_memory(graph, capacity=CAPACITY, tap=tap, alignment=alignment)

@@ -108,7 +108,9 @@ GREEDY = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", GREEDY)
+@pytest.mark.slow(keep=6)
 def test_resource_exhausting_template_is_stopped(name: str) -> None:
     start = time.process_time()
     with pytest.raises(InputError):

@@ -77,7 +77,8 @@ STATEFUL = pytest.mark.parametrize("architecture", RECURRENT)
 
 
 @EVERY
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=6)
 def test_token_by_token_matches_all_at_once(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -87,7 +88,8 @@ def test_token_by_token_matches_all_at_once(
 
 
 @EVERY
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=6)
 def test_appending_twice_matches_appending_once(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -104,7 +106,8 @@ def test_appending_twice_matches_appending_once(
 
 
 @EVERY
-@pytest.mark.rest(keep=3)
+@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=6)
 def test_two_sequences_in_one_batch_match_their_solo_runs(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -128,6 +131,7 @@ def test_two_sequences_in_one_batch_match_their_solo_runs(
     same(np.concatenate(got[id(b)]), alone[1])
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("architecture", ["llama", "gemma4", "qwen35moe", "mamba"])
 def test_requested_rows_match_rows_of_the_full_result(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
@@ -146,7 +150,7 @@ def test_requested_rows_match_rows_of_the_full_result(
 
 @pytest.mark.parametrize("ordering", ["canonical-1", "canonical-1-q8"])
 @pytest.mark.parametrize("architecture", ["llama", "qwen35moe", "gemma4"])
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_thread_count_does_not_affect_results(
     architecture: str, ordering: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -159,7 +163,7 @@ def test_thread_count_does_not_affect_results(
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen35"])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_repeated_graph_replay_gives_the_same_bits(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine], slow_counts: Counts
 ) -> None:
@@ -175,7 +179,7 @@ def test_repeated_graph_replay_gives_the_same_bits(
 
 
 @STATEFUL
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_every_delta_form_gives_the_same_bits(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -188,6 +192,7 @@ def test_every_delta_form_gives_the_same_bits(
     same(results[2], results[0])
 
 
+@pytest.mark.rest(keep=1)
 @STATEFUL
 @pytest.mark.parametrize("form", ["plain", "ids"])
 def test_slot_forms_agree_when_two_sequences_alternate(
@@ -210,6 +215,7 @@ def test_slot_forms_agree_when_two_sequences_alternate(
 
 @EVERY
 @pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=6)
 def test_released_slot_leaves_no_state_to_the_next_sequence(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -222,6 +228,7 @@ def test_released_slot_leaves_no_state_to_the_next_sequence(
         same(engine.forward(ids, prefill="stepwise"), untouched)
 
 
+@pytest.mark.rest(keep=1)
 @STATEFUL
 def test_opening_a_slot_does_not_change_other_states(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
@@ -242,6 +249,7 @@ def test_opening_a_slot_does_not_change_other_states(
     same(np.concatenate(got), whole)
 
 
+@pytest.mark.rest(keep=1)
 @STATEFUL
 def test_sequences_opened_before_the_first_build_start_from_zero(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
@@ -261,7 +269,7 @@ def test_sequences_opened_before_the_first_build_start_from_zero(
 
 
 @EVERY
-@pytest.mark.rest(keep=5)
+@pytest.mark.rest(keep=1)
 def test_tap_sees_every_result_once_and_changes_none(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:
@@ -288,7 +296,8 @@ def test_tap_sees_every_result_once_and_changes_none(
 
 
 @EVERY
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=6)
 def test_injecting_the_original_value_changes_nothing_but_another_does(
     architecture: str, tiny_model: Tiny, run_on: Callable[..., Engine]
 ) -> None:

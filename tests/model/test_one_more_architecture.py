@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from extending import extended
 
 # A model of the new architecture, and the same tensors as llama, whose layers are alike without frequency factors.
@@ -28,6 +29,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.rest
 def test_plain_decoder_architecture_is_one_row(tmp_path: Path) -> None:
     tree = extended("An architecture", tmp_path)
     assert tree.files == ("zinc_rt/model/registry.py",)

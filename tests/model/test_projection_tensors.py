@@ -48,6 +48,7 @@ def test_merged_bias_equals_the_three_biases(logits: Callable[..., np.ndarray]) 
     assert np.array_equal(logits("qwen2", merged), logits("qwen2", dict))
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("architecture", "projections"),
     [
@@ -72,6 +73,7 @@ def test_scale_equals_scaled_weights(
     assert np.array_equal(logits(architecture, scaled), logits(architecture, dict))
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("architecture", ["llama", "mistral3"])
 def test_one_expert_equals_the_dense_layer(architecture: str, logits: Callable[..., np.ndarray]) -> None:
     def as_experts(tensors: Tensors) -> Tensors:

@@ -317,7 +317,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.text(
 @pytest.mark.parametrize("pre", BYTE_LEVEL)
 @given(text=TEXT)
 @settings(max_examples=40, deadline=None)
-@pytest.mark.rest(keep=20)
+@pytest.mark.rest(keep=1)
 def test_byte_level_text_round_trips(pre: str, text: str) -> None:
     tokenizer = byte_tokenizer(pre)
     ids = tokenizer.encode(text, add_special=False)
@@ -325,6 +325,7 @@ def test_byte_level_text_round_trips(pre: str, text: str) -> None:
     assert tokenizer.encode(text, add_special=False) == ids
 
 
+@pytest.mark.rest
 @given(text=TEXT)
 @settings(max_examples=150, deadline=None)
 def test_scored_text_round_trips(text: str) -> None:
@@ -371,7 +372,7 @@ def test_pathological_long_texts_encode_within_seconds(pre: str) -> None:
 
 
 @pytest.mark.parametrize("metadata", [spm(), unigram()], ids=["llama", "t5"])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_pathological_long_texts_encode_within_seconds_without_merges(metadata: dict[str, Any]) -> None:
     tokenizer = Tokenizer.from_metadata(metadata)
     for name, text in (UNKIND | {"mergeable": "abc" * 33_000}).items():
@@ -484,6 +485,7 @@ ODD = st.sampled_from(
 )
 
 
+@pytest.mark.rest
 @given(st.sampled_from([bpe, spm, unigram]), st.data())
 @settings(max_examples=300, deadline=None)
 def test_odd_metadata_never_prints_a_traceback(make: Callable[..., dict[str, Any]], data: st.DataObject) -> None:

@@ -33,6 +33,7 @@ def engine() -> Engine:
     return Engine(read_gguf(MODEL), CpuBackend("canonical-1"), slots=3)
 
 
+@pytest.mark.rest
 def test_every_measured_run_is_kept_and_warmup_is_dropped(engine: Engine) -> None:
     load = BenchWorkload(prompt_tokens=3, tokens=4, slots=3, warmup=2, runs=2)
     *_, timed = runs(engine, load, Sampler())
@@ -103,6 +104,7 @@ def test_peer_speed_is_parsed_from_its_output(text: str, speed: float) -> None:
     assert speed_in(text, text) == speed
 
 
+@pytest.mark.rest
 def test_slot_counts_alternate_and_ratio_is_paired_per_run(engine: Engine) -> None:
     loads = [BenchWorkload(2, 2, slots, warmup=0, runs=3) for slots in (1, 3)]
     timed = in_turns(engine, loads, Sampler())
@@ -114,6 +116,7 @@ def test_slot_counts_alternate_and_ratio_is_paired_per_run(engine: Engine) -> No
     assert min(ratios) * (1 - 1e-12) <= made["scaling-3"]["ratio_low"] <= made["scaling-3"]["ratio"]
 
 
+@pytest.mark.rest
 def test_several_slot_counts_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["bench", "--model", str(MODEL), "--tier", "t_cpu", "-p", "2", "-n", "2", "--warmup", "0"]
     assert main([*line, "--slots", "1,2", "--runs", "2", "--json", str(tmp_path / "r.json")]) == 0

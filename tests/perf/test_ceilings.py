@@ -45,6 +45,7 @@ def ceiling(work: DispatchWork, **changed: float) -> Ceiling:
     return ceiling_of(work, DEVICE, ASSUMED | changed)
 
 
+@pytest.mark.rest
 def test_littles_law_bounds_few_waves(one: DispatchWork) -> None:
     made = ceiling(one)
     assert made.memory == pytest.approx(10e6 / 500e9) and made.ideal == pytest.approx(10e6 / 1000e9)

@@ -67,6 +67,7 @@ PEERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.rest(keep=10)
 @pytest.mark.parametrize("forgery", PEERS)
 def test_forged_peer_is_rejected(forgery: str, tmp_path: Path) -> None:
     bench = with_peer(bench_report())

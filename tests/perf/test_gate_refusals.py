@@ -129,6 +129,7 @@ def test_unmodified_report_passes(tmp_path: Path) -> None:
     assert (result.status, round(result.measure["value"])) == ("pass", 150)
 
 
+@pytest.mark.rest(keep=16)
 @pytest.mark.parametrize("attempt", ATTEMPTS)
 def test_attempt_to_fool_gate_is_rejected_with_reason(attempt: str, tmp_path: Path) -> None:
     bench, valid = bench_report(), validation()

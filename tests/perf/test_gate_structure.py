@@ -41,11 +41,13 @@ def test_every_structural_measure_exists_and_is_used() -> None:
     assert named == set(MEASURES)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["opcodes", "verifier", "every-op", "token-for-token"])
 def test_m0_passes(lab: Lab, name: str) -> None:
     assert decided(lab, f"M0/{name}").status == "pass"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 def test_token_costs_one_submission_on_simulated_device(lab: Lab, tier: str) -> None:
     result = decided(lab, "M1/one-submit" if tier == "t2" else "M2/one-submit")
@@ -55,6 +57,7 @@ def test_token_costs_one_submission_on_simulated_device(lab: Lab, tier: str) -> 
     assert min(result.measure["detail"]["dwords"]) > 0, "counted from the queues' write pointers"
 
 
+@pytest.mark.rest
 def test_second_submission_per_token_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Runner.submit
 
@@ -67,12 +70,14 @@ def test_second_submission_per_token_fails(lab: Lab, monkeypatch: pytest.MonkeyP
     assert (result.status, result.measure["value"]) == ("fail", 2)
 
 
+@pytest.mark.rest
 def test_prompt_processed_in_two_passes_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zinc_rt.engine.engine.SequenceLimits", partial(SequenceLimits, step_tokens=16))
     result = decided(lab, "M2/one-pass")
     assert (result.status, result.measure["value"]) == ("fail", 2)
 
 
+@pytest.mark.rest
 def test_tiers_differing_in_one_bit_fail(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Engine.forward
 
@@ -86,6 +91,7 @@ def test_tiers_differing_in_one_bit_fail(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert (decided(lab, "M2/tiers-agree").status, decided(lab, "M2/tiers-agree").measure["value"]) == ("fail", 1)
 
 
+@pytest.mark.rest
 def test_constant_logits_are_not_agreement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "forward", lambda self, tokens, **options: np.zeros((1, 8), np.float32))
     result = decided(lab, "M2/tiers-agree")
@@ -105,6 +111,7 @@ NOT_BUILT = [
 ]  # fmt: skip
 
 
+@pytest.mark.rest
 def test_unbuilt_parts_are_blocked_by_name(lab: Lab) -> None:
     for name in NOT_BUILT:
         result = decided(lab, name)
@@ -128,11 +135,13 @@ def test_structural_measures_do_not_read_static_tables() -> None:
 # --- measures that run something, each with what it is there to find ---
 
 
+@pytest.mark.rest
 def test_every_opcode_runs(lab: Lab) -> None:
     found = MEASURES["ops_not_run"](lab, "t_cpu_native")
     assert found.value == 0 and "48 of 48" in found.how
 
 
+@pytest.mark.rest
 def test_opcode_with_wrong_bits_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = self_test.difference
 
@@ -144,6 +153,7 @@ def test_opcode_with_wrong_bits_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch
     assert found.value == 1 and "SOFTCAP" in found.detail["wrong"]
 
 
+@pytest.mark.rest
 def test_every_node_is_dispatched_and_matches_the_oracle(lab: Lab) -> None:
     assert MEASURES["nodes_not_run"](lab, "t_cpu_native").value == 0
 
@@ -156,6 +166,7 @@ def test_undispatched_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> 
     assert found.value == 2 and set(found.detail["missing"].values()) == {"not dispatched"}
 
 
+@pytest.mark.rest
 def test_fused_node_covers_nodes_between_its_inputs_and_outputs(lab: Lab) -> None:
     """As the tier runs them; of a node that runs as it is that is the node itself."""
     engine = lab.bench("t1").engine
@@ -168,6 +179,7 @@ def test_fused_node_covers_nodes_between_its_inputs_and_outputs(lab: Lab) -> Non
     assert all(executed.stands_for(plain, node) == [node] for node in plain.nodes if node.op.name != "BARRIER")
 
 
+@pytest.mark.rest
 def test_fused_graph_missing_a_node_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = executed.dispatched
 
@@ -180,6 +192,7 @@ def test_fused_graph_missing_a_node_counts(lab: Lab, monkeypatch: pytest.MonkeyP
     assert found.value > 0 and set(found.detail["missing"].values()) == {"not dispatched"}
 
 
+@pytest.mark.rest
 def test_layers_sharing_a_dispatch_match_oracle_logits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert decided(lab, "M4/fused-prefill").status == "pass"
     assert MEASURES["layers_joined"](lab, "t_cpu").value == 0, "the oracle runs the plain graph"
@@ -187,6 +200,7 @@ def test_layers_sharing_a_dispatch_match_oracle_logits(lab: Lab, monkeypatch: py
     assert MEASURES["layers_joined"](lab, "t1").value == 0
 
 
+@pytest.mark.rest
 def test_node_with_one_wrong_bit_counts(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     real = executed._tapped
 
@@ -200,6 +214,7 @@ def test_node_with_one_wrong_bit_counts(lab: Lab, monkeypatch: pytest.MonkeyPatc
     assert found.value == 2 and all("than the oracle" in why for why in found.detail["missing"].values())
 
 
+@pytest.mark.rest
 def test_drafts_are_judged_on_the_tier(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MEASURES["drafts_misjudged"](lab, "t_cpu_native", 40, 4).value == 0
     real = Variant.read
@@ -207,6 +222,7 @@ def test_drafts_are_judged_on_the_tier(lab: Lab, monkeypatch: pytest.MonkeyPatch
     assert MEASURES["drafts_misjudged"](lab, "t_cpu_native", 40, 4).value == 40
 
 
+@pytest.mark.rest
 def test_existing_tier_must_generate_oracle_tokens(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MEASURES["tokens_as_the_oracle"](lab, "t_cpu_native", 8).value == 8
     real = measures._greedy
@@ -240,6 +256,7 @@ def test_sequence_is_independent_of_its_neighbours(lab: Lab, monkeypatch: pytest
     assert MEASURES["values_moved_by_neighbours"](lab, "t_cpu_native", 6).value > 0
 
 
+@pytest.mark.rest
 def test_sequence_is_independent_of_its_page_placement(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     found = MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80)
     assert found.value == 0 and "pages 1, 3, 5, 7, 9" in found.how
@@ -247,11 +264,13 @@ def test_sequence_is_independent_of_its_page_placement(lab: Lab, monkeypatch: py
     assert MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 80).value == 1
 
 
+@pytest.mark.rest
 def test_single_page_cannot_measure_paging(lab: Lab) -> None:
     with pytest.raises(CannotMeasure, match="one page"):
         MEASURES["values_moved_by_paging"](lab, "t_cpu_native", 8)
 
 
+@pytest.mark.rest
 def test_matrix_instructions_are_searched_in_executed_code(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """v_wmma_f32_16x16x16_f16 v[0:7], v[8:11], v[12:15], v[0:7], as GFX12 encodes it."""
     matrix, plain = bytes.fromhex("004040cc0819021c"), bytes.fromhex("0000bfbf")
@@ -274,6 +293,7 @@ def test_matrix_instructions_are_searched_in_executed_code(lab: Lab, monkeypatch
     assert MEASURES["matrix_kernels_run"](lab, **line).value == 0, "other logits than the oracle's"
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 def test_prompt_runs_on_matrix_units(lab: Lab) -> None:
     result = decided(lab, "M4/wmma")
@@ -281,6 +301,7 @@ def test_prompt_runs_on_matrix_units(lab: Lab) -> None:
     assert "matmul_q8_32_q4_0, matmul_q8_32_q8_0 ran on t1" in result.reason
 
 
+@pytest.mark.rest
 def test_crash_fails_only_its_criterion(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise RuntimeError("the device is gone")
@@ -291,13 +312,14 @@ def test_crash_fails_only_its_criterion(lab: Lab, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("name", "most"), [("flood", 4), ("interactive-first", 2)])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_scheduler_guarantees_are_measured_in_virtual_time(lab: Lab, name: str, most: int) -> None:
     result = decided(lab, f"M3/{name}")
     assert result.status == "pass" and 1 <= result.measure["value"] <= most
     assert "sched-test --workload" in result.reason
 
 
+@pytest.mark.rest
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tenants", "scheduler", "prefix-hits", "even-gaps", "price-of-fairness"])
 def test_m3_passes_on_simulated_device(lab: Lab, name: str) -> None:

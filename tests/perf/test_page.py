@@ -16,6 +16,7 @@ from zinc_rt.perf.gate.milestones import Milestone, milestones
 from zinc_rt.perf.history.chain import append, figures_of
 from zinc_rt.perf.report.glossary import about, in_words, source_in_words
 
+pytestmark = pytest.mark.rest
 VOID = {"meta", "link", "br", "line", "circle", "polyline", "rect", "img", "hr"}
 
 
@@ -63,7 +64,6 @@ def page(folder: Path) -> str:
     return (folder / "index.html").read_text()
 
 
-@pytest.mark.rest
 def test_page_is_well_formed_and_self_contained(page: str, folder: Path) -> None:
     parsed = Balanced()
     parsed.feed(page)

@@ -78,6 +78,7 @@ def by_hand(engine: Engine, tokens: list[int], ctx: int) -> list[float]:
     return found
 
 
+@pytest.mark.rest
 def test_perplexity_matches_sum_over_logits(engine: Engine) -> None:
     tokens = text(engine, 2 * 12 + 5)
     made = perplexity(score(engine, chunks(tokens, 12)).nll)
@@ -254,6 +255,7 @@ def test_invalid_base_is_rejected_with_its_actual_type(tmp_path: Path) -> None:
 ON_CPU = ["--model", MODEL, "--tier", "t_cpu", "--ctx", str(CTX)]
 
 
+@pytest.mark.rest
 def test_command_against_own_base_is_bit_exact(tmp_path: Path, capsys: Capture) -> None:
     base, report = str(tmp_path / "b.npz"), tmp_path / "r.json"
     assert main([*ON_CPU, "--chunks", "2", "--save-base", base]) == 0
@@ -271,6 +273,7 @@ def test_command_against_own_base_is_bit_exact(tmp_path: Path, capsys: Capture) 
     assert "FAIL      a mean KL divergence of" in capsys.readouterr().out
 
 
+@pytest.mark.rest
 def test_simulated_tier_is_bit_exact_with_oracle(capsys: Capture) -> None:
     words = ["--model", MODEL, "--tier", "t1", "--device", "sim", "--against", "t_cpu", "--ctx", "16"]
     assert main([*words, "--chunks", "1", "--max-kl", "0"]) == 0

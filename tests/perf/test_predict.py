@@ -50,6 +50,7 @@ def test_later_positions_read_more_keys(work: TokenWork) -> None:
     assert later.read_bytes > work.read_bytes and later.dispatches == work.dispatches
 
 
+@pytest.mark.rest
 def test_8_bit_activations_cost_dispatches_but_no_bytes(work: TokenWork) -> None:
     q8 = work_of(read_gguf(FOLDER / "qwen35moe-q.gguf"), ctx=256, position=100, ordering="canonical-1-q8")
     assert q8.dispatches > work.dispatches and q8.read_bytes == work.read_bytes

@@ -89,6 +89,7 @@ def test_bytes_come_from_the_graph_and_prompts_have_none(on_cpu: MeasuredSteps) 
     assert prompt.tokens == 5 and {row.bytes for row in profile(prompt, "op").rows} == {None}
 
 
+@pytest.mark.rest
 def test_simulated_gpu_profile_separates_packets_and_barriers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -171,6 +172,7 @@ def test_command_writes_table_report_and_timeline(tmp_path: Path, capsys: pytest
         assert inside["ts"] <= event["ts"] and event["ts"] + event["dur"] <= inside["ts"] + inside["dur"] + 1e-3
 
 
+@pytest.mark.rest
 def test_simulated_clock_is_marked_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chrome = tmp_path / "t.json"
     words = ["profile", "--model", str(MODEL), "--tier", "t1", "--device", "sim", "--steps", "1", "--json", "-"]

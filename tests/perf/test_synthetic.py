@@ -40,7 +40,7 @@ SMALL_ONES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.rest(keep=5)
+@pytest.mark.rest
 def test_header_only_file_is_a_complete_model_and_takes_no_space(name: str, tmp_path: Path) -> None:
     path = write_synthetic(tmp_path / "model.gguf", SHAPES[name], header_only=True)
     gguf = read_gguf(path)
@@ -50,6 +50,7 @@ def test_header_only_file_is_a_complete_model_and_takes_no_space(name: str, tmp_
     assert path.stat().st_blocks * 512 < 2_000_000
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("name", SMALL_ONES)
 def test_model_has_finite_and_distinct_logits(name: str, tmp_path: Path) -> None:
     path = write_synthetic(tmp_path / "model.gguf", SMALL_ONES[name])

@@ -55,6 +55,7 @@ def test_a_million_random_and_mutated_dwords_decode(slow_counts, generation: Gen
     assert seen == whole and bads > 0
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("generation", list(Generation))
 def test_every_header_decodes_to_a_packet_or_an_error(generation: Generation) -> None:
     body = [0xFFFFFFFF] * 16

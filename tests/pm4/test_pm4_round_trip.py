@@ -46,7 +46,8 @@ def packets(draw: st.DrawFn, cls: type[Packet], generation: Generation) -> Packe
 @pytest.mark.parametrize(("cls", "generation"), CASES, ids=IDS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-@pytest.mark.rest(keep=10)
+@pytest.mark.rest(keep=3)
+@pytest.mark.slow(keep=30)
 def test_encoded_packet_decodes_to_itself(cls: type[Packet], generation: Generation, data: Any) -> None:
     packet = data.draw(packets(cls, generation))
     words = packet.words(generation)
@@ -57,7 +58,8 @@ def test_encoded_packet_decodes_to_itself(cls: type[Packet], generation: Generat
 @pytest.mark.parametrize(("cls", "generation"), CASES, ids=IDS)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-@pytest.mark.rest(keep=14)
+@pytest.mark.rest(keep=2)
+@pytest.mark.slow(keep=30)
 def test_decoded_packet_reencodes_to_same_dwords_including_reserved_bits(
     cls: type[Packet], generation: Generation, data: Any
 ) -> None:

@@ -63,6 +63,7 @@ def test_every_switch_has_a_probe_and_an_alternative_value() -> None:
     assert len(BY_FACT) == len(PROBES) == len({probe.id for probe in PROBES})
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_facts_set_on_simulated_device_can_be_learned_back(name: str, tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
@@ -70,6 +71,7 @@ def test_facts_set_on_simulated_device_can_be_learned_back(name: str, tmp_path: 
     assert learn(name, replace(SIM, facts=str(path))) == OTHERWISE[name]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_simulated_device_without_facts_file_uses_defaults(name: str) -> None:
     if name == "wmma_f16_order":
@@ -81,7 +83,8 @@ def test_simulated_device_without_facts_file_uses_defaults(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(BY_FACT) - set(OTHERWISE) - {"hardware_registers"}))
-@pytest.mark.rest(keep=4)
+@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=3)
 def test_remaining_facts_are_learned_too(name: str) -> None:
     value = learn(name)
     json.dumps(value)
@@ -166,6 +169,7 @@ def test_missing_foreign_chip_and_simulated_files_are_rejected(tmp_path: Path) -
         parse("auto", [], facts=str(path))
 
 
+@pytest.mark.rest
 def test_command_writes_learned_facts_and_marks_them_simulated(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "facts.json"
     words = ["--device", "sim", "-k", "L02,L12"]

@@ -23,6 +23,7 @@ def test_probe_is_new_and_consists_of_one_file(tree: ExtendedTree) -> None:
     assert [Path(file).parent.as_posix() for file in tree.files] == ["probes/groups"]
 
 
+@pytest.mark.rest
 def test_probe_is_listed_with_its_purpose(tree: ExtendedTree) -> None:
     done = tree.python("-c", RUN, "--list", "-k", "P57")
     assert done.returncode == 0, done.stderr

@@ -55,6 +55,7 @@ def test_invalid_values_print_usage(arguments: list[str], capsys: pytest.Capture
     assert arguments[0] in capsys.readouterr().err
 
 
+@pytest.mark.rest
 def test_reordered_device_is_reported_and_probes_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.json"
     assert command.main(["--device", "sim", "-k", "P24", "--reorder", "7", "--json", str(out)]) == 0
@@ -101,6 +102,7 @@ def test_failure_ends_with_cause_advice_and_repro(tmp_path: Path, capsys: pytest
     assert "not ok 1 - P20/t1" in (tmp_path / "tap").read_text()
 
 
+@pytest.mark.rest
 def test_named_tier_must_exist(capsys: pytest.CaptureFixture[str]) -> None:
     off = ["--device", "sim", "-k", "P06", "--inject", "user-queue-off"]
     assert command.main(off) == 77, "unavailable, and nothing else ran"

@@ -23,6 +23,7 @@ def test_every_kernel_has_a_source() -> None:
     assert {path.stem for path in KERNELS.glob("*.zrt")} == {source.name for source in SOURCES}
 
 
+@pytest.mark.rest(keep=11)
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
 def test_kernel_matches_its_assembled_source(source: Source) -> None:
     assert kernel(source.name).source_hash == source_hash(source), f"zinc-rt asm {source.path}"

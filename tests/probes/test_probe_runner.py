@@ -58,6 +58,7 @@ def test_failure_shows_kernel_log_of_its_probe_only() -> None:
     assert not found["A/t1"].first_bad and not found["C/t1"].first_bad
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("body", [fake.hang, fake.deaf])
 def test_hang_ends_at_its_deadline(body: object) -> None:
     began = time.monotonic()
@@ -131,6 +132,7 @@ def test_timeout_replaces_every_deadline() -> None:
     assert "0.2 s" in result.reason and result.repro.endswith("--timeout 0.2")
 
 
+@pytest.mark.rest
 def test_child_processes_are_killed_at_the_deadline(tmp_path: Path) -> None:
     mark = tmp_path / "grandchild"
 

@@ -34,6 +34,7 @@ def put(monkeypatch: pytest.MonkeyPatch, kind: type[Card]) -> None:
         monkeypatch.setattr(where, kind)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

@@ -37,7 +37,8 @@ ROWS = [(each, tier) for each in PROBES for tier in each.tiers if (each.id, tier
 
 
 @pytest.mark.parametrize(("probe", "tier"), ROWS, ids=[f"{each.id}-{tier}" for each, tier in ROWS])
-@pytest.mark.rest(keep=24)
+@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=40)
 def test_probe_passes_on_simulated_r9700(probe: Probe, tier: str) -> None:
     found = [each for each in run((probe,)) if each.tier == tier]
     assert [each.status for each in found] == ["pass"], found[0].reason
@@ -50,6 +51,7 @@ def test_probe_passes_on_simulated_r9700(probe: Probe, tier: str) -> None:
     assert measure["simulated"] is True
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "profile",
     [
@@ -135,7 +137,8 @@ AWAITED = {"page-tables-late"}
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{each.inject}-{each.probe}" for each in FAULTS])
-@pytest.mark.rest(keep=14)
+@pytest.mark.rest(keep=5)
+@pytest.mark.slow(keep=20)
 def test_injected_fault_is_detected_by_its_probe_with_cause_and_advice(fault: Fault) -> None:
     probe, _, tier = fault.probe.partition("/")
     shared = f"probes-{secrets.token_hex(4)}" if fault.shared else ""
@@ -161,6 +164,7 @@ def test_probe_waits_for_late_page_tables() -> None:
     assert [each.status for each in found] == ["pass"]
 
 
+@pytest.mark.rest
 def test_failure_shows_wptr_rptr_fence_and_poison() -> None:
     found = run(select(PROBES, "P18"), replace(SIM, inject=("lost-doorbell",)), (T1,))
     bad = found[0].first_bad
@@ -187,7 +191,7 @@ def test_bar_mismatch_is_detected_by_reading_from_both_sides(inject: str, probe:
 @pytest.mark.parametrize(
     ("probe", "says"), [("M02", "lost its content"), ("M03", "lost its content"), ("M04", "mark")]
 )
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest
 def test_gpu_detects_two_buffers_aliasing_the_same_vram(
     monkeypatch: pytest.MonkeyPatch, probe: str, says: str
 ) -> None:

@@ -35,6 +35,7 @@ def changed(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
     monkeypatch.setattr(kfd_queue, "_request", request)
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize(
     ("values", "says"),
     [

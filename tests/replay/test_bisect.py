@@ -79,7 +79,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-d
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_planted_node_is_found_and_its_repro_fails(case: Case, logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     planted = partial(PlantedBackend, plant=case.plant)
     log = logs(case.model)
@@ -225,6 +225,7 @@ def hanging(result: Any) -> Any:
     raise DeadlineMissed("the queue stood still")
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("first", "then", "said"),
     [

@@ -30,6 +30,7 @@ from zinc_rt.trace.tape import read_tape
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
 
+@pytest.mark.rest
 def test_wrong_instruction_is_traced_to_the_storing_lane(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
     simulated = choose_tier("t1", "sim", sanitizer="fast")
@@ -49,6 +50,7 @@ def test_wrong_instruction_is_traced_to_the_storing_lane(monkeypatch: pytest.Mon
     assert replay(emitted.log, ORACLE).equal
 
 
+@pytest.mark.rest
 def test_hanging_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
     simulated = choose_tier("t1", "sim", sanitizer="fast")
@@ -63,6 +65,7 @@ def test_hanging_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert node.label == "ffn_swiglu-0"
 
 
+@pytest.mark.rest
 def test_page_fault_names_node_kernel_instruction_and_wave(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -136,6 +139,7 @@ def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
     return replace(real, load=load)
 
 
+@pytest.mark.rest
 def test_dropped_barrier_finding_names_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(executable_builder, "verify", lambda *given: None)  # it refuses the program before it runs
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)

@@ -14,6 +14,7 @@ from zinc_rt.replay.diff import diff
 from zinc_rt.trace.records import Level
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("left", "right"), [("full", "full"), ("full", "inputs"), ("inputs", "digest")])
 def test_first_difference_is_reported(left: Level, right: Level, tmp_path: Path) -> None:
     planted = partial(PlantedBackend, plant=element("l_out-1", 1, 5, lambda value: 2 * value))

@@ -172,6 +172,7 @@ def test_log_damaged_before_its_end_is_rejected(tmp_path: Path) -> None:
         replay(path, ORACLE)
 
 
+@pytest.mark.rest
 def test_fresh_process_replays_the_log(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     code = "import sys; from zinc_rt.replay.command import main; sys.exit(main(sys.argv[1:]))"

@@ -242,7 +242,8 @@ FAILURES: dict[str, tuple[int, str, Plant | None, BinaryKernelSet | None]] = {
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.rest(keep=3)
+@pytest.mark.rest
+@pytest.mark.slow(keep=5)
 def test_repro_program_shows_each_failure(failure: str, log: Path, device: Path, tmp_path: Path) -> None:
     code, said, plant, kernels = FAILURES[failure]
     case = captured(log, device, plant=plant, kernels=kernels)
@@ -264,6 +265,7 @@ def test_small_bar_falls_back_to_host_memory_with_message(log: Path, device: Pat
         child.stdout.close()
 
 
+@pytest.mark.rest
 def test_kernel_without_user_queues_is_reported(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device, "t2")
     child, path = serve(tmp_path / "old.sock", "--linux", "6.12")
@@ -286,6 +288,7 @@ def test_program_uses_only_ioctls_of_the_driver_tables() -> None:
     assert len(calls) == 13 and calls <= known
 
 
+@pytest.mark.rest
 def test_finding_is_reproduced_on_every_run(log: Path, device: Path, tmp_path: Path) -> None:
     """The device remembers what it found; a second run must not take that for its own past."""
     case = captured(log, device, plant=no_barrier)
@@ -293,6 +296,7 @@ def test_finding_is_reproduced_on_every_run(log: Path, device: Path, tmp_path: P
     assert emitted(captured(log, device), tmp_path / "right.c", device)[0] == 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 def test_correct_step_passes_standalone(tier: str, log: Path, device: Path, tmp_path: Path) -> None:
     code, said = emitted(captured(log, device, tier), tmp_path / "case.c", device)

@@ -10,7 +10,7 @@ from support import Counts
 
 
 @pytest.mark.parametrize("machine", [KvMachine, WithoutState])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_random_events_read_the_correct_kv_pages(machine: type[KvMachine], slow_counts: Counts) -> None:
     examples = slow_counts(20, 3000)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]

@@ -40,6 +40,7 @@ def run(ledger: UsageLedger, device: RunnerCounts, counts: list[list[int]], took
     return device
 
 
+@pytest.mark.rest
 @settings(max_examples=60, deadline=None)
 @given(steps)
 def test_every_range_balances_and_nothing_is_lost(steps: list[tuple[list[list[int]], int, int]]) -> None:

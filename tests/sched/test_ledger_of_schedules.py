@@ -32,6 +32,7 @@ def balanced(delta: LedgerDelta) -> Counter[tuple[str, str]]:
     return amounts
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
 def test_every_range_of_any_schedule_balances(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
     for seed in range(slow_counts(1, 100)):

@@ -312,6 +312,7 @@ def test_file_opens_and_balances_after_kill_at_any_point(tmp_path: Path, slow_co
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.rest
 def test_killed_process_loses_at_most_one_second(tmp_path: Path, slow_counts: Counts) -> None:
     choice = random.Random(5)
     for number in range(slow_counts(1, 20)):

@@ -55,11 +55,12 @@ def everything_ends(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", STOOD_STILL)
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_known_standstill_seeds_finish(seed: int) -> None:
     everything_ends(seed)
 
 
+@pytest.mark.rest
 def test_random_quotas_and_scarcity_finish(slow_counts: Counts) -> None:
     for seed in range(200, 200 + slow_counts(2, 300)):
         with suppress(UsageError):  # one of its requests could never run: the quotas are drawn as well

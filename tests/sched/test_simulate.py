@@ -127,6 +127,7 @@ def test_fairness_index_and_percentiles() -> None:
 QUICK = ("interactive", "streams", "guarantees", "pressure")
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_runs(name: str, slow_counts: Counts) -> None:
     """Its beginning by default, all of it with what it checks in the slow run."""

@@ -206,6 +206,7 @@ def test_failed_request_leaves_nothing_in_the_cache() -> None:
     house.whole(1)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("pages", "rows"), [(18, 30), (60, 6), (18, 6)], ids=["pages", "rows", "both"])
 def test_request_waits_for_exhausted_pages_and_rows(pages: int, rows: int) -> None:
     house = House(pages=pages, rows=rows)

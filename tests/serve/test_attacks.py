@@ -60,6 +60,7 @@ def test_path_cannot_reach_files_or_bypass_keys(guarded: Serving, target: str) -
         assert "root:" not in answer and "sha256" not in answer
 
 
+@pytest.mark.rest(keep=9)
 @pytest.mark.parametrize(
     "target", ["/v1/tenants", "/v1/tenants/", "/v1/Tenants", "/v1/tenants/alice", "/V1/tenants"]
 )
@@ -91,7 +92,8 @@ BOMBS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
-@pytest.mark.rest(keep=3)
+@pytest.mark.rest(keep=1)
+@pytest.mark.slow(keep=5)
 def test_exploding_body_is_rejected_without_blocking_others(guarded: Serving, bomb: bytes) -> None:
     for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/v1/tenants"):
         answer = httpx.post(f"{guarded.url}{path}", content=bomb, headers=headers("mallory"), timeout=60)
@@ -124,7 +126,7 @@ GRAMMARS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
-@pytest.mark.rest(keep=4)
+@pytest.mark.rest(keep=2)
 def test_exploding_grammar_is_stopped_without_blocking_others(guarded: Serving, grammar: dict[str, Any]) -> None:
     body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 3, **grammar}
     answer = httpx.post(f"{guarded.url}/v1/completions", json=body, headers=headers("mallory"), timeout=30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 
+import pytest
 from embedded_server import Serving
 
 
@@ -16,6 +17,7 @@ def get(site: Serving, path: str) -> tuple[str, str, str]:
         )
 
 
+@pytest.mark.rest
 def test_page_lists_every_endpoint_of_the_openapi_document(serving: Serving) -> None:
     text, kind, policy = get(serving, "/docs")
     assert kind.startswith("text/html") and "script-src 'none'" in policy

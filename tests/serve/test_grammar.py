@@ -244,6 +244,7 @@ def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tupl
         return [(each.text, each.token_ids, each.finish_reason) for each in made]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("model", "slow"), [("qwen3-q", False), ("qwen35moe-q", True), ("gemma4-q", True)])
 def test_random_weights_follow_a_grammar_on_every_tier(model: str, slow: bool, slow_counts: Counts) -> None:
     if slow and not slow_counts(0, 1):
@@ -339,7 +340,7 @@ FAMILIES = [format for format in FORMATS if format.demand is not None]
 
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
 @pytest.mark.parametrize("seed", [0, 1, 3])
-@pytest.mark.rest(keep=52)
+@pytest.mark.rest(keep=5)
 def test_required_call_can_be_parsed_by_its_format(compiler: GrammarCompiler, format: Format, seed: int) -> None:
     tools = TOOLS if seed else {"now": TOOLS["now"]}
     tokenizer = compiler.tokenizer
@@ -411,6 +412,7 @@ def takes(compiler: GrammarCompiler, spec: GrammarSpec, text: str) -> bool:
     return grammar.accepting and not grammar.failure
 
 
+@pytest.mark.rest(keep=9)
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
 def test_strict_tools_allow_free_text_and_constrain_every_call(compiler: GrammarCompiler, format: Format) -> None:
     spec, call = strict_calls(format, compiler.tokenizer, TOOLS), CANONICAL[format.name]
@@ -424,6 +426,7 @@ def test_strict_tools_allow_free_text_and_constrain_every_call(compiler: Grammar
         assert takes(compiler, spec, f"{call}\n{call}\nDone.") and not takes(compiler, spec, f"{call}\n{strange}")
 
 
+@pytest.mark.rest(keep=38)
 @pytest.mark.parametrize("format", FAMILIES, ids=lambda format: format.name)
 @pytest.mark.parametrize("properties", [[], {"a": 3}, {"a": {"type": 3, "anyOf": 3, "enum": "x"}}, {"\ud800": {}}])
 def test_malformed_tool_schema_is_rejected_or_unconstrained(

@@ -92,7 +92,7 @@ def test_late_step_only_pauses_the_answers(own: Serving, wanted: list[list[Answe
 
 
 @pytest.mark.parametrize("fault", ["device_hang", "logits_not_finite"])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_failed_request_gets_an_error_and_others_continue(
     own: Serving, wanted: list[list[Answer]], fault: str
 ) -> None:

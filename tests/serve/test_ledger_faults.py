@@ -39,6 +39,7 @@ def found(path: Path) -> UsageFound:
         return find_usage(connection)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("on_failure", ["continue", "refuse"])
 def test_full_disk_is_reported_and_stops_only_configured_requests(tmp_path: Path, on_failure: str) -> None:
     path = tmp_path / "usage.sqlite"

@@ -182,6 +182,7 @@ def test_completion_has_its_fields(ask: Asker) -> None:
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
+@pytest.mark.rest
 def test_stream_matches_the_whole_completion(ask: Asker) -> None:
     wanted = {"prompt": PROMPT, "max_tokens": 12, "seed": 42, "temperature": 0.8}
     events = ask.events("/v1/completions", **wanted)
@@ -204,6 +205,7 @@ def test_stream_reports_usage_on_request(ask: Asker) -> None:
     assert not any(event.get("usage") for event in events[:-1])
 
 
+@pytest.mark.rest
 def test_seed_determines_the_text(ask: Asker) -> None:
     texts = [ask.text(seed=seed, temperature=1.0, ignore_eos=True) for seed in (42, 42, 42, 1, 2)]
     assert texts[0] == texts[1] == texts[2] and len(set(texts[2:])) == 3
@@ -222,6 +224,7 @@ def test_parallel_requests_match_solo_runs(ask: Asker) -> None:
         assert list(pool.map(lambda seed: ask.text(seed=seed, temperature=0.9), range(6))) == wanted
 
 
+@pytest.mark.rest
 def test_prompt_can_be_tokens_or_a_list(ask: Asker) -> None:
     tokens = ask.post("/tokenize", content=PROMPT, add_special=True)["tokens"]
     text = ask.text(temperature=0)
@@ -233,6 +236,7 @@ def test_prompt_can_be_tokens_or_a_list(ask: Asker) -> None:
     assert several[0]["text"] == several[2]["text"] == text != several[1]["text"]
 
 
+@pytest.mark.rest
 def test_stop_string_ends_text_and_is_excluded(ask: Asker) -> None:
     whole = ask.text(temperature=0, max_tokens=24, ignore_eos=True)
     stop = whole[10:13]
@@ -295,6 +299,7 @@ def keyed() -> Iterator[tuple[str, str]]:
         yield serving.url, key
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("path", "open_to_all"),
     [("/health", True), ("/ready", True), ("/v1/models", False), ("/props", False), ("/slots", False)],

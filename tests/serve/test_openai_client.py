@@ -46,6 +46,7 @@ def test_usage_is_in_every_chunk_on_request(client: openai.OpenAI) -> None:
     assert len(counts) == len(chunks) and counts == sorted(counts) and counts[-1] == 12
 
 
+@pytest.mark.rest
 def test_seed_reproduces_the_answer_and_is_returned(client: openai.OpenAI) -> None:
     ask = {**GREEDY, "temperature": 1.0}
     first = client.chat.completions.create(**ask)
@@ -56,6 +57,7 @@ def test_seed_reproduces_the_answer_and_is_returned(client: openai.OpenAI) -> No
     assert other.choices[0].message.content != first.choices[0].message.content
 
 
+@pytest.mark.rest
 def test_n_choices_are_sampled_independently(client: openai.OpenAI) -> None:
     ask = {**GREEDY, "temperature": 1.0, "seed": 7, "n": 3}
     made = client.chat.completions.create(**ask)
@@ -93,6 +95,7 @@ def test_completion_supports_stream_echo_and_stop(client: openai.OpenAI) -> None
     assert stopped.choices[0].finish_reason == "stop"
 
 
+@pytest.mark.rest
 def test_several_prompts_are_answered_in_order(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "max_tokens": 6, "temperature": 0, "n": 2}
     prompts: Any = ["hello", [5, 6, 7], "world"]
@@ -148,6 +151,7 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         client.models.retrieve("gpt-9")
 
 
+@pytest.mark.rest(keep=5)
 @pytest.mark.parametrize(
     ("change", "param", "said"),
     [
@@ -284,6 +288,7 @@ def test_invalid_grammar_is_rejected(client: openai.OpenAI) -> None:
         client.chat.completions.create(**GREEDY, extra_body={"guided_regex": "["})
 
 
+@pytest.mark.rest
 def test_echoed_prompt_has_prefill_logprobs(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "temperature": 0, "logprobs": 2, "max_tokens": 5}
     plain = client.completions.create(**ask, prompt="hello world").choices[0]

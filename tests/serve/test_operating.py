@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import httpx
 import numpy as np
+import pytest
 from asking import answers, in_server
 from embedded_server import MODEL
 from prometheus_client.parser import text_string_to_metric_families
@@ -33,6 +34,7 @@ def over_http(main: Callable[[InferenceServer, httpx.AsyncClient], Awaitable[T]]
     return in_server(run, **changes)
 
 
+@pytest.mark.rest
 def test_metrics_reflect_completed_work() -> None:
     async def main(server: InferenceServer, client: httpx.AsyncClient) -> dict[str, float]:
         for tenant in ("", "bob"):
@@ -62,6 +64,7 @@ def test_metrics_reflect_completed_work() -> None:
     assert found["vllm:kv_cache_usage_perc"] == 0, "what only the cache has is free"
 
 
+@pytest.mark.rest
 def test_timeline_names_requests_by_id() -> None:
     async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
         for id in ("req-a", "req-b"):
@@ -79,6 +82,7 @@ def test_timeline_names_requests_by_id() -> None:
     over_http(main)
 
 
+@pytest.mark.rest
 def test_router_can_find_cached_prefixes_with_its_key() -> None:
     page = np.array(PROMPT[:16], "<i4").tobytes()
     tenants = (TenantSettings(id="ada"), TenantSettings(id="bob", isolation_group="team"))
@@ -123,6 +127,7 @@ def test_operator_endpoints_require_an_admin_key() -> None:
     over_http(main, tenants=(TenantSettings(id="ada", keys=settings),))
 
 
+@pytest.mark.rest
 def test_metrics_can_be_public() -> None:
     tenants = (TenantSettings(id="ada", keys=(KeySettings("k1", "0" * 64),)),)
 

@@ -118,6 +118,7 @@ SLOW_OR_LARGE = {
 }
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("first", "then", "answer"), SLOW_OR_LARGE.values(), ids=SLOW_OR_LARGE)
 def test_slow_or_large_requests_are_rejected_in_time(tight: int, first: bytes, then: bytes, answer: str) -> None:
     with connected(tight) as connection:
@@ -180,12 +181,14 @@ def test_body_bytes_per_second_are_limited_per_key(monkeypatch: pytest.MonkeyPat
     assert sum(slept) == pytest.approx(2.0, abs=1e-6)
 
 
+@pytest.mark.rest
 def test_extra_bytes_after_a_request_close_the_connection(tight: int) -> None:
     with connected(tight) as connection:
         connection.sendall(post(5) + b"abcde" + b"GET / HT")
         assert "200 OK" in said(connection)  # and then it is closed
 
 
+@pytest.mark.rest
 def test_client_that_reads_nothing_is_disconnected(tight: int) -> None:
     with connected(tight) as connection:
         connection.sendall(b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -248,6 +251,7 @@ def complete(serving: Serving, tenant: str, **body: Any) -> httpx.Response:
     return httpx.post(f"{serving.url}/v1/completions", json=given, headers=HEADERS[tenant], timeout=60)
 
 
+@pytest.mark.rest
 def test_requests_above_the_tenant_rate_return_429(limited: Serving) -> None:
     answers = [complete(limited, "few") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -274,6 +278,7 @@ def test_forbidden_models_and_classes_return_403(limited: Serving) -> None:
     assert complete(limited, "free", priority="batch").status_code == 200
 
 
+@pytest.mark.rest
 def test_token_rate_rejects_only_tenants_that_opted_in(limited: Serving) -> None:
     for size in (40, 30):  # the second finds a little, and leaves a debt
         first = complete(limited, "strict", prompt=list(range(3, 3 + size)))

@@ -40,7 +40,7 @@ async def all_of(server: InferenceServer, asks: list[Ask]) -> list[list[Answer]]
 
 
 @pytest.mark.parametrize("when", [1, 6])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_late_step_loses_no_tokens(wanted: list[list[Answer]], when: int) -> None:
     async def main(server: InferenceServer) -> list[list[Answer]]:
         faulty = await plant(server, MODEL)
@@ -53,6 +53,7 @@ def test_late_step_loses_no_tokens(wanted: list[list[Answer]], when: int) -> Non
     assert in_server(main) == wanted
 
 
+@pytest.mark.rest
 def test_request_that_hangs_the_device_fails_and_others_continue(wanted: list[list[Answer]]) -> None:
     async def main(server: InferenceServer) -> None:
         faulty = await plant(server, MODEL)
@@ -93,6 +94,7 @@ def test_nan_logits_fail_one_request(wanted: list[list[Answer]]) -> None:
     assert in_server(main) == wanted
 
 
+@pytest.mark.rest
 def test_slow_arriving_request_loses_nothing(wanted: list[list[Answer]]) -> None:
     """Steps of others run while its prompt is still being looked at."""
 
@@ -140,7 +142,7 @@ def test_cancelled_queued_request_is_removed_within_a_step() -> None:
 
 
 @pytest.mark.parametrize("after", [0, 3, 20], ids=["prefill", "stream", "the last token"])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_disconnect_does_not_affect_other_requests(wanted: list[list[Answer]], after: int) -> None:
     """In its prompt, in its answer, behind its last token."""
     leaver = Ask(MODEL, tuple(range(3, 103)), Sampling(max_tokens=20, ignore_eos=True))
@@ -220,6 +222,7 @@ def test_demand_above_all_pages_waits(wanted: list[list[Answer]]) -> None:
     assert in_server(main, tenants=(TenantSettings(id="default"), keeper)) == [*alone(big), *wanted]
 
 
+@pytest.mark.rest
 def test_wall_clock_jumps_are_ignored(wanted: list[list[Answer]], monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = time.time, [0]
 
@@ -287,6 +290,7 @@ def test_crashed_thread_leaves_no_client_waiting() -> None:
     in_server(main)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("seconds", [1e12, 1e300])
 def test_huge_deadline_means_no_deadline(seconds: float) -> None:
     async def main(server: InferenceServer) -> None:

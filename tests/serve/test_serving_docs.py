@@ -31,7 +31,7 @@ def served() -> Iterator[Serving]:
 
 
 @pytest.mark.parametrize("block", blocks("sh"), ids=range(len(blocks("sh"))))
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_curl_example_works_as_pasted(served: Serving, block: str, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")

@@ -69,13 +69,14 @@ def error(answer: httpx.Response) -> tuple[int, str, str | None]:
 
 @documented.parametrize()
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@pytest.mark.rest(keep=4)
+@pytest.mark.rest
 def test_every_answer_matches_the_document(case: Any, keyed: Serving) -> None:
     """Whatever is asked of tenants by who may."""
     response = case.call(base_url=keyed.url, headers=ADMIN, timeout=30)
     case.validate_response(response, excluded_checks=[positive_data_acceptance, ignored_auth])
 
 
+@pytest.mark.rest
 def test_tenant_is_created_used_updated_and_deleted(admin: httpx.Client, keyed: Serving) -> None:
     made = admin.post("/v1/tenants", json={"id": "bob", "class": "batch", "slots": {"max": 2}, "kv_reserved": 0.5})
     assert made.status_code == 201
@@ -116,6 +117,7 @@ def test_unsatisfiable_guarantees_return_409_with_the_limit(admin: httpx.Client)
     assert error(admin.post("/v1/tenants", json={"id": "alice"})) == (409, "tenant_exists", "id")
 
 
+@pytest.mark.rest(keep=6)
 @pytest.mark.parametrize(("body", "param"), [
     ({}, "id"), ({"id": "../etc"}, "id"), ({"id": ":cache"}, "id"), ([], None),
     ({"id": "x", "wieght": 2}, "wieght"), ({"id": "x", "models": ["y"]}, "models"),

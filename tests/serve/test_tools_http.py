@@ -84,6 +84,7 @@ def test_stream_has_the_same_call_in_pieces_and_no_content(client: openai.OpenAI
     assert (name, json.loads(text)) == called(whole.message)
 
 
+@pytest.mark.rest
 def test_call_cut_by_the_limit_is_neither_call_nor_content(client: openai.OpenAI) -> None:
     asked = {**ASK, "max_tokens": 20}
     made = client.chat.completions.create(model="qwen3", seed=3, tool_choice="required", **asked)
@@ -134,6 +135,7 @@ def test_reasoning_has_a_separate_field_streamed_or_not(client: openai.OpenAI) -
     assert not any(delta["content"] for delta in deltas)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("wish", "said"),
     [

@@ -27,6 +27,7 @@ def test_program_using_raw_kfd_ioctls_runs_unchanged(tmp_path: Path, capfd: pyte
     assert "OK" in capfd.readouterr().out
 
 
+@pytest.mark.rest
 @needs_cc
 def test_system_calls_are_intercepted_or_reported_as_unsupported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -41,6 +42,7 @@ def test_system_calls_are_intercepted_or_reported_as_unsupported(
     assert "SCM_RIGHTS" in said.err and "mremap()" in said.err
 
 
+@pytest.mark.rest
 @needs_cc
 def test_report_has_exit_code_findings_by_rule_and_kernel_log(tmp_path: Path) -> None:
     made, report = tmp_path / "raw_kfd", tmp_path / "report.json"
@@ -53,6 +55,7 @@ def test_report_has_exit_code_findings_by_rule_and_kernel_log(tmp_path: Path) ->
     assert main(["--json", str(report)]) == 2
 
 
+@pytest.mark.rest
 @needs_cc
 def test_file_contents_are_generated_at_open(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     used = "/sys/class/drm/renderD128/device/mem_info_gtt_used"
@@ -61,6 +64,7 @@ def test_file_contents_are_generated_at_open(tmp_path: Path, capfd: pytest.Captu
     assert said.out.strip().isdigit() and "not permitted" in said.err
 
 
+@pytest.mark.rest
 @needs_cc
 def test_exit_code_of_the_program_is_returned(tmp_path: Path) -> None:
     script = "cat /sys/class/kfd/kfd/topology/nodes/1/gpu_id && exit 7"

@@ -93,6 +93,7 @@ WITHOUT = {  # what a program leaves out that orders its accesses, and what is s
 }
 
 
+@pytest.mark.rest
 @needs_cc
 @pytest.mark.parametrize(
     "name", [each if each == "CP_SYNC" else pytest.param(each, marks=pytest.mark.slow) for each in WITHOUT]
@@ -119,6 +120,7 @@ FAULTS = {  # a fault of the device, and scenarios that must and must not notice
 QUICK = ("no-write-back", "counter-stuck")
 
 
+@pytest.mark.rest(keep=1)
 @needs_cc
 @pytest.mark.parametrize(
     "fault", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS]

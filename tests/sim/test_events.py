@@ -97,6 +97,7 @@ def test_interrupt_signals_the_written_slot_and_resets_it() -> None:
         assert c.wait(event_id)[0] == COMPLETE and c.wait(other)[0] == TIMEOUT
 
 
+@pytest.mark.rest
 def test_process_is_limited_to_4095_events() -> None:
     with client() as c:
         c.event(page=c.alloc(0x8000)["handle"])

@@ -43,6 +43,7 @@ def layer(request: pytest.FixtureRequest) -> Iterator[FileLayer]:
     device.close_all()
 
 
+@pytest.mark.rest(keep=1)
 def test_buffer_is_allocated_and_mapped_over_a_reserved_range(layer: FileLayer) -> None:
     gpu_id = int(layer.open(f"{NODE}/gpu_id").read())
     with layer.open("/dev/kfd", os.O_RDWR) as kfd, layer.open("/dev/dri/renderD128", os.O_RDWR) as drm:

@@ -10,12 +10,14 @@ from sim import hostile
 from support import Counts
 
 
+@pytest.mark.rest
 def test_hostile_clients_cannot_crash_leak_or_stall_the_device(tmp_path: Path, slow_counts: Counts) -> None:
     verdict = hostile.run(slow_counts(4, 120) / 60, slow_counts(2, 8), 5, tmp_path)
     assert not verdict.wrong, verdict
     assert verdict.lives and verdict.checks > 5 and verdict.findings, "nothing hostile happened"
 
 
+@pytest.mark.rest
 def test_corrupted_result_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The healthy client's check can fail."""
     monkeypatch.setattr(hostile.outsider, "sdma_copy", lambda to, source, size_bytes: [0, 0, 0])

@@ -48,6 +48,7 @@ def test_reply_is_read_before_interrupt_is_raised_at_next_request(
     assert client.read_file(FILE) == want
 
 
+@pytest.mark.rest
 def test_second_interrupt_is_immediate_and_discards_only_its_reply(
     client: SimClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

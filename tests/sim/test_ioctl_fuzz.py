@@ -25,6 +25,7 @@ def some(random_: random.Random, bits: int, known: list[int]) -> int:
     return random_.choice(list(choice)) & ((1 << bits) - 1)
 
 
+@pytest.mark.rest(keep=19)
 @pytest.mark.parametrize("command", [row.ioctl for row in HANDLERS], ids=lambda each: each.name)
 def test_any_ioctl_argument_gives_success_or_errno(command: IoctlRow, slow_counts: Counts) -> None:
     random_ = random.Random(command.name)

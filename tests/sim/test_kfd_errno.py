@@ -299,6 +299,7 @@ def _name(row: Row) -> str:
     return f"{row.command.name.removeprefix('AMDKFD_IOC_')}-{errno.errorcode.get(row.errno, row.errno)}"
 
 
+@pytest.mark.rest(keep=41)
 @pytest.mark.parametrize("row", ROWS, ids=_name)
 def test_ioctl_errno_matches_the_kernel(row: Row) -> None:
     early = [each for each in row.inject if each != "gpu-gone"]

@@ -69,6 +69,7 @@ def serve(tmp_path: Path) -> Iterator[Any]:
     assert not list(tmp_path.glob("*.sock")), "the sockets go with them"
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("chip", "linux", "sdma"),
     [("r9700", "7.0", "7"), ("rx9060xt", "6.12", "7"), ("rx7900xtx", "6.8", "6"), ("strix-halo", "7.0", "6")],
@@ -148,6 +149,7 @@ def test_copies_fences_and_events_on_compute_and_sdma(serve: Any, chip: str, lin
     wire.need(op="close", fd=client.drm)
 
 
+@pytest.mark.rest
 def test_ring_wraps_many_times(serve: Any) -> None:
     client = Outsider(serve())
     client.event(SIGNAL_EVENT, client.event_page.handle)
@@ -165,6 +167,7 @@ def test_ring_wraps_many_times(serve: Any) -> None:
     assert sdma_queue.consumed == sdma_queue.end, "does not"
 
 
+@pytest.mark.rest
 def test_fault_is_a_memory_event_and_queue_can_be_destroyed(serve: Any) -> None:
     client = Outsider(serve())
     signal = client.event(SIGNAL_EVENT, client.event_page.handle)
@@ -187,6 +190,7 @@ def test_fault_is_a_memory_event_and_queue_can_be_destroyed(serve: Any) -> None:
     assert data.u64(8) == 2
 
 
+@pytest.mark.rest
 def test_invalid_packet_stops_the_queue_and_is_named_in_the_log(serve: Any) -> None:
     client = Outsider(serve())
     signal = client.event(SIGNAL_EVENT, client.event_page.handle)
@@ -202,6 +206,7 @@ def test_invalid_packet_stops_the_queue_and_is_named_in_the_log(serve: Any) -> N
     assert "dword 0x1 " in said and "0xf2" in said
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [0, 2, None, "1"])
 def test_other_protocol_version_is_rejected_with_a_message(serve: Any, version: object) -> None:
     path = serve()
@@ -211,6 +216,7 @@ def test_other_protocol_version_is_rejected_with_a_message(serve: Any, version: 
     assert "simulated" in Wire(path).text("/proc/version")
 
 
+@pytest.mark.rest
 def test_fault_can_be_injected_over_the_protocol(serve: Any) -> None:
     path = serve("r9700", "7.0", "vm-busy:1")
     with pytest.raises(OSError) as caught:

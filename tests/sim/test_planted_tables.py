@@ -61,6 +61,7 @@ def test_unmodified_tables_have_no_findings() -> None:
     assert kfd_life() == "" and user_queue_life() == ""
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("module", "name"), STRUCTS, ids=[name for _, name in STRUCTS])
 def test_two_swapped_members_are_always_detected(module: ModuleType, name: str) -> None:
     life = kfd_life if module is kfd else user_queue_life

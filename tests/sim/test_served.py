@@ -194,6 +194,7 @@ class TestServed:
             assert wait["wait_result"] == unsent_ioctls.KFD_IOC_WAIT_RESULT_FAIL
         driver.close_all()
 
+    @pytest.mark.rest(keep=1)
     @pytest.mark.parametrize(
         "noise", [b"\xff" * 64, bytes(13), b"GET / HTTP/1.1\r\n\r\n" * 9], ids=["ones", "zeros", "http"]
     )
@@ -209,6 +210,7 @@ class TestServed:
         assert driver.read_file("/proc/version")
         driver.close_all()
 
+    @pytest.mark.rest
     def test_idle_device_with_a_queue_sleeps(self) -> None:
         driver = SimClient()
         node = find_gpus(driver).gpus[0].node
@@ -223,6 +225,7 @@ class TestServed:
         assert share < IDLE_CPU_LIMIT, f"{share:.1%} of a core"
         driver.close_all()
 
+    @pytest.mark.rest
     def test_options_reach_the_device_and_bad_ones_give_a_clear_error(self) -> None:
         driver = SimClient(name="other", chip="gfx1100", linux="6.12")
         assert driver.device["chip"] == "gfx1100"
@@ -231,6 +234,7 @@ class TestServed:
         with pytest.raises(served.DeviceLost, match="no chip 'nonsense'"):
             SimClient(name="bad", chip="nonsense")
 
+    @pytest.mark.rest
     def test_stale_socket_is_replaced(self) -> None:
         first = SimClient()
         os.kill(_device_pid(first.path), signal.SIGKILL)
@@ -274,6 +278,7 @@ def test_listing_names_every_row() -> None:
     assert all(name in shown for name in (*CHIPS, *LINUX_VERSIONS, *BY_NAME))
 
 
+@pytest.mark.rest
 def test_findings_exceeding_one_message_are_split() -> None:
     made = [DeviceFinding(Severity.FINDING, "alignment", 0, number, "x" * 300) for number in range(60_000)]
     session = SimpleNamespace(driver=SimpleNamespace(findings=lambda: made), machine=SimpleNamespace(dmesg=[]))

@@ -152,6 +152,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.rest(keep=1)
 @needs_glslang
 @pytest.mark.parametrize("name", LOOPS)
 def test_private_arrays(name: str, tmp_path: Path) -> None:
@@ -208,6 +209,7 @@ void meet() { barrier(); }
 """
 
 
+@pytest.mark.rest(keep=2)
 @needs_glslang
 @pytest.mark.parametrize("name", BARRIERS)
 def test_barriers(name: str, tmp_path: Path) -> None:

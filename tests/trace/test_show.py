@@ -51,6 +51,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("step", [1, 2])
 def test_stored_and_recomputed_values_match_the_run(full: tuple[Path, Taps], inputs: Path, step: int) -> None:
     path, taps = full

@@ -83,6 +83,7 @@ def pieces(path: Path) -> Iterator[tuple[WrittenPart, bytes]]:
         data = data[part.size_bytes :]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_parts_match_the_buffers_of_the_step(level: Level, logs: dict[Level, Path]) -> None:
     wrote = block(logs[level])

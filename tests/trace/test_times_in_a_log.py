@@ -55,6 +55,7 @@ def version_of(path: Path) -> int:
     return int.from_bytes(path.read_bytes()[4:8], "little")
 
 
+@pytest.mark.rest
 def test_simulated_gpu_shows_dispatches_of_each_step_on_a_track(t1: Backend, tmp_path: Path) -> None:
     path = tmp_path / "run.zlog"
     nodes = run(t1, path, times=True)
@@ -78,6 +79,7 @@ def test_simulated_gpu_shows_dispatches_of_each_step_on_a_track(t1: Backend, tmp
     assert projection["dur"] == pytest.approx(TICK_NS / 1e3)
 
 
+@pytest.mark.rest
 def test_device_clock_is_aligned_to_the_completion_seen_by_the_host(t1: Backend, tmp_path: Path) -> None:
     run(t1, tmp_path / "run.zlog", times=True)
     with LogReader(tmp_path / "run.zlog") as log:

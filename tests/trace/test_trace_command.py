@@ -43,6 +43,7 @@ def test_wrapped_run_is_recorded_and_its_exit_code_is_forwarded(
     assert main(["-o", str(path), "--", "run", "--model", str(tmp_path / "none.gguf"), "--tokens", "1"]) == 2
 
 
+@pytest.mark.rest
 def test_run_with_cached_graphs_is_recorded(tmp_path: Path) -> None:
     for number in range(2):
         path = tmp_path / f"{number}.zlog"
@@ -234,6 +235,7 @@ def test_failed_run_keeps_its_log_and_prints_the_replay_command(error: BaseExcep
     assert outcome.equal and outcome.steps == 3  # the third has nothing to be compared with
 
 
+@pytest.mark.rest
 def test_killed_run_replays_up_to_the_kill(tmp_path: Path) -> None:
     path = tmp_path / "killed.zlog"
     code = "import sys; from zinc_rt.trace.command import main; sys.exit(main(sys.argv[1:]))"

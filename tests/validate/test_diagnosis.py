@@ -142,6 +142,7 @@ def wrong_at(at: str) -> Plant:
 # --- one tier of three --------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("plant", "place"),
     [
@@ -168,6 +169,7 @@ def test_single_deviating_tier_is_the_suspect(plant: Plant, place: str, told: To
     )
 
 
+@pytest.mark.rest
 def test_suspect_tier_need_not_be_the_first(told: Told) -> None:
     said = told({"t1": SOUND, "t2": SCALED}, *THREE)
     assert said["suspect"] == "t2 differs from t_cpu, t1 does not: suspect t2"
@@ -190,6 +192,7 @@ def test_partial_model_is_recorded_with_same_layers(told: Told, qwen3: str) -> N
 # --- the oracle, the model, the golden ----------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_two_tiers_against_oracle_suspect_the_oracle(told: Told) -> None:
     said = told({"t1": SOUND, "t2": SOUND, "t_cpu": SCALED}, *THREE)
     assert said["agree"] == "t1 and t2 to the bit; t_cpu with no other"
@@ -197,6 +200,7 @@ def test_two_tiers_against_oracle_suspect_the_oracle(told: Told) -> None:
     assert "--tiers t_cpu,t_cpu:float32-dequant" in said["next"]
 
 
+@pytest.mark.rest
 def test_oracle_alone_off_the_golden_is_the_suspect(told: Told, qwen3: str) -> None:
     said = told(
         {"t1": SOUND, "t_cpu": SCALED}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0"
@@ -204,6 +208,7 @@ def test_oracle_alone_off_the_golden_is_the_suspect(told: Told, qwen3: str) -> N
     assert said["suspect"] == "only t_cpu differs from the golden, t1 does not: suspect the oracle"
 
 
+@pytest.mark.rest
 def test_golden_agreeing_with_oracle_clears_it(told: Told, qwen3: str) -> None:
     golden = ("--golden", golden_of(qwen3), "--steps", "0")
     said = told({"t1": SCALED, "t2": SCALED}, *THREE, *golden)
@@ -213,12 +218,14 @@ def test_golden_agreeing_with_oracle_clears_it(told: Told, qwen3: str) -> None:
     assert "--tier t1 " in said["next"]
 
 
+@pytest.mark.rest
 def test_one_tier_off_the_golden_is_rerun_with_the_oracle(told: Told, qwen3: str) -> None:
     said = told({"t1": SCALED}, "--tiers", "t1", "--golden", golden_of(qwen3), "--steps", "0")
     assert said["suspect"].startswith("t1 differs from the golden, and no other tier ran")
     assert "--tiers t1,t_cpu --golden" in said["next"]
 
 
+@pytest.mark.rest
 def test_all_tiers_off_golden_equally_suspect_model_or_golden(told: Told, qwen3: str) -> None:
     both = {"t1": SCALED, "t_cpu": SCALED}
     said = told(both, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0")
@@ -240,6 +247,7 @@ def edited(tmp_path: Path, qwen3: str, **change: Callable[[np.ndarray], None]) -
     return str(path)
 
 
+@pytest.mark.rest
 def test_golden_with_one_edited_layer_is_distinguished_from_wrong_model(
     told: Told, qwen3: str, tmp_path: Path
 ) -> None:
@@ -253,6 +261,7 @@ def test_golden_with_one_edited_layer_is_distinguished_from_wrong_model(
     assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
 
 
+@pytest.mark.rest
 def test_golden_with_edited_greedy_tokens_is_detected(told: Told, qwen3: str, tmp_path: Path) -> None:
     def edit(tokens: np.ndarray) -> None:
         tokens[3] += 1
@@ -264,6 +273,7 @@ def test_golden_with_edited_greedy_tokens_is_detected(told: Told, qwen3: str, tm
     assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
 
 
+@pytest.mark.rest
 def test_later_steps_off_golden_in_every_tier_suspect_model_code_state(told: Told, qwen3: str) -> None:
     later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
     said = told({"t1": later, "t_cpu": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
@@ -272,6 +282,7 @@ def test_later_steps_off_golden_in_every_tier_suspect_model_code_state(told: Tol
     assert words[:2] == ["zinc-rt", "validate"] and len(words[-1].split(",")) == 24 + 8
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("array", ["l_out_deq", "logits_deq"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_non_finite_golden_never_passes(array: str, value: float, told: Told, qwen3: str, tmp_path: Path) -> None:
@@ -283,6 +294,7 @@ def test_non_finite_golden_never_passes(array: str, value: float, told: Told, qw
     assert said["suspect"].startswith("suspect the golden")
 
 
+@pytest.mark.rest
 def test_rule_violation_of_a_kernel_is_suspected_before_differences(told: Told) -> None:
     later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
     said = told({"t1": later}, "--tiers", "t1,t_cpu", found=[FINDING])
@@ -309,6 +321,7 @@ def test_difference_only_in_later_steps_is_state(told: Told) -> None:
     assert said["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("node", ["l_out-1", "ffn_out-1"])  # with all its inputs, without an optional one
 def test_tier_matching_golden_is_not_blamed_for_later_steps_of_another(node: str, told: Told, qwen3: str) -> None:
     later = result(node, lambda x: -x, only=lambda program: not several_tokens(program))
@@ -353,6 +366,7 @@ def test_nan_weight_in_both_tiers_is_not_agreement(told: Told) -> None:
     assert said["suspect"].startswith("t1 and t_cpu: not finite, and the file is")
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("pattern", "value"), [(0x7C00, "inf"), (0x7E00, "nan")])
 def test_bad_scale_in_the_file_is_reported_with_its_block(
     pattern: int, value: str, told: Told, qwen3: str, tmp_path: Path
@@ -381,6 +395,7 @@ def test_sanitizer_finding_is_printed_with_kernel_and_line(told: Told) -> None:
     assert f"fail  sanitizer: {FINDING.text}" in said["all"]
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 def test_simulated_device_finding_is_reported_with_location(
     qwen3: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
@@ -421,7 +436,8 @@ def test_many_findings_are_summarised_with_a_count(told: Told) -> None:
     assert said["next"] == "zinc-rt pm4-test --device sim"
 
 
+@pytest.mark.rest
 def test_verdict_names_its_dependencies_on_assumptions(told: Told) -> None:
     said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
     names = "function_bits, chip/*/firmware, kernel/7.0/userq_hardened"
-    assert said["all"].endswith(f", leaning on 3 assumptions: {names}")
+    assert said["all"].endswith(f", depends on 3 unverified assumptions: {names}")

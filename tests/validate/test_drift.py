@@ -41,6 +41,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "OF_PEAK", 0.0)
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("tight")
 def test_drift_within_rounding_of_each_isolated_layer_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert validate(PAIR.golden) == 0
@@ -49,6 +50,7 @@ def test_drift_within_rounding_of_each_isolated_layer_passes(capsys: pytest.Capt
     assert "isolation: each layer alone, prompt and decode: spread 0.14 of 1.5 (healthy 0.7)" in shown
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("tight")
 def test_one_isolated_layer_off_fails_the_drift_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with np.load(PAIR.golden) as archive:
@@ -59,12 +61,14 @@ def test_one_isolated_layer_off_fails_the_drift_check(tmp_path: Path, capsys: py
     assert "drift" not in shown and "l_out-1 alone, prefill, is off in its spread" in shown
 
 
+@pytest.mark.rest
 def test_large_difference_is_never_drift(tmp_path: Path) -> None:
     with np.load(PAIR.golden) as archive:
         logits = archive["logits_deq"] * np.float32(1.01)
     assert validate(rewritten(tmp_path / "scaled.npz", logits_deq=logits)) == 1
 
 
+@pytest.mark.rest
 def test_golden_without_layers_skips_isolation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with np.load(PAIR.golden) as archive:
         arrays = {name: archive[name] for name in archive.files if not name.startswith("l_out")}

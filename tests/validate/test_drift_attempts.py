@@ -190,6 +190,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("attempt", [*(pytest.param(each, id=str(each)) for each in ALL[:8]), *slow])
 
 
+@pytest.mark.rest(keep=12)
+@pytest.mark.slow(keep=30)
 def test_small_fault_does_not_pass_as_drift(
     attempt: Attempt, models: Models, plant: Planting, validate: Validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +202,7 @@ def test_small_fault_does_not_pass_as_drift(
     assert not [result for result in seen.results if "drift" in result["reason"]], "nothing is forgiven"
 
 
+@pytest.mark.rest(keep=5)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -210,6 +213,7 @@ def test_small_fault_does_not_pass_as_drift(
         != ("gemma4moe", "-q")  # rounding flips its experts: 24 layers of it can be held to nobody
     ],
 )
+@pytest.mark.slow(keep=12)
 def test_sound_deep_model_passes(kind: str, models: Models, plant: Planting, validate: Validate) -> None:
     plant(NOTHING)
     seen = judged(models, validate, f"deep-{kind}")

@@ -176,6 +176,7 @@ def judged(model: str, tiers: str = "t1") -> tuple[list[Result], list[str]]:
         return results, list(diagnosis(ModelFailures(job, results, runner.same_bits())))
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -196,6 +197,7 @@ def test_fault_is_named_by_its_node(fault: Fault, plant: Planting, monkeypatch: 
         assert not [result for result in judged(fault.unseen)[0] if result.status == "fail"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("model", STEMS)
 def test_minimum_number_of_nodes_is_compared(model: str) -> None:
     results, digest = judged(model, "t_cpu")

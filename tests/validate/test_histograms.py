@@ -189,6 +189,7 @@ def test_page_shows_the_matrix_and_marks_forbidden_differences() -> None:
     assert "Differences of logits, by pair" not in to_html(Report("validate"), [], [])
 
 
+@pytest.mark.rest
 def test_tiers_of_one_ordering_have_all_mass_in_bin_0(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
     report = tmp_path / "r.json"
     line = ["--model", qwen3, "--golden", golden_of(qwen3), "--tiers", "t_cpu,t_cpu:float32-dequant"]

@@ -91,6 +91,7 @@ def other_draw(change: Callable[[Drawn], None], at: int) -> Any:
     return collect
 
 
+@pytest.mark.rest
 def test_different_token_from_equal_logits_suspects_the_sampler(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(drawn: Drawn) -> None:
         drawn.tokens[0] = (drawn.tokens[0] + 1) % 500
@@ -104,6 +105,7 @@ def test_different_token_from_equal_logits_suspects_the_sampler(run: Run, monkey
     assert "repro      zinc-rt validate --isolation --model" in said and "--seed 5 --requests 3" in said
 
 
+@pytest.mark.rest
 def test_different_logits_row_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real, steps = StepWitness.saw, [0]
 
@@ -119,6 +121,7 @@ def test_different_logits_row_is_reported(run: Run, monkeypatch: pytest.MonkeyPa
     assert "suspect    the plans are right, but the results are not" in said
 
 
+@pytest.mark.rest
 def test_wrong_plan_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Scheduler.schedule
 
@@ -134,6 +137,7 @@ def test_wrong_plan_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert "suspect    the plans themselves are wrong: suspect the scheduler" in said
 
 
+@pytest.mark.rest
 def test_stalled_scheduler_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Scheduler.schedule
 

@@ -99,8 +99,10 @@ def _wanted(gguf: GGUFFile, ordering: str) -> Values:
     return _KNOWN[key]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("ordering", sorted(ORDERINGS))
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.slow(keep=12)
 def test_every_node_matches_oracle_bits(architecture: str, ordering: str, tiny: Callable[[str], GGUFFile]) -> None:
     gguf = tiny(architecture)
     wanted = _wanted(gguf, ordering)
@@ -109,6 +111,7 @@ def test_every_node_matches_oracle_bits(architecture: str, ordering: str, tiny: 
     assert np.isfinite(wanted[-1][1]).all() and wanted[-1][1].std() > 0.1
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_token_by_token_gives_same_logits_as_one_pass(architecture: str, tiny: Callable[[str], GGUFFile]) -> None:
     gguf = tiny(architecture)
@@ -128,6 +131,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("threads", "splitting"), WAYS)
 @pytest.mark.parametrize("architecture", ["qwen35moe", "gemma4moe", "deepseek2", "mamba"])
 def test_results_do_not_depend_on_threads_claims_or_order(
@@ -163,6 +167,7 @@ def test_model_exceeding_memory_is_prefetched_with_same_bits(tiny: Callable[[str
     assert len({each.address for each in asked}) > 3
 
 
+@pytest.mark.rest
 def test_validate_compares_native_tier_with_oracle(capsys: pytest.CaptureFixture[str]) -> None:
     code()
     model = str(next(pair.model for pair in embedded() if "qwen3-q" in pair.model.name))

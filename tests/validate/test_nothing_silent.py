@@ -26,6 +26,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.rest
 def test_cached_results_are_marked_everywhere(kept: Path, qwen3: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--model", qwen3, *FEW, "--json", str(kept / "r.json"), "--html", str(kept / "r.html")]
     assert main(line) == 0
@@ -68,6 +69,7 @@ def test_trace_of_cached_run_records_everything(
     assert steps[0] == steps[1] > 0
 
 
+@pytest.mark.rest
 def test_implicitly_simulated_tier_is_reported_and_fails_under_strict(
     kept: Path, qwen3: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,11 +96,14 @@ def assert_it_is_found_in(seen: Seen, case: Case) -> None:
     assert all(result["repro"] for result in seen.results if result["status"] == "fail")
 
 
+@pytest.mark.rest(keep=5)
 @pytest.mark.parametrize("case", cases(), ids=str)
+@pytest.mark.slow(keep=20)
 def test_single_defect_is_located(case: Case, judge: Judge) -> None:
     assert_it_is_found_in(judge(str(FOLDER / f"{case.model}.gguf"), case.plant, "--resync"), case)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("model", ["qwen3-q", "qwen35moe-q", "gemma4-q"])
 def test_same_tier_without_defect_is_bit_exact(model: str, judge: Judge) -> None:
     seen = judge(str(FOLDER / f"{model}.gguf"), Plant(), "--resync")
@@ -148,6 +151,7 @@ def test_attention_head_is_named(qwen3: str, judge: Judge) -> None:
     assert (bad["node"], bad["token"], bad["head"], bad["dim"]) == ("kqv_out-1", 3, 2, 44)
 
 
+@pytest.mark.rest
 def test_swapped_experts_fail_the_expert_selection(qwen35moe: str, judge: Judge) -> None:
     seen = judge(qwen35moe, experts_swapped("ffn_moe_logits-2"))
     assert seen.named("fail", "experts")[:1] == ["ffn_moe_topk-2"]
@@ -168,6 +172,7 @@ def test_defect_only_in_later_steps_fails_the_logits_and_is_reported(qwen3: str,
     assert "only later steps differ" in seen.result("first-divergent")["reason"]
 
 
+@pytest.mark.rest
 def test_repro_line_reproduces_failure_and_passes_once_fixed(
     qwen3: str, judge: Judge, plant: Planting, validate: Validate
 ) -> None:
@@ -181,6 +186,7 @@ def test_repro_line_reproduces_failure_and_passes_once_fixed(
     assert validate(*options).exit == 0
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tiers", ["t1", "t1,t_cpu"])
 def test_memory_reused_too_early_fails_only_untapped_runs(
     tiers: str, qwen3: str, plant: Planting, validate: Validate
@@ -216,6 +222,7 @@ def test_ignored_page_table_is_detected(qwen3: str, judge: Judge) -> None:
     assert seen.exit == 1 and seen.result("first-divergent")["first_bad"]["node"] == "kqv_out-0"
 
 
+@pytest.mark.rest
 def test_golden_detects_the_defect_too(qwen3: str, plant: Planting, validate: Validate) -> None:
     plant(instead("attn_norm-1", eps=1e-2))
     seen = validate("--model", qwen3, "--tiers", "t1", "--golden", str(FOLDER / "qwen3-q.npz"), "--resync")

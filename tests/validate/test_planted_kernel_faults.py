@@ -58,6 +58,7 @@ def flipped(zrt: Zrt, fault: Fault) -> Zrt:
     return replace(zrt, code=bytes(code))
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     "fault",
     [*FAULTS[:2], *(pytest.param(fault, marks=pytest.mark.slow) for fault in FAULTS[2:])],
@@ -81,6 +82,7 @@ def test_flipped_bit_in_a_kernel_is_detected_and_its_node_named(
     assert first["node"] == fault.node and fault.kernel in first["kernels"]
 
 
+@pytest.mark.rest
 def test_stalled_wave_ends_the_run_at_once_with_its_report(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,7 @@ def judged(validate: Validate, model: str) -> Seen:
     return validate("--model", model, "--tokens", IDS, "--steps", "1", "--no-cache")
 
 
+@pytest.mark.rest
 def test_correct_steps_produce_no_results(validate: Validate, tiny: str) -> None:
     seen = judged(validate, tiny)
     assert seen.exit == 0 and not [each for each in seen.results if each["kind"] == "step"]
@@ -78,6 +79,7 @@ def other_ids(tables: Tables, parts: Parts) -> None:
     parts["token_id"][0] += 1
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -89,6 +91,7 @@ def other_ids(tables: Tables, parts: Parts) -> None:
         (other_ids, "token_id[0] is 2, wanted 1"),
     ],
 )
+@pytest.mark.slow(keep=3)
 def test_step_part_unlike_the_request_is_named(
     change: Change, says: str, built: Callable[[Change], None], validate: Validate, tiny: str,
     capsys: pytest.CaptureFixture[str],

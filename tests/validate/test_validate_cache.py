@@ -63,6 +63,7 @@ def without_clock(seen: Seen) -> dict[str, Any]:
     return {**report, "details": details}
 
 
+@pytest.mark.rest
 def test_cached_report_equals_computed_report(qwen35moe: str, validate: Validate, computed: list[str]) -> None:
     options = ("--model", qwen35moe, *FEW, "--nodes", "Qcur*")
     first = validate(*options)
@@ -105,6 +106,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_corrupted_file_is_recomputed(
     damage: Callable[[bytes], bytes], tiny: str, validate: Validate, empty_cache: Path, computed: list[str]
@@ -152,6 +154,7 @@ def test_same_model_under_another_name_is_a_cache_hit(
     assert len(computed) == 4
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     "other",
     [

@@ -20,6 +20,7 @@ from zinc_rt.validate.command import main
 # --- models and goldens -------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_default_run_compares_embedded_models_with_llama_cpp(validate: Validate, capsys: Capture) -> None:
     seen = validate()
     assert seen.exit == 0 and not seen.named("fail")
@@ -39,6 +40,7 @@ def test_model_alone_is_compared_with_itself_and_blas(qwen3: str, validate: Vali
     assert all(result["measure"]["max_abs"] > 0 for result in seen.results if result["kind"] == "layer")
 
 
+@pytest.mark.rest
 def test_golden_supplies_tokens_steps_and_context(qwen3: str, validate: Validate, capsys: Capture) -> None:
     seen = validate("--model", qwen3, "--golden", golden_of(qwen3))
     assert seen.exit == 0 and seen.result("greedy")["measure"]["tokens"] == 8
@@ -171,6 +173,7 @@ def test_prompt_is_encoded_by_the_model_tokenizer(gemma4: str, validate: Validat
     assert re.search(r"  \d+ prompt tokens \+ 0 steps", capsys.readouterr().out)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_steps_are_compared_with_the_prompt(steps: int, qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, *TWO, "--tokens", "3,1,4", "--steps", str(steps))
@@ -218,6 +221,7 @@ def test_resync_of_some_layers_covers_each_of_them(qwen35moe: str, validate: Val
     assert layers["l_out-1"]["resync"]["max_abs"] == layers["l_out-1"]["max_abs"], "its input is the same"
 
 
+@pytest.mark.rest
 def test_requantised_activations_are_held_to_llama_cpp_distance(qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, "--golden", golden_of(qwen3), "--ordering", "canonical-1-q8")
     assert seen.exit == 0 and seen.result("logits")["status"] == "pass"
@@ -235,6 +239,7 @@ def test_result_without_a_limit_is_not_a_pass(qwen3: str, validate: Validate, ca
     assert capsys.readouterr().out.splitlines()[-1].startswith("NOTHING RAN  1 model: ")
 
 
+@pytest.mark.rest
 def test_strict_turns_a_skip_into_a_failure(
     qwen35moe: str, qwen3: str, validate: Validate, capsys: Capture
 ) -> None:

@@ -23,6 +23,7 @@ def l_out(model: str, tokens: list[int]) -> np.ndarray:
     return np.stack(list(found.values.values()))
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize(
     ("text", "layers"),
     [("all", [0, 1, 2]), ("2", [2]), ("1:3", [1, 2]), (":2", [0, 1]), ("1:", [1, 2]), ("0", [0])],
@@ -39,6 +40,7 @@ def test_nonexistent_layers_are_rejected(text: str, qwen3: str, capsys: Capture)
     assert f"--layers {text}" in refused(capsys, "--model", qwen3, f"--layers={text}").replace("'", "")
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("model", "layers"), [("qwen3-q", "1:3"), ("qwen35moe-q", "2:4"), ("gemma4-q", "4:6")])
 def test_layers_fed_by_the_oracle_match_the_whole_model(
     model: str, layers: str, tmp_path: Path, validate: Validate
@@ -68,6 +70,7 @@ def test_layers_fed_by_the_oracle_match_the_whole_model(
     assert seen.report["details"]["inputs"] == {model: f"the oracle's l_out-{first - 1}"}
 
 
+@pytest.mark.rest
 def test_golden_and_its_l_out_validate_a_part_of_the_model(qwen3: str, validate: Validate) -> None:
     golden = golden_of(qwen3)
     seen = validate("--model", qwen3, "--golden", golden, "--layers", "1:", "--input", golden)
@@ -75,6 +78,7 @@ def test_golden_and_its_l_out_validate_a_part_of_the_model(qwen3: str, validate:
     assert seen.result("logits")["status"] == "pass"
 
 
+@pytest.mark.rest
 def test_random_input_is_labelled_as_not_a_real_activation(
     qwen3: str, validate: Validate, capsys: Capture
 ) -> None:
@@ -87,6 +91,7 @@ def test_random_input_is_labelled_as_not_a_real_activation(
     assert histograms[0] == histograms[1] != histograms[2]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name", ["input", "l_out"])
 def test_npz_feeds_the_first_layer(name: str, qwen3: str, tmp_path: Path, validate: Validate) -> None:
     whole = l_out(qwen3, [3, 1, 4])

@@ -145,6 +145,7 @@ def test_wide_tables_and_charts_scroll_in_their_own_box(broken: tuple[Seen, str,
     assert ".wide { overflow-x: auto; }" in html and 'name="viewport"' in html
 
 
+@pytest.mark.rest
 def test_page_of_all_embedded_models_parses(tmp_path: Path) -> None:
     path, report = tmp_path / "r.html", tmp_path / "r.json"
     assert main(["--html", str(path), "--json", str(report)]) == 0
@@ -186,6 +187,7 @@ def measured(seen: Seen) -> dict[str, Any]:
     return {result["id"]: (result["status"], result["measure"], result["first_bad"]) for result in seen.results}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "options",
     [
@@ -209,6 +211,7 @@ def test_repro_of_embedded_model_gives_same_measurements(
     assert measured(validate(*repro_of(seen))) == of_the_model
 
 
+@pytest.mark.rest
 def test_prompt_is_quoted_for_the_shell(gemma4: str, plant: Planting, validate: Validate) -> None:
     plant(element("l_out-2", 1, 3, one_ulp_up))
     seen = validate("--model", gemma4, "--tiers", "t1,t_cpu", "--prompt", "the cat's $(hat)", "--steps", "0")
@@ -218,6 +221,7 @@ def test_prompt_is_quoted_for_the_shell(gemma4: str, plant: Planting, validate: 
 # --- the table ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_reason_shared_by_many_rows_is_one_line(qwen35moe: str, tmp_path: Path, capsys: Capture) -> None:
     arrays = read_arrays(Path(golden_of(qwen35moe)))
     kept = {name: array for name, array in arrays.items() if not re.fullmatch(r"ffn_moe_topk-\d_deq", name)}
@@ -228,6 +232,7 @@ def test_reason_shared_by_many_rows_is_one_line(qwen35moe: str, tmp_path: Path, 
     assert skipped == ["skip  ffn_moe_topk-0..3: the golden's experts were chosen from re-quantised activations"]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("options", [[], ["--resync"]], ids=["plain", "resync"])
 def test_figures_and_status_fit_in_100_columns(
     options: list[str], qwen35moe: str, plant: Planting, capsys: Capture

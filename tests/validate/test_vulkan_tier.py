@@ -44,6 +44,7 @@ def recorded(model: str, log: Path) -> str:
     return str(log)
 
 
+@pytest.mark.rest
 def test_every_node_matches_the_oracle(qwen3: str, validate: Validate, capsys: Capture) -> None:
     seen = validate("--model", qwen3, *FEW, *VULKAN, "--nodes", "*")
     assert seen.exit == 0 and {each["status"] for each in seen.results} == {"pass"}
@@ -62,6 +63,7 @@ def test_isolated_layers_match_the_oracle(qwen3: str, validate: Validate) -> Non
     assert validate("--model", qwen3, *VULKAN, *layers).exit == 0
 
 
+@pytest.mark.rest
 def test_wrong_kernel_is_reported_with_its_node(
     qwen3: str, validate: Validate, wrong_swiglu: None, capsys: Capture
 ) -> None:
@@ -73,6 +75,7 @@ def test_wrong_kernel_is_reported_with_its_node(
     assert "replay" in next(line for line in said.splitlines() if line.startswith("next "))
 
 
+@pytest.mark.rest
 def test_bisect_names_the_node_of_a_recorded_run(
     qwen3: str, tmp_path: Path, wrong_swiglu: None, capsys: Capture
 ) -> None:
@@ -87,6 +90,7 @@ def test_bisect_names_the_node_of_a_recorded_run(
     assert again[0] == "zinc-rt-replay" and cli(["replay", *again[1:]]) == 1  # the node alone shows it
 
 
+@pytest.mark.rest
 def test_oracle_replays_a_driver_recording(qwen3: str, tmp_path: Path, vulkan_driver: PhysicalDevice) -> None:
     log = recorded(qwen3, tmp_path / "v.zlog")
     assert cli(["replay", log, "--tiers", "vulkan,t_cpu", "--device", vulkan_driver.option]) == 0

@@ -84,7 +84,7 @@ def run_model(backend: FakeBackend, name: str, *steps: list[int]) -> None:
     ("model", "heap"),
     [*((model, "mapped") for model in MODELS), (MODELS[0], "discrete")],
 )
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_model_replays_are_ordered_and_leak_nothing(model: str, heap: str) -> None:
     """Of any two dispatches that touch the same bytes, one of which stores to them, a barrier stands between; at
     the end nothing is left."""

@@ -188,6 +188,7 @@ def test_two_backends_work_in_one_process(vulkan_driver: PhysicalDevice) -> None
 # --- memory
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "options", [VulkanOptions(staged=True), VulkanOptions(debug=True)], ids=["staged", "debug"]
 )

@@ -50,5 +50,6 @@ def test_layers_report_nothing_for_valid_calls(layer: str) -> None:
     assert said(layer) == ""
 
 
+@pytest.mark.rest
 def test_layers_report_an_invalid_call(layer: str) -> None:
     assert "VUID-vkCmdFillBuffer-dstOffset-00025" in said(layer, "wrong")

@@ -129,6 +129,7 @@ def test_digest_depends_on_the_float_modes(backend: VulkanBackend, monkeypatch: 
     assert self_test.digest(backend) != before
 
 
+@pytest.mark.rest(keep=4)
 @pytest.mark.parametrize("function", SWEPT)
 def test_function_is_exact_over_sampled_argument_range(
     function: str, backend: VulkanBackend, slow_counts: Counts

@@ -44,6 +44,7 @@ def bisect(path: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(out.read_text())["details"]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("setting", SETTINGS[:4], ids=lambda s: s.text)
 def test_known_flake_rate_keeps_run_count_low(setting: SimulatedSetting, request: pytest.FixtureRequest) -> None:
     found = simulate(setting, 1000 if request.config.getoption("--slow") else 200)

@@ -44,6 +44,7 @@ def test_bundle_contains_machine_hangs_and_additions_without_names(folder: Path,
     assert any("devcoredump.bin is omitted" in note for note in bundle.manifest["notes"])
 
 
+@pytest.mark.rest
 def test_pm4_test_bundle_has_same_format_and_supports_all_actions(folder: Path, capsys: Capture) -> None:
     line = ["-k", "P20", "--tiers", "t1", "--device"]
     assert pm4_test.main([*line, "sim", "--bundle", "good.tar.zst"]) == 0

@@ -139,6 +139,7 @@ def test_oversized_bundle_keeps_newest_data_and_lists_truncations(
     assert read(tmp_path / "b").id == bundle.id
 
 
+@pytest.mark.rest
 def test_many_tiny_files_are_bounded_too() -> None:
     maker = Maker(most_bytes=MOST_BYTES)
     for n in range(2000):
@@ -203,6 +204,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.rest(keep=9)
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
 @pytest.mark.parametrize("case", HOSTILE)
 def test_malicious_archive_is_rejected_with_one_line_error(case: str, suffix: str, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def found(secret: str, files: dict[str, bytes]) -> list[str]:
     ]
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_planted_secrets_of_every_kind_are_redacted(
     kind: str, plants: Plants, files: dict[str, bytes], redacted: dict[str, bytes]

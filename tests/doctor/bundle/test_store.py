@@ -230,6 +230,7 @@ def test_kcidb_output_of_checkouts_builds_and_tests_matches_its_schema() -> None
     assert len(export(seen, simulated=True)["tests"]) == 9
 
 
+@pytest.mark.rest(keep=6)
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -166,6 +166,7 @@ def steps(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.nda
         return np.concatenate([engine.extend(sequence, each) for each in ([3, 1, 4, 1, 5, 9], [2], [6])])
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen35moe", "gemma3", "phi3", "deepseek2", "mamba"])
 def test_oracle_gives_fused_and_plain_graphs_the_same_bits(architecture: str, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"

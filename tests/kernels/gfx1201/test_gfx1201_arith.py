@@ -126,12 +126,14 @@ ROOTS = (7, 8, 23, 24)  # those of square roots, which use two inexact instructi
 ALONE = [(which, every_result(by, function)) for which in ROOTS for by in (1, -1) for function in ("rcp", "sqrt")]
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("perturb", [0, 1, UP, DOWN])
 @pytest.mark.parametrize("which", [*EVERYTHING, *RESTRICTED])
 def test_macro_gives_the_defined_bits(which: int, perturb: int, slow_counts: Counts) -> None:
     compare(which, perturb, slow_counts(2_000, 1_000_000))
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize(("which", "perturb"), ALONE)
 def test_one_inexact_instruction_does_not_change_results(which: int, perturb: int, slow_counts: Counts) -> None:
     compare(which, perturb, slow_counts(2_000, 1_000_000))
@@ -151,6 +153,7 @@ def compare(which: int, perturb: int, count: int) -> None:
     same_bits(got, want, f"function {which}")
 
 
+@pytest.mark.rest
 def test_one_divided_by_every_mantissa_near_two_is_exact() -> None:
     """1 / (2 - ulp) and its neighbours: where one Newton step from a rounded seed is wrong."""
     a = np.ascontiguousarray((0x40000000 - np.arange(1 << 12, dtype=np.uint32)).view(np.float32))
@@ -160,6 +163,7 @@ def test_one_divided_by_every_mantissa_near_two_is_exact() -> None:
         same_bits(run(4, np.ones_like(a), a, device), ONE / a, "quotient")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("perturb", [UP, DOWN])
 def test_consecutive_mantissas(perturb: int, slow_counts: Counts) -> None:
     """1 / a and sqrt(a), of every 1024th mantissa of two exponents, with --slow of each."""
@@ -172,6 +176,7 @@ def test_consecutive_mantissas(perturb: int, slow_counts: Counts) -> None:
         same_bits(run(7, a, a, device), np.sqrt(a), "root")
 
 
+@pytest.mark.rest
 def test_inexact_instructions_appear_only_where_corrected() -> None:
     """exp, log, rcp, rsq and sqrt are good to 1 ULP on silicon, not correctly rounded. They occur in macros of
     arith.inc alone; the tests above move each of their results by -1, 0 or +1 ULP."""

@@ -138,6 +138,7 @@ def test_keys_and_values_are_written_to_their_page(k: int, v: int, page_tokens: 
     )
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("mode", ["norm", "neox"])
 @pytest.mark.parametrize("normed", ["q", "k", "qk", ""])
 @pytest.mark.parametrize(("head_dim", "pairs", "v"), [(16, 6, 48), (3, 1, 1), (128, 64, 512), (130, 65, 1100)])
@@ -167,16 +168,19 @@ def test_norm_rope_and_cache_write_as_one_node(mode: str, normed: str, head_dim:
     )
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("position", [0, 1, 6, 7, 8, 15, 16, 31, 32, 33, 255, 256, 257, 511, 512, 700])
 def test_positions_across_pages_groups_and_chunks(position: int) -> None:
     attend(cache([(0, position)]), heads=2, kv_heads=2, head_dim=32)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("head_dim", "value_dim"), [(4, 4), (16, 16), (64, 64), (128, 128), (128, 64), (64, 128)])
 def test_heads_up_to_128(head_dim: int, value_dim: int) -> None:
     attend(cache([(0, 270)]), head_dim=head_dim, value_dim=value_dim, heads=3)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("head_dim", "value_dim"), [(132, 4), (192, 128), (256, 256), (64, 256), (320, 512), (512, 512), (12, 388)]
 )
@@ -257,6 +261,7 @@ def test_long_context_with_few_queries_is_split() -> None:
     assert launched(long, 1, window=3 * CHUNK + 2) == PARTS
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("head_dim", [4, 64, 128, 256])
 def test_split_context_may_end_next_to_a_chunk_boundary(head_dim: int) -> None:
     """Each of a batch with chunks of its own, one behind the cache's first 32."""
@@ -266,6 +271,7 @@ def test_split_context_may_end_next_to_a_chunk_boundary(head_dim: int) -> None:
     attend(paged, head_dim=head_dim, capacity=len(ends) + 2)
 
 
+@pytest.mark.rest
 def test_window_splits_begin_at_the_window_start() -> None:
     paged = cache([(0, 7 * CHUNK + 3), (1, 2 * CHUNK), (0, 9), (1, 5 * CHUNK - 1)])
     for window in (3 * CHUNK + 2, 4 * CHUNK, 4 * CHUNK + 1, 5 * CHUNK + 5):
@@ -273,6 +279,7 @@ def test_window_splits_begin_at_the_window_start() -> None:
         attend(paged, window=window, head_dim=20)
 
 
+@pytest.mark.rest
 def test_nan_or_infinite_partial_results_merge_correctly() -> None:
     paged = cache([(0, 3 * CHUNK + 5)], pages=PAGES)
     for at, change in ((0, np.inf), (CHUNK, np.nan), (3 * CHUNK, -np.inf), (2 * CHUNK, 3e38)):
@@ -281,6 +288,7 @@ def test_nan_or_infinite_partial_results_merge_correctly() -> None:
         attend(paged, keys=keys, head_dim=32)
 
 
+@pytest.mark.rest
 def test_prefill_gives_the_bits_of_decode() -> None:
     """512 queries fill the device, so each takes its whole context; one alone shares it out."""
     tokens = [(0, 3 * CHUNK - 3 + token) for token in range(6)]
@@ -294,6 +302,7 @@ def test_prefill_gives_the_bits_of_decode() -> None:
         assert attend(alone, q=q[one], **of).tobytes() == prompt[one].tobytes()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("latent", [32, 512])
 def test_latent_attention_is_split_too(latent: int) -> None:
     paged = cache([(0, 3 * CHUNK + 4), (1, CHUNK)], pages=PAGES)
@@ -324,6 +333,7 @@ def test_thousands_of_keys() -> None:
 ODD_WIDTHS = [(1, 1), (3, 7), (66, 64), (64, 66), (130, 5), (257, 130), (576, 513), (20, 1030)]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("head_dim", "value_dim"), ODD_WIDTHS)
 def test_heads_of_any_width(head_dim: int, value_dim: int) -> None:
     attend(cache([(0, 40), (1, 290), (0, 3)]), heads=4, kv_heads=2, head_dim=head_dim, value_dim=value_dim)
@@ -348,6 +358,7 @@ def test_odd_heads_accept_infinite_and_nan_values() -> None:
         attend(paged, keys=keys, values=values, head_dim=9)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("latent", "pe", "page_tokens"), [(32, 9, 16), (33, 12, 16), (608, 64, 16), (5, 2, 1), (130, 131, 16)]
 )

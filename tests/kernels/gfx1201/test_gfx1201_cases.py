@@ -1,12 +1,12 @@
-"""The cases of validate/cases on the bare engine at its strictest: some of each kernel, with --slow all."""
+"""The cases of validate/cases on the bare engine at its strictest."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 from harness import ORDERING, check, inexact_instructions
+from kernels.case_samples import SAMPLES, planned, sampled
 from support import Counts
 
 from zinc_rt.kernels.gfx1201.table import KERNELS
@@ -19,11 +19,12 @@ from zinc_rt.validate.kernel_test.support import support
 ALL = 1 << 30
 
 
+@pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_family_matches_the_oracle_bits(family: str, slow_counts: Callable[[int, int], int]) -> None:
-    taken = [plan for plan in plans(cases(family), KERNELS, ORDERING) if plan.kernels]
+def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
+    taken = planned(family, KERNELS, ORDERING, sample)
     assert taken
-    for plan in thinned(taken, slow_counts(12, ALL)):
+    for plan in sampled(taken, sample, most=4):
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, **case.attrs)
@@ -31,6 +32,7 @@ def test_family_matches_the_oracle_bits(family: str, slow_counts: Callable[[int,
             raise AssertionError(f"{case.text()}: {error}") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [1, -1])
 def test_last_bit_of_reciprocals_and_roots_does_not_matter(by: int, slow_counts: Counts) -> None:
     """Every result of v_rcp_f32 and v_sqrt_f32 moved by one unit: kernels that use them keep the oracle's bits."""
@@ -47,6 +49,7 @@ def test_last_bit_of_reciprocals_and_roots_does_not_matter(by: int, slow_counts:
     assert wanted <= seen
 
 
+@pytest.mark.rest
 def test_no_case_is_rejected() -> None:
     """Every width there is a case of, whatever the common ones are."""
     refused = {each.op: each.refused for each in support(KERNELS, ORDERING) if each.taken < each.cases}

@@ -26,6 +26,7 @@ def unkind(rows: int, columns: int, seed: int = 0) -> np.ndarray:
     return x
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_one_operand(columns: int) -> None:
     x = unkind(3, columns)
@@ -47,6 +48,7 @@ def test_logits_launch_uses_the_row_count_of_its_buffer() -> None:
     assert launch.grid == (1, "rows", 1)
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("op", [*GATED, Op.SOFTCAP, Op.SCALE])
 def test_one_bit_fault_is_detected(op: Op) -> None:
     """The comparison these tests rest on: another input bit is another output."""

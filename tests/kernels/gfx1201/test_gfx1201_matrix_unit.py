@@ -24,6 +24,7 @@ def launched(line: str) -> list[str]:
     return [step.kernel for step in steps if isinstance(step, Launch)]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("dtype", "line"),
     [
@@ -34,6 +35,7 @@ def launched(line: str) -> list[str]:
         ("q8_0", "T=5 N=17 K=1024 values=mixed tokens=64"),  # a step that its capacity is too large for
     ],
 )
+@pytest.mark.slow(keep=3)
 def test_sixteen_tokens_use_the_matrix_unit(dtype: str, line: str) -> None:
     """To the oracle's bits, and so to those of one token at a time."""
     case = parse(f"MATMUL {line} dtype={dtype} {PLAIN}")

@@ -41,6 +41,7 @@ def test_logits_of_requested_rows(dtype: str) -> None:
     check(Op.LM_HEAD, x, w, np.array([3], np.int32))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
 def test_norm_and_projections_as_one_node(dtype: str) -> None:
     x, norm = floats(1, 3, 256, scale=3), weight(floats(2, 256))
@@ -51,7 +52,9 @@ def test_norm_and_projections_as_one_node(dtype: str) -> None:
     check(Op.RMS_NORM_FUSED_MLP_GATE_UP, x, norm, q, k, eps=1e-5)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("dtype", "k"), [("f32", 5), ("f16", 2691), ("q8_0", 96), ("q4_0", 4736), ("q5_k", 2816)])
+@pytest.mark.slow(keep=2)
 def test_projection_of_a_norm_onto_a_residual(dtype: str, k: int) -> None:
     """k: of less than a step, of whole loops of the norm's dot, and of each of its tails."""
     x, norm, residual = floats(1, 3, k, scale=3), weight(floats(2, k)), floats(4, 3, 33, scale=20)
@@ -63,6 +66,7 @@ def test_projection_of_a_norm_onto_a_residual(dtype: str, k: int) -> None:
     check(Op.MATMUL, x, w, None, None, norm, residual, eps=1e-6, capacity={"tokens": TUNING.matmul_capacity})
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("activation", ["silu", "gelu"])
 def test_gate_up_and_their_product(activation: str) -> None:
     x, norm = floats(1, 3, 256, scale=3), weight(floats(2, 256))
@@ -81,6 +85,7 @@ def test_experts_summed_onto_two_others() -> None:
     check(Op.MOE_DOWN_ACC, x, down, EXPERTS, w, None, None, residual)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q6_k"])
 @pytest.mark.parametrize("scaled", [True, False])
 def test_gate_and_up_of_the_selected_experts(dtype: str, scaled: bool) -> None:
@@ -95,6 +100,7 @@ def test_halves_of_a_merged_tensor_work_as_weights() -> None:
     check(Op.MOE_GATE_UP, floats(1, 3, 96), *halves, EXPERTS)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k"])
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("residual", [True, False])
@@ -113,6 +119,7 @@ def test_expert_sum_starts_at_zero_and_keeps_its_order() -> None:
     assert out.tolist() == [[1.25], [0.25]]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("dtype", ["f32", "q4_0"])
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("residual", [True, False])

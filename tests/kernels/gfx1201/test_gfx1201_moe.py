@@ -12,6 +12,7 @@ from zinc_rt.kernels.gfx1201.table import KERNELS
 from zinc_rt.lower.lower import choose
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "how", [{"renormalise": False}, {"scale": 2.5}, {"scale": 0.0}, {"renormalise": False, "scale": 0.3}]
 )
@@ -19,6 +20,7 @@ def test_weights_are_scaled_as_requested(how: dict[str, float]) -> None:
     check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 20, 64), "f32"), None, k=4, **how)
 
 
+@pytest.mark.rest
 def test_bias_changes_the_selection_but_not_the_weights() -> None:
     bias = weight(floats(5, 33), "f32")
     check(Op.MOE_GATE_TOPK, floats(1, 2, 64), weight(floats(2, 33, 64), "f32"), bias, k=6)

@@ -28,6 +28,7 @@ def test_whole_rows(size: int) -> None:
     check(Op.RMS_NORM, unkind(7, size), weight(floats(1, size)), eps=EPS, size=size, capacity={"tokens": 9})
 
 
+@pytest.mark.rest(keep=4)
 @pytest.mark.parametrize("size", SIZES)
 def test_residual_is_added_first(size: int) -> None:
     x, residual = unkind(7, size), floats(2, 7, size)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from harness import bench, check
 from harness import run as run_launches
+from kernels.case_samples import SAMPLES, planned, sampled
 from kernels.op_cases import floats, weight
-from support import Counts
 
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.ir.op import Op
@@ -18,20 +18,20 @@ from zinc_rt.kernels.launch import Launch, Temp
 from zinc_rt.kernels.reference.arithmetic.q8 import quantise
 from zinc_rt.kernels.rows.repack import Q8_BLOCKS
 from zinc_rt.lower.lower import choose
-from zinc_rt.validate.cases.table import cases
-from zinc_rt.validate.kernel_test.select import plans, skeleton, thinned
+from zinc_rt.validate.kernel_test.select import skeleton
 
 Q8 = "canonical-1-q8"
 ALL = 1 << 30
 GROUP = 1024
 
 
+@pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("family", ("projections", "experts", "attention"))
-def test_family_matches_the_oracle_bits(family: str, slow_counts: Counts) -> None:
+def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
     """Those cases alone that canonical-1 computes by other kernels."""
-    taken = plans(cases(family), KERNELS, Q8)
+    taken = planned(family, KERNELS, Q8, sample)
     own = [plan for plan in taken if any(name.startswith("quantise_") for name in plan.kernels)]
-    for plan in thinned(own, slow_counts(1, ALL)):
+    for plan in sampled(own, sample, most=1, few=1):
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
@@ -39,6 +39,7 @@ def test_family_matches_the_oracle_bits(family: str, slow_counts: Counts) -> Non
             raise AssertionError(f"{case.text()}: {error}") from error
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "line",
     [
@@ -56,6 +57,7 @@ def test_projection_matches_the_oracle_bits(line: str) -> None:
     check(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("dtype", Q8_BLOCKS)
 def test_largest_integers_of_a_block_are_exact(dtype: str) -> None:
     """All quants at the end of their range, of both signs: sums that a float or 16 bits would not hold."""
@@ -69,6 +71,7 @@ def test_largest_integers_of_a_block_are_exact(dtype: str) -> None:
     assert np.isfinite(y).all() and np.count_nonzero(y) >= 4
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("block", [32, 256])
 def test_records_match_the_oracle_blocks(block: int) -> None:
     """Quants and scales of every kind of block: zero, below 2^-100, overflowing float16, ties, infinity, NaN."""

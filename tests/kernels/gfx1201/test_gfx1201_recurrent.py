@@ -23,6 +23,7 @@ STEPS = {  # whose token each is: runs of every length, at both ends and between
 }
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("step", STEPS)
 def test_each_sequence_finds_its_tokens(step: str) -> None:
     sequence = np.array(STEPS[step], np.int32)
@@ -75,6 +76,7 @@ def delta(k_heads: int, v_heads: int, d: int, tokens: int) -> tuple[np.ndarray, 
     )  # type: ignore[return-value]
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize(("k_heads", "v_heads", "d", "grouping"), HEADS)
 def test_delta_net_in_its_plain_form(k_heads: int, v_heads: int, d: int, grouping: str) -> None:
     how = {"k_heads": k_heads, "v_heads": v_heads, "head_dim": d, "eps": 1e-6, "grouping": grouping}
@@ -141,6 +143,7 @@ def test_convolutions_of_other_widths(taps: int) -> None:
     check(Op.SSM_CONV1D_UPDATE_IDS, x, w, state, SEQUENCE, FORKED, OWN, None, disjoint=True)
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize(("k_heads", "v_heads", "d"), [(1, 1, 1), (1, 2, 7), (2, 4, 66), (1, 1, 132), (1, 2, 259)])
 def test_delta_net_of_other_widths(k_heads: int, v_heads: int, d: int) -> None:
     how = {"k_heads": k_heads, "v_heads": v_heads, "head_dim": d, "eps": 1e-6, "grouping": "tiled"}
@@ -150,6 +153,7 @@ def test_delta_net_of_other_widths(k_heads: int, v_heads: int, d: int) -> None:
     check(Op.SSM_DELTA_NET_INPLACE_IDS, *given, state, SEQUENCE, SOURCE, TARGET, **how)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("states", [1, 5, 16, 17, 127, 130, 300])
 def test_scans_of_any_number_of_states(states: int) -> None:
     channels = 3

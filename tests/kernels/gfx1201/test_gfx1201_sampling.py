@@ -86,6 +86,7 @@ def settings(*columns: tuple[float, ...]) -> np.ndarray:
     return np.array(list(product(*columns)), np.float32)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("vocab", [1, 2, 33, 1024, 1025, 5000])
 def test_token_is_sampled(vocab: int) -> None:
     sampling = settings((0.7, 3.0), (0, 40), (1.0, 0.9), (0.0, 0.05))
@@ -95,6 +96,7 @@ def test_token_is_sampled(vocab: int) -> None:
     assert vocab < 1000 or len(set(token.tolist())) > 8
 
 
+@pytest.mark.rest
 def test_settings_at_their_limits() -> None:
     sampling = settings((0.0, -1.0, 1e-45, 1e-30, np.inf), (1, 3, 1e9), (0.0, -1.0, 0.5, 2.0), (0.0, 1.0, 7.0))
     logits = floats(5, len(sampling), 37)
@@ -106,6 +108,7 @@ def test_settings_at_their_limits() -> None:
     ).all()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     "row",
     [

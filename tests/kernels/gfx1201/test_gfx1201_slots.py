@@ -16,6 +16,7 @@ from zinc_rt.kernels.cases import Case
 SLOTS = {"slots": 9, "words": 64, "P": 6}
 
 
+@pytest.mark.rest(keep=6)
 @pytest.mark.parametrize("vocab", [1, 31, 33, 1025])
 @pytest.mark.parametrize("without", [(), ("mask", "mask_row"), ("bias_id", "bias_value")])
 def test_logits_are_adjusted(vocab: int, without: tuple[str, ...]) -> None:
@@ -47,6 +48,7 @@ def test_eight_stop_tokens_and_five_end_tokens_are_delayed() -> None:
         assert np.isinf(adjusted).sum() == forbidden
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("values", ["plain", "ties", "edges"])
 @pytest.mark.parametrize("vocab", [1, 33, 1025])
 def test_tokens_are_sampled_and_counted(vocab: int, values: str) -> None:
@@ -66,6 +68,7 @@ def test_row_without_a_candidate(value: float) -> None:
     assert token[:2].tolist() == [-1, -1] and token[2] >= 0
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("vocab", [1, 127, 129, 1025, 3000])
 def test_log_probabilities(vocab: int) -> None:
     logits = floats(vocab, 4, vocab, scale=5)

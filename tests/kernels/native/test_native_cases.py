@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from kernels.case_samples import SAMPLES, planned, sampled
 from kernels.native.harness import check
 
 from zinc_rt.kernels.native.table import KERNELS
-from zinc_rt.validate.cases.table import FAMILIES, cases
-from zinc_rt.validate.kernel_test.select import plans, thinned
-
-ALL = 1 << 30
+from zinc_rt.validate.cases.table import FAMILIES
 
 
+@pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_family_matches_the_oracle_bits(family: str, slow_counts: Callable[[int, int], int]) -> None:
-    taken = [plan for plan in plans(cases(family), KERNELS, "canonical-1-q8") if plan.kernels]
+def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
+    taken = planned(family, KERNELS, "canonical-1-q8", sample)
     assert taken
-    for plan in thinned(taken, slow_counts(6, ALL)):
+    for plan in sampled(taken, sample, most=6, few=24):
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, **case.attrs)

@@ -42,6 +42,7 @@ def dots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     yield ctypes.CDLL(str(output))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", NAMES)
 def test_dot_matches_the_portable_version(dots: ctypes.CDLL, name: str, slow_counts: Counts) -> None:
     count = slow_counts(20_000, 2_000_000)
@@ -56,6 +57,7 @@ def test_dot_matches_the_portable_version(dots: ctypes.CDLL, name: str, slow_cou
     assert wrong == 0
 
 
+@pytest.mark.rest(keep=1)
 def test_scales_are_rounded_through_float16(dots: ctypes.CDLL) -> None:
     """Every float16 and its neighbours' middles, with the floats beside them."""
     halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)

@@ -77,6 +77,7 @@ def blocks(count: int) -> Iterator[np.ndarray]:
         yield random.integers(0, 1 << 32, BLOCK, dtype=np.uint32).view(np.float32)
 
 
+@pytest.mark.rest(keep=3)
 @pytest.mark.parametrize("name", WANTED)
 def test_bits_at_every_exponent(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     x = np.concatenate([every_exponent(), where_functions_turn()])

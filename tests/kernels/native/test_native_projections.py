@@ -58,6 +58,7 @@ def pairwise(*axes: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
 SOME = tuple(pairwise(TYPES, ROWS, COLUMNS, TOKENS))
 
 
+@pytest.mark.rest(keep=29)
 @pytest.mark.parametrize(("dtype", "rows", "k", "tokens"), SOME)
 def test_matmul(dtype: str, rows: int, k: int | str, tokens: int) -> None:
     k = columns(dtype, k)
@@ -204,6 +205,7 @@ def chosen(tokens: int, count: int, choices: int) -> np.ndarray:
     return np.array([random.permutation(count)[:choices] for _ in range(tokens)], np.int32)
 
 
+@pytest.mark.rest(keep=6)
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q4_k", "q6_k", "q5_1"])
 @pytest.mark.parametrize("tokens", [1, 4, 40])
 def test_experts(dtype: str, tokens: int) -> None:

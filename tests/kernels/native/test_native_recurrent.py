@@ -128,6 +128,7 @@ def test_delta_net(form: str, step: str) -> None:
     delta(form, STEPS[step])
 
 
+@pytest.mark.rest(keep=5)
 @pytest.mark.parametrize("grouping", ["tiled", "grouped"])
 @pytest.mark.parametrize(
     ("k_heads", "v_heads", "head_dim"), [(1, 1, 1), (1, 3, 15), (2, 6, 16), (3, 3, 17), (1, 2, 128), (1, 1, 130)]

@@ -71,12 +71,14 @@ def test_no_multiply_add_is_fused_on_other_x86(level: str) -> None:
     check_fused(assembly(level, ("-target", "x86_64-linux")))
 
 
+@pytest.mark.rest
 def test_no_multiply_add_is_fused_on_arm() -> None:
     if "zig" not in compiler().version:
         pytest.skip("only zig compiles for other systems")
     check_fused(assembly("generic", ("-target", "aarch64-linux")))
 
 
+@pytest.mark.rest
 def test_fused_multiply_add_is_detected(tmp_path: Path) -> None:
     if "zig" not in compiler().version:
         pytest.skip("only zig compiles for other systems")

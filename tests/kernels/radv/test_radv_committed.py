@@ -37,6 +37,7 @@ def test_container_matches_the_committed_module(name: str) -> None:
     assert zrt.code.startswith(MOVE_ARGUMENTS) and not zrt.scratch_bytes
 
 
+@pytest.mark.rest(keep=6)
 @pytest.mark.parametrize("name", names())
 def test_static_sanitizer_reports_only_remarks(name: str) -> None:
     zrt = load(name)

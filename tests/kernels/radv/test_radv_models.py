@@ -27,6 +27,7 @@ def report_of(path: Path) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.rest
 def test_node_runs_radv_kernel_and_missing_waits_are_not_failures(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     case = "ADD T=2 N=300 values=mixed"

@@ -41,6 +41,7 @@ def asked(of: OneNode) -> str | None:
     return refusal(of.node, of.graph, ENTRIES, "canonical-1")
 
 
+@pytest.mark.rest
 def test_batch_gives_the_bits_of_single_tokens(bench: CaseBench) -> None:
     """Chunks are absolute and queries independent: prefill is stepwise decode."""
     tokens = [(0, 0), (0, 1), (1, 257), (0, 519), (1, 16), (1, 256)]
@@ -51,6 +52,7 @@ def test_batch_gives_the_bits_of_single_tokens(bench: CaseBench) -> None:
         assert alone[0].tobytes() == together[number].tobytes()
 
 
+@pytest.mark.rest
 def test_masked_value_changes_nothing(bench: CaseBench) -> None:
     """Not even one that is NaN, just outside the window or behind the last key."""
     seen = node([(0, 300)], window=45)

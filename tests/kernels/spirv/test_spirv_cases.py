@@ -1,20 +1,16 @@
-"""The cases of validate/cases on a Vulkan driver, between poisoned pages and with launches reversed: some
-of each kernel, with --slow all."""
+"""The cases of validate/cases on a Vulkan driver, between poisoned pages and with launches reversed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from kernels.case_samples import SAMPLES, planned, sampled
 from kernels.spirv.harness import ORDERING, SpirvBench, launched_in_reverse
-from support import Counts
 from vulkan_driver import required
 
 from zinc_rt.kernels.spirv.table import KERNELS
-from zinc_rt.validate.cases.table import FAMILIES, cases
-from zinc_rt.validate.kernel_test.select import plans, thinned
-
-ALL = 1 << 30
+from zinc_rt.validate.cases.table import FAMILIES
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +20,10 @@ def guarded() -> Iterator[SpirvBench]:
         yield made
 
 
+@pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_family_matches_the_oracle_bits(guarded: SpirvBench, family: str, slow_counts: Counts) -> None:
-    taken = [plan for plan in plans(cases(family), KERNELS, ORDERING) if plan.kernels]
+def test_family_matches_the_oracle_bits(guarded: SpirvBench, family: str, sample: str) -> None:
+    taken = planned(family, KERNELS, ORDERING, sample)
     assert taken
-    for plan in thinned(taken, slow_counts(2, ALL)):
+    for plan in sampled(taken, sample, most=2, few=1):
         guarded.check(plan.case)

@@ -50,6 +50,7 @@ def test_committed_kernel_has_the_hash_of_its_source(source: GlslSource) -> None
     assert hash_in(built) == source_hash(source), "stale: zinc-rt vulkan compile"
 
 
+@pytest.mark.rest(keep=3)
 @committed
 def test_lint_reports_nothing(source: GlslSource) -> None:
     assert lint(kernel(source.name)) == ()
@@ -59,6 +60,7 @@ def test_every_committed_kernel_has_a_source() -> None:
     assert {path.stem for path in BUILT.glob("*.spv")} == {source.name for source in sources()} == {*names()}
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not available(), reason='no compiler: extra "glsl" is not installed')
 def test_committed_kernels_match_their_sources(slow_counts: Counts) -> None:
     """The hash above says so of each source; that the compiler gives the same bytes, some of them."""
@@ -101,6 +103,7 @@ def constant_types(name: str) -> tuple[int, ...]:
     return tuple(m.opcode for m in members if m.opcode != Opcode.TypePointer and m.operands[1] == 32)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_pass_the_arguments_kernels_take(family: str) -> None:
     seen = set()
@@ -119,6 +122,7 @@ def test_rows_pass_the_arguments_kernels_take(family: str) -> None:
     assert seen
 
 
+@pytest.mark.rest
 def test_every_kernel_is_selected_by_some_row() -> None:
     given = {launch.kernel for family in FAMILIES for launch in launches(family)}
     assert set(names()) - given <= OF_NO_CASE

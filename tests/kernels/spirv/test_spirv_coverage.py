@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
+
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.kernels.spirv.compile import sources
@@ -21,6 +23,7 @@ def answers() -> dict[Op, list[Support]]:
     return found
 
 
+@pytest.mark.rest
 def test_every_oracle_opcode_runs() -> None:
     ran = {op for op, rows in answers().items() if any(each.taken for each in rows)}
     assert set(FUNCTIONS) - ran - set(LEFT_OUT) == MATRIX_INSTRUCTIONS

@@ -67,6 +67,7 @@ def opened(kernels: SpirvKernelSet, ordering: str = "canonical-1") -> VulkanBack
     )
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name", READ)
 def test_statically_visible_fault_is_reported_by_lint(name: str, tmp_path: Path) -> None:
     rule, edit = READ[name]
@@ -74,6 +75,7 @@ def test_statically_visible_fault_is_reported_by_lint(name: str, tmp_path: Path)
     assert rules == {rule}
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name", RUN)
 def test_runtime_fault_is_detected_by_a_case(name: str, tmp_path: Path) -> None:
     line, edit = RUN[name]
@@ -85,6 +87,7 @@ def test_runtime_fault_is_detected_by_a_case(name: str, tmp_path: Path) -> None:
     assert found.status == "wrong" and edit.kernel in found.kernels
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_wrong_arithmetic_is_reported_by_the_self_test(name: str, tmp_path: Path) -> None:
     operation, edit = ARITHMETIC[name]

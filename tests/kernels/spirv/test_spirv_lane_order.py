@@ -69,6 +69,7 @@ def bits_in_reverse(family: str, ordering: str, count: int, folder: Path) -> Non
             assert found.status == "pass", f"{plan.case.text()}: {found.said or found.difference}"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("family", FAMILIES)
 def test_reversed_lanes_give_the_same_bits(family: str, tmp_path: Path, slow_counts: Counts) -> None:
     bits_in_reverse(family, "canonical-1", slow_counts(1, 12), tmp_path)
@@ -81,6 +82,7 @@ def test_reversed_lanes_of_large_cases_give_the_same_bits(family: str, ordering:
     bits_in_reverse(family, ordering, 6, tmp_path)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name", DROPPED)
 def test_dropped_barrier_is_detected_in_one_of_the_orders(name: str, tmp_path: Path) -> None:
     required()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support import Counts
+from kernels import case_samples
+from kernels.case_samples import SAMPLES, sampled
 from vulkan_driver import required
 
 from zinc_rt.backends.spec import BackendSpec
@@ -17,9 +18,8 @@ from zinc_rt.kernels.launch import Launch
 from zinc_rt.kernels.rows.expand import EVERY_OTHER_TYPE
 from zinc_rt.kernels.spirv.table import KERNELS, TUNING
 from zinc_rt.lower.lower import choose
-from zinc_rt.validate.cases.table import cases
 from zinc_rt.validate.kernel_test.bench import CaseBench
-from zinc_rt.validate.kernel_test.select import planned, plans, skeleton, thinned
+from zinc_rt.validate.kernel_test.select import planned, skeleton
 
 Q8 = "canonical-1-q8"
 ALL = 1 << 30
@@ -73,18 +73,18 @@ def q8_bench() -> Iterator[CaseBench]:
         yield made
 
 
+@pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("family", ("projections", "experts", "attention"))
-def test_family_matches_the_oracle_bits_in_canonical_1_q8(
-    family: str, q8_bench: CaseBench, slow_counts: Counts
-) -> None:
+def test_family_matches_the_oracle_bits_in_canonical_1_q8(family: str, q8_bench: CaseBench, sample: str) -> None:
     """Those cases alone that canonical-1 computes by other kernels."""
-    taken = plans(cases(family), KERNELS, Q8)
+    taken = case_samples.planned(family, KERNELS, Q8, sample)
     own = [plan for plan in taken if any(name.startswith("quantise_") for name in plan.kernels)]
-    for plan in thinned(own, slow_counts(1, ALL)):
+    for plan in sampled(own, sample, most=1, few=1):
         found = q8_bench.run(plan.case)
         assert found.status == "pass", f"{plan.case.text()}: {found.said or found.difference}"
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     "line",
     [

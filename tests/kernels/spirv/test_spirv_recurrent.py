@@ -83,6 +83,7 @@ def test_head_too_large_for_registers_uses_the_generic_kernel(form: str, width: 
         assert "delta_net_any" in kernel_names(entry.code, node.node, node.graph, node.capacity)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_fused_forms_match_the_plain_form_bits(bench: CaseBench, mixer: str) -> None:
     """In place and by ids: the same results, the same states, and every other row as it was."""

@@ -56,7 +56,7 @@ def test_every_probe_documents_its_purpose_and_failure_causes() -> None:
 
 
 @pytest.mark.parametrize("source", sources(PROBE_KERNELS), ids=lambda source: source.name)
-@pytest.mark.rest(keep=4)
+@pytest.mark.rest(keep=1)
 def test_probe_kernel_matches_its_assembled_source(source: GlslSource) -> None:
     assert not stale(source), "zinc-rt vulkan compile"
     if available():

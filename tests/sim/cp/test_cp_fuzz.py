@@ -131,7 +131,7 @@ def likely(random_: random.Random) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_random_streams_cannot_escape_the_device(kind, seed, slow_counts):
     total = slow_counts(100_000, 1_000_000)
     random_ = random.Random(total * 7 + KINDS.index(kind) + (seed or 0))

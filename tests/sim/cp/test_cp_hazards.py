@@ -162,7 +162,7 @@ def test_exactly_the_missing_barriers_and_cache_operations_are_reported(packets,
 
 
 @pytest.mark.parametrize(("packets", "rules"), [row[1:] for row in STREAMS], ids=[row[0] for row in STREAMS])
-@pytest.mark.rest(keep=34)
+@pytest.mark.rest(keep=9)
 def test_seed_changes_results_only_if_synchronisation_is_missing(packets, rules):
     def outcome(seed: int | None) -> tuple[bytes, set[str]]:
         bench = bench_with(seed)

@@ -42,6 +42,7 @@ def test_new_rule_is_reported_only_where_it_applies(tree: ExtendedTree) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.rest
 def test_assumptions_lists_the_new_rule(tree: ExtendedTree) -> None:
     done = tree.python("-c", LISTED)
     assert done.returncode == 0, done.stderr

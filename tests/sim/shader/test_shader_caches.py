@@ -53,6 +53,7 @@ def copied_after_a_store(s: Stage, program: bytes, acquire: int) -> np.ndarray:
     return words[: 32 * GROUPS].copy()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("program", "left_out", "says"),
     [(COPY, GLV_INV, ("L0", "GLV_INV")), (SCALAR_COPY, GLK_INV, ("scalar cache", "GLK_INV"))],
@@ -114,6 +115,7 @@ VECTOR_LOAD = "ee050000 00000002 00000001 bfc00000"  # global_load_b32 v2, v1, s
 SCALAR_LOAD = "f4000140 f8000000 bfc70000"  # s_load_b32 s5, s[0:1], 0x0, s_wait_kmcnt 0x0
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("load", "take", "writer", "invalidate", "says"),
     [

@@ -118,6 +118,7 @@ for turn in range(200):
 """
 
 
+@pytest.mark.rest
 def test_concurrent_writers_and_readers_see_complete_files(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), letter], stderr=subprocess.PIPE, text=True)

@@ -72,7 +72,9 @@ KEYS = [
 ]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("key", KEYS)
+@pytest.mark.slow(keep=30)
 def test_compiled_kernels_match_the_reference(key: str) -> None:
     kernel = KERNELS[key]
     job = job_of(kernel.name)
@@ -82,7 +84,9 @@ def test_compiled_kernels_match_the_reference(key: str) -> None:
     assert not findings, "\n".join(findings)
 
 
+@pytest.mark.rest(keep=6)
 @pytest.mark.parametrize("key", KERNELS)
+@pytest.mark.slow(keep=30)
 def test_model_agrees_on_compiled_kernels(key: str) -> None:
     kernel = KERNELS[key]
     job = job_of(kernel.name)

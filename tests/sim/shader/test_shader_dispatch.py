@@ -148,6 +148,7 @@ def test_illegal_instruction_hangs_wave_and_queue_can_be_destroyed() -> None:
             s.run(s.load(ENDPGM))
 
 
+@pytest.mark.rest
 def test_endless_wave_can_be_released_by_cpu_or_preempted() -> None:
     with machine() as owner:
         with stage(owner) as s:
@@ -176,6 +177,7 @@ STORES_AND_SPINS = code("""
 """)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("asked", [True, False], ids=["asked", "destroyed"])
 def test_endless_waves_report_their_location(asked: bool) -> None:
     with machine() as owner, stage(owner) as s:
@@ -285,6 +287,7 @@ def test_wave_stores_to_vram_reach_the_host_at_a_write_back() -> None:
         assert within(5, lambda: words[63] == 32), list(words)
 
 
+@pytest.mark.rest
 def test_engine_crash_ends_its_process_and_client_gets_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def call(at: int, to: int) -> bytes:
     )
 
 
+@pytest.mark.rest(keep=6)
 @pytest.mark.parametrize("offset", range(0, PAGE_BYTES, 256))
 def test_long_branch_over_a_page_does_not_truncate_the_code(offset: int) -> None:
     kernels = kernel_set("gfx1201")

@@ -20,6 +20,7 @@ from zinc_rt.sim.shader.translate.semantics import EMIT
 OUTCOMES = {"ran", "faulted", "out of fuel", "refused at decode", "refused at compile"}
 
 
+@pytest.mark.rest
 def test_random_and_mutated_code_is_decoded_linted_compiled_and_run(slow_counts: Counts) -> None:
     count = slow_counts(200, 100_000)
     fired = fire.fire(range(count), processes=1 if count < 1000 else os.cpu_count() or 1)
@@ -33,6 +34,7 @@ def test_random_and_mutated_code_is_decoded_linted_compiled_and_run(slow_counts:
     assert {"page-fault", "illegal", "uninitialised-vgpr"} <= set(fired.rules), fired.rules
 
 
+@pytest.mark.rest
 def test_generator_covers_most_instructions_and_is_deterministic() -> None:
     known = {base_mnemonic(name) for name in pool(32)}
     assert len(known & set(EMIT)) > 0.95 * len(EMIT), sorted(set(EMIT) - known)
@@ -41,6 +43,7 @@ def test_generator_covers_most_instructions_and_is_deterministic() -> None:
     assert {program(seed).kind for seed in range(50)} == set(MAKERS)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("planted", "why"),
     [("store past the end", "SIGSEGV"), ("spin", "SIGPROF: it went on past its fuel"), ("raise", "host error")],
@@ -86,6 +89,7 @@ def test_conversions_do_not_need_an_external_runtime_function() -> None:
     assert loaded(wanted, compiled(wanted)).address
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "code",
     ["fc8921d50d0c0204", "050001d50d0c0204"],
@@ -99,6 +103,7 @@ def test_vector_register_as_lane_mask_is_rejected(code: str) -> None:
     assert [each["outcome"] for each in heard] == ["refused at compile"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "half",
     ["0f68eabe", "0e0eeaa4"],

@@ -41,6 +41,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("name", "mode"), ROWS)
 def test_engine_and_model_agree_in_every_mode(name: str, mode: int, slow_counts: Counts) -> None:
     kernel, code = KERNELS[name]

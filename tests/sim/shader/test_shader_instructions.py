@@ -174,7 +174,9 @@ RUNS = [
 ]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name, way", RUNS)
+@pytest.mark.slow(keep=50)
 def test_engine_and_model_leave_the_same_state(name: str, way: str, slow_counts: Counts) -> None:
     kernel, code = KERNELS[name]
     level, masked = WAYS[way]

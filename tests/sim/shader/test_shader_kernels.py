@@ -73,6 +73,7 @@ def test_corrupt_file_is_recompiled(tmp_path: Path) -> None:
     assert kernels.compiled == 1 and cache.load(cache_key(STORE)) is not None
 
 
+@pytest.mark.rest
 def test_kernels_are_compiled_by_several_processes(tmp_path: Path) -> None:
     kernels = CompiledKernels(ObjectCache(tmp_path))
     wanted = [STORE, replace(STORE, code=ENDPGM), replace(STORE, code=REVERSE, vgprs=16), STORE]
@@ -129,6 +130,7 @@ def test_quick_kernels_share_helpers_and_rewrite_missing_ones(
         assert last.of(STORE).address and last.compiled == 0
 
 
+@pytest.mark.rest
 def test_helper_name_identifies_its_contents(slow_counts: Counts) -> None:
     """Beside the wave's size and the checks: in every kernel that calls it the text is the same."""
     for level in ("fast", "full"):

@@ -159,6 +159,7 @@ def inside(wave: int) -> dict[str, np.ndarray]:
     return {name: (each & ~3).astype(np.uint32) for name, each in offsets(wave).items()}
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("level", LEVELS)
 def test_lds_loads(level: str, wave: int) -> None:
@@ -179,6 +180,7 @@ def test_lds_loads(level: str, wave: int) -> None:
             row += words(size)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("name", LDS_STORES)
 def test_lds_stores(name: str) -> None:
     size, shift = LDS_STORES[name]
@@ -211,6 +213,7 @@ def pattern_lanes(field: int, lane: int) -> int:
     return ((lane & field & 31) | field >> 5 & 31) ^ (field >> 10 & 31)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("mask", [(1 << 64) - 1, 0x13579BDF_2468ACE1])
 def test_lanes_exchange_data_without_lds(wave: int, mask: int) -> None:
@@ -237,6 +240,7 @@ def test_lanes_exchange_data_without_lds(wave: int, mask: int) -> None:
         assert out[:, lane].tolist() == want, lane
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_two_address_loads_and_stores(level: str) -> None:
     data = np.arange(1024, dtype=np.uint32) * 7
@@ -277,6 +281,7 @@ def test_append_and_consume_count_active_lanes(mask: int) -> None:
         assert row[:32].tolist() == [value * each for each in active]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_loads_beyond_the_allocation_give_zero_and_stores_are_dropped(level: str) -> None:
     """Dword by dword, as the manual has it."""

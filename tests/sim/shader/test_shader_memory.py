@@ -200,6 +200,7 @@ def loaded(data: np.ndarray, at: int, form: str) -> list[int]:
     return [kept | (value & 0xFFFF) << 16 * half]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("form", ["saddr", "vaddr", "flat", "buffer"])
 def test_loads(form: str, wave: int) -> None:
@@ -226,6 +227,7 @@ def test_loads(form: str, wave: int) -> None:
                 row += words(size)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("form", ["saddr", "vaddr", "flat", "buffer"])
 def test_stores(form: str, wave: int) -> None:
@@ -251,6 +253,7 @@ def test_stores(form: str, wave: int) -> None:
             assert np.array_equal(target, want), (pattern, level)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("wave", [32, 64])
 def test_scratch_is_private_to_each_lane(wave: int, level: str) -> None:
@@ -270,6 +273,7 @@ def test_scratch_is_private_to_each_lane(wave: int, level: str) -> None:
         assert np.array_equal(out[number, :wave], each), number
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_scalar_loads(level: str) -> None:
     device = EngineDevice(level=level)
@@ -285,6 +289,7 @@ def test_scalar_loads(level: str) -> None:
     assert (out[:, :32] == out[:, :1]).all()
 
 
+@pytest.mark.rest
 def test_loads_beyond_a_buffer_give_zero_and_stores_are_dropped() -> None:
     """Dword by dword; and it is no finding."""
     device = EngineDevice(level="full")
@@ -315,6 +320,7 @@ def test_structured_buffers_count_records() -> None:
         assert np.array_equal(out[row, :32], np.where(lane < 30, data[4 * lane + word], 0))
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_unmapped_memory_faults_with_its_address(level: str) -> None:
     device = EngineDevice(level=level)
@@ -339,6 +345,7 @@ def test_lanes_of_one_load_may_access_different_allocations() -> None:
     assert not device.run(code(KERNELS["load saddr"]), user_data=user, vgprs=96)
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("form", ["vaddr", "flat", "buffer"])
 def test_unmapped_memory_is_never_accessed(form: str, slow_counts: Callable[[int, int], int]) -> None:
     """Wild addresses and masks: a fault, or the bytes inside; what lies around them on the host stays as it is."""

@@ -29,6 +29,7 @@ def run(device: EngineDevice | ModelDevice, code: bytes, *, wave: int, threads: 
     return out, findings
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("wave", "threads", "barriers"),
     [(32, 32, False), (32, 19, False), (64, 64, False), (32, 96, True), (64, 100, True)],
@@ -47,6 +48,7 @@ def test_engine_and_model_agree(slow_counts: Counts, wave: int, threads: int, ba
         assert not len(differing), f"seed {seed}, level {level}: [register, thread] {differing[:5].tolist()}"
 
 
+@pytest.mark.rest
 def test_quick_and_optimised_code_have_same_results_and_findings(
     slow_counts: Counts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ def little_fuel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     group_runner.runners.cache_clear()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("wave", "threads"), [(32, 64), (64, 70)], ids=["two waves", "wave64, one not full"])
 def test_waves_suspended_at_any_loop_iteration_resume_correctly(
     little_fuel: None, slow_counts: Counts, wave: int, threads: int

@@ -93,6 +93,7 @@ def expected(x: np.ndarray, w: np.ndarray, *, crossed: bool) -> np.ndarray:
     return total
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("level", ["off", "full"])
 @pytest.mark.parametrize("turns", [0, 1, 2, 7])
 @pytest.mark.parametrize("kernel", ["plain", "crossed"])
@@ -107,6 +108,7 @@ def test_sums_match_the_elements(kernel: str, turns: int, level: str) -> None:
     assert np.array_equal(out.view(np.uint32), expected(x, w, crossed=kernel == "crossed").view(np.uint32))
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("level", ["off", "fast", "full"])
 def test_loaded_values_are_not_affected_by_later_stores(level: str) -> None:
     device = EngineDevice(level=level)
@@ -128,6 +130,7 @@ def test_loop_keeps_loads_vectorised() -> None:
     assert f"fadd {whole}" not in text
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("program", [PLAIN, CROSSED], ids=["plain", "crossed"])
 def test_wave_resumes_its_sums_after_every_iteration(program: bytes, tmp_path: object) -> None:
     x, w = data(9)

@@ -301,6 +301,7 @@ SAVE_EXEC = [
 ]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     "cases",
     [INTEGERS, FLOATS, CONSTANTS, INDEXED, SAVE_EXEC],
@@ -318,6 +319,7 @@ def test_destination_and_scc_match_expected_values(cases: list[Case]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.rest
 def test_half_fma_rounds_once() -> None:
     """Against exact arithmetic in integers, on products near the middle of two halves."""
     rng = np.random.default_rng(5)

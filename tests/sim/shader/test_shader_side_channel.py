@@ -41,6 +41,7 @@ def from_a_client(check: Callable[[Any], None]) -> None:
         client.close_all()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("how", [in_process, from_a_client])
 def test_finding_has_location_as_fields(how: Callable[[Callable[[Any], None]], None]) -> None:
     how(check)

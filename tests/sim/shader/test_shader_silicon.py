@@ -77,6 +77,7 @@ def ran(device: type[EngineDevice] | type[ModelDevice], rows: list[Captured]) ->
     return found
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
 def test_captured_instructions(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
     step = slow_counts(4, 1)
@@ -96,6 +97,7 @@ def test_captured_instructions(device: type[EngineDevice] | type[ModelDevice], s
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.rest
 def test_stochastic_rounding_of_arbitrary_values() -> None:
     """Engine and model, of random bits and of the formats' edges, denormals flushed or not."""
     rng = np.random.default_rng(8)
@@ -118,6 +120,7 @@ def one_unit_beside(row: Captured, value: int) -> bool:
     return row.group == "functions" and ordinary and abs(value - row.want) == 1
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
 def test_packed_matrix_operands(device: type[EngineDevice] | type[ModelDevice], slow_counts: Counts) -> None:
     """Modifiers, selectors and constants of 16-bit WMMA; selectors of halves mean nothing to gfx12."""
@@ -150,6 +153,7 @@ def test_dot2(kind: str) -> None:
     told(f"dot2 {kind}, model", dot.step(a, b, rows[:, 2], kind, "f32"), rows[:, 3])
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_wmma(kind: str) -> None:
     """All rows of A and columns of B are the same, so all of D is."""
@@ -209,6 +213,7 @@ def multiplied(device: EngineDevice | ModelDevice, a: Array, b: Array, c: Array,
     return parts.transpose(0, 2, 1).reshape(16, 16)[:rows]
 
 
+@pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("device", [EngineDevice, ModelDevice])
 @pytest.mark.parametrize("name", ["fractional", "underflow"])
 def test_packed_matrices(name: str, device: type[EngineDevice] | type[ModelDevice]) -> None:
@@ -243,6 +248,7 @@ HALVES = [
 ]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("modifiers", "mode", "digest"), HALVES)
 def test_functions_of_every_half_float(modifiers: str, mode: int, digest: int) -> None:
     every = np.arange(1 << 16, dtype=U32).reshape(-1, 1024)

@@ -93,6 +93,7 @@ ROWS = [pytest.param(*row, id="-".join(map(str, row)), marks=[] if row in QUICK 
         for row in every()]  # fmt: skip
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(("name", "wave", "key"), ROWS)
 def test_sparse_product_matches_the_dense_one(name: str, wave: int, key: int) -> None:
     rng = np.random.default_rng([wave, key, len(name)])
@@ -128,6 +129,7 @@ def test_sparse_product_matches_the_dense_one(name: str, wave: int, key: int) ->
         assert (got == want).all()
 
 
+@pytest.mark.rest
 def test_index_key_selects_different_index_fields() -> None:
     """The same index register by another key gives another product."""
     name, wave = "v_swmmac_f32_16x16x32_f16", 32
@@ -142,6 +144,7 @@ def test_index_key_selects_different_index_fields() -> None:
     assert (got[0] != got[1]).mean() > 0.9
 
 
+@pytest.mark.rest
 def test_integers_saturate_after_each_half_wave() -> None:
     """Lanes 0 to 15 add 8 to the largest number, lanes 16 to 31 take 8 off again."""
     name, wave = "v_swmmac_i32_16x16x32_iu8", 32

@@ -47,6 +47,7 @@ def encodings(data_dir: Path, per_mnemonic: int, wave: int) -> Iterator[tuple[st
             yield mnemonic, code
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("wave", "full", "level"), [(32, True, "full"), (64, False, "fast")])
 def test_every_instruction_gives_valid_ir_or_is_rejected(
     data_dir: Path, slow_counts: Counts, wave: int, full: bool, level: str

@@ -277,6 +277,7 @@ def test_sums_of_absolute_differences_over_a_sliding_window() -> None:
         ]
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     ("name", "rule", "lanes"),
     [

@@ -245,6 +245,7 @@ def test_frame_disassembles_as_documented() -> None:
     assert f"s_load_b512 s[16:31], s[96:97], {INPUTS * 128 + 64:#x}" in texts
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("part", range(4))
 def test_engine_and_model_agree_on_llvm_vectors(part: int, data_dir: Path, slow_counts: Counts) -> None:
     every = vectors(data_dir)

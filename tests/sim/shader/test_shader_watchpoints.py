@@ -53,6 +53,7 @@ def from_a_client() -> None:
         client.close_all()
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("how", [in_process, from_a_client])
 def test_device_reports_stores_to_a_watchpoint(how: Callable[[], None]) -> None:
     how()

@@ -47,6 +47,7 @@ def compared(tmp_path: Path, *words: str, prompt: str = TEXT) -> tuple[int, dict
 # --- all of it ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_every_peer_is_a_row(
     tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +87,7 @@ def test_every_peer_is_a_row(
     assert "llama.cpp rocm" in said and "reference" in said and "PASS      4 peers ran" in said
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 def test_simulated_tier_matches_reference_bits_and_is_labelled(tmp_path: Path) -> None:
     code, rows = compared(tmp_path, "--peers", "t1", "--device", "sim", "--no-speed")
@@ -95,6 +97,7 @@ def test_simulated_tier_matches_reference_bits_and_is_labelled(tmp_path: Path) -
     assert "simulated" in json.loads((tmp_path / "report.json").read_text())["shortcuts"][0]
 
 
+@pytest.mark.rest
 def test_hang_and_crash_are_rows_and_remaining_peers_run(
     tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,6 +155,7 @@ def test_usage_errors_are_one_line(words: list[str], said: str, capsys: pytest.C
 # --- its parts ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 def test_child_is_killed_with_its_descendants(tmp_path: Path) -> None:
     body = "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
     done = run([str(fakes.program(tmp_path, "parent", body))], 2.0)
@@ -165,6 +169,7 @@ def test_child_is_killed_with_its_descendants(tmp_path: Path) -> None:
         pytest.fail("what it started still runs")
 
 
+@pytest.mark.rest
 def test_interrupt_kills_the_running_peer(tmp_path: Path) -> None:
     body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     fakes.program(tmp_path / "build", "llama-bench", body)
@@ -286,6 +291,7 @@ def test_several_builds_of_one_checkout_are_separate_peers(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.rest
 def test_dump_takes_precedence_over_print(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The dumper beside llama-bench: every value, ids as they are."""
     body = (

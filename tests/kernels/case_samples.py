@@ -1,0 +1,40 @@
+"""Which of validate's cases a test runs: a few by default, one of each kernel with the rest, all with --slow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from selection import kept_cases
+
+from zinc_rt.kernels.sets import KernelSet
+from zinc_rt.validate.cases.table import cases
+from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thinned
+
+FEW = 2  # groups of kernels; on a device that compiles them, each costs about a second
+PLANNED = 40  # cases that are planned to find them: planning the thousands of a family takes seconds
+SAMPLES = [
+    pytest.param("few", id="few"),
+    pytest.param("more", id="more", marks=pytest.mark.rest),
+    pytest.param("all", id="all", marks=pytest.mark.slow),
+]
+
+
+def planned(family: str, kernels: KernelSet, ordering: str, sample: str) -> list[PlannedCase]:
+    """Return the plans of a family's cases, without those that are rejected."""
+    known = list(cases(family))
+    taken = known[:: max(1, len(known) // PLANNED)] if sample == "few" else known
+    return [plan for plan in plans(taken, kernels, ordering) if plan.kernels]
+
+
+def sampled(plans: Sequence[PlannedCase], sample: str, *, most: int, few: int = FEW) -> list[PlannedCase]:
+    """Return a sample of the plans. `few`: one case for each of `few` groups of kernels whose names differ most;
+    `more`: at most `most` cases of each group; `all`: every plan.
+    """
+    if sample == "all":
+        return list(plans)
+    if sample == "more":
+        return thinned(plans, most)
+    one = thinned(plans, 1)
+    kept = kept_cases(["-".join(plan.kernels).replace("_", "-").split("-") for plan in one], few)
+    return [plan for index, plan in enumerate(one) if index in kept]
