@@ -24,7 +24,7 @@ ALL = 1 << 30
 def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
     taken = planned(family, KERNELS, ORDERING, sample)
     assert taken
-    for plan in sampled(taken, sample, most=4):
+    for plan in sampled(taken, sample, most=1):
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, **case.attrs)
