@@ -22,7 +22,7 @@ Imports = Mapping[str, set[str]]  # file -> files that it imports, as paths belo
 def is_collected(text: str, chosen: str, slow: bool = False) -> bool:
     """Return whether a test file with this source can have tests of the set `chosen`: default, rest or all.
 
-    Reading the text avoids importing files whose tests would all be deselected or skipped.
+    Reading the text avoids importing files whose tests would all be deselected.
     """
     whole = {found[1] for found in WHOLE_MODULE.finditer(text)}
     if "slow" in whole and not slow:

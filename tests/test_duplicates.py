@@ -10,6 +10,8 @@ import pytest
 
 from zinc_rt.host.packages import HARNESS
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).resolve().parent.parent
 LEAST_LINES = 3
 # By name, with the reason why both stay
@@ -32,7 +34,6 @@ def bodies() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-@pytest.mark.rest
 def test_no_two_functions_have_the_same_body() -> None:
     groups = bodies()
     assert len(groups) > 4000

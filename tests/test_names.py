@@ -10,6 +10,8 @@ import pytest
 
 from zinc_rt.host.packages import HARNESS
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).resolve().parent.parent
 SAY_NOTHING = frozenset(
     ["Context", "Expected", "Facts", "Found", "Item", "Options", "Parts", "Record", "Row", "Rows", "Run", "Wanted"]
@@ -31,12 +33,10 @@ def rooms_by_class() -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.rest
 def test_class_names_are_not_reused_with_another_meaning() -> None:
     shared = {name: rooms for name, rooms in rooms_by_class().items() if len(rooms) > 1}
     assert not shared
 
 
-@pytest.mark.rest
 def test_class_names_are_descriptive() -> None:
     assert not {name: rooms for name, rooms in rooms_by_class().items() if name in SAY_NOTHING}

@@ -20,11 +20,12 @@ from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.mem.plan import plan_memory
 from zinc_rt.sim.in_process import SimDriver
 
+pytestmark = pytest.mark.rest
+
 COUNT = 300
 OPENERS = {"t1": open_t1, "t2": open_t2}
 
 
-@pytest.mark.rest
 def test_addition_kernel_is_compiled_as_expected_and_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = Builder("sum")
     for name, role in (("step.a", "step"), ("step.b", "step"), ("out.y", "output")):
@@ -66,7 +67,6 @@ def test_addition_kernel_is_compiled_as_expected_and_exact(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("tier", OPENERS)
-@pytest.mark.rest
 def test_discarded_buffer_read_is_reported_until_the_buffer_is_filled(tier: str) -> None:
     builder = Builder("sum")
     for name, role in (("step.a", "step"), ("step.b", "step"), ("out.y", "output")):

@@ -17,6 +17,8 @@ import pytest
 
 from zinc_rt.host.packages import HARNESS
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 BASE = getattr(sys, "_base_executable", sys.executable)  # .venv holds no pip
@@ -70,7 +72,6 @@ def wanted() -> set[str]:
     return found
 
 
-@pytest.mark.rest
 def test_wheel_contains_every_file_once(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as wheel:
         held = Counter(name for name in wheel.namelist() if ".dist-info/" not in name)
@@ -81,7 +82,6 @@ def test_wheel_contains_every_file_once(built: tuple[Path, Path]) -> None:
             assert any(each.startswith(f"zinc_rt/{name}/") for each in held), name
 
 
-@pytest.mark.rest
 def test_sdist_contains_every_harness_folder_once_and_no_links(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as sdist:
         members = sdist.getmembers()
@@ -95,7 +95,6 @@ def test_sdist_contains_every_harness_folder_once_and_no_links(built: tuple[Path
     assert {("LICENSE",), ("README.md",), ("pyproject.toml",)} <= set(names)
 
 
-@pytest.mark.rest
 def test_wheel_installs_standalone_and_its_commands_start(built: tuple[Path, Path], tmp_path: Path) -> None:
     """Into a folder of its own, run where no checkout is; the packages it requires are this environment's."""
     target = tmp_path / "site"
@@ -126,7 +125,6 @@ def test_wheel_installs_standalone_and_its_commands_start(built: tuple[Path, Pat
     assert done.returncode == 0 and "r9700" in done.stdout, done.stderr
 
 
-@pytest.mark.rest
 def test_version_is_the_same_everywhere(built: tuple[Path, Path]) -> None:
     import zinc_rt
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.rest
+
 LINE = [sys.executable, "-m", "zinc_rt.cli", "serve", "--tier", "t_cpu", "--threads", "1", "--port", "0"]
 SECONDS = 60  # for what takes one or two, on a machine that does other things too
 
@@ -39,7 +41,6 @@ def post(url: str, body: dict[str, Any]) -> Any:
     return urllib.request.urlopen(request, timeout=SECONDS)
 
 
-@pytest.mark.rest
 def test_serve_without_model_warns_of_random_weights_and_exits_cleanly() -> None:
     with serving() as (process, url):
         with urllib.request.urlopen(f"{url}/health", timeout=SECONDS) as answer:
@@ -51,7 +52,6 @@ def test_serve_without_model_warns_of_random_weights_and_exits_cleanly() -> None
     assert "Traceback" not in said
 
 
-@pytest.mark.rest
 def test_address_in_use_is_reported() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -73,14 +73,12 @@ def test_address_in_use_is_reported() -> None:
         (("--facts", "f.json"), "f.json"),
     ],
 )
-@pytest.mark.rest
 def test_unopenable_model_or_config_exits_with_message(words: tuple[str, ...], said: str) -> None:
     done = subprocess.run([*LINE, *words], capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2
     assert said in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
-@pytest.mark.rest
 def test_configuration_is_served_and_conflicting_option_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(
@@ -105,7 +103,6 @@ def test_configuration_is_served_and_conflicting_option_is_rejected(tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.rest
 def test_sigterm_drains_running_requests_and_rejects_new_ones() -> None:
     with serving("--ctx", "256") as (process, url):
         body = {"model": "qwen3-q", "prompt": [5, 6], "max_tokens": 150, "ignore_eos": True, "stream": True}
@@ -119,7 +116,6 @@ def test_sigterm_drains_running_requests_and_rejects_new_ones() -> None:
         assert "draining  1 request," in said
 
 
-@pytest.mark.rest
 def test_second_signal_exits_immediately() -> None:
     with serving("--ctx", "4096") as (process, url):
         body = {"model": "qwen3-q", "prompt": [5], "max_tokens": 4000, "ignore_eos": True, "stream": True}

@@ -13,6 +13,8 @@ from support import Counts
 
 from zinc_rt.golden.embedded import FOLDER
 
+pytestmark = pytest.mark.rest
+
 MODEL = str(FOLDER / "qwen3-q.gguf")
 START = "import sys; from zinc_rt.cli.main import main; print('here', flush=True); sys.exit(main())"
 RUN = ["run", "--model", MODEL, "--tokens", "1,2,3", "--max-tokens", "60", "--ignore-eos", "--tier", "t1"]
@@ -20,7 +22,6 @@ VALIDATE = ["validate", "--model", MODEL, "--no-cache", "--tiers", "t1,t_cpu"]
 
 
 @pytest.mark.parametrize(("words", "seconds"), [(RUN, 4.0), (VALIDATE, 5.0)], ids=["run", "validate"])
-@pytest.mark.rest
 def test_ctrl_c_at_any_moment_exits_cleanly(
     words: list[str], seconds: float, slow_counts: Counts, tmp_path: Path
 ) -> None:
@@ -33,7 +34,6 @@ def test_ctrl_c_at_any_moment_exits_cleanly(
         assert code == 0 or said.endswith(": interrupted\n"), said
 
 
-@pytest.mark.rest
 def test_second_ctrl_c_exits_the_same_way(tmp_path: Path) -> None:
     code, said = interrupted([*RUN, "--device", "sim"], 2.0, tmp_path, again_seconds=0.02)
     assert code in (130, 0) and "Traceback" not in said, said

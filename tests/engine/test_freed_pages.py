@@ -18,6 +18,8 @@ from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.sched.kv.kv_cache import UNSET
 
+pytestmark = pytest.mark.rest
+
 RUNS = [("gemma4", "t_cpu"), ("gemma4", "t_cpu_native"), ("gemma4", "t1"), ("gemma4", "t2"), ("gemma3", "t_cpu")]
 TOKENS = [(7 * place + place * place) % 101 for place in range(80)]
 PIECES = (25, 1, 1, 20, 1, 16, 7, 9)  # of TOKENS
@@ -67,7 +69,6 @@ def poison_free_pages(engine: Engine, block: StepBlock) -> int:
 
 
 @pytest.mark.parametrize(("architecture", "tier"), RUNS)
-@pytest.mark.rest
 @pytest.mark.slow(keep=2)
 def test_nan_in_freed_pages_has_no_effect(architecture: str, tier: str, model: Model) -> None:
     gguf = model(architecture)
@@ -91,7 +92,6 @@ def held(engine: Engine, sequence: Sequence, group: int) -> list[int]:
     return [place for place, page in enumerate(engine.pages(sequence, group)) if page != UNSET]
 
 
-@pytest.mark.rest
 def test_sliding_window_holds_only_visible_pages(model: Model) -> None:
     with open_engine(model("gemma4"), "t_cpu") as engine:
         assert [spec.window for spec in engine.page_groups] == [0, 8]

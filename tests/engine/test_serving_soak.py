@@ -17,12 +17,13 @@ from zinc_rt.validate.isolation.mix import ROWS_A_SLOT, SLOTS, STEP_TOKENS, requ
 from zinc_rt.validate.isolation.mixed import MixDriver
 from zinc_rt.validate.isolation.server import MixServer
 
+pytestmark = pytest.mark.rest
+
 AUDIT_EVERY = 1000  # steps
 KINDS = {"park", "evict", "hold", "cancel"}
 
 
 @pytest.mark.parametrize("stem", ["qwen35moe-q"])
-@pytest.mark.rest
 def test_long_run_of_requests_is_stable(stem: str, slow_counts: Counts) -> None:
     count = slow_counts(10, 2000)
     limits = SequenceLimits(96, SLOTS, state_rows=1 + ROWS_A_SLOT * SLOTS, step_tokens=STEP_TOKENS)

@@ -39,7 +39,7 @@ def said(text: str, code: int = 1) -> list[Said]:
 # --- the corpus ---------------------------------------------------------------------------------------------
 
 
-def test_enough_faults_exist_and_eight_run_by_default() -> None:
+def test_enough_faults_exist_and_eight_run_without_slow() -> None:
     assert len(CORPUS) >= LEAST
     assert sum(fault.default for fault in CORPUS) == DEFAULT
     assert len({fault.room for fault in CORPUS if fault.default}) >= 4, "the default ones are of many rooms"

@@ -20,10 +20,12 @@ SAMPLES = [
 ]
 
 
-def planned(family: str, kernels: KernelSet, ordering: str, sample: str) -> list[PlannedCase]:
-    """Return the plans of a family's cases, without those that are rejected."""
+def family_plans(
+    family: str, kernels: KernelSet, ordering: str, sample: str, most: int = PLANNED
+) -> list[PlannedCase]:
+    """Return the plans of a family's cases, without those that are rejected; for `few` of about `most` cases."""
     known = list(cases(family))
-    taken = known[:: max(1, len(known) // PLANNED)] if sample == "few" else known
+    taken = known[:: max(1, len(known) // most)] if sample == "few" else known
     return [plan for plan in plans(taken, kernels, ordering) if plan.kernels]
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from support import Counts
 
+pytestmark = pytest.mark.rest
+
 FUZZ = Path(__file__).with_name("model_fuzz.py")
 
 
-@pytest.mark.rest
 def test_damaged_models_run_or_are_rejected(slow_counts: Counts) -> None:
     count = slow_counts(90, 4000)
     run = subprocess.run(

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from extending import extended
 
+pytestmark = pytest.mark.rest
+
 # A model of the new architecture, and the same tensors as llama, whose layers are alike without frequency factors.
 PROGRAM = """
 import json
@@ -29,7 +31,6 @@ print(json.dumps(said))
 """
 
 
-@pytest.mark.rest
 def test_plain_decoder_architecture_is_one_row(tmp_path: Path) -> None:
     tree = extended("An architecture", tmp_path)
     assert tree.files == ("zinc_rt/model/registry.py",)

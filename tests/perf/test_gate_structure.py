@@ -293,7 +293,6 @@ def test_matrix_instructions_are_searched_in_executed_code(lab: Lab, monkeypatch
     assert MEASURES["matrix_kernels_run"](lab, **line).value == 0, "other logits than the oracle's"
 
 
-@pytest.mark.rest
 @pytest.mark.slow
 def test_prompt_runs_on_matrix_units(lab: Lab) -> None:
     result = decided(lab, "M4/wmma")
@@ -319,7 +318,6 @@ def test_scheduler_guarantees_are_measured_in_virtual_time(lab: Lab, name: str, 
     assert "sched-test --workload" in result.reason
 
 
-@pytest.mark.rest
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tenants", "scheduler", "prefix-hits", "even-gaps", "price-of-fairness"])
 def test_m3_passes_on_simulated_device(lab: Lab, name: str) -> None:

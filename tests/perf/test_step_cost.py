@@ -13,10 +13,11 @@ from zinc_rt.perf.predict.token_work import work_of
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 from zinc_rt.sched.simulation.step_cost import PREDICTED
 
+pytestmark = pytest.mark.rest
+
 CTX = 32_768
 
 
-@pytest.mark.rest
 def test_step_costs_match_the_prediction(tmp_path: Path) -> None:
     model = read_gguf(str(write_synthetic(tmp_path / "m.gguf", SHAPES["qwen3-8b-q4_k_m"], header_only=True)))
     device, assumed = table().device("R9700"), table().case("likely")

@@ -8,9 +8,10 @@ from hypothesis.stateful import run_state_machine_as_test
 from kv_machine import KvMachine, WithoutState
 from support import Counts
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.parametrize("machine", [KvMachine, WithoutState])
-@pytest.mark.rest
 def test_random_events_read_the_correct_kv_pages(machine: type[KvMachine], slow_counts: Counts) -> None:
     examples = slow_counts(20, 3000)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]

@@ -16,6 +16,8 @@ from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
 from zinc_rt.sched.simulation.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
 
+pytestmark = pytest.mark.rest
+
 CLOCK = StepCost("a clock", "none", step_us=20_000, token_us=10, context_us=0, source="this test")
 # Once every slot was empty for ever with these: parked requests stood behind heads that waited for their pages.
 STOOD_STILL = (37, 107)
@@ -55,12 +57,10 @@ def everything_ends(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", STOOD_STILL)
-@pytest.mark.rest
 def test_known_standstill_seeds_finish(seed: int) -> None:
     everything_ends(seed)
 
 
-@pytest.mark.rest
 def test_random_quotas_and_scarcity_finish(slow_counts: Counts) -> None:
     for seed in range(200, 200 + slow_counts(2, 300)):
         with suppress(UsageError):  # one of its requests could never run: the quotas are drawn as well

@@ -17,6 +17,8 @@ from zinc_rt.sched.simulation.simulate import Simulation, SimulationSettings
 from zinc_rt.sched.simulation.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
 
+pytestmark = pytest.mark.rest
+
 QUICK_CARD = StepCost("none", "none", step_us=1000, token_us=10, context_us=0.01, source="this test")
 TENANTS = (
     Tenant("desk", Priority.INTERACTIVE),
@@ -49,7 +51,6 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.rest
 def test_long_simulation_loses_nothing(slow_counts: Counts) -> None:
     count = slow_counts(2000, 1_000_000)
     ended, sizes = 0, {}

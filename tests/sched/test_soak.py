@@ -13,9 +13,10 @@ from zinc_rt.sched.checks.invariants import violations
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.parametrize("machine", [SchedulerMachine, PlainSchedulerMachine])
-@pytest.mark.rest
 def test_soak_finishes(machine: type[SchedulerMachine], slow_counts: Counts) -> None:
     for seed in range(slow_counts(2, 200)):
         soaked(machine, random.Random(seed), 150)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from extending import extended
 
+pytestmark = pytest.mark.rest
+
 PROGRAM = """
 import sys
 
@@ -25,7 +27,6 @@ assert client.post("/contexts").status_code == 405
 """
 
 
-@pytest.mark.rest
 def test_documented_new_endpoint_works(tmp_path_factory: pytest.TempPathFactory) -> None:
     tree = extended("An endpoint", tmp_path_factory.mktemp("endpoint"))
     assert tree.files == ("zinc_rt/serve/api/contexts.py", "zinc_rt/serve/app.py")

@@ -15,6 +15,8 @@ import pytest
 from zinc_rt.backends.vulkan import api, loader
 from zinc_rt.backends.vulkan.device import PhysicalDevice
 
+pytestmark = pytest.mark.rest
+
 LAYER = "VK_LAYER_KHRONOS_validation"
 TESTS = Path(__file__).resolve().parents[2]
 SECONDS = 300.0
@@ -45,11 +47,9 @@ def said(layer: str, *arguments: str) -> str:
     return done.stdout.removesuffix("ran\n") + done.stderr
 
 
-@pytest.mark.rest
 def test_layers_report_nothing_for_valid_calls(layer: str) -> None:
     assert said(layer) == ""
 
 
-@pytest.mark.rest
 def test_layers_report_an_invalid_call(layer: str) -> None:
     assert "VUID-vkCmdFillBuffer-dstOffset-00025" in said(layer, "wrong")

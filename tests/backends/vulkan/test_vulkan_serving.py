@@ -8,6 +8,8 @@ from zinc_rt import LLM, Sampling
 from zinc_rt.backends.vulkan.device import PhysicalDevice
 from zinc_rt.engine.answering import Completion
 
+pytestmark = pytest.mark.rest
+
 PROMPTS = [[5, 6, 7], [8, 9], [1] * 40, [5, 6, 7, 8]]
 SAMPLINGS = [
     Sampling(max_tokens=6, seed=1, logprobs=3, ignore_eos=True),
@@ -24,7 +26,6 @@ def answers(tier: str) -> list[Completion]:
         return llm.generate(PROMPTS, SAMPLINGS)
 
 
-@pytest.mark.rest
 def test_responses_match_the_oracle(vulkan_driver: PhysicalDevice) -> None:
     got, wanted = answers("vulkan"), answers("t_cpu")
     assert got == wanted

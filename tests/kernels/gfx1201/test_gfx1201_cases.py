@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from harness import ORDERING, check, inexact_instructions
-from kernels.case_samples import SAMPLES, planned, sampled
+from kernels.case_samples import SAMPLES, family_plans, sampled
 from support import Counts
 
 from zinc_rt.kernels.gfx1201.table import KERNELS
@@ -22,7 +22,7 @@ ALL = 1 << 30
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
-    taken = planned(family, KERNELS, ORDERING, sample)
+    taken = family_plans(family, KERNELS, ORDERING, sample)
     assert taken
     for plan in sampled(taken, sample, most=1):
         case = plan.case

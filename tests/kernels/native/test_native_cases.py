@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kernels.case_samples import SAMPLES, planned, sampled
+from kernels.case_samples import SAMPLES, family_plans, sampled
 from kernels.native.harness import check
 
 from zinc_rt.kernels.native.table import KERNELS
@@ -13,7 +13,7 @@ from zinc_rt.validate.cases.table import FAMILIES
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
-    taken = planned(family, KERNELS, "canonical-1-q8", sample)
+    taken = family_plans(family, KERNELS, "canonical-1-q8", sample)
     assert taken
     for plan in sampled(taken, sample, most=6, few=24):
         case = plan.case

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from kernels.native.libraries import UNDEFINED, faulty, library_bytes, run_guarded
 
+pytestmark = pytest.mark.rest
+
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pages are guarded by mprotect")
 
 
-@pytest.mark.rest
 @POSIX
 @pytest.mark.parametrize("side", ["before", "behind"])
 def test_no_kernel_touches_a_byte_outside_its_operands(tmp_path: Path, side: str) -> None:
     assert run_guarded(library_bytes("native"), tmp_path, side)[0] == 0
 
 
-@pytest.mark.rest
 @POSIX
 @pytest.mark.parametrize("access", ["read", "write"])
 @pytest.mark.parametrize("side", ["before", "behind"])
@@ -29,12 +29,10 @@ def test_access_one_byte_out_of_bounds_is_detected(tmp_path: Path, access: str, 
     assert line == "running ADD in canonical-1"
 
 
-@pytest.mark.rest
 def test_kernels_have_no_undefined_behaviour(tmp_path: Path) -> None:
     assert run_guarded(library_bytes("native", UNDEFINED), tmp_path, "none")[0] == 0
 
 
-@pytest.mark.rest
 def test_undefined_shift_is_detected(tmp_path: Path) -> None:
     status, line = run_guarded(faulty("undefined shift", *UNDEFINED), tmp_path, "none")
     assert status in (-signal.SIGILL, -signal.SIGTRAP)

@@ -1,16 +1,16 @@
 """The cases of validate/cases on Vulkan's kernels as RADV's machine code, on the bare engine at its strictest.
 
-Of kernels that differ by the type of weights or a width alone only those in CHOSEN run, as compiling one takes
-seconds; with --slow all.
+One case of each kernel by default; of kernels that differ by the type of weights or a width alone those in CHOSEN,
+as compiling one takes seconds. With --slow every case of all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import pytest
-from kernels.case_samples import SAMPLES, sampled
 from kernels.gfx1201.harness import ORDERING, check
 
 from zinc_rt.backends.vulkan.self_test_cases import KERNEL as SELF_TEST
@@ -18,15 +18,12 @@ from zinc_rt.backends.vulkan.self_test_cases import OPERATIONS, operands, wrong_
 from zinc_rt.kernels.radv.table import KERNELS
 from zinc_rt.sim.shader.run.engine_device import EngineDevice
 from zinc_rt.validate.cases.table import FAMILIES, cases
-from zinc_rt.validate.kernel_test.select import PlannedCase, plans
+from zinc_rt.validate.kernel_test.select import PlannedCase, plans, thinned
 
+pytestmark = pytest.mark.rest
 ORDERINGS = (ORDERING, "canonical-1-q8")
+ALL = 1 << 30
 PARTS = 4  # of a family, so that workers share it
-SAMPLES_IN_PARTS = [
-    pytest.param(*sample.values, part, id=f"{sample.id}-{part}", marks=sample.marks)
-    for sample in SAMPLES
-    for part in range(1 if sample.id == "few" else PARTS)
-]
 CHOSEN = {
     "embed": {"embed_q6_k"},
     "matvec": {"matvec_f32", "matvec_q4_k"},
@@ -51,14 +48,16 @@ def is_chosen(kernel: str) -> bool:
     return not families or any(kernel in CHOSEN[each] for each in families)
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize(("sample", "part"), SAMPLES_IN_PARTS)
+@pytest.mark.slow(keep=20)
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("ordering", ORDERINGS)
-@pytest.mark.slow(keep=20)
-def test_family_matches_the_oracle_bits(ordering: str, family: str, sample: str, part: int) -> None:
-    taken = [plan for plan in planned(family, ordering) if sample == "all" or all(map(is_chosen, plan.kernels))]
-    for plan in sampled(taken, sample, most=1, few=1)[part::PARTS]:
+def test_family_matches_the_oracle_bits(
+    ordering: str, family: str, part: int, slow_counts: Callable[[int, int], int]
+) -> None:
+    most = slow_counts(1, ALL)
+    taken = [plan for plan in planned(family, ordering) if most == ALL or all(map(is_chosen, plan.kernels))]
+    for plan in thinned(taken, most)[part::PARTS]:
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, kernels=KERNELS, ordering=ordering, **case.attrs)
@@ -66,7 +65,6 @@ def test_family_matches_the_oracle_bits(ordering: str, family: str, sample: str,
             raise AssertionError(f"{case.text()}: {error}") from error
 
 
-@pytest.mark.rest
 def test_every_kernel_has_a_case() -> None:
     every = (plan for ordering in ORDERINGS for family in FAMILIES for plan in planned(family, ordering))
     met = {kernel for plan in every for kernel in plan.kernels}
@@ -74,7 +72,6 @@ def test_every_kernel_has_a_case() -> None:
     assert {name for names in CHOSEN.values() for name in names} <= met
 
 
-@pytest.mark.rest
 def test_arithmetic_self_test_finds_no_wrong_bit() -> None:
     """What a Vulkan driver is asked at its first open, asked of RADV's code."""
     given, kernel, device = operands(), KERNELS.load(SELF_TEST), EngineDevice(level="full")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from kernels.case_samples import SAMPLES, planned, sampled
+from kernels.case_samples import SAMPLES, family_plans, sampled
 from kernels.spirv.harness import ORDERING, SpirvBench, launched_in_reverse
 from vulkan_driver import required
 
@@ -23,7 +23,7 @@ def guarded() -> Iterator[SpirvBench]:
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family_matches_the_oracle_bits(guarded: SpirvBench, family: str, sample: str) -> None:
-    taken = planned(family, KERNELS, ORDERING, sample)
+    taken = family_plans(family, KERNELS, ORDERING, sample)
     assert taken
     for plan in sampled(taken, sample, most=2, few=1):
         guarded.check(plan.case)
