@@ -35,8 +35,8 @@ from zinc_rt.perf.structure.slots import (
 )
 from zinc_rt.sched.simulation.schedule_checks import CheckOutcome, judged
 from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
-from zinc_rt.sched.simulation.step_cost import PREDICTED
 from zinc_rt.sched.simulation.workloads import WORKLOADS
+from zinc_rt.sched.step_cost import PREDICTED
 from zinc_rt.validate.command import parser
 from zinc_rt.validate.isolation.mix import PAGES_SHARE, SLOTS
 from zinc_rt.validate.isolation.trial import MixTrial

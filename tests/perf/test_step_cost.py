@@ -11,7 +11,7 @@ from zinc_rt.perf.predict.devices import table
 from zinc_rt.perf.predict.roofline import parts_of
 from zinc_rt.perf.predict.token_work import work_of
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
-from zinc_rt.sched.simulation.step_cost import PREDICTED
+from zinc_rt.sched.step_cost import PREDICTED
 
 pytestmark = pytest.mark.rest
 

@@ -13,12 +13,12 @@ from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.schedule_checks import of_every_run
 from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
-from zinc_rt.sched.simulation.step_cost import StepCost
+from zinc_rt.sched.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
 
 pytestmark = pytest.mark.rest
 
-CLOCK = StepCost("a clock", "none", step_us=20_000, token_us=10, context_us=0, source="this test")
+CLOCK = StepCost("a clock", "none", step_us=20_000, prompt_us=10, decode_us=10, context_us=0, source="this test")
 # Once every slot was empty for ever with these: parked requests stood behind heads that waited for their pages.
 STOOD_STILL = (37, 107)
 

@@ -14,11 +14,13 @@ from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.schedule_checks import first_token_within, gaps_within, of_every_run, prefix_hits
 from zinc_rt.sched.simulation.simulate import SimulatedRun, SimulationSettings, drawn, simulate
 from zinc_rt.sched.simulation.simulation_log import jain, percentiles
-from zinc_rt.sched.simulation.step_cost import PREDICTED, StepCost
 from zinc_rt.sched.simulation.workloads import WORKLOADS
+from zinc_rt.sched.step_cost import PREDICTED, StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
 
-SECOND = StepCost("a clock", "none", step_us=1e6, token_us=0, context_us=0, source="this test: a second a step")
+SECOND = StepCost(
+    "a clock", "none", step_us=1e6, prompt_us=0, decode_us=0, context_us=0, source="this test: a second a step"
+)
 ONE = [Tenant("a")]
 
 

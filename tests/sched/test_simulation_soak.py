@@ -14,12 +14,14 @@ from zinc_rt.sched.request import Request
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.schedule_checks import of_every_run
 from zinc_rt.sched.simulation.simulate import Simulation, SimulationSettings
-from zinc_rt.sched.simulation.step_cost import StepCost
+from zinc_rt.sched.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
 
 pytestmark = pytest.mark.rest
 
-QUICK_CARD = StepCost("none", "none", step_us=1000, token_us=10, context_us=0.01, source="this test")
+QUICK_CARD = StepCost(
+    "none", "none", step_us=1000, prompt_us=10, decode_us=10, context_us=0.01, source="this test"
+)
 TENANTS = (
     Tenant("desk", Priority.INTERACTIVE),
     *(Tenant(f"team-{n}") for n in range(6)),

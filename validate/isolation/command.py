@@ -87,6 +87,7 @@ def _verdicts(
             report.shortcuts = list(dict.fromkeys([*shortcuts, *report.shortcuts, *simulated]))
             report.details.setdefault("devices", {})[spec.text] = report.device
             made = trial.verdict(spec, engine)
+            report.shortcuts = list(dict.fromkeys([*report.shortcuts, *trial.shortcuts]))
             describe_ran(report, engine)
         report.details.setdefault("mixes", []).append(made.figures())
         show(f"  {spec.text:<6} {made.told()}")

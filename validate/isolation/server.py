@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.engine import Engine, page_pools
+from zinc_rt.engine.engine_core import new_scheduler
 from zinc_rt.engine.kv_audit import kv_audit
 from zinc_rt.engine.model_runner import ModelRunner
-from zinc_rt.model.groups import has_recurrent_state
 from zinc_rt.sched.checks.shadow import ShadowDevice
-from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.plan import Batch
 from zinc_rt.sched.request import NewRequest
-from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
-from zinc_rt.sched.usage.ledger import UsageLedger
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.state import limit_changes
 from zinc_rt.validate.isolation.alone import AloneAnswer
 from zinc_rt.validate.isolation.mix import PAGES_SHARE, RESERVED, TENANTS, MixedRequest, quotas
 from zinc_rt.validate.isolation.story import Who
@@ -51,18 +50,23 @@ class MixServer:
         """
         limits = engine.limits
         pages = max(limits.pages_per_slot + RESERVED, int(pages_share * limits.slots * limits.pages_per_slot))
-        groups = [PageGroup(spec.name, pages, spec.window) for spec in engine.page_groups]
-        rows = limits.recurrent_rows if has_recurrent_state(engine.model.gguf) else 0
-        cache = KvCache(groups, limits.page_tokens, limits.step_tokens, rows)
+        groups = len(page_pools(engine))
         tenants = [
-            replace(tenant, pages=(quota,) * len(groups))
-            for tenant, quota in zip(TENANTS, quotas(pages), strict=True)
+            replace(tenant, pages=(quota,) * groups) for tenant, quota in zip(TENANTS, quotas(pages), strict=True)
         ]
-        ledger = UsageLedger([tenant.name for tenant in tenants], {group.name: group.pages for group in groups})
-        given = SchedulerLimits(
-            limits.slots, limits.ctx, limits.step_tokens, slice_tokens=SLICE_TOKENS, check_every=0
+        return new_scheduler(
+            engine, self.model, tenants, clock_ns=lambda: self.now_ns, pages=pages, slice_tokens=SLICE_TOKENS
         )
-        return Scheduler(given, tenants, cache, self.model, lambda: self.now_ns, ledger=ledger)
+
+    @property
+    def shortcuts(self) -> list[str]:
+        """Return how this scheduler differs from the product's, for a report."""
+        pages = self.scheduler.cache.groups[0].pages
+        return [
+            *limit_changes(self.scheduler.limits),
+            f"scheduler: {pages} pages in each group, so that they run short",
+            "engine: variants share no activation memory, so that a stale value cannot look right",
+        ]
 
     def submit(self, request: MixedRequest) -> None:
         choices = request.sampling.n

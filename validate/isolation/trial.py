@@ -78,6 +78,7 @@ class MixTrial:
                 self.ctx,
                 slots,
                 state_rows=None if alone else 1 + ROWS_A_SLOT * slots,
+                rows=None if alone else slots,
                 step_tokens=self.step_tokens,
             ),
             options=EngineOptions(
@@ -94,6 +95,7 @@ class MixTrial:
         mix = request_mix(self.seed, self.count, vocab=engine.model.vocab, ctx=self.ctx)
         alone = self._answers(mix.requests, spec.ordering)
         server = MixServer(engine, alone, name=self.job.name, pages_share=self.pages_share)
+        self.shortcuts = server.shortcuts
         outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
         instrument = engine.backend.instrument
         made = MixVerdict(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from zinc_rt.engine.variants import Transform
     from zinc_rt.host.settings import Settings
     from zinc_rt.model.gguf import GGUFFile
+    from zinc_rt.sched.tenant import Classes
 
 DEFAULT_SANITIZER = "fast"
 COHERENCE_CHOICES = ("bar", "direct", "caches")  # sim.machine_options.COHERENCE, without importing it for --help
@@ -80,6 +81,31 @@ def add_device(group: argparse._ArgumentGroup, text: str) -> None:
         help="use a GPU although pm4-test has not passed on it with this Linux kernel and driver; noted in the "
         "report",
     )
+
+
+def add_budgets(group: argparse._ArgumentGroup) -> None:
+    """Add --gap-budget and --first-token-budget."""
+    group.add_argument(
+        "--gap-budget",
+        type=float,
+        metavar="MS",
+        help="longest step while an interactive or standard request decodes; prompts get fewer tokens, and batch "
+        "decodes take turns; 0: no limit (default: 30 ms for interactive requests)",
+    )
+    group.add_argument(
+        "--first-token-budget",
+        type=float,
+        metavar="MS",
+        help="from an interactive or standard request's arrival to its first token, other prompts get only what "
+        "this leaves; 0: no limit (default: 100 ms for interactive requests)",
+    )
+
+
+def classes_of(arguments: argparse.Namespace) -> Classes:
+    """Return the scheduler's classes with the budgets of `add_budgets`. Raises UsageError."""
+    from zinc_rt.sched.tenant import CLASSES, with_budgets
+
+    return with_budgets(CLASSES, gap_ms=arguments.gap_budget, first_token_ms=arguments.first_token_budget)
 
 
 def add_coherence(group: argparse._ArgumentGroup) -> None:

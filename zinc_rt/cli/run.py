@@ -8,7 +8,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.options import add_engine, open_engine, read_model, say, settings, token_list
+from zinc_rt.cli.options import (
+    add_budgets,
+    add_engine,
+    classes_of,
+    open_engine,
+    read_model,
+    say,
+    settings,
+    token_list,
+)
 from zinc_rt.cli.output import add_json, begin, finish, output_stream
 from zinc_rt.cli.progress import progress, stages
 from zinc_rt.host.arguments import Parser, add_models
@@ -17,7 +26,7 @@ from zinc_rt.host.errors import CheckFailed, UsageError
 if TYPE_CHECKING:
     from zinc_rt.cli.describe import DrawCounts
     from zinc_rt.cli.report import Report, Result
-    from zinc_rt.engine.answering import Answer
+    from zinc_rt.engine.answering import Answer, Answering
     from zinc_rt.engine.engine import Engine
     from zinc_rt.engine.prefill import PrefillCheck
     from zinc_rt.host.settings import Settings
@@ -92,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
     )
     sampling.add_argument("--seed", type=int, metavar="N", default=0, help="seed of the random draws (default 0)")
     add_engine(made)
+    add_budgets(made.add_argument_group("latency"))
     made.add_argument("--chrome", metavar="FILE", help="write a timeline of the steps for Chrome or Perfetto")
     made.add_argument(
         "--probe-tier", action="store_true", help="show for every tier whether it is usable, why, and what to do"
@@ -132,12 +142,15 @@ class _Made:
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, expanded_weights
     from zinc_rt.cli.report import Report, Result
+    from zinc_rt.engine.answering import Answering
     from zinc_rt.engine.devices import choose_tier
     from zinc_rt.host.facts import leaned_on, leaning, told
     from zinc_rt.host.files import check_writable
     from zinc_rt.host.machine import process_memory
     from zinc_rt.sched.sampling import Sampling
+    from zinc_rt.sched.state import limit_changes
 
+    classes = classes_of(arguments)
     max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
     sampling = Sampling(
         max_tokens=max_tokens,
@@ -169,7 +182,11 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             say(f"expanded  {expanded}")
         check = _validate_prefill(engine, tokens) if both else None
         one_by_one = knobs.batched_prefill == "off"
-        made = _ask(engine, tokens, sampling, text, started, one_by_one=one_by_one, chrome=arguments.chrome)
+        asking = Answering(engine, step_tokens=1 if one_by_one else 0, classes=classes)
+        shortcuts = limit_changes(asking.scheduler.limits)
+        for shortcut in shortcuts:
+            say(f"shortcut  {shortcut}")
+        made = _ask(asking, tokens, sampling, text, started, chrome=arguments.chrome)
         submission = engine.runner.submission
         instrument = engine.backend.instrument
         leans = leaned_on(instrument.consulted()) if instrument is not None else ()
@@ -177,6 +194,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         graphs = engine.variants.stored
         describe_run(report, engine)
         describe_ran(report, engine, made.drawn)
+        report.shortcuts += shortcuts
     stopped, load_seconds, prompt_seconds, seconds = (
         made.stopped,
         made.load_seconds,
@@ -243,20 +261,17 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
 
 
 def _ask(
-    engine: Engine,
+    asking: Answering,
     tokens: list[int],
     sampling: Sampling,
     text: _Stream,
     started: float,
     *,
-    one_by_one: bool,
     chrome: str | None,
 ) -> _Made:
     """The answer by way of the scheduler: one request of one tenant."""
     from zinc_rt.cli.describe import DrawCounts
-    from zinc_rt.engine.answering import Answering
 
-    asking = Answering(engine, step_tokens=1 if one_by_one else 0)
     with stages() as stage:
         stage.say("building graphs")
         asking.build(len(tokens), sampling)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zinc_rt.cli.command import Command
+from zinc_rt.cli.options import add_budgets, classes_of
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.cli.progress import progress
 from zinc_rt.host import terminal
@@ -67,13 +68,7 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--step-tokens", type=int, default=512, metavar="N", help="maximum tokens in a step (default 512)"
     )
-    where.add_argument(
-        "--interactive-step-tokens",
-        type=int,
-        metavar="N",
-        help="maximum tokens in a step with a decoding interactive request (default: keeps "
-        "token gaps within 1.3 x)",
-    )
+    add_budgets(where)
     how = made.add_argument_group("limits and output")
     how.add_argument("--steps", type=int, metavar="N", help="stop after N steps and cancel the remaining requests")
     how.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds of virtual time")
@@ -129,7 +124,7 @@ def _show_verdict(report: Report, out: TextIO) -> None:
 
 
 def _check_numbers(arguments: argparse.Namespace) -> None:
-    for name in ("slots", "pages", "ctx", "step_tokens", "interactive_step_tokens", "steps", "seconds", "check"):
+    for name in ("slots", "pages", "ctx", "step_tokens", "steps", "seconds", "check"):
         value = getattr(arguments, name)
         if value is not None and not 0 < value < float("inf"):
             raise UsageError(f"--{name.replace('_', '-')} {value:g}: wanted more than 0")
@@ -193,7 +188,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
     from zinc_rt.host.chrome_trace import write_chrome
     from zinc_rt.sched.simulation.schedule_checks import judged, of_every_run
     from zinc_rt.sched.simulation.simulate import SimulationSettings, simulate
-    from zinc_rt.sched.simulation.step_cost import PREDICTED
+    from zinc_rt.sched.step_cost import PREDICTED
     from zinc_rt.sched.step_timeline import timeline
 
     arrivals = workload.arrivals(np.random.default_rng(arguments.seed))
@@ -202,7 +197,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
         ctx=arguments.ctx,
         pages=arguments.pages or workload.pages,
         step_tokens=arguments.step_tokens,
-        interactive_step_tokens=arguments.interactive_step_tokens,
+        classes=classes_of(arguments),
         policy=arguments.policy,
         seed=arguments.seed,
         check_every=arguments.check,
@@ -245,7 +240,7 @@ def _tenants(workload: Workload, arguments: argparse.Namespace, settings: Simula
 def _again(name: str, arguments: argparse.Namespace, seen: SimulatedRun) -> str:
     """The command that shows a failure again: up to the step that broke, looking after each."""
     words = ["zinc-rt", "sched-test", "--workload", name, "--seed", str(arguments.seed)]
-    for option in ("slots", "pages", "tenants", "interactive_step_tokens", "seconds"):
+    for option in ("slots", "pages", "tenants", "gap_budget", "first_token_budget", "seconds"):
         value = getattr(arguments, option)
         if value is not None:
             words += [f"--{option.replace('_', '-')}", f"{value}"]
@@ -348,13 +343,13 @@ def _said(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:
 def _cost() -> dict[str, Any]:
     from dataclasses import asdict
 
-    from zinc_rt.sched.simulation.step_cost import PREDICTED
+    from zinc_rt.sched.step_cost import PREDICTED
 
     return asdict(PREDICTED)
 
 
 def _card() -> str:
-    from zinc_rt.sched.simulation.step_cost import PREDICTED
+    from zinc_rt.sched.step_cost import PREDICTED
 
     return f"{PREDICTED.card} and {PREDICTED.model}"
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.options import (
+    add_budgets,
     add_device,
     add_timeout,
     check_taken,
@@ -96,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument("--facts", metavar="F", help="facts file: the simulated device behaves like this card")
     runs.add_argument("--ordering", metavar="NAME", help="order of arithmetic (default canonical-1)")
     add_timeout(runs)
+    add_budgets(runs)
     runs.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
     return made
 
@@ -137,7 +139,14 @@ def _check_installed() -> None:
 def _config(arguments: argparse.Namespace) -> Config:
     from zinc_rt.engine.devices import choose_tier
     from zinc_rt.serve.config.checks import check_exposure
-    from zinc_rt.serve.config.settings import Config, DeviceSettings, LedgerSettings, ServerSettings
+    from zinc_rt.serve.config.settings import (
+        ClassSettings,
+        ClassTable,
+        Config,
+        DeviceSettings,
+        LedgerSettings,
+        ServerSettings,
+    )
 
     if arguments.port is not None and not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port}: wanted 0 to 65535")
@@ -155,9 +164,11 @@ def _config(arguments: argparse.Namespace) -> Config:
         model = EMBEDDED
         say(f"model     {EMBEDDED}, which ships with the package: its weights are random, and so is what it says")
     asked = {name: getattr(arguments, name) for name in ("ctx", "slots") if getattr(arguments, name) is not None}
+    budgets = ClassSettings(gap_ms=arguments.gap_budget, first_token_ms=arguments.first_token_budget)
     config = Config.for_model(
         model,
         model=asked,
+        classes=ClassTable(interactive=budgets, standard=budgets),
         server=ServerSettings(
             host=arguments.host or HOST,
             port=PORT if arguments.port is None else arguments.port,
@@ -186,8 +197,12 @@ def _from_file(arguments: argparse.Namespace) -> Config:
     from zinc_rt.serve.config.file import read_config
 
     made = parser()
-    for name in ("model", "slots", "ctx", "tier", "device", "facts", "ordering", "timeout", "threads"):
+    for name in (
+        "model", "slots", "ctx", "tier", "device", "facts", "ordering", "timeout", "threads", "gap_budget",
+        "first_token_budget",
+    ):  # fmt: skip
         if getattr(arguments, name) != made.get_default(name):
+            name = name.replace("_", "-")
             raise UsageError(f"--{name} beside --config: the file says it", next=f"say it in {arguments.config}")
     config = read_config(arguments.config)
     server, ledger = config.server, config.ledger

@@ -18,7 +18,7 @@ from zinc_rt.model.tokenizer import StreamDecoder
 from zinc_rt.sched.plan import Batch, RowLogprobs
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
-from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.tenant import CLASSES, Classes, Tenant
 from zinc_rt.sched.token_mask import TokenMask
 
 
@@ -215,9 +215,10 @@ class Answering(EngineCore):
         *,
         step_tokens: int = 0,
         again: Callable[[], Engine] | None = None,
+        classes: Classes = CLASSES,
     ) -> None:
         """Create it with EngineCore's parameters."""
-        super().__init__(engine, tenants, step_tokens=step_tokens, again=again)
+        super().__init__(engine, tenants, step_tokens=step_tokens, again=again, classes=classes)
         self._numbers = itertools.count(1)
         self._asked: dict[int, Asked] = {}
 

@@ -25,7 +25,7 @@ from zinc_rt.sched.kv.kv_cache import KvCache
 from zinc_rt.sched.kv.prefix import Namespace, namespace
 from zinc_rt.sched.request import NewRequest, Request
 from zinc_rt.sched.sampling import Sampling
-from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.scheduler import Scheduler, StepRunner
 from zinc_rt.sched.state import SchedulerLimits
 from zinc_rt.sched.step_timeline import timeline
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
@@ -59,32 +59,22 @@ class EngineCore:
         """Create the core. `step_tokens`: the maximum tokens per step, if lower than the engine's limit.
         `again`: reopens the engine after a hung step; None: a hang is fatal. `client_timeout_seconds`: how
         long an unread request is kept."""
-        limits, gguf = engine.limits, engine.model.gguf
         self.engine = engine
-        self.tokenizer, self.no_tokenizer = _tokenizer(gguf)
+        self.tokenizer, self.no_tokenizer = _tokenizer(engine.model.gguf)
         self.end_ids = self.tokenizer.eog_ids if self.tokenizer is not None else frozenset[int]()
-        step_tokens = step_tokens or limits.step_tokens
-        cache = _kv_cache(engine, step_tokens)
-        pages = {group.name: group.pages for group in cache.groups}
-        tenants = tuple(tenants) or (EVERYBODY,)
-        self.ledger = UsageLedger([tenant.name for tenant in tenants], pages)
         self._again = again
         renew = None if again is None else self._renew
         self.runner = ModelRunner(engine.runner, end_ids=sorted(self.end_ids), renew=renew)
-        self.scheduler = Scheduler(
-            SchedulerLimits(
-                limits.slots,
-                limits.ctx,
-                step_tokens,
-                client_timeout_ns=int(client_timeout_seconds * SECOND_NS),
-                classes=classes,
-            ),
-            tenants,
-            cache,
+        self.scheduler = new_scheduler(
+            engine,
             self.runner,
-            time.monotonic_ns,
-            ledger=self.ledger,
+            tuple(tenants) or (EVERYBODY,),
+            step_tokens=step_tokens or engine.limits.step_tokens,
+            client_timeout_ns=int(client_timeout_seconds * SECOND_NS),
+            classes=classes,
         )
+        assert self.scheduler.ledger is not None
+        self.ledger = self.scheduler.ledger
         self.runner.attach(self.scheduler.records)
         self._recorder = StepRecorder(self.scheduler)
         self._secrets: dict[str, bytes] = {}  # by tenant, or by the group whose members share a cache
@@ -270,11 +260,30 @@ class EngineCore:
             raise UsageError("this LLM is closed", next="open another")
 
 
-def _kv_cache(engine: Engine, step_tokens: int) -> KvCache:
-    """The pages and state rows that the engine's limits give its model."""
+def new_scheduler(
+    engine: Engine,
+    runner: StepRunner,
+    tenants: Sequence[Tenant],
+    *,
+    clock_ns: Callable[[], int] = time.monotonic_ns,
+    pages: int | None = None,
+    step_tokens: int = 0,
+    **changes: Any,
+) -> Scheduler:
+    """Return a scheduler of an engine's model, with the pages and state rows of the engine's limits.
+
+    Every front end and every gate with a device gets its scheduler here. `pages`: of each group, to make
+    them scarce; `step_tokens`: 0 for the engine's; `changes`: other fields of SchedulerLimits that are not
+    to have their defaults (`limit_changes` says so in a report).
+    """
     limits, groups = engine.limits, page_pools(engine)
+    if pages is not None:
+        groups = [replace(group, pages=pages) for group in groups]
+    asked = SchedulerLimits(limits.slots, limits.ctx, step_tokens or limits.step_tokens, **changes)
     rows = limits.recurrent_rows if state_row_bytes(engine.model.graph) else 0
-    return KvCache(groups, limits.page_tokens, step_tokens, rows, limits.ctx)
+    cache = KvCache(groups, limits.page_tokens, asked.step_tokens, rows, limits.ctx)
+    ledger = UsageLedger([tenant.name for tenant in tenants], {group.name: group.pages for group in groups})
+    return Scheduler(asked, tenants, cache, runner, clock_ns, ledger=ledger)
 
 
 def _tokenizer(gguf: GGUFFile) -> tuple[Tokenizer | None, str]:

@@ -21,7 +21,7 @@ from zinc_rt.engine.opening import ModelOptions, engine_opener
 from zinc_rt.host.errors import OutputError, UsageError
 from zinc_rt.host.settings import Experts
 from zinc_rt.sched.sampling import Sampling
-from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.tenant import CLASSES, Tenant, with_budgets
 from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 
@@ -47,16 +47,21 @@ class LLM(Answering):
         usage: str | Path | None = None,
         graph_cache: bool = True,
         experts: Experts = "auto",
+        gap_ms: float | None = None,
+        first_token_ms: float | None = None,
     ) -> None:
         """Open a model. `model`: a GGUF file, or the name of a model in the package. `slots`: concurrent
         answers. `ctx`: maximum tokens of a prompt with its answer (default: the model's context, at most
         4096). `timeout`: time limit of one step in seconds. `usage`: a database that receives the tenants'
         usage once a second (docs/ledger.md). `graph_cache`: reuse planned graphs from the cache folder.
-        `experts`: in VRAM, in host memory ("gtt"), or in host memory if VRAM is full.
+        `experts`: in VRAM, in host memory ("gtt"), or in host memory if VRAM is full. `gap_ms`,
+        `first_token_ms`: latency budgets of interactive and standard requests (docs/scheduler.md), 0 for
+        none (default: 30 and 100 for interactive requests, none for others).
 
         Raises ZincErrors, each with advice, for an unreadable or unsupported file, an unusable tier, or a
         context that does not fit.
         """
+        classes = with_budgets(CLASSES, gap_ms=gap_ms, first_token_ms=first_token_ms)
         options = ModelOptions(
             tier,
             device,
@@ -73,7 +78,7 @@ class LLM(Answering):
         try:
             engine = opened()
             try:
-                super().__init__(engine, tenants, again=opened)
+                super().__init__(engine, tenants, again=opened, classes=classes)
             except BaseException:
                 engine.close()
                 raise

@@ -116,6 +116,12 @@ class StepPlan:
             setattr(self, name, np.full(self.most_rows or self.slots, -1, np.int32))
         self.table_changes = [{} for _ in range(self.groups)]
 
+    @property
+    def context(self) -> int:
+        """Return the tokens that the step's sequences read, each sequence up to its last token in the step."""
+        n = self.decodes
+        return int(self.position[:n].sum()) + n + sum(piece.last for piece in self.prompts)
+
     def clear(self, number: int) -> None:
         """Start a new step."""
         self.number = number

@@ -1,6 +1,13 @@
-"""Plan a step: one token for each decoding request, then prompt chunks up to the step's token limit."""
+"""Plan a step: one token for each decoding request, then prompt chunks up to the step's limits.
+
+A step takes at most `step_tokens`. While a request whose class has a latency budget decodes, or waits for its
+first token, the expected time of the step is limited as well: prompts get fewer tokens, and if that is not
+enough, the decodes of lower classes take turns.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +20,8 @@ from zinc_rt.sched.state import SchedulerState
 from zinc_rt.sched.tenant import BANDS, Priority
 
 LEFT_OUT = 8  # steps without a page until a decode is parked
+LEAST_PROMPT = 8  # tokens of a prompt that every step computes, whatever its budget
+LEAST_TURNS = 1 / 8  # decodes of lower classes in a step, whatever its budget
 AGED_PART = 8  # one in so many prompt tokens of a step goes to an aged prompt of a lower class
 
 
@@ -25,9 +34,13 @@ def plan_step(s: SchedulerState) -> StepPlan:
     decodes = s.slots.decodes()
     if s.probation:
         decodes = _alone(s, decodes)
+    prompts = _prompts(s) if s.prefilling else []
+    gap = _gap_budget(s, decodes)
+    if gap is not None:
+        decodes = _within(s, decodes, gap, LEAST_PROMPT if prompts else 0)
     _plan_decodes(s, plan, decodes)
-    if s.prefilling:
-        _plan_prompts(s, plan, decodes)
+    if prompts:
+        _plan_prompts(s, plan, prompts, gap)
     if plan.tokens:
         _hand_over(s, plan)
     return plan
@@ -93,11 +106,55 @@ def _others_run(s: SchedulerState) -> bool:
 def _alone(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
     """Only who is on probation."""
     request = s.probation[0]
-    kept = decodes.slots == request.slot
-    by_tenant = np.bincount(s.slots.tenants[decodes.slots[kept]], minlength=len(s.tenants))
-    charges = [(request.tenant, 1)] if kept.any() else []
-    interactive = request.priority is Priority.INTERACTIVE
-    return s.slots.set_of(decodes.slots[kept], by_tenant, charges, interactive=interactive)
+    return s.slots.set_of(decodes.slots[decodes.slots == request.slot])
+
+
+@dataclass(frozen=True, slots=True)
+class GapBudget:
+    """The time of a step while requests of class `priority` or above decode."""
+
+    ns: int
+    priority: Priority
+
+
+def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
+    """The smallest budget of a class that decodes. It protects the most urgent of them."""
+    budgets = [
+        (row.gap_ns, priority)
+        for priority, row in s.limits.classes.items()
+        if row.gap_ns is not None and decodes.classes[priority]
+    ]
+    return GapBudget(min(budgets)[0], min(priority for _, priority in budgets)) if budgets else None
+
+
+def _within(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:
+    """The decodes that fit the budget beside `prompt` prompt tokens. Those of classes below the protected one
+    take turns, in equal shares; even where none fits, one does every few steps."""
+    slots, positions = decodes.slots, s.slots.position
+    context = positions[decodes.index] + 1
+    count, total = len(slots), int(context.sum())
+    alone_ns = s.cost.nanoseconds(0, count, total)
+    if alone_ns > budget.ns:
+        s.counts.infeasible_steps += 1
+        s.counts.infeasible_ns = max(s.counts.infeasible_ns, alone_ns)
+    if (s.cost.nanoseconds(prompt, count, total) if prompt else alone_ns) <= budget.ns:
+        return decodes
+    lower = s.slots.classes[decodes.index] > budget.priority
+    others = slots[lower]
+    if not len(others):
+        return decodes
+    read = int(context[lower].sum())
+    each = read // len(others)
+    room = s.cost.further_decodes(budget.ns, prompt, count - len(others), total - read, len(others), each)
+    s.turns = s.turns % 1 + max(room, LEAST_TURNS)
+    turns = int(s.turns)
+    if turns >= len(others):
+        return decodes
+    first = int(np.searchsorted(others, s.last_turn, side="right"))
+    chosen = others[(first + ORDINALS[:turns]) % len(others)]
+    if turns:
+        s.last_turn = int(chosen[-1])
+    return s.slots.set_of(np.sort(np.concatenate([slots[~lower], chosen])))
 
 
 def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None:
@@ -121,29 +178,48 @@ def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None
 # --- prompts
 
 
-def _plan_prompts(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None:
-    left = _step_tokens(s, decodes) - plan.tokens
+def _prompts(s: SchedulerState) -> list[Request]:
+    """The prompts that can go on, in the order in which they are computed."""
     prompts = [request for request in s.prefilling if not request.held]
     if s.probation:
         prompts = [request for request in prompts if request is s.probation[0]]
     if len(prompts) > 1:
         service = s.service.counters
         prompts.sort(key=lambda r: (r.effective, service[r.tenant], r.number, r.choice))
+    return prompts
+
+
+def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap: GapBudget | None) -> None:
+    first = prompts[0]
+    left = s.limits.step_tokens - plan.tokens
+    if gap is not None:
+        left = _affordable(s, plan, gap.ns, first, left)
+    waiting = s.limits.classes[first.effective].first_token_ns
+    if len(prompts) > 1:
         aged = _aged_prompt(s, prompts)
         if aged is not None and left >= AGED_PART:
             prompts.remove(aged)
             left -= _plan_prompt(s, plan, aged, left // AGED_PART)
     for request in prompts:
+        if waiting is not None and request.effective > first.effective:
+            left = _affordable(s, plan, waiting - (s.now_ns - first.arrived_ns), request, left)
+            waiting = None
         if left <= 0:
             return
         left -= _plan_prompt(s, plan, request, left)
 
 
-def _step_tokens(s: SchedulerState, decodes: DecodeSet) -> int:
-    fewer = s.limits.interactive_step_tokens
-    if fewer is not None and decodes.interactive:
-        return min(s.limits.step_tokens, max(fewer, len(decodes.slots)))
-    return s.limits.step_tokens
+def _affordable(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, most: int) -> int:
+    """How many further prompt tokens, at most `most`, a step takes within a budget: LEAST_PROMPT or more."""
+    if most <= LEAST_PROMPT:
+        return most
+    assert prompt.holding is not None
+    context, tokens = plan.context + prompt.holding.computed, plan.tokens - plan.decodes
+    room = s.cost.prompt_tokens(budget_ns, plan.decodes, context, tokens + most) - tokens
+    if room >= most:
+        return most
+    s.counts.limited_steps += 1
+    return max(LEAST_PROMPT, room)
 
 
 def _aged_prompt(s: SchedulerState, prompts: list[Request]) -> Request | None:

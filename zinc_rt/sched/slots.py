@@ -20,7 +20,7 @@ EPOCHS = 1 << 22  # an output entry has so many bits for it
 STATE, EPOCH, CHECK = column("state"), column("epoch"), column("check")
 PAGES, STATE_ROW, SPARE_ROW = column("pages"), column("state_row"), column("spare_row")
 CACHED, BOUND_AT = column("cached"), column("bound_at")
-PENALTY_ROW, BIAS_ROW = column("penalty_row"), column("bias_row")
+PRIORITY, PENALTY_ROW, BIAS_ROW = column("priority"), column("penalty_row"), column("bias_row")
 _CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
 
 
@@ -28,7 +28,7 @@ _CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
 class DecodeSet:
     """The decoding slots in ascending order, with their invariant data. `index`: the slots, as a slice if
     they are contiguous, which costs a quarter; `places`: the start of each slot's history; `by_tenant`:
-    slots per tenant, i64 [tenants], and the same as pairs."""
+    slots per tenant, i64 [tenants], and the same as pairs; `classes`: slots per Priority."""
 
     slots: np.ndarray
     index: np.ndarray | slice
@@ -37,7 +37,7 @@ class DecodeSet:
     choices: np.ndarray
     by_tenant: np.ndarray
     charges: list[tuple[int, int]]
-    interactive: bool
+    classes: list[int]
 
 
 @dataclass(slots=True)
@@ -55,6 +55,7 @@ class Slots:
     position: np.ndarray = field(init=False)  # columns of them, i32 [slots]
     last_token: np.ndarray = field(init=False)
     generated: np.ndarray = field(init=False)
+    classes: np.ndarray = field(init=False)  # of Priority
     flat: np.ndarray = field(init=False)  # the history as one row
     history: np.ndarray = field(init=False)  # i32 [slots, ctx]: the tokens of who is bound
     requests: list[Request | None] = field(init=False)
@@ -72,7 +73,6 @@ class Slots:
     changed: bool = True  # somebody joined or left the decodes
     _told: list[list[int]] = field(init=False)  # by group and slot: entries that the device knows
     _decoders: dict[int, int] = field(default_factory=dict)  # the same, without those who have none
-    _interactive: int = 0  # of class interactive
     _set: DecodeSet | None = None
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Slots:
         self.records = free_records(count)
         self.words = dwords(self.records)
         self.position, self.last_token = self.words[:, POSITION], self.words[:, LAST_TOKEN]
-        self.generated = self.words[:, GENERATED]
+        self.generated, self.classes = self.words[:, GENERATED], self.words[:, PRIORITY]
         self.history = np.zeros((count, self.ctx + 1), np.int32)  # the last token is drawn, and not computed
         self.flat = self.history.reshape(-1)
         self.requests = [None] * count
@@ -160,8 +160,6 @@ class Slots:
             self._decoders[tenant] = left
         else:
             del self._decoders[tenant]
-        if request.priority is Priority.INTERACTIVE:
-            self._interactive += one
 
     def set_rows(self, request: Request, rows: tuple[int, int] = (-1, -1)) -> None:
         """Set the state rows that its next step reads and writes."""
@@ -206,22 +204,25 @@ class Slots:
 
     # --- who decodes
 
-    def set_of(
-        self, slots: np.ndarray, by_tenant: np.ndarray, charges: list[tuple[int, int]], *, interactive: bool
-    ) -> DecodeSet:
-        """Return these slots as a set."""
+    def set_of(self, slots: np.ndarray) -> DecodeSet:
+        """Return these slots, in ascending order, as a set."""
+        by_tenant = np.bincount(self.tenants[slots], minlength=len(self.by_tenant))
+        charges = [(tenant, int(by_tenant[tenant])) for tenant in np.flatnonzero(by_tenant).tolist()]
+        return self._set_of(slots, by_tenant, charges)
+
+    def _set_of(self, slots: np.ndarray, by_tenant: np.ndarray, charges: list[tuple[int, int]]) -> DecodeSet:
         index: np.ndarray | slice = slots
         if len(slots) and slots[-1] - slots[0] + 1 == len(slots):
             index = slice(int(slots[0]), int(slots[-1]) + 1)
         places = slots * self.history.shape[1]
         numbers, choices = self.numbers[index].copy(), self.choices[index].copy()
-        return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, interactive)
+        classes = np.bincount(self.classes[index], minlength=len(Priority)).tolist()
+        return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, classes)
 
     def decodes(self) -> DecodeSet:
         """Return the current set of decoding slots."""
         if self.changed or self._set is None:
             slots = np.flatnonzero(self.decoding)
-            charges = list(self._decoders.items())
-            self._set = self.set_of(slots, self.by_tenant.copy(), charges, interactive=self._interactive > 0)
+            self._set = self._set_of(slots, self.by_tenant.copy(), list(self._decoders.items()))
             self.changed = False
         return self._set

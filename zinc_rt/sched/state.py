@@ -4,10 +4,10 @@ admission.py, preempt.py, planning.py."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from math import lcm
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, EndTokens, Reques
 from zinc_rt.sched.sessions import SessionPins
 from zinc_rt.sched.share import Service, Shares
 from zinc_rt.sched.slots import Slots
+from zinc_rt.sched.step_cost import PREDICTED, MeasuredCost, StepCost
 from zinc_rt.sched.tenant import (
     BANDS,
     CLASSES,
@@ -39,14 +40,17 @@ from zinc_rt.sched.usage.ledger import StepMade, UsageLedger
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """`step_tokens` limits a step, `interactive_step_tokens` a step in which an interactive request decodes.
-    A paused request keeps its slot for `hold_ns` and lives for `client_timeout_ns`; a session's pages stay
-    for `session_ttl_ns`. `check_every`: steps between checks of all invariants, 0: never."""
+    """The limits of a scheduler. The defaults are those of every front end, gate and simulation.
+
+    `step_tokens` limits a step; `classes` also have latency budgets, which limit a step by its time as `cost`
+    predicts it before it is measured. A paused request keeps its slot for `hold_ns` and lives for
+    `client_timeout_ns`; a session's pages stay for `session_ttl_ns`. `check_every`: steps between checks of
+    all invariants, 0: never.
+    """
 
     slots: int
     ctx: int
     step_tokens: int = 512
-    interactive_step_tokens: int | None = None
     slice_tokens: int = 64  # made before a tenant of the same class that has no slot may take this one
     checkpoint_tokens: int = 4096  # of a long prompt, from one recurrent state that is kept to the next
     hold_ns: int = SECOND_NS
@@ -54,15 +58,47 @@ class SchedulerLimits:
     session_ttl_ns: int = 1800 * SECOND_NS
     check_every: int = 256
     classes: Classes = field(default_factory=lambda: CLASSES)
+    cost: StepCost = PREDICTED
+
+
+def limit_changes(limits: SchedulerLimits) -> list[str]:
+    """Return the limits that a caller changed from the defaults, as texts for a report's shortcuts. Slots and
+    context have no default."""
+    usual = SchedulerLimits(limits.slots, limits.ctx)
+    found = [
+        f"{each.name} {getattr(limits, each.name)} (default {getattr(usual, each.name)})"
+        for each in fields(SchedulerLimits)
+        if each.name not in ("classes", "cost") and getattr(limits, each.name) != getattr(usual, each.name)
+    ]
+    for priority, row in limits.classes.items():
+        for each in fields(row):
+            value, default = getattr(row, each.name), getattr(usual.classes[priority], each.name)
+            if value != default:
+                found.append(f"{priority.name.lower()} {_in_ms(each.name, value)} (default {_in_ms('', default)})")
+    if limits.cost != usual.cost:
+        found.append(f"step cost of {limits.cost.card} (default {usual.cost.card})")
+    return [f"scheduler: {each}" for each in found]
+
+
+def _in_ms(name: str, value: Any) -> str:
+    """A value with its name; nanoseconds as milliseconds."""
+    shown = "none" if value is None else f"{value / 1e6:g} ms" if isinstance(value, int) and value > 1e5 else value
+    return f"{name.removesuffix('_ns')} {shown}".strip()
 
 
 @dataclass(slots=True)
 class SchedulerCounts:
+    """`limited_steps`: had fewer tokens than without a latency budget. `infeasible_steps`: those in which the
+    decodes alone would have exceeded it, with the longest expected time of such decodes."""
+
     steps: int = 0
     parked: int = 0
     evicted: int = 0
     computed: int = 0
     failed_steps: int = 0
+    limited_steps: int = 0
+    infeasible_steps: int = 0
+    infeasible_ns: int = 0
 
 
 class StepTimes(NamedTuple):
@@ -138,6 +174,9 @@ class SchedulerState:
         self.running_by_class = dict.fromkeys(Priority, 0)
         self.floors = floors(limits.slots, limits.classes)
         self.counts = SchedulerCounts()
+        self.cost = MeasuredCost(limits.cost)
+        self.last_turn = -1  # the last slot that decoded when those of lower classes took turns
+        self.turns = 0.0  # fractions of a turn that add up
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
         self.made: StepMade | None = None
         self.begin_accounts()

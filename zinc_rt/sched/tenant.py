@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from zinc_rt.host.errors import UsageError
@@ -11,6 +11,7 @@ from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.share import WEIGHT_UNITS, weight_units
 
 SECOND_NS = 1_000_000_000
+MS_NS = 1_000_000
 BANDS = 3  # of age; a request that has waited so many goes up a class, once
 
 
@@ -25,22 +26,52 @@ class Priority(IntEnum):
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
     """`age_ns`: the length of one waiting band. `floor_share`: one in this many slots is kept for the class
-    while it has requests in the last band; 0: none. `floor_slots`: this many, whatever the share."""
+    while it has requests in the last band; 0: none. `floor_slots`: this many, whatever the share.
+
+    Latency budgets, None for none: `gap_ns` limits a step in which a request of the class decodes;
+    `first_token_ns`, from a request's arrival, limits what else a step computes until its first token.
+    """
 
     age_ns: int
     weight: int
     floor_share: int
     floor_slots: int | None = None
+    first_token_ns: int | None = None
+    gap_ns: int | None = None
 
 
 CLASSES = {
-    Priority.INTERACTIVE: PriorityClass(2 * SECOND_NS, WEIGHT_UNITS, 0),
+    Priority.INTERACTIVE: PriorityClass(
+        2 * SECOND_NS, WEIGHT_UNITS, 0, first_token_ns=100 * MS_NS, gap_ns=30 * MS_NS
+    ),
     Priority.STANDARD: PriorityClass(10 * SECOND_NS, WEIGHT_UNITS, 4),
     Priority.BATCH: PriorityClass(60 * SECOND_NS, WEIGHT_UNITS // 4, 16),
 }
 
 
 Classes = Mapping[Priority, PriorityClass]
+
+
+def with_budgets(classes: Classes, *, gap_ms: float | None = None, first_token_ms: float | None = None) -> Classes:
+    """Return the classes with other latency budgets for interactive and standard requests, in milliseconds.
+    None: as they are; 0: none. Raises UsageError for a negative or infinite one."""
+    for name, ms in (("gap", gap_ms), ("first token", first_token_ms)):
+        if ms is not None and not 0 <= ms < 1e9:
+            raise UsageError(f"{name} budget {ms:g} ms: wanted a positive number, or 0 for none")
+    made = dict(classes)
+    for priority in (Priority.INTERACTIVE, Priority.STANDARD):
+        row = made[priority]
+        made[priority] = replace(
+            row,
+            gap_ns=budget_ns(gap_ms, row.gap_ns),
+            first_token_ns=budget_ns(first_token_ms, row.first_token_ns),
+        )
+    return made
+
+
+def budget_ns(ms: float | None, default: int | None) -> int | None:
+    """Return a budget in nanoseconds: the default if `ms` is None, no budget if it is 0."""
+    return default if ms is None else round(ms * MS_NS) or None
 
 
 def floors(slots: int, classes: Classes = CLASSES) -> dict[Priority, int]:

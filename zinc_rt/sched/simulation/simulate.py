@@ -25,9 +25,9 @@ from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.simulation_log import NEVER, SimulationLog
-from zinc_rt.sched.simulation.step_cost import NS, StepCost
+from zinc_rt.sched.step_cost import NS, StepCost
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
-from zinc_rt.sched.tenant import Tenant
+from zinc_rt.sched.tenant import CLASSES, Classes, Tenant
 from zinc_rt.sched.usage.ledger import RunnerCounts, UsageLedger
 
 PAGE_TOKENS = 16
@@ -39,15 +39,15 @@ LATER_NS = 7200 * NS  # beyond all ages and times to live
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """Settings. `pages` None: enough for all slots. `interactive_step_tokens` None: keeps a predicted step
-    close to the time of one with decodes only. `check_every`: steps between checks of the invariants.
-    After `most_steps`, or `most_seconds` of virtual time, the remaining requests are cancelled."""
+    """Settings. `pages` None: enough for all slots. `classes`: with their latency budgets. `check_every`: steps
+    between checks of the invariants. After `most_steps`, or `most_seconds` of virtual time, the remaining
+    requests are cancelled."""
 
     slots: int = 16
     ctx: int = 32_768
     pages: int | None = None
     step_tokens: int = 512
-    interactive_step_tokens: int | None = None
+    classes: Classes = field(default_factory=lambda: CLASSES)
     policy: str = "fair"
     seed: int = 1
     check_every: int = 32
@@ -131,7 +131,7 @@ class PredictedRunner:
         plan = handle
         assert isinstance(plan, StepPlan)
         rows, bound = plan.rows, int(np.count_nonzero(self.records["state"]))
-        took_ns = self.cost.nanoseconds(plan.tokens, context_of(plan))
+        took_ns = self.cost.nanoseconds(plan.tokens - plan.decodes, plan.decodes, plan.context)
         self.now_ns += took_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
         tokens = drawn(self.records["seed"][plan.row_slot[:rows]], plan.row_position[:rows])
@@ -139,12 +139,6 @@ class PredictedRunner:
 
     def reopen(self) -> bool:
         return False
-
-
-def context_of(plan: StepPlan) -> int:
-    """Return the total context that the step's sequences read, each counted once up to its last token."""
-    decodes = plan.position[: plan.decodes]
-    return int(decodes.sum()) + len(decodes) + sum(piece.last for piece in plan.prompts)
 
 
 class Simulation:
@@ -181,8 +175,9 @@ class Simulation:
             settings.slots,
             settings.ctx,
             settings.step_tokens,
-            settings.interactive_step_tokens or cost.interactive_tokens(settings.slots),
             check_every=0,  # `_check` does
+            classes=settings.classes,
+            cost=cost,
         )
         made = Scheduler(limits, self.accounts, cache, self.runner, lambda: self.runner.now_ns, ledger=self.ledger)
         self.runner.records = made.records

@@ -11,7 +11,7 @@ import numpy as np
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.simulation.arrival import Arrival
-from zinc_rt.sched.simulation.step_cost import NS
+from zinc_rt.sched.step_cost import NS
 from zinc_rt.sched.tenant import CLASSES, Priority, Tenant
 
 NEVER = -1

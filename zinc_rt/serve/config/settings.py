@@ -21,6 +21,7 @@ from zinc_rt.serve.config.values import auto, class_named, name_of_class, page_c
 Whole = Annotated[int, Strict(), Ge(0)]
 Count = Annotated[int, Strict(), Ge(1)]
 Seconds = Annotated[float, Gt(0), Le(1e7)]
+Milliseconds = Annotated[float, Ge(0), Le(1e9)]
 Flag = Annotated[bool, Strict()]
 # What stands in headers, URLs, logs and the ledger: no account of the ledger begins so, no path is hidden in it.
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -137,12 +138,14 @@ class ModelSettings:
 @dataclass(frozen=True, slots=True)
 class ClassSettings:
     """`age_s`: the width of one waiting-time band. `floor_slots`: slots reserved for the class while it has
-    waited long."""
+    waited long. `gap_ms`, `first_token_ms`: its latency budgets (docs/scheduler.md); 0: none."""
 
     __pydantic_config__ = REFUSES_UNKNOWN
 
     age_s: Seconds | None = None
     floor_slots: Whole | None = None
+    gap_ms: Milliseconds | None = None
+    first_token_ms: Milliseconds | None = None
 
 
 @dataclass(frozen=True, slots=True)

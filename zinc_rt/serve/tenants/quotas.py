@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from zinc_rt.sched.kv.pages import PageQuota
-from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, PriorityClass, Tenant
+from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, PriorityClass, Tenant, budget_ns
 from zinc_rt.serve.config.settings import Config, TenantLimits, TenantSettings
 from zinc_rt.serve.config.values import name_of_class
 
@@ -43,7 +43,11 @@ def scheduler_classes(config: Config) -> Classes:
         said = getattr(config.classes, name_of_class(priority))
         age_ns = row.age_ns if said.age_s is None else int(said.age_s * SECOND_NS)
         floor_slots = row.floor_slots if said.floor_slots is None else said.floor_slots
-        found[priority] = replace(row, age_ns=age_ns, floor_slots=floor_slots)
+        first_token_ns = budget_ns(said.first_token_ms, row.first_token_ns)
+        gap_ns = budget_ns(said.gap_ms, row.gap_ns)
+        found[priority] = replace(
+            row, age_ns=age_ns, floor_slots=floor_slots, first_token_ns=first_token_ns, gap_ns=gap_ns
+        )
     return found
 
 

@@ -1,0 +1,144 @@
+"""The time of a step: predicted as a + b prompt tokens + c decodes + d context, then corrected by measurement.
+
+PREDICTED has the constants of `zinc-rt perf predict`, a roofline model that no card has confirmed.
+tests/perf/test_step_cost.py recomputes them. The planner's latency budgets and the simulation use the same
+constants.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median_low
+
+NS = 1_000_000_000
+SAMPLES = 9  # durations of a kind and size of step that its correction is the median of
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Microseconds: `step_us` per step, `prompt_us` per prompt token, `decode_us` per decoding sequence,
+    `context_us` per context token that the step's sequences read."""
+
+    card: str
+    model: str
+    step_us: float
+    prompt_us: float
+    decode_us: float
+    context_us: float
+    source: str
+
+    def nanoseconds(self, prompt: int, decodes: int, context: int) -> int:
+        """Return the time of a step with so many prompt tokens, decodes and context tokens."""
+        tokens_us = self.prompt_us * prompt + self.decode_us * decodes
+        return round(1000 * (self.step_us + tokens_us + self.context_us * context))
+
+
+# A token's cost: the instructions that its kernels issue, over what the SIMDs issue; kernels that compute several
+# tokens from one reading of a weight make it smaller. Memory and instructions are added here, where a roofline
+# takes the larger: too slow by step_us at most.
+PREDICTED = StepCost(
+    "Radeon AI PRO R9700",
+    "the shape of Qwen3 8B, Q4_K_M",
+    step_us=10_676.0,
+    prompt_us=1_636.0,
+    decode_us=1_636.0,
+    context_us=0.576,
+    source="zinc-rt perf predict --model qwen3-8b-q4_k_m.gguf --ctx 32768, likely case, canonical-1",
+)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The steps of one kind and size: measured over predicted time of the last ones."""
+
+    ratios: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    steps: int = 0
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSize:
+    """A row of the report. `tokens`: the largest step of this size; `ratio`: measured over predicted time."""
+
+    prompts: bool
+    tokens: int
+    steps: int
+    ratio: float
+
+
+class MeasuredCost:
+    """A cost that follows the device: the prediction times the median of the last measured ratios.
+
+    Ratios are kept by kind (with or without prompt tokens) and size, in powers of two, so each belongs to one
+    variant of a graph. The first step of a size is ignored, because it may build graphs and compile kernels. A
+    size that has not run yet has the ratio of the nearest that has. Memory is bounded: SAMPLES numbers a size.
+    """
+
+    def __init__(self, prior: StepCost) -> None:
+        self.prior = prior
+        self._seen: tuple[dict[int, _Seen], dict[int, _Seen]] = ({}, {})  # without and with prompt tokens, by size
+
+    def observe(self, prompt: int, decodes: int, context: int, took_ns: int) -> None:
+        """Record the time of a step. A step that took no time is ignored: its clock stands still."""
+        sizes, size = self._seen[prompt > 0], (prompt + decodes - 1).bit_length()
+        seen = sizes.get(size)
+        if seen is None:
+            sizes[size] = _Seen(steps=1)
+            return
+        if took_ns <= 0:
+            return
+        seen.steps += 1
+        seen.ratios.append(took_ns / self.prior.nanoseconds(prompt, decodes, context))
+        seen.ratio = median_low(seen.ratios)
+
+    def nanoseconds(self, prompt: int, decodes: int, context: int) -> int:
+        """Return the expected time of a step."""
+        ratio = self._ratio(prompt > 0, (prompt + decodes - 1).bit_length())
+        return round(ratio * self.prior.nanoseconds(prompt, decodes, context))
+
+    def prompt_tokens(self, budget_ns: int, decodes: int, context: int, most: int) -> int:
+        """Return how many prompt tokens, at most `most`, fit the budget beside the decodes; `context`: of the
+        decodes and of the prompt before these tokens."""
+        cost = self.prior
+        fixed_us = cost.step_us + cost.decode_us * decodes + cost.context_us * context
+        return self._room(budget_ns, fixed_us, cost.prompt_us + cost.context_us, decodes, most, prompts=True)
+
+    def further_decodes(
+        self, budget_ns: int, prompt: int, decodes: int, context: int, most: int, each: int
+    ) -> int:
+        """Return how many further decodes, at most `most` with `each` context tokens, fit the budget beside
+        `decodes` with `context`, and `prompt` prompt tokens."""
+        cost = self.prior
+        fixed_us = cost.step_us + cost.prompt_us * prompt + cost.decode_us * decodes + cost.context_us * context
+        unit_us = cost.decode_us + cost.context_us * each
+        return self._room(budget_ns, fixed_us, unit_us, prompt + decodes, most, prompts=prompt > 0)
+
+    def report(self) -> Iterator[MeasuredSize]:
+        """Yield what was measured, by kind and size."""
+        for prompts, sizes in enumerate(self._seen):
+            for size, seen in sorted(sizes.items()):
+                if seen.ratios:
+                    yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio)
+
+    def _room(
+        self, budget_ns: int, fixed_us: float, unit_us: float, tokens: int, most: int, *, prompts: bool
+    ) -> int:
+        """The largest size with room within the budget decides: each has its own ratio."""
+        for size in range((tokens + most - 1).bit_length(), -1, -1):
+            smallest, largest = (1 << size >> 1) + 1, 1 << size
+            left_us = budget_ns / (1000 * self._ratio(prompts, size)) - fixed_us
+            count = most if not unit_us else min(most, int(left_us // unit_us))
+            if count > 0 and left_us >= 0 and tokens + count >= smallest:
+                return min(count, largest - tokens)
+            if largest <= tokens:
+                break
+        return 0
+
+    def _ratio(self, prompts: bool, size: int) -> float:
+        for sizes in (self._seen[prompts], self._seen[not prompts]):
+            known = [each for each, seen in sizes.items() if seen.ratios]
+            if known:
+                return sizes[min(known, key=lambda each: (abs(each - size), each))].ratio
+        return 1.0
