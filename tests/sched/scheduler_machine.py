@@ -41,7 +41,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.now = 0
         self.cache = KvCache(self.groups, PAGE, 8, self.state_rows)
         self.runner = CheckingRunner(self.cache, slots=4, ctx=64)
-        limits = SchedulerLimits(4, 64, 12, 8, slice_tokens=4, checkpoint_tokens=8, check_every=0)
+        limits = SchedulerLimits(4, 64, 12, slice_tokens=4, checkpoint_tokens=8, check_every=0)
         ledger = UsageLedger([each.name for each in self.tenants], {each.name: each.pages for each in self.groups})
         clock = lambda: self.now  # noqa: E731
         self.scheduler = Scheduler(limits, self.tenants, self.cache, self.runner, clock, ledger=ledger)

@@ -51,7 +51,7 @@ def case(seed: int) -> tuple[list[Tenant], list[Arrival], int, int]:
 
 def everything_ends(seed: int) -> None:
     tenants, arrivals, slots, pages = case(seed)
-    settings = SimulationSettings(slots, 1024, pages, interactive_step_tokens=64, check_every=8)
+    settings = SimulationSettings(slots, 1024, pages, check_every=8)
     seen = simulate(arrivals, tenants, settings, CLOCK)
     assert [each for each in of_every_run(seen) if each.status != "pass"] == []
 

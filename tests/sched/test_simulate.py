@@ -25,7 +25,7 @@ ONE = [Tenant("a")]
 
 
 def run(arrivals: list[Arrival], tenants: list[Tenant] = ONE, **settings: object) -> SimulatedRun:
-    made = replace(SimulationSettings(slots=4, ctx=1024, interactive_step_tokens=512, check_every=1), **settings)  # type: ignore[arg-type]
+    made = replace(SimulationSettings(slots=4, ctx=1024, check_every=1), **settings)  # type: ignore[arg-type]
     return simulate(arrivals, tenants, made, SECOND)
 
 

@@ -62,13 +62,15 @@ def test_long_simulation_loses_nothing(slow_counts: Counts) -> None:
         ended += more
         sizes.setdefault(10 * ended // count, resident_bytes())
 
-    settings = SimulationSettings(
-        SLOTS, 1024, PAGES, check_every=slow_counts(10, 2000), interactive_step_tokens=256
-    )
+    settings = SimulationSettings(SLOTS, 1024, PAGES, check_every=slow_counts(10, 2000))
     simulation = Simulation(traffic(np.random.default_rng(1), count), TENANTS, settings, QUICK_CARD, advance)
     seen = simulation.run()
     assert [finding for finding in of_every_run(seen) if finding.status != "pass"] == []
-    assert ended == count and min(seen.parked, seen.evicted) > count // 1000 and seen.log.hit_share() > 0.05
+    assert (
+        ended == count
+        and min(seen.counts.parked, seen.counts.evicted) > count // 1000
+        and seen.log.hit_share() > 0.05
+    )
     grown = sizes[9] - sizes[3]
     assert grown < MOST_GROWN, f"{grown:,} bytes more resident after nine tenths than after three"
     gc.collect()

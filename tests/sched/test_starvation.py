@@ -9,6 +9,7 @@ from fake_runner import FakeRunner
 
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.planning import LEAST_PROMPT
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
@@ -65,7 +66,17 @@ def test_single_request_is_served_during_flood_of_another_tenant(priority: Prior
     for _ in range(200):
         engine.submit(0, 100, 300)
     engine.step(10)
-    assert engine.steps_to_first_token(engine.submit(1, 100, 20)) <= 4
+    assert engine.steps_to_first_token(engine.submit(1, LEAST_PROMPT, 20)) <= 4
+
+
+def test_prompt_beside_answers_with_a_latency_budget_gets_its_least_part() -> None:
+    """Sixteen interactive decodes take longer than their budget already."""
+    engine = Engine([Tenant("flood", Priority.INTERACTIVE), Tenant("one", Priority.INTERACTIVE)])
+    for _ in range(200):
+        engine.submit(0, 100, 1000)
+    engine.step(300)
+    assert engine.steps_to_first_token(engine.submit(1, 100, 20)) <= 4 + -(-100 // LEAST_PROMPT)
+    assert engine.scheduler.counts.infeasible_steps > 0
 
 
 @pytest.mark.parametrize("priority", [Priority.STANDARD, Priority.BATCH])
@@ -84,8 +95,8 @@ def test_guarantee_is_honoured_immediately_for_any_class() -> None:
     engine = Engine([Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BATCH, slots_guaranteed=2)])
     for _ in range(200):
         engine.submit(0, 60, 400)
-    engine.step(10)
-    assert engine.steps_to_first_token(engine.submit(1, 100, 20)) <= 2
+    engine.step(200)  # the flood's own prompts are computed
+    assert engine.steps_to_first_token(engine.submit(1, LEAST_PROMPT, 20)) <= 2
     assert engine.scheduler.bound[1] == 1
 
 

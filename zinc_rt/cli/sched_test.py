@@ -213,6 +213,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
         plain = replace(settings, policy="fcfs", check_every=1 << 30)
         compared = compared and seen.broken is None
         baseline = simulate(arrivals, tenants, plain, PREDICTED, advance=advance) if compared else None
+    report.shortcuts = list(dict.fromkeys([*report.shortcuts, *seen.shortcuts]))
     found = of_every_run(seen)
     if fair and not arguments.tenants:
         found += judged(workload.checks, seen, baseline)
@@ -290,13 +291,20 @@ def _figures(workload: Workload, seen: SimulatedRun) -> dict[str, Any]:
     slots, tokens = log.jain_indices()
     return {
         "says": workload.says,
-        "settings": {name: getattr(seen.settings, name) for name in seen.settings.__slots__},
+        "settings": {name: getattr(seen.settings, name) for name in seen.settings.__slots__ if name != "classes"},
+        "budgets": {
+            priority.name.lower(): {"gap_ns": row.gap_ns, "first_token_ns": row.first_token_ns}
+            for priority, row in seen.settings.classes.items()
+        },
+        "limited_steps": seen.counts.limited_steps,
+        "infeasible_steps": seen.counts.infeasible_steps,
+        "infeasible_ns": seen.counts.infeasible_ns,
         "virtual_seconds": seen.seconds,
         "steps": seen.steps,
         "tokens_per_second": log.delivered_tokens() / seen.seconds if seen.seconds else 0.0,
         "prefix_hit_share": log.hit_share(),
-        "parked": seen.parked,
-        "evicted": seen.evicted,
+        "parked": seen.counts.parked,
+        "evicted": seen.counts.evicted,
         "jain": {"slots": _mean(slots), "tokens": _mean(tokens), "windows": len(slots)},
         "classes": classes,
     }
@@ -312,7 +320,7 @@ def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[R
         f"\n{printable(name)}: {printable(workload.says)}",
         f"  {len(seen.log.prompt)} requests, {seen.steps} steps, {seen.seconds:.0f} s of virtual time, "
         f"{made['tokens_per_second']:.0f} tok/s, {100 * made['prefix_hit_share']:.0f} % of prompt tokens cached, "
-        f"{seen.parked} parked, {seen.evicted} evicted",
+        f"{seen.counts.parked} parked, {seen.counts.evicted} evicted",
         out=out,
     )
     for each, row in made["classes"].items():
@@ -322,12 +330,24 @@ def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[R
             f"gap p50 {1e3 * row['gap_p50_seconds']:.1f} ms, p99 {1e3 * row['gap_p99_seconds']:.1f} ms",
             out=out,
         )
+    if seen.counts.limited_steps or seen.counts.infeasible_steps:
+        terminal.show(f"  {_budget(seen)}", out=out)
     for result in results:
         what = result.reason or ", ".join(_said(result.measure, result.limit))
         terminal.show(f"  {result.status}  {result.id.rpartition(name + '/')[2]:<30}{printable(what)}", out=out)
         if result.status == "fail" and result.first_bad:
             bad = ", ".join(f"{key} {value}" for key, value in result.first_bad.items() if key != "traceback")
             terminal.show(f"        first bad: {printable(bad)}", out=out)
+
+
+def _budget(seen: SimulatedRun) -> str:
+    """What the latency budgets did, and where they cannot be kept."""
+    counts = seen.counts
+    text = f"latency budget limited the prompts of {counts.limited_steps} steps"
+    if not counts.infeasible_steps:
+        return text
+    longest_ms = counts.infeasible_ns / 1e6
+    return f"{text}; infeasible in {counts.infeasible_steps}: decodes alone would take up to {longest_ms:.1f} ms"
 
 
 def _said(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:

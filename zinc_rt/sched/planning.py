@@ -21,7 +21,6 @@ from zinc_rt.sched.tenant import BANDS, Priority
 
 LEFT_OUT = 8  # steps without a page until a decode is parked
 LEAST_PROMPT = 8  # tokens of a prompt that every step computes, whatever its budget
-LEAST_TURNS = 1 / 8  # decodes of lower classes in a step, whatever its budget
 AGED_PART = 8  # one in so many prompt tokens of a step goes to an aged prompt of a lower class
 
 
@@ -129,7 +128,7 @@ def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
 
 def _within(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:
     """The decodes that fit the budget beside `prompt` prompt tokens. Those of classes below the protected one
-    take turns, in equal shares; even where none fits, one does every few steps."""
+    take turns, in equal shares; where none fits, there is one in every step."""
     slots, positions = decodes.slots, s.slots.position
     context = positions[decodes.index] + 1
     count, total = len(slots), int(context.sum())
@@ -146,14 +145,12 @@ def _within(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: in
     read = int(context[lower].sum())
     each = read // len(others)
     room = s.cost.further_decodes(budget.ns, prompt, count - len(others), total - read, len(others), each)
-    s.turns = s.turns % 1 + max(room, LEAST_TURNS)
-    turns = int(s.turns)
+    turns = max(1, room)
     if turns >= len(others):
         return decodes
     first = int(np.searchsorted(others, s.last_turn, side="right"))
     chosen = others[(first + ORDINALS[:turns]) % len(others)]
-    if turns:
-        s.last_turn = int(chosen[-1])
+    s.last_turn = int(chosen[-1])
     return s.slots.set_of(np.sort(np.concatenate([slots[~lower], chosen])))
 
 

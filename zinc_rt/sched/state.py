@@ -176,7 +176,6 @@ class SchedulerState:
         self.counts = SchedulerCounts()
         self.cost = MeasuredCost(limits.cost)
         self.last_turn = -1  # the last slot that decoded when those of lower classes took turns
-        self.turns = 0.0  # fractions of a turn that add up
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
         self.made: StepMade | None = None
         self.begin_accounts()

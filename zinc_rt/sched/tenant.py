@@ -57,7 +57,7 @@ def with_budgets(classes: Classes, *, gap_ms: float | None = None, first_token_m
     None: as they are; 0: none. Raises UsageError for a negative or infinite one."""
     for name, ms in (("gap", gap_ms), ("first token", first_token_ms)):
         if ms is not None and not 0 <= ms < 1e9:
-            raise UsageError(f"{name} budget {ms:g} ms: wanted a positive number, or 0 for none")
+            raise UsageError(f"{name} budget {ms:g} ms: expected a positive number, or 0 for none")
     made = dict(classes)
     for priority in (Priority.INTERACTIVE, Priority.STANDARD):
         row = made[priority]

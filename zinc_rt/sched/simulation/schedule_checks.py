@@ -89,6 +89,36 @@ def gaps_within(priority: Priority, ratio: float) -> ScheduleCheck:
     return ScheduleCheck(id, judge)
 
 
+def gap_below(priority: Priority, seconds: float) -> ScheduleCheck:
+    """Limit a class's median gap between tokens."""
+    id = f"gap/{priority.name.lower()}"
+
+    def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
+        gaps = seen.log.gap_seconds(priority)
+        if not len(gaps):
+            return CheckOutcome(id, "skip", reason="no request of the class has two tokens so far")
+        p50, p99 = percentiles(gaps)
+        return _judged(id, p50 <= seconds, {"p50_seconds": p50, "p99_seconds": p99}, {"p50_seconds": seconds})
+
+    return ScheduleCheck(id, judge)
+
+
+def speed_beside(priority: Priority, least: float) -> ScheduleCheck:
+    """Require a share of the baseline's tokens per second, over its whole run, while requests of the class
+    decode: the price of their latency budget."""
+    id = f"speed-beside/{priority.name.lower()}"
+
+    def judge(seen: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
+        ours = seen.log.speed_beside(priority)
+        if baseline is None or not baseline.seconds or not ours:
+            return CheckOutcome(id, "skip", reason="no request of the class decoded, or there is no baseline")
+        theirs = baseline.log.delivered_tokens() / baseline.seconds
+        measure = {"share": ours / theirs, "tokens_per_second": ours, "fcfs_tokens_per_second": theirs}
+        return _judged(id, ours >= least * theirs, measure, {"share": least})
+
+    return ScheduleCheck(id, judge, needs_baseline=True)
+
+
 def fair_among_the_busy(least: float) -> ScheduleCheck:
     """Require a minimum of Jain's index of slots by weight, over the windows in which several tenants waited."""
 
@@ -137,7 +167,7 @@ def evictions_happen() -> ScheduleCheck:
     return ScheduleCheck(
         "evictions",
         lambda seen, _: _judged(
-            "evictions", seen.evicted > 0, {"evictions": seen.evicted}, {"evictions_least": 1}
+            "evictions", seen.counts.evicted > 0, {"evictions": seen.counts.evicted}, {"evictions_least": 1}
         ),
     )
 

@@ -25,6 +25,7 @@ from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler, SchedulerLimits
 from zinc_rt.sched.simulation.arrival import Arrival
 from zinc_rt.sched.simulation.simulation_log import NEVER, SimulationLog
+from zinc_rt.sched.state import SchedulerCounts, limit_changes
 from zinc_rt.sched.step_cost import NS, StepCost
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import CLASSES, Classes, Tenant
@@ -66,18 +67,18 @@ class BrokenStep:
 
 @dataclass(slots=True)
 class SimulatedRun:
-    """The result of a simulation. `left`: resources still in use after the end; `cut`: requests cancelled by
+    """The result of a simulation. `counts`: the scheduler's; `shortcuts`: where its limits are not the
+    product's defaults; `left`: resources still in use after the end; `cut`: requests cancelled by
     a limit of the run; `unbalanced`: differences between the ledger and the log; `trace`: the last steps."""
 
     settings: SimulationSettings
     tenants: Sequence[Tenant]
     log: SimulationLog
+    counts: SchedulerCounts
+    shortcuts: Sequence[str] = ()
     seconds: float = 0.0  # virtual
     steps: int = 0
     checks: int = 0
-    parked: int = 0
-    evicted: int = 0
-    computed_tokens: int = 0
     cut: int = 0
     broken: BrokenStep | None = None
     left: list[str] = field(default_factory=list)
@@ -119,7 +120,7 @@ class PredictedRunner:
 
     def __init__(self, cost: StepCost, seen: Callable[[StepPlan], None]) -> None:
         self.cost, self.seen = cost, seen
-        self.now_ns = 0
+        self.now_ns = self.took_ns = 0  # of the last step
         self.counts = RunnerCounts()
         self.records = np.zeros(0, RECORD)  # the scheduler's, when there is one
 
@@ -131,7 +132,7 @@ class PredictedRunner:
         plan = handle
         assert isinstance(plan, StepPlan)
         rows, bound = plan.rows, int(np.count_nonzero(self.records["state"]))
-        took_ns = self.cost.nanoseconds(plan.tokens - plan.decodes, plan.decodes, plan.context)
+        self.took_ns = took_ns = self.cost.nanoseconds(plan.tokens - plan.decodes, plan.decodes, plan.context)
         self.now_ns += took_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
         tokens = drawn(self.records["seed"][plan.row_slot[:rows]], plan.row_position[:rows])
@@ -166,7 +167,8 @@ class Simulation:
         self.texts: dict[tuple[str, str], int] = {}
         self.next = 0  # of the arrivals
         self.last_end_ns = 0  # when the last step ended
-        self.seen = SimulatedRun(settings, tenants, self.log)
+        limits = self.scheduler.limits
+        self.seen = SimulatedRun(settings, tenants, self.log, self.scheduler.counts, limit_changes(limits))
 
     def _scheduler(self, cost: StepCost) -> Scheduler:
         settings = self.settings
@@ -175,7 +177,6 @@ class Simulation:
             settings.slots,
             settings.ctx,
             settings.step_tokens,
-            check_every=0,  # `_check` does
             classes=settings.classes,
             cost=cost,
         )
@@ -196,8 +197,6 @@ class Simulation:
             seen.seconds = self.runner.now_ns / NS
             found = f"{type(error).__name__}: {error}"
             seen.broken = BrokenStep(seen.steps, (found,), traceback.format_exc())
-        counts = self.scheduler.counts
-        seen.parked, seen.evicted, seen.computed_tokens = counts.parked, counts.evicted, counts.computed
         return seen
 
     def _refuse_what_never_runs(self) -> None:
@@ -279,6 +278,7 @@ class Simulation:
 
     def _commit(self, batch: Batch) -> None:
         self.last_end_ns = self.runner.now_ns
+        self.log.stepped(self.scheduler.plan, self.runner.took_ns)
         self.log.made(batch.requests - 1, self.runner.now_ns, self.seen.steps)
         for number, _, reason in batch.ended:
             self.log.ended(number - 1, reason, self.runner.now_ns)

@@ -39,6 +39,7 @@ class SimulationLog:
         self.cached = np.full(count, NEVER, np.int64)  # of its prompt, as it was first bound
         self.reasons: Counter[str] = Counter()
         self._gaps, self._gap_class = array("i"), array("b")  # microseconds, and whose
+        self._beside = np.zeros((len(Priority), 2), np.int64)  # tokens and ns of steps in which a class decoded
         self._slot_request = np.full(slots, NEVER, np.int64)
         # by tenant: live requests, and what was given in this window, to whom if they waited in each of its steps
         self._live, self._slot_steps, self._tokens = (np.zeros(len(tenants), np.int64) for _ in range(3))
@@ -69,6 +70,12 @@ class SimulationLog:
         np.add.at(self._tokens, self.tenant[requests], planned[self._slot_request != NEVER])
         if step % WINDOW == 0:
             self._end_window()
+
+    def stepped(self, plan: StepPlan, took_ns: int) -> None:
+        """Record the tokens and the duration of a step, for every class that decoded in it."""
+        assert plan.decode_set is not None
+        for priority in np.unique(self.priority[plan.decode_set.numbers - 1]).tolist():
+            self._beside[priority] += plan.tokens, took_ns
 
     def _end_window(self) -> None:
         who = np.flatnonzero(self._waited)
@@ -116,6 +123,11 @@ class SimulationLog:
         """Return the times between consecutive tokens, over all requests of a class."""
         gaps, classes = np.array(self._gaps, np.int32), np.array(self._gap_class, np.int8)
         return gaps[classes == priority] / 1e6
+
+    def speed_beside(self, priority: Priority) -> float:
+        """Return the tokens per second of the steps in which a request of the class decoded, 0 without any."""
+        tokens, ns = self._beside[priority].tolist()
+        return tokens * NS / ns if ns else 0.0
 
     def hit_share(self) -> float:
         """Return the fraction of prompt tokens that came from the cache when the request was first bound."""

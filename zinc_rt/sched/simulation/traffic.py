@@ -80,6 +80,11 @@ def streams(random: Generator) -> list[Arrival]:
     return found + [Arrival(5 + 0.8 * n, f"desk-{n % 4}", 40, 400) for n in range(4)]
 
 
+def documents(random: Generator) -> list[Arrival]:
+    found = [Arrival(0, "night", 3000, 100) for _ in range(40)]
+    return found + [Arrival(1, "desk", 100, 400) for _ in range(4)]
+
+
 def many_tenants(random: Generator) -> list[Arrival]:
     rank = np.arange(1, 1001)
     popular = 1 / rank / (1 / rank).sum()
