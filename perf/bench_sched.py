@@ -44,7 +44,7 @@ TENANTS = [
     Tenant("night", Priority.BATCH),
     Tenant("archive", Priority.BATCH, decode=(1_000_000, 1_000_000)),
 ]
-NOT_REAL = "a runner that computes nothing"
+NOT_REAL = f"a runner that computes nothing; a step has {STEP_TOKENS} tokens (default 512)"
 ROUNDS = 300
 
 

@@ -160,7 +160,11 @@ def test_tenants_convert_to_scheduler_tenants() -> None:
 
 
 def test_classes_convert_to_scheduler_classes() -> None:
-    classes = scheduler_classes(parse_config(LEAST + "classes: {standard: {age_s: 5, floor_slots: 2}}", "f.yaml"))
+    text = "classes: {standard: {age_s: 5, floor_slots: 2, gap_ms: 40}, interactive: {first_token_ms: 0}}"
+    classes = scheduler_classes(parse_config(LEAST + text, "f.yaml"))
+    assert classes[Priority.STANDARD].gap_ns == 40_000_000 and classes[Priority.STANDARD].first_token_ns is None
+    assert classes[Priority.INTERACTIVE].gap_ns == 30_000_000
+    assert classes[Priority.INTERACTIVE].first_token_ns is None
     assert classes[Priority.BATCH] == CLASSES[Priority.BATCH]
     assert (classes[Priority.STANDARD].age_ns, floors(4, classes)[Priority.STANDARD]) == (5 * 10**9, 2)
 

@@ -246,6 +246,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         report.details |= {
             "tier_choice": why,
             "submission": submission,
+            "step_cost": [asdict(row) for row in asking.scheduler.cost.report()],
             "prompt_ids": tokens,
             "generated_ids": text.ids,
             "text": text.text,

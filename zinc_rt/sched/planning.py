@@ -20,6 +20,7 @@ from zinc_rt.sched.state import SchedulerState
 from zinc_rt.sched.tenant import BANDS, Priority
 
 LEFT_OUT = 8  # steps without a page until a decode is parked
+ROUNDED_PAGES = 4  # of a prompt chunk: from here on it ends at a page boundary
 LEAST_PROMPT = 8  # tokens of a prompt that every step computes, whatever its budget
 AGED_PART = 8  # one in so many prompt tokens of a step goes to an aged prompt of a lower class
 
@@ -251,8 +252,9 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
 
 
 def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int:
-    """Return the end of the next prompt chunk: the step's limit, rounded down to a page boundary unless it is
-    the prompt's end, and at most the next checkpoint or fork position."""
+    """Return the end of the next prompt chunk: the step's limit, and at most the next checkpoint or fork
+    position. Unless it is the prompt's end, it is rounded down to a page boundary, in chunks so long that
+    little is lost."""
     page, end = s.cache.page_tokens, request.length
     reach = min(end, first + min(left, s.cache.chunk_tokens))
     if request.siblings and first < request.prompt - 1:
@@ -263,7 +265,7 @@ def chunk_end(s: SchedulerState, request: Request, first: int, left: int) -> int
     if reach >= end or (request.siblings and reach == request.prompt - 1):
         return reach
     whole = reach // page * page
-    return whole if whole > first else reach
+    return whole if reach - first >= ROUNDED_PAGES * page else reach
 
 
 def checkpoints(s: SchedulerState, request: Request, end: int) -> tuple[int, ...]:

@@ -118,7 +118,7 @@ class MeasuredCost:
     def report(self) -> Iterator[MeasuredSize]:
         """Yield what was measured, by kind and size."""
         for prompts, sizes in enumerate(self._seen):
-            for size, seen in sorted(sizes.items()):
+            for size, seen in sorted(sizes.copy().items()):  # a scrape reads it from another thread
                 if seen.ratios:
                     yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio)
 

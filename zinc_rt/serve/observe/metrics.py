@@ -117,6 +117,7 @@ class ServerCollector(Collector):
         yield from _cache_families(models)
         yield from _request_families(models, totals)
         yield from _engine_families(models)
+        yield from _budget_families(models)
         yield from _tenant_families(models, counts)
 
 
@@ -231,6 +232,32 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         if (instrument := model.core.engine.backend.instrument) is not None:
             findings.add_metric([model.id], len(instrument.findings()))
     yield from (step, hangs, waiting, pages, rows, findings)
+
+
+def _budget_families(models: list[ServedModel]) -> Iterator[Metric]:
+    steps = CounterMetricFamily(
+        "zinc_rt_budget_steps",
+        "Steps in which a latency budget limited prompts, or in which the decodes alone exceed it.",
+        labels=["model_name", "outcome"],
+    )
+    longest = GaugeMetricFamily(
+        "zinc_rt_budget_infeasible_seconds",
+        "Longest expected time of decodes that alone exceed their latency budget; 0: none did.",
+        labels=["model_name"],
+    )
+    ratio = GaugeMetricFamily(
+        "zinc_rt_step_cost_ratio",
+        "Measured over predicted time of a step, by its kind and its largest number of tokens.",
+        labels=["model_name", "kind", "tokens"],
+    )
+    for model in models:
+        scheduler = model.core.scheduler
+        steps.add_metric([model.id, "limited"], scheduler.counts.limited_steps)
+        steps.add_metric([model.id, "infeasible"], scheduler.counts.infeasible_steps)
+        longest.add_metric([model.id], scheduler.counts.infeasible_ns / 1e9)
+        for row in scheduler.cost.report():
+            ratio.add_metric([model.id, "prefill" if row.prompts else "decode", str(row.tokens)], row.ratio)
+    yield from (steps, longest, ratio)
 
 
 def _owners(pools: Iterable[Pool]) -> dict[str, int]:

@@ -1,0 +1,99 @@
+"""Every front end and gate has the same scheduler limits; a difference is a named shortcut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from zinc_rt import LLM
+from zinc_rt.backends.cpu.oracle import CpuBackend
+from zinc_rt.engine.answering import Answering
+from zinc_rt.engine.engine import Engine
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.perf.bench_sched import STEP_TOKENS, Load
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.simulation.simulate import Simulation, SimulationSettings
+from zinc_rt.sched.state import SchedulerLimits, limit_changes
+from zinc_rt.sched.step_cost import PREDICTED
+from zinc_rt.sched.tenant import CLASSES, Priority, Tenant, with_budgets
+from zinc_rt.serve.config.settings import Config, DeviceSettings
+from zinc_rt.serve.engine.served_model import open_model
+from zinc_rt.validate.isolation.server import SLICE_TOKENS, MixServer
+
+SLOTS, CTX = 4, 128
+
+
+@contextmanager
+def engine() -> Iterator[Engine]:
+    limits = SequenceLimits(CTX, SLOTS, rows=SLOTS)
+    with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), CpuBackend("canonical-1", threads=1), limits=limits) as made:
+        yield made
+
+
+@contextmanager
+def llm() -> Iterator[Scheduler]:
+    with LLM("qwen3-q", tier="t_cpu", slots=SLOTS, ctx=CTX, threads=1) as made:
+        yield made.scheduler
+
+
+@contextmanager
+def run() -> Iterator[Scheduler]:
+    with engine() as opened:
+        yield Answering(opened).scheduler
+
+
+@contextmanager
+def serve() -> Iterator[Scheduler]:
+    device = DeviceSettings(tier="t_cpu", threads=1)
+    config = Config.for_model("qwen3-q", model={"slots": SLOTS, "ctx": CTX}, device=device)
+    model = open_model(config.models[0], config, lambda: None)
+    yield model.core.scheduler
+    model.core.close()
+
+
+@contextmanager
+def sched_test() -> Iterator[Scheduler]:
+    settings = SimulationSettings(SLOTS, CTX)
+    yield Simulation([], [Tenant("a")], settings, PREDICTED, lambda requests: None).scheduler
+
+
+@contextmanager
+def isolation() -> Iterator[Scheduler]:
+    with engine() as opened:
+        yield MixServer(opened, {}, name="qwen3-q").scheduler
+
+
+@contextmanager
+def bench() -> Iterator[Scheduler]:
+    yield Load(SLOTS, 8).scheduler
+
+
+CHANGED = {
+    isolation: [f"scheduler: slice_tokens {SLICE_TOKENS} (default 64)"],
+    bench: [f"scheduler: step_tokens {STEP_TOKENS} (default 512)"],  # an arrival with its 512 tokens each step
+}
+
+
+@pytest.mark.parametrize("front", [llm, run, serve, sched_test, isolation, bench])
+def test_limits_are_the_defaults(front) -> None:  # type: ignore[no-untyped-def]
+    with front() as scheduler:
+        made = scheduler.limits
+        usual = SchedulerLimits(made.slots, made.ctx)
+        assert limit_changes(made) == CHANGED.get(front, [])
+        if front not in CHANGED:
+            assert made == usual
+        assert (scheduler.cache.page_tokens, scheduler.cache.chunk_tokens) == (16, made.step_tokens)
+        assert made.classes == CLASSES and made.classes[Priority.INTERACTIVE].gap_ns == 30_000_000
+
+
+def test_a_step_of_the_scheduler_is_a_step_of_the_engine() -> None:
+    assert SchedulerLimits(SLOTS, CTX).step_tokens == SequenceLimits(CTX, SLOTS).step_tokens
+
+
+def test_budget_of_the_library_reaches_the_scheduler() -> None:
+    with LLM("qwen3-q", tier="t_cpu", slots=2, ctx=CTX, threads=1, gap_ms=50, first_token_ms=0) as made:
+        assert made.scheduler.limits.classes == with_budgets(CLASSES, gap_ms=50, first_token_ms=0)

@@ -1,0 +1,233 @@
+"""Latency budgets: the tokens of a step that fit a time, measured step times, turns of lower classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from fake_runner import FakeRunner
+
+from zinc_rt.host.errors import UsageError
+from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
+from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.plan import Drawn, StepPlan
+from zinc_rt.sched.planning import LEAST_PROMPT
+from zinc_rt.sched.sampling import Sampling
+from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
+from zinc_rt.sched.state import limit_changes
+from zinc_rt.sched.step_cost import PREDICTED, MeasuredCost, StepCost
+from zinc_rt.sched.tenant import CLASSES, MS_NS, Classes, Priority, Tenant, with_budgets
+
+# 10 ms a step and 1 ms a token; a token of context costs 10 us
+COST = StepCost("a clock", "none", 10_000, prompt_us=1000, decode_us=1000, context_us=10, source="this test")
+DESK, NIGHT = Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BATCH)
+
+
+class ClockedRunner(FakeRunner):
+    """Steps take `slower` times as long as COST says, by its clock."""
+
+    def __init__(self, slower: float = 1.0) -> None:
+        super().__init__()
+        self.now, self.slower = 0, slower
+        self.steps: list[tuple[int, int, float]] = []  # prompt tokens, decodes, ms
+        self.decoded: list[list[int]] = []  # slots
+
+    def collect(self, handle: object) -> Drawn:
+        plan = handle
+        assert isinstance(plan, StepPlan)
+        took = int(self.slower * COST.nanoseconds(plan.tokens - plan.decodes, plan.decodes, plan.context))
+        self.now += took
+        self.steps.append((plan.tokens - plan.decodes, plan.decodes, took / MS_NS))
+        self.decoded.append(plan.slot[: plan.decodes].tolist())
+        return super().collect(handle)
+
+
+class Load:
+    def __init__(
+        self, tenants: Sequence[Tenant], classes: Classes = CLASSES, *, slots: int = 8, slower: float = 1.0
+    ) -> None:
+        self.runner = runner = ClockedRunner(slower)
+        cache = KvCache((PageGroup("full", 4096),), 16, 512)
+        limits = SchedulerLimits(slots, 4096, classes=classes, cost=COST, check_every=1)
+        self.scheduler = runner.scheduler = Scheduler(limits, tenants, cache, runner, lambda: runner.now)
+        self.spaces = [namespace("m", "canonical-1", "f32", 16) for _ in tenants]
+        self.count = 0
+
+    def submit(self, tenant: int, prompt: int, limit: int) -> int:
+        self.count += 1
+        tokens = [self.count * 7 % 997 + at for at in range(prompt)]
+        sampling = Sampling(limit, seed=self.count)
+        self.scheduler.submit(NewRequest(self.count, tenant, tokens, self.spaces[tenant], sampling))
+        return self.count
+
+    def steps(self, count: int) -> list[tuple[int, int, float]]:
+        before = len(self.runner.steps)
+        for _ in range(count):
+            self.scheduler.step()
+        return self.runner.steps[before:]
+
+
+def budgets(gap_ms: float | None, first_token_ms: float | None = None) -> Classes:
+    row = replace(CLASSES[Priority.INTERACTIVE], gap_ns=None, first_token_ns=None)
+    return with_budgets({**CLASSES, Priority.INTERACTIVE: row}, gap_ms=gap_ms, first_token_ms=first_token_ms)
+
+
+# --- what fits a time
+
+
+@pytest.mark.parametrize("budget_ms", [5, 10.5, 12, 30, 31.7, 100, 1000])
+@pytest.mark.parametrize(("decodes", "context"), [(0, 0), (4, 400), (16, 3000)])
+def test_most_prompt_tokens_that_fit_are_found(budget_ms: float, decodes: int, context: int) -> None:
+    """Found by trying every number."""
+    budget = int(budget_ms * MS_NS)
+    fits = [n for n in range(1, 513) if COST.nanoseconds(n, decodes, context + n) <= budget]
+    assert MeasuredCost(COST).prompt_tokens(budget, decodes, context, 512) == max(fits, default=0)
+
+
+def test_cost_follows_the_device() -> None:
+    cost = MeasuredCost(COST)
+    for took in (10**12, *(3 * COST.nanoseconds(0, 4, 100),) * 5, 10**12):  # the first step, and one that hung
+        cost.observe(0, 4, 100, took)
+    assert cost.nanoseconds(0, 4, 100) == 3 * COST.nanoseconds(0, 4, 100)
+    assert cost.nanoseconds(8, 4, 100) == 3 * COST.nanoseconds(8, 4, 100), "of the nearest size that ran"
+    for _ in range(100):
+        cost.observe(0, 4, 100, COST.nanoseconds(0, 4, 100) // 2)
+    assert cost.nanoseconds(0, 4, 100) == pytest.approx(COST.nanoseconds(0, 4, 100) / 2, abs=2)
+    (row,) = cost.report()
+    assert (row.prompts, row.tokens, row.steps, row.ratio) == (False, 4, 107, pytest.approx(0.5, rel=1e-6))
+
+
+def test_clock_that_stands_still_measures_nothing() -> None:
+    cost = MeasuredCost(COST)
+    for _ in range(5):
+        cost.observe(0, 4, 100, 0)
+    assert cost.nanoseconds(0, 4, 100) == COST.nanoseconds(0, 4, 100) and not list(cost.report())
+
+
+def test_each_size_has_its_own_ratio() -> None:
+    """Large steps are ten times as slow as predicted: the budget is met by a small one."""
+    cost = MeasuredCost(COST)
+    for _ in range(3):
+        cost.observe(500, 0, 500, 10 * COST.nanoseconds(500, 0, 500))
+        cost.observe(30, 0, 30, COST.nanoseconds(30, 0, 30))
+    budget = COST.nanoseconds(400, 0, 400)
+    room = cost.prompt_tokens(budget, 0, 0, 512)
+    assert 32 <= room < 256 and cost.nanoseconds(room, 0, room) <= budget
+
+
+# --- steps
+
+
+def test_prompts_beside_an_interactive_answer_get_what_its_gap_budget_leaves() -> None:
+    load = Load([DESK, NIGHT], budgets(30))
+    load.submit(0, 8, 200)
+    load.steps(2)
+    load.submit(1, 2000, 4)
+    steps = load.steps(30)
+    assert all(decodes == 1 and prompt >= LEAST_PROMPT for prompt, decodes, _ in steps)
+    assert max(ms for *_, ms in steps) <= 30 and min(ms for *_, ms in steps) > 27
+    assert load.scheduler.counts.limited_steps == 30
+
+
+def test_without_a_budget_a_step_takes_as_long_as_it_likes() -> None:
+    load = Load([DESK, NIGHT], budgets(None))
+    load.submit(0, 8, 200)
+    load.steps(2)
+    load.submit(1, 2000, 4)
+    assert load.steps(2)[0][0] > 490 and not load.scheduler.counts.limited_steps
+
+
+def test_batch_answers_have_no_gap_budget() -> None:
+    load = Load([NIGHT], budgets(30))
+    load.submit(0, 8, 200)
+    load.steps(2)
+    load.submit(0, 2000, 4)
+    assert load.steps(2)[0][0] > 490
+
+
+def test_prompt_gets_its_least_part_of_an_infeasible_budget() -> None:
+    load = Load([DESK, NIGHT], budgets(5))
+    load.submit(0, 8, 200)
+    load.steps(2)
+    load.submit(1, 100, 4)
+    assert [prompt for prompt, _, _ in load.steps(3)] == [LEAST_PROMPT] * 3
+    counts = load.scheduler.counts
+    assert counts.infeasible_steps >= 3 and counts.infeasible_ns >= COST.nanoseconds(0, 1, 9)
+
+
+def test_lower_decodes_take_turns_in_equal_shares() -> None:
+    """One interactive and seven batch decodes take 18 ms and their context; 15 ms have room for one to three."""
+    load = Load([NIGHT, DESK], budgets(None))
+    for _ in range(7):
+        load.submit(0, 8, 400)
+    load.submit(1, 8, 400)
+    load.steps(30)
+    load.scheduler.limits = replace(load.scheduler.limits, classes=budgets(15))
+    begin = len(load.runner.decoded)
+    desk = next(r.slot for r in load.scheduler.running() if r.tenant == 1)
+    made = {r.number: r.made for r in load.scheduler.running()}
+    steps = load.steps(70)
+    assert all(ms <= 15 for *_, ms in steps) and all(desk in slots for slots in load.runner.decoded[begin:])
+    gained = {r.number: r.made - made[r.number] for r in load.scheduler.running()}
+    others = [count for number, count in gained.items() if number <= 7]
+    assert gained[8] == 70 and max(others) - min(others) <= 1 and min(others) >= 18
+    assert load.scheduler.counts.infeasible_steps == 70
+
+
+def test_turns_lose_no_token() -> None:
+    """Answers are those of an unlimited run, whoever waited for a turn."""
+    made = []
+    for classes in (budgets(None), budgets(13)):
+        load = Load([NIGHT, DESK], classes)
+        for at in range(8):
+            load.submit(at % 2, 20 + at, 30)
+        tokens: dict[int, list[int]] = {}
+        while (batch := load.scheduler.step()) is not None:
+            for number, token in zip(batch.requests.tolist(), batch.tokens.tolist(), strict=True):
+                tokens.setdefault(number, []).append(token)
+        made.append(tokens)
+    assert made[0] == made[1] and all(len(each) == 30 for each in made[1].values())
+
+
+def test_other_prompts_get_what_the_first_token_budget_leaves() -> None:
+    load = Load([DESK, NIGHT], budgets(None, 100))
+    load.submit(1, 2000, 4)
+    load.submit(0, 20, 4)
+    ((prompt, _, ms), *_) = load.steps(1)
+    assert 20 + LEAST_PROMPT < prompt < 100 and ms <= 100
+
+
+def test_slow_device_is_measured_and_kept_within_the_budget() -> None:
+    """It is four times as slow as predicted: once that is seen, steps fit again."""
+    load = Load([DESK, NIGHT], budgets(120), slower=4)
+    load.submit(0, 8, 200)
+    load.steps(2)
+    load.submit(1, 3000, 4)
+    steps = load.steps(60)
+    assert steps[0][2] > 240 and all(100 < ms <= 120 for *_, ms in steps[20:])
+    assert any(math.isclose(row.ratio, 4, rel_tol=0.01) for row in load.scheduler.cost.report())
+
+
+# --- as a setting
+
+
+def test_budgets_are_set_for_interactive_and_standard_requests() -> None:
+    made = with_budgets(CLASSES, gap_ms=50, first_token_ms=0)
+    for priority in (Priority.INTERACTIVE, Priority.STANDARD):
+        assert (made[priority].gap_ns, made[priority].first_token_ns) == (50 * MS_NS, None)
+    assert made[Priority.BATCH] == CLASSES[Priority.BATCH] and with_budgets(CLASSES) == CLASSES
+    with pytest.raises(UsageError, match=r"gap budget -1 ms: expected a positive number"):
+        with_budgets(CLASSES, gap_ms=-1)
+
+
+def test_changed_limits_are_named() -> None:
+    assert limit_changes(SchedulerLimits(8, 4096)) == []
+    classes = with_budgets(CLASSES, gap_ms=50)
+    assert limit_changes(SchedulerLimits(8, 4096, 128, classes=classes, cost=COST)) == [
+        "scheduler: step_tokens 128 (default 512)",
+        "scheduler: interactive gap 50 ms (default 30 ms)",
+        "scheduler: standard gap 50 ms (default none)",
+        f"scheduler: step cost of a clock (default {PREDICTED.card})",
+    ]
