@@ -112,9 +112,9 @@ def test_code_object_is_disassembled_by_symbol(tmp_path: Path, capsys: pytest.Ca
 def test_unsupported_files_and_chips_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "kernel.co"
     for content, arguments, why in (
-        (b"MZ", [], "no 64-bit little-endian ELF"),
+        (b"MZ", [], "not a 64-bit little-endian ELF"),
         (code_object(b"\0" * 4, mach=0x33), [], "its chip is not built in this version"),
-        (code_object(b"\0" * 4), ["--arch", "gfx90a"], "gfx90a: its instructions are not built in this version"),
+        (code_object(b"\0" * 4), ["--arch", "gfx90a"], "gfx90a: this version does not decode its instructions"),
     ):
         file.write_bytes(content)
         assert main(["disasm", "--elf", str(file), *arguments]) == 2

@@ -55,7 +55,7 @@ def test_finding_has_source_line_and_reproducer(bad: Path, capsys: pytest.Captur
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == (
         "double 0x001c v_add_f32_e32 v1, v1, v1: "
-        "v1 read while global_load_b32 may write it: wants s_wait_loadcnt 0"
+        "v1 read while global_load_b32 may still write it: needs s_wait_loadcnt 0"
         "  [0x000c global_load_b32 v1, v0, s[2:3]]  double.s:9"
     )
     assert shown[1:] == [f"repro zinc-rt isa lint {bad}", "FAIL  1 finding in 1 of 1 kernel"]
@@ -82,7 +82,7 @@ def test_unwaited_carry_is_a_remark_in_radv_code_and_an_error_elsewhere(
     ours.write_bytes(write_zrt(made))
     radvs.write_bytes(write_zrt(replace(made, compiler="RADV/Mesa-25.0.7")))
     assert main(["lint", str(ours)]) == 1
-    assert "vcc_lo may still have the value from before" in capsys.readouterr().out
+    assert "vcc_lo may still hold its value from before" in capsys.readouterr().out
     assert main(["lint", str(radvs)]) == 0
     assert capsys.readouterr().out == "PASS  1 kernel, no finding, 1 remark\n"
     assert main(["lint", str(radvs), "--remarks"]) == 0
@@ -95,10 +95,10 @@ def test_header_sets_limits_and_flag_overrides_them(
     path = tmp_path / "few.zrt"
     path.write_bytes(zrt(GOOD, sgprs=2))
     assert main(["lint", str(path)]) == 1
-    assert "s[2:3], the header declares 2 SGPRs" in capsys.readouterr().out
+    assert "s[2:3] used, but the header declares 2 SGPRs" in capsys.readouterr().out
     assert main(["lint", str(path), "--sgprs", "4"]) == 0
     assert main(["lint", str(good), "--vgprs", "1"]) == 1
-    assert "v1, the header declares 1 VGPRs" in capsys.readouterr().out
+    assert "v1 used, but the header declares 1 VGPRs" in capsys.readouterr().out
 
 
 def test_hex_text_is_accepted_as_a_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

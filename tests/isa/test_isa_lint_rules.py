@@ -48,7 +48,7 @@ def test_finding_names_both_instructions_and_the_wait() -> None:
     bad, _ = assembled()["load used"]
     (finding,) = lint(bad.code, TARGET)
     assert finding.sentence() == (
-        "0x0018 v_add_f32_e32 v1, v1, v1: v1 read while global_load_b32 may write it: wants s_wait_loadcnt 0"
+        "0x0018 v_add_f32_e32 v1, v1, v1: v1 read while global_load_b32 may still write it: needs s_wait_loadcnt 0"
         "  [0x000c global_load_b32 v1, v0, s[2:3]]"
     )
     assert (finding.pc, finding.producer_pc) == (0x18, 0x0C)

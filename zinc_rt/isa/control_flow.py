@@ -23,7 +23,7 @@ from zinc_rt.isa.target import Target
 _BY_OFFSET = ("branch", "conditional", "call")
 _BY_REGISTER = ("jump", "jump_call")
 _FALLS_THROUGH = ("", "halt")
-_COMES_BACK = ("conditional", "call", "jump_call")  # for a reader: code goes on behind it
+_COMES_BACK = ("conditional", "call", "jump_call")  # for static analysis: the next instruction is reached
 _NO_SGPR = -1
 
 
@@ -49,8 +49,8 @@ class Flow:
     entry: int
     blocks: dict[int, Block]
     faults: tuple[tuple[str, int, int], ...]
-    indirect: tuple[int, ...]  # where jumps by registers may go, as far as a running wave is concerned
-    formed: tuple[int, ...] = ()  # what may be meant beside these, also outside of the code, by calls to anywhere
+    indirect: tuple[int, ...]  # possible targets of register-indirect jumps of a running wave
+    formed: tuple[int, ...] = ()  # further possible targets of calls to unknown addresses, also outside the code
 
     def instructions(self) -> list[tuple[int, Instruction]]:
         """Return every reachable instruction with its pc."""
@@ -94,7 +94,7 @@ class _Search:
         self.starts, self.todo = {entry}, [entry]
         self.faults: list[tuple[str, int, int]] = []
         self.indirect: set[int] = set()
-        self.formed: set[int] = set()  # every address that s_getpc_b64 plus a constant gives
+        self.formed: set[int] = set()  # every result of s_getpc_b64 plus a constant
         self.calls_anywhere = False  # a call whose address comes from another block or from vector registers
 
     def flow(self) -> Flow:

@@ -28,7 +28,8 @@ Decode = Callable[[int, bytes, int, Target], Instruction | None]
 LONGEST_BYTES = 16
 _ILLEGAL = InstructionRow("VOP2", 0, "v_illegal", unit="valu", reads=("exec",), flow="illegal")
 
-# What is neither scalar nor vector arithmetic, by the top six bits. gfx11's graphics encodings are not decoded.
+# Decoders of everything except scalar and vector arithmetic, by the top six bits. gfx11's graphics encodings
+# are not decoded.
 _BY_TOP_BITS: dict[int, dict[int, Decode]] = {
     12: {
         0x31: buffer.decode,

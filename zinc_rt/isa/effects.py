@@ -102,7 +102,7 @@ def names(registers: int) -> str:
 
 
 _RETURNS = 1  # of the temporal hint of gfx12's atomics
-_DATA_FIRST = ("VBUFFER", "VIMAGE")  # an atomic's one data operand is sent, and replaced by what was there
+_DATA_FIRST = ("VBUFFER", "VIMAGE")  # an atomic's data operand is sent and then replaced by the previous value
 _MESSAGES_WITH_M0 = (1, 9)  # INTERRUPT, GS_ALLOC_REQ
 
 

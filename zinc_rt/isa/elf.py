@@ -84,7 +84,7 @@ class Descriptor:
     vgprs: int  # rounded up to the unit of RSRC1
     wave: int
     user_sgprs: int
-    lds_bytes: int  # static; more may be asked for at launch
+    lds_bytes: int  # static; a launch may request more
     scratch_bytes: int
 
 
@@ -101,7 +101,7 @@ def descriptors(data: bytes, source: str) -> dict[str, Descriptor]:
             continue
         content, at = _content(data, headers[index], source), value - headers[index][3]
         if not 0 <= at <= len(content) - _DESCRIPTOR.size:
-            raise InputError(f"{source}: {text} lies outside of its section")
+            raise InputError(f"{source}: {text} is outside its section")
         lds_bytes, scratch_bytes, _, _, _, one, two, properties = _DESCRIPTOR.unpack_from(content, at)
         wave = 32 if properties & _WAVE32 else 64
         vgprs = ((one & 63) + 1) * (8 if wave == 32 else 4)
@@ -112,12 +112,12 @@ def descriptors(data: bytes, source: str) -> dict[str, Descriptor]:
 def _headers(data: bytes, source: str) -> tuple[int, list[tuple[int, ...]], bytes]:
     """Return the machine flags, section headers and section names."""
     if data[:6] != b"\x7fELF\x02\x01" or len(data) < _HEADER.size:
-        raise InputError(f"{source}: no 64-bit little-endian ELF file")
+        raise InputError(f"{source}: not a 64-bit little-endian ELF file")
     _, _, machine, _, _, _, table_at, flags, _, _, _, entry_size, count, names_index = _HEADER.unpack_from(data)
     if machine != _EM_AMDGPU:
         raise InputError(f"{source}: ELF machine {machine}, wanted {_EM_AMDGPU} (AMDGPU)")
     if count and (entry_size != _SECTION.size or table_at + count * entry_size > len(data)):
-        raise InputError(f"{source}: the section table is cut short or of another form")
+        raise InputError(f"{source}: the section table is truncated or has an unknown entry size")
     headers = [_SECTION.unpack_from(data, table_at + i * entry_size) for i in range(count)]
     names = _content(data, headers[names_index], source) if names_index < count else b""
     return flags, headers, names

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.counters import LOAD, waits
 
-_TURNS = 2  # of a loop: what one turn issues and the next waits for is in flight between them
+_TURNS = (
+    2  # of a loop: operations issued in one iteration and waited for in the next are in flight between the two
+)
 
 
 @dataclass(frozen=True, slots=True)

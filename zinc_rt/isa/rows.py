@@ -38,18 +38,18 @@ from importlib import import_module
 
 FLOWS = {
     "branch": "to the target",
-    "conditional": "to the target, or on",
-    "call": "to the target, and back behind it",
+    "conditional": "to the target, or to the next instruction",
+    "call": "to the target, then back to the next instruction",
     "jump": "to an address in registers",
-    "jump_call": "to an address in registers, and back behind it",
-    "return": "out of a trap handler, to where no static analysis sees",
-    "end": "nowhere: the wave is over",
-    "padding": "nowhere: what follows is no code",
-    "illegal": "nowhere: it cannot run",
-    "halt": "on, once a trap handler or a debugger lets the wave",
-    "barrier": "on, once the other waves are here",
+    "jump_call": "to an address in registers, then back to the next instruction",
+    "return": "out of a trap handler, to an address unknown to static analysis",
+    "end": "nowhere: the wave ends",
+    "padding": "nowhere: the following bytes are not code",
+    "illegal": "nowhere: it cannot be executed",
+    "halt": "to the next instruction, when a trap handler or a debugger resumes the wave",
+    "barrier": "to the next instruction, when the other waves have arrived",
 }
-"""Where control goes behind an instruction; on, for all that carry no such fact."""
+"""Where control goes after an instruction; rows without a flow continue with the next instruction."""
 
 
 @dataclass(frozen=True, slots=True)

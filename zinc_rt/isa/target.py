@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from zinc_rt.host.errors import UnsupportedError, UsageError
 
-DEFAULT_ARCH = "gfx1201"  # the chip of commands and test devices where none is named
+DEFAULT_ARCH = "gfx1201"  # the default chip of commands and test devices
 _SIMULATED_GENERATIONS = (12,)  # whose waves sim/shader runs
 
 
@@ -102,7 +102,7 @@ def target_of(arch: str, wave: int = 32) -> Target:
     decoded = {name: row for name, row in TARGETS.items() if row.has_decoder}
     if arch not in decoded:
         raise UnsupportedError(
-            f"{arch}: its instructions are not built in this version", next=f"use {', '.join(decoded)}"
+            f"{arch}: this version does not decode its instructions", next=f"use {', '.join(decoded)}"
         )
     return decoded[arch].with_wave(wave)
 

@@ -39,7 +39,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     data = vgpr(high >> 8 & 0xFF, int(row.operands[-1][1:]) + tfe)
     address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
     modifiers = place_modifiers(word >> 19 & 0x7F if typed else DEFAULT_FORMAT, idxen, offen, word & 0xFFF)
-    # slc and dlc are the other way round than in FLAT
+    # slc and dlc are swapped compared with FLAT
     modifiers += caches(word >> 13 & 3 | (word >> 12 & 1) << 2)
     modifiers += (TFE,) * tfe
     operands = (data, address, resource, soffset)

@@ -30,7 +30,7 @@ TYPES = ("b32", "i64", "f64", "f16", "i16", "y16", "h2", "y2", "p2")
 
 def inline_float(code: int, kind: str) -> str:
     """Return the text of source code 240 to 248 in an operand of type `kind`."""
-    if kind == "i16":  # an integer has no use for it, so its half-precision bits are shown
+    if kind == "i16":  # not meaningful as an integer, so LLVM prints its half-precision bits
         return f"{_F16[code - 240]:#x}"
     if code == 248 and kind in ("i64", "f64"):
         return "0.15915494309189532"

@@ -32,7 +32,7 @@ from zinc_rt.isa.target import Target
 
 Decoder = Callable[[int, int], Operand | None]  # field, literal
 
-# kind: type, whether constants may stand there, width, register class
+# kind: type, whether constants are allowed, width, register class
 _SOURCES: dict[str, tuple[str, bool, int, str]] = {
     **{kind: (kind, True, 0, "") for kind in ("b32", "i64", "f64", "f16", "i16", "h2", "y2", "p2")},
     "t16": ("f16", True, 1, "VS_32_Lo128"),

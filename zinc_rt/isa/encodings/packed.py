@@ -40,9 +40,9 @@ class PackedPlan:
     selects: bool
     mix: bool
     key: int  # the bits of index_key
-    all_ones: tuple[int, ...]  # op_sel_hi where it adds nothing
-    fixed: int  # bits that are fixed, and
-    fixed_value: int  # what they are
+    all_ones: tuple[int, ...]  # the op_sel_hi value that is not printed
+    fixed: int  # mask of fixed bits
+    fixed_value: int  # their values
 
 
 @cache

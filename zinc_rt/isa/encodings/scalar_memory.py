@@ -68,6 +68,6 @@ def _destination(register: int, width: int) -> Operand | None:
         return scalar(register, 1, "SReg_32_XM0_XEXEC" if register in (125, 126, 127) else "")
     if width == 2:
         return scalar(register, 2, "SReg_64_XEXEC" if register == 126 else "")
-    if width == 3 and 108 <= register < 124:  # there are no such tuples, LLVM takes one of eight
+    if width == 3 and 108 <= register < 124:  # there are no tuples of this size; LLVM uses one of eight registers
         return scalar(register, 8, "SReg_96")
     return scalar(register, width)

@@ -25,7 +25,7 @@ _SPECIAL_64 = {106: "vcc", 126: "exec"} | {
     code: text for code, text in _SPECIAL.items() if code not in (106, 107, 125, 126, 127, 231, 254)
 }
 _LDS_DIRECT = 254
-# Reads that LLVM never finds misplaced: null and the src_ values.
+# Sources that LLVM accepts in any operand: null and the src_ values.
 _ANYWHERE = frozenset((124, *range(230, 254)))
 _SCALAR = frozenset(range(254))
 _CLASSES = {

@@ -30,7 +30,7 @@ from zinc_rt.isa.operand import Operand, modified
 from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
-# What source 0 is under DPP, where not simply a vector register.
+# Operand kind of source 0 under DPP, where it is not a plain vector register.
 _DPP_SOURCES = {"t16": "T1", "ti16": "T1", "hf": "h1", "hi": "h1", "lf": "l1", "li": "l1"}
 _WHOLE = {"l1": "v1", "lf": "f16", "li": "i16"}
 _BYTE_SEL = {"byte0": (12, 11), "byte2": (13, 14)}
@@ -57,9 +57,9 @@ class VectorPlan:
     byte_sel: tuple[int, int] | None
     has_literal: bool
     literal_fields: frozenset[int]
-    halves: tuple[int, ...]  # 0x200 for each field that op_sel picks a half of
-    no_halves: int  # bits that turn that off, and
-    whole: VectorPlan | None  # the plan that is then used
+    halves: tuple[int, ...]  # 0x200 for each field of which op_sel selects a half
+    no_halves: int  # bits that disable half selection
+    whole: VectorPlan | None  # the plan used when half selection is disabled
     dpp_zero: int  # must_be_zero of VOP3's DPP forms
     dpp_operands: tuple[tuple[Decoder, int], ...]  # source 0 is a vector register there
 
@@ -113,7 +113,7 @@ def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
         else:
             zero |= sum(1 << 11 + i for i, what in enumerate(op_sel) if what == "0")
         zero |= (0 if "c" in row.flags else 1 << 15) | (0 if "o" in row.flags else 3 << 59)
-    else:  # what a DPP16 dword may not hold
+    else:  # bits that must be zero in a DPP16 dword
         allowed = masks["m"] | masks["x"]
         zero = sum(3 << 20 + 2 * i for i in range(2) if not allowed >> i & 1)
     return VectorPlan(
@@ -185,7 +185,7 @@ def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target)
         return None
     if (
         kind and absolute & 2 and target.generation == 12 and operands[-1].text.startswith("vcc")
-    ):  # LLVM closes the bars behind the VCC
+    ):  # LLVM prints the closing bar after the VCC
         second, mask = operands[-2:]
         operands = (*operands[:-2], replace(second, text=second.text[:-1]), replace(mask, text=mask.text + "|"))
     return Instruction(plan.row, operands, modifiers, words, dpp=kind)

@@ -33,7 +33,7 @@ def lint(
     """
     if target.generation != 12:
         raise UnsupportedError(
-            f"lint: gfx{target.generation}'s hazards are not built in this version",
+            f"lint: gfx{target.generation}'s hazards are not implemented in this version",
             next=f"use --arch {DEFAULT_ARCH}",
         )
     limits = limits or Limits()

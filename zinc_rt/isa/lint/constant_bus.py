@@ -13,7 +13,7 @@ from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.operand import Kind
 
 _LIMIT = 2
-_REGISTERS = 128  # from here on codes are values like src_scc, the same in any width
+_REGISTERS = 128  # higher codes are values such as src_scc, equal in every width
 
 
 def check_constant_bus(subject: Subject) -> Iterator[LintFinding]:
@@ -23,7 +23,9 @@ def check_constant_bus(subject: Subject) -> Iterator[LintFinding]:
         read = scalar_sources(instruction)
         limit = 1 if "one_scalar" in instruction.row.limits else _LIMIT
         if len(read) > limit:
-            yield subject.finding("scalars", pc, f"{len(read)} scalar registers and literals, at most {limit}")
+            yield subject.finding(
+                "scalars", pc, f"{len(read)} scalar registers and literals read; at most {limit} are allowed"
+            )
 
 
 def scalar_sources(instruction: Instruction) -> set[tuple[str, int, int]]:

@@ -12,7 +12,7 @@ from zinc_rt.isa.instruction import Instruction
 
 LOAD, STORE, DS, KM, SAMPLE, BVH, EXP = "loadcnt", "storecnt", "dscnt", "kmcnt", "samplecnt", "bvhcnt", "expcnt"
 COUNTERS = (LOAD, STORE, DS, KM, SAMPLE, BVH, EXP)
-MOST = 64  # what no counter reaches: 6 bits are the widest
+MOST = 64  # above every counter's maximum: the widest has 6 bits
 
 
 def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
@@ -20,7 +20,7 @@ def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
     names, value = instruction.row.waits, instruction.words[0] & 0xFFFF
     if names == ("all",):
         return tuple((counter, 0) for counter in COUNTERS)
-    # Of two the first is in bits 13:8, the second in 5:0.
+    # With two counters, the first is in bits 13:8 and the second in 5:0.
     return tuple((counter, value >> 8 * at & 63) for at, counter in enumerate(reversed(names)))[::-1]
 
 
@@ -32,6 +32,6 @@ def counted(instruction: Instruction, effects: Effects) -> tuple[tuple[str, int]
     if row.pipe != "vmem":
         return ()
     counter = LOAD if effects.writes else STORE
-    if row.encoding == "FLAT":  # it may turn out to be LDS
+    if row.encoding == "FLAT":  # the address may be in LDS
         return (counter, effects.writes), (DS, effects.writes)
     return ((counter, effects.writes),)

@@ -43,15 +43,15 @@ def check_operands(subject: Subject, limits: Limits) -> Iterator[LintFinding]:
         if (lane := _lane(instruction, subject.target.wave)) is not None:
             yield subject.finding("lane", pc, lane)
         if instruction.row.pipe == "graphics":
-            yield subject.finding("graphics", pc, "a graphics instruction: a compute kernel has none")
+            yield subject.finding("graphics", pc, "graphics instructions are not allowed in a compute kernel")
 
 
 def _nonexistent(instruction: Instruction) -> Iterator[str]:
     for operand in _flat(instruction.operands):
         if operand.kind is Kind.VGPR and operand.index + operand.width > _VECTOR_REGISTERS:
-            yield f"v[{operand.index}:{operand.index + operand.width - 1}] reaches beyond v255"
+            yield f"v[{operand.index}:{operand.index + operand.width - 1}] extends past v255"
         elif "/*Invalid" in operand.text:
-            yield f"{operand.text.partition('/*')[0]} cannot stand here"
+            yield f"{operand.text.partition('/*')[0]} is not allowed in this operand"
 
 
 def _flat(operands: tuple[Operand, ...]) -> Iterator[Operand]:
@@ -88,7 +88,7 @@ def _misaligned(instruction: Instruction) -> Iterator[str]:
         align = 2 if operand.width == 2 else 4
         for code in codes:
             if code < 106 and code - code % align == operand.index:
-                yield f"{operand.width} registers from s{code}: wanted a multiple of {align}"
+                yield f"{operand.width} registers starting at s{code}: the first must be a multiple of {align}"
                 break
 
 
@@ -96,17 +96,17 @@ def _undeclared(subject: Subject, pc: int, limits: Limits) -> Iterator[str]:
     instruction, effects = subject.at[pc], subject.effects[pc]
     used = effects.reads | effects.writes
     if limits.vgprs is not None and (beyond := (used & VGPRS) >> VGPR + limits.vgprs):
-        yield f"{names(beyond << VGPR + limits.vgprs)}, the header declares {limits.vgprs} VGPRs"
+        yield f"{names(beyond << VGPR + limits.vgprs)} used, but the header declares {limits.vgprs} VGPRs"
     if limits.sgprs is not None and (beyond := (used & SGPRS) >> limits.sgprs):
-        yield f"{names(beyond << limits.sgprs)}, the header declares {limits.sgprs} SGPRs"
+        yield f"{names(beyond << limits.sgprs)} used, but the header declares {limits.sgprs} SGPRs"
     if limits.lds_bytes is not None and instruction.row.pipe == "lds" and "nolds" not in instruction.row.flags:
         end = _lds_end(instruction)
         if not limits.lds_bytes:
-            yield "the header declares no LDS"
+            yield "uses LDS, but the header declares none"
         elif end > limits.lds_bytes:
-            yield f"its offset alone reaches byte {end}, the header declares {limits.lds_bytes} of LDS"
+            yield f"the offset alone reaches LDS byte {end}, but the header declares {limits.lds_bytes} bytes"
     if limits.scratch_bytes == 0 and instruction.encoding == "SCRATCH":
-        yield "the header declares no scratch"
+        yield "uses scratch, but the header declares none"
 
 
 def _lds_end(instruction: Instruction) -> int:
@@ -127,5 +127,5 @@ def _lane(instruction: Instruction, wave: int) -> str | None:
         return None
     lane = instruction.operands[2]
     if lane.kind in (Kind.INTEGER, Kind.LITERAL) and isinstance(lane.value, int) and not 0 <= lane.value < wave:
-        return f"lane {lane.value} of a wave of {wave}"
+        return f"lane {lane.value} is outside a wave of {wave} lanes"
     return None

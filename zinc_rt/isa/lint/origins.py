@@ -64,7 +64,7 @@ class Origins:
         values = _NONE
         if row.pipe in ("vmem", "lds"):
             wide = row.access_bytes >= 8 or instruction.encoding == "SCRATCH" or row.pipe == "lds"
-            values = frozenset([UNKNOWN]) if wide else _NONE  # four bytes of memory are no address
+            values = frozenset([UNKNOWN]) if wide else _NONE  # a 4-byte load is not an address
         else:
             for register in _registers(effects.reads):
                 values |= self._found.get(register, _NONE)

@@ -64,8 +64,8 @@ def check_sgpr_reads(subject: Subject) -> Iterator[LintFinding]:
                     yield subject.finding(
                         "sgpr-read",
                         at,
-                        f"{name(register)} may still have the value from before {producer:#06x}, as a VALU "
-                        f"instruction has read its pair: wants {_WAIT} {_ADVICE[kind]} between",
+                        f"{name(register)} may still hold its value from before {producer:#06x}, because a VALU "
+                        f"instruction has read its pair: needs {_WAIT} {_ADVICE[kind]} between them",
                         producer,
                     )
 

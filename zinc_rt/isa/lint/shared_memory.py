@@ -16,7 +16,9 @@ from zinc_rt.isa.lint.origins import UNKNOWN, Origin, Origins, Pointers
 _MEMORY = ("GLOBAL", "FLAT", "VBUFFER")
 WRITES, READS = ("store", "atomic"), ("load", "atomic")
 _NOTHING: Origin = frozenset()
-_State = tuple[Origin, Origin]  # stored so far; of that, what a barrier has come behind and no invalidation yet
+_State = tuple[
+    Origin, Origin
+]  # buffers stored to so far; those of them with a later barrier and no invalidation since
 
 
 class SharedMemory:
@@ -66,7 +68,8 @@ def check_shared_memory(subject: Subject, memory: SharedMemory) -> Iterator[Lint
                 yield subject.finding(
                     "barrier-wait",
                     pc,
-                    "it may read what this CU's cache has kept from before the barrier: wants global_inv between",
+                    "may read data cached on this CU before the barrier: needs global_inv between the barrier and "
+                    "the load",
                 )
             state = _after(state, pc, instruction, memory)
 

@@ -8,11 +8,14 @@ from zinc_rt.isa.control_flow import predecessors
 from zinc_rt.isa.lint.finding import LintFinding, Subject
 
 _FAULTS = {
-    "outside": ("branch", "branches to {to:#x}, outside of the code"),
-    "inside": ("branch", "an instruction begins inside of the one before it: a branch leads into its middle"),
-    "illegal": ("illegal", "no instruction of this chip"),
-    "past-end": ("end", "the code ends behind it without s_endpgm"),
-    "padding": ("end", "runs into s_code_end at {to:#x}: wants s_endpgm"),
+    "outside": ("branch", "branches to {to:#x}, which is outside the code"),
+    "inside": (
+        "branch",
+        "this instruction starts inside the previous one: a branch targets the middle of an instruction",
+    ),
+    "illegal": ("illegal", "not a valid instruction on this chip"),
+    "past-end": ("end", "the code ends after this instruction without s_endpgm"),
+    "padding": ("end", "execution reaches s_code_end at {to:#x}: needs s_endpgm"),
 }
 
 
@@ -44,5 +47,5 @@ def _endless(subject: Subject) -> Iterator[LintFinding]:
         back = [to for to in blocks[pc].successors if to <= pc]
         if back:
             last = blocks[pc].instructions[-1][0]
-            yield subject.finding("endless", last, f"loops to {back[0]:#x}, and no path leads to s_endpgm")
+            yield subject.finding("endless", last, f"loops back to {back[0]:#x}, and no path reaches s_endpgm")
             return

@@ -31,7 +31,9 @@ def check_kernarg(subject: Subject, kernarg_bytes: int) -> Iterator[LintFinding]
                 end = instruction.row.access_bytes + (offset.value if isinstance(offset.value, int) else 0)
                 if registers(base) == _KERNARG and offset.kind is Kind.IMMEDIATE and end > kernarg_bytes:
                     yield subject.finding(
-                        "kernarg", pc, f"reads up to byte {end} of {kernarg_bytes} bytes of arguments"
+                        "kernarg",
+                        pc,
+                        f"reads up to byte {end}, but the kernel has {kernarg_bytes} bytes of arguments",
                     )
             written |= subject.effects[pc].writes
 
@@ -49,11 +51,13 @@ def check_unwritten(subject: Subject, entry_sgprs: int) -> Iterator[LintFinding]
             effects = subject.effects[pc]
             carried = _carried(instruction, subject, some)
             if missing := effects.reads & ~some & ~_unused(instruction) & ~carried[0]:
-                yield subject.finding("unwritten", pc, f"reads {names(missing)}, which nothing has written")
-                some |= missing  # say it once
+                yield subject.finding("unwritten", pc, f"reads {names(missing)}, which no path has written")
+                some |= missing  # report it once
             elif instruction.row.flow == "conditional" and (missing := effects.reads & _CONDITIONS & ~every):
                 yield subject.finding(
-                    "unwritten", pc, f"branches on {names(missing)}, which a path to here leaves unwritten"
+                    "unwritten",
+                    pc,
+                    f"branches on {names(missing)}, which some path to this branch leaves unwritten",
                 )
             some |= (effects.writes | _by_index(instruction)) & ~carried[1]
             every |= effects.writes

@@ -42,8 +42,8 @@ def _matrix(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintFin
             yield subject.finding(
                 "wmma",
                 pc,
-                f"reads {names(both)} as A or B right behind the matrix instruction that writes it: wants v_nop "
-                "or another VALU instruction between",
+                f"reads {names(both)} as A or B directly after the matrix instruction that writes it: needs v_nop "
+                "or another VALU instruction between them",
                 producer,
             )
 
@@ -56,8 +56,8 @@ def _permlane(subject: Subject, pc: int, last: frozenset[int]) -> Iterator[LintF
             yield subject.finding(
                 "permlane",
                 pc,
-                "directly behind a v_cmpx it may see the lanes from before: wants a VALU instruction other than "
-                "v_nop between",
+                "directly after a v_cmpx it may use the previous EXEC mask: needs a VALU instruction other than "
+                "v_nop between them",
                 producer,
             )
 

@@ -31,13 +31,13 @@ def faults(x: Instruction, y: Instruction) -> Iterator[str]:
             if one % 2 == other % 2:
                 yield f"third sources v{one} and v{other} are both {'odd' if one % 2 else 'even'}"
         elif one % 4 == other % 4:
-            yield f"sources {place} v{one} and v{other} are in one bank"
+            yield f"sources {place} v{one} and v{other} are in the same bank"
     written = x.operands[0].index, y.operands[0].index
     if written[0] % 2 == written[1] % 2:
-        yield f"destinations v{written[0]} and v{written[1]} have one parity"
+        yield f"destinations v{written[0]} and v{written[1]} are both {'odd' if written[0] % 2 else 'even'}"
     scalars = scalar_sources(x) | scalar_sources(y)
     if len(scalars) > 2:
-        yield f"{len(scalars)} scalar registers and literals, at most 2"
+        yield f"{len(scalars)} scalar registers and literals read; at most 2 are allowed"
 
 
 def _sources(half: Instruction) -> tuple[int | None, int | None, int | None]:
@@ -47,7 +47,7 @@ def _sources(half: Instruction) -> tuple[int | None, int | None, int | None]:
     ]
     first = _vgpr(vectors[0]) if vectors else None
     second = _vgpr(vectors[1]) if len(vectors) > 1 else None
-    if half.row.operands[2:3] == ("K",):  # v_dual_fmamk: the register behind K is the third source
+    if half.row.operands[2:3] == ("K",):  # v_dual_fmamk: the register after K is the third source
         return first, None, second
     return first, second, half.operands[0].index if "dst" in half.row.reads else None
 

@@ -18,8 +18,10 @@ from zinc_rt.isa.lint.finding import LintFinding, Subject
 from zinc_rt.isa.lint.shared_memory import READS, WRITES, SharedMemory
 from zinc_rt.isa.operand import Kind
 
-Pending = dict[str, dict[int, int]]  # counter -> pc of the operation -> how many are known to be behind it
-CALLER = -1  # stands for the pc of what a function's caller has left pending
+Pending = dict[
+    str, dict[int, int]
+]  # counter -> pc of the operation -> the minimum number of operations issued after it
+CALLER = -1  # stands for the pc of operations that a function's caller left pending
 _OF_CALLER: Pending = {LOAD: {CALLER: 0}, DS: {CALLER: 0}, KM: {CALLER: 0}}
 _WRITTEN_BY_CALLER = {LOAD: VGPRS, DS: VGPRS, KM: SGPRS}
 _CALLS = ("call", "jump_call")
@@ -171,8 +173,8 @@ def _shared_at_barriers(
                         yield subject.finding(
                             "barrier-wait",
                             pc,
-                            f"{subject.at[producer].mnemonic} may not be done at the barrier, and its buffer is "
-                            f"{others} behind it: wants s_wait_{counter} 0 before it",
+                            f"{subject.at[producer].mnemonic} may still be pending at the barrier, and its buffer "
+                            f"is {others} after it: needs s_wait_{counter} 0 before the barrier",
                             producer,
                         )
         if pc in counts:
@@ -207,12 +209,13 @@ def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, 
     needed = 0 if counter == KM else behind
     how = "read" if read else "overwritten"
     if producer == CALLER:
-        message = f"{touched} {how} while a load of the function's caller may write it: wants s_wait_{counter} 0"
+        message = f"{touched} {how} while a load issued by the caller may still write it: needs s_wait_{counter} 0"
         return subject.finding("wait", pc, message)
     return subject.finding(
         "wait",
         pc,
-        f"{touched} {how} while {subject.at[producer].mnemonic} may write it: wants s_wait_{counter} {needed}",
+        f"{touched} {how} while {subject.at[producer].mnemonic} may still write it: needs s_wait_{counter} "
+        f"{needed}",
         producer,
     )
 
@@ -224,7 +227,8 @@ def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFindi
             yield subject.finding(
                 "barrier-wait",
                 pc,
-                f"{instruction.mnemonic} may not have reached LDS at the barrier: wants s_wait_dscnt 0 before it",
+                f"{instruction.mnemonic} may not have reached LDS at the barrier: needs s_wait_dscnt 0 before the "
+                "barrier",
                 producer,
             )
     after = None
@@ -239,7 +243,7 @@ def _at_barrier(subject: Subject, pc: int, state: Pending) -> Iterator[LintFindi
                 "barrier-wait",
                 pc,
                 f"{subject.at[producer].mnemonic} may not be visible at the barrier, and memory at {base} is read "
-                "behind it: wants s_wait_storecnt 0 before it",
+                "after it: needs s_wait_storecnt 0 before the barrier",
                 producer,
             )
 
@@ -279,8 +283,8 @@ def _at_invalidation(subject: Subject, pc: int, state: Pending) -> Iterator[Lint
             yield subject.finding(
                 "order",
                 pc,
-                f"{subject.at[producer].mnemonic} may be done after the invalidation that should follow it: wants "
-                "s_wait_loadcnt 0 before it",
+                f"{subject.at[producer].mnemonic} may complete after this invalidation: needs s_wait_loadcnt 0 "
+                "before the invalidation",
                 producer,
             )
 
@@ -292,6 +296,6 @@ def _after_write_back(subject: Subject, pc: int, pending: set[int]) -> Iterator[
         yield subject.finding(
             "order",
             pc,
-            "it may be seen before what the write-back in front of it writes: wants s_wait_storecnt 0 between",
+            "may become visible before the preceding write-back completes: needs s_wait_storecnt 0 between them",
             producer,
         )
