@@ -142,7 +142,7 @@ def their_words() -> list[str] | str:
         return "no rocjitsu is installed: neither $ROCJITSU nor PATH has one"
     config = os.environ.get("ROCJITSU_CONFIG")
     if not config or not Path(config).is_file():
-        return f"ROCJITSU_CONFIG: {config or 'not set'}, wanted rocjitsu's JSON description of a gfx1201 card"
+        return f"ROCJITSU_CONFIG: {config or 'not set'}, expected rocjitsu's JSON description of a gfx1201 card"
     return [found, "--config", str(Path(config).resolve()), "--"]
 
 

@@ -127,7 +127,7 @@ def load(name: str) -> ChipExpectations:
     try:
         row = yaml.safe_load(path.read_text(encoding="utf-8"))
         if row["schema"] != SCHEMA:
-            raise ValueError(f"schema {row['schema']!r}, wanted {SCHEMA!r}")
+            raise ValueError(f"schema {row['schema']!r}, expected {SCHEMA!r}")
         may = {status: dict(globs or {}) for status, globs in row["may"].items()}
         if unknown := set(may) - set(NOT_PASSING):
             raise ValueError(f"may: unknown status {sorted(unknown)}")
@@ -139,7 +139,7 @@ def load(name: str) -> ChipExpectations:
         }
         for glob, flake in flakes.items():
             if not 0 < flake.rate < 1 or not flake.reason:
-                raise ValueError(f"flakes: {glob}: wanted a rate between 0 and 1, and a reason")
+                raise ValueError(f"flakes: {glob}: expected a rate between 0 and 1, and a reason")
         stages = row["stages"]
         return ChipExpectations(
             path,

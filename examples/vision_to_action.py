@@ -209,7 +209,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of weights, frames, goals (default 1)")
     arguments = parser.parse_args(argv)
     if arguments.frames < 1:
-        parser.error(f"--frames {arguments.frames}: wanted 1 or more")
+        parser.error(f"--frames {arguments.frames}: expected 1 or more")
     try:
         return drive(arguments)
     except ZincError as error:

@@ -177,7 +177,7 @@ def _nodes(
             continue
         if not array.ndim or len(array) not in counts or not np.issubdtype(array.dtype, np.number):
             wanted = " or ".join(map(str, sorted(counts)))
-            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, wanted {wanted} rows")
+            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, expected {wanted} rows")
         found[label] = array.astype(np.float32)
     return found
 

@@ -25,7 +25,7 @@ def parse_names(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         theirs, equals, ours = pair.partition("=")
         if not (theirs and equals and ours):
-            raise UsageError(f"--map {pair}: wanted their_name=our_name, like hidden_0=l_out-0")
+            raise UsageError(f"--map {pair}: expected their_name=our_name, like hidden_0=l_out-0")
         if theirs in names or ours in names.values():
             raise UsageError(f"--map {pair}: {theirs} or {ours} is named twice")
         names[theirs] = ours
@@ -82,12 +82,12 @@ def _converted(dump: Path, name: str, array: np.ndarray) -> np.ndarray:
     """Ids as int32, values as float32."""
     if INTEGERS.fullmatch(name):
         if not np.issubdtype(array.dtype, np.integer):
-            raise InputError(f"{dump}: {name} is {array.dtype}, wanted integers")
+            raise InputError(f"{dump}: {name} is {array.dtype}, expected integers")
         return array.astype(np.int32)
     if array.dtype == np.dtype("V2"):  # how bfloat16 arrays of ml_dtypes come back
         return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     if not np.issubdtype(array.dtype, np.floating):
-        raise InputError(f"{dump}: {name} is {array.dtype}, wanted floats")
+        raise InputError(f"{dump}: {name} is {array.dtype}, expected floats")
     if np.isnan(array).any():
         where = np.argwhere(np.isnan(array))[0].tolist()
         raise InputError(f"{dump}: {name}{where} is not a number, so nothing can be compared with it")
@@ -138,7 +138,8 @@ def _check(dump: Path, arrays: dict[str, np.ndarray], gguf: GGUFFile) -> None:
         if array.shape != shape or not array.size:
             meaning = " (layers, tokens, width)" if name == "l_out" else ""
             raise InputError(
-                f"{dump}: {name} has shape {list(array.shape)}, wanted {list(shape)}{meaning} for {gguf.path.name}"
+                f"{dump}: {name} has shape {list(array.shape)}, expected {list(shape)}{meaning} for "
+                f"{gguf.path.name}"
             )
         if name in ("ids", "greedy_tokens") and not (array.min() >= 0 and array.max() < vocab):
             raise InputError(

@@ -193,7 +193,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         ids = [int(part) for part in arguments.tokens.split(",")]
     except ValueError:
-        parser.error(f"--tokens {arguments.tokens}: wanted ids like 1,2,3")
+        parser.error(f"--tokens {arguments.tokens}: expected ids like 1,2,3")
     try:
         ENGINES[arguments.engine](arguments, ids)
     except ImportError as error:

@@ -140,13 +140,13 @@ def _row(value: Any, where: str) -> Combination:
         )
         raise InputError(f"{where}: {'; '.join(said)}")
     if value["verdict"] not in VERDICTS:
-        raise InputError(f"{where}: verdict {value['verdict']!r}, wanted {', '.join(VERDICTS)}")
+        raise InputError(f"{where}: verdict {value['verdict']!r}, expected {', '.join(VERDICTS)}")
     if value.get("module", "dkms") not in ("dkms", "in-tree"):
         raise InputError(f"{where}: module {value['module']!r}, expected dkms or in-tree")
     if not str(value["source"]).startswith("https://"):
         raise InputError(f"{where}: source {value['source']!r} is not a link")
     if not isinstance(value["date"], date):
-        raise InputError(f"{where}: date {value['date']!r}, wanted YYYY-MM-DD")
+        raise InputError(f"{where}: date {value['date']!r}, expected YYYY-MM-DD")
     chips, symptoms = value["chips"], value.get("symptoms", [])
     tables = {name: value.get(name, {}) for name in ("firmware", "packages", "parameters")}
     if not isinstance(chips, list) or not isinstance(symptoms, list):

@@ -155,7 +155,7 @@ def _tiers(text: str | None) -> tuple[str, ...]:
     named = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     wrong = [name for name in named if name not in (T1, T2)]
     if wrong:
-        raise UsageError(f"--tiers {wrong[0]!r}: wanted t1, t2 or t1,t2")
+        raise UsageError(f"--tiers {wrong[0]!r}: expected t1, t2 or t1,t2")
     return named
 
 

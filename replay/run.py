@@ -117,7 +117,7 @@ def chosen(tape: Tape, until: int | None, start: int) -> list[RecordedStep]:
         raise UsageError(f"--until {until}: the log has steps 0 to {last}")
     end = last if until is None else until
     if not 0 <= start <= end:
-        raise UsageError(f"--from {start}: wanted 0 to {end}")
+        raise UsageError(f"--from {start}: expected 0 to {end}")
     return [step for step in tape.steps if step.number <= end]
 
 

@@ -48,7 +48,7 @@ class _Parser:
                 continue
             if not seen_head:
                 if line.strip() != HEAD:
-                    raise self._wrong(f"wanted {HEAD!r}, saw {line.strip()!r}")
+                    raise self._wrong(f"expected {HEAD!r}, saw {line.strip()!r}")
                 seen_head = True
                 continue
             self._tokens = self._split(line)
@@ -62,7 +62,7 @@ class _Parser:
             else:
                 nodes.append(self._node())
             if self._tokens:
-                raise self._wrong(f"nothing more was wanted, saw {self._tokens[0][1]!r}")
+                raise self._wrong(f"expected the end of the line, saw {self._tokens[0][1]!r}")
         if title is None:
             raise self._wrong(f"ends without {'a graph line' if seen_head else repr(HEAD)}")
         return OpGraph(*title, MappingProxyType(buffers), tuple(nodes))
@@ -89,7 +89,7 @@ class _Parser:
     def _take(self, kind: str, what: str, *, value: str | None = None) -> str:
         saw_kind, saw = self._next()
         if saw_kind != kind or (value is not None and saw != value):
-            raise self._wrong(f"wanted {what}, saw {saw!r}")
+            raise self._wrong(f"expected {what}, saw {saw!r}")
         return self._tokens.pop(0)[1]
 
     def _try(self, kind: str, value: str) -> bool:
@@ -104,7 +104,7 @@ class _Parser:
     def _one_of(self, values: tuple[Any, ...], what: str) -> Any:
         word = self._take("name", what)
         if word not in values:
-            raise self._wrong(f"wanted {what}, one of {', '.join(values)}, saw {word!r}")
+            raise self._wrong(f"expected {what}, one of {', '.join(values)}, saw {word!r}")
         return word
 
     def _string(self, what: str) -> str:
@@ -144,7 +144,7 @@ class _Parser:
     def _buffer_name(self) -> str:
         name = self._take("name", "a buffer name")
         if not is_buffer_name(name):
-            raise self._wrong(f"{name!r} is no buffer name; wanted like model.attn.q_weight[3]")
+            raise self._wrong(f"{name!r} is no buffer name; expected like model.attn.q_weight[3]")
         return name
 
     def _operands(self) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ class _Parser:
     def _index_of(self, mark: str) -> int:
         if ("mark", mark) not in self._tokens:
             raise self._wrong(
-                f"wanted 'buffer', or an opcode and its operands in parentheses, saw {self._next()[1]!r}"
+                f"expected 'buffer', or an opcode and its operands in parentheses, saw {self._next()[1]!r}"
             )
         return self._tokens.index(("mark", mark))
 
@@ -209,4 +209,4 @@ class _Parser:
         if kind == "name" and raw in ("inf", "nan"):
             self._tokens.pop(0)
             return float(raw)
-        raise self._wrong(f"wanted a number, a string, true or false, saw {raw!r}")
+        raise self._wrong(f"expected a number, a string, true or false, saw {raw!r}")

@@ -39,7 +39,7 @@ def parse_layers(text: str, total: int) -> Layers:
         return Layers(0, total, total)
     match = re.fullmatch(r"(\d*)(:)?(\d*)", text)
     if not match or text in ("", ":"):
-        raise UsageError(f"--layers {text!r}: wanted all, one layer like 3, or a range like 2:5")
+        raise UsageError(f"--layers {text!r}: expected all, one layer like 3, or a range like 2:5")
     first = int(match[1] or 0)
     last = (int(match[3]) if match[3] else total) if match[2] else first + 1
     if not 0 <= first < last <= total:
@@ -92,5 +92,5 @@ def file_input(path: str, layers: Layers, tokens: int, width: int) -> Input:
         values = golden.l_out[layers.first - 1]
     if values.shape != (tokens, width) or not np.issubdtype(values.dtype, np.number):
         saw = f"{values.dtype}{list(values.shape)}"
-        raise InputError(f"--input {path}: {saw}, wanted numbers in [{tokens}, {width}] (tokens, width)")
+        raise InputError(f"--input {path}: {saw}, expected numbers in [{tokens}, {width}] (tokens, width)")
     return Input(values.astype(np.float32), path, true=True)

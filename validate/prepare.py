@@ -145,7 +145,7 @@ def _steps(asked: int | None, golden: Golden | None, layers: Layers, *, room: in
         recorded = 0 if golden is None or golden.greedy_tokens is None else len(golden.greedy_tokens)
         return min(DEFAULT_STEPS if golden is None else recorded, room) if layers.whole else 0
     if asked < 0:
-        raise UsageError(f"--steps {asked}: wanted 0 or more")
+        raise UsageError(f"--steps {asked}: expected 0 or more")
     if asked and not layers.whole:
         raise UsageError(f"--steps {asked}: greedy tokens need every layer", next="leave out --layers, or --steps")
     if asked > room:
@@ -269,7 +269,7 @@ def _first_input(
     if what.startswith("random:"):
         seed = what.removeprefix("random:")
         if not seed.isdigit():
-            raise UsageError(f"--input {what}: wanted random:SEED with a whole number")
+            raise UsageError(f"--input {what}: expected random:SEED with a whole number")
         return random_input(int(seed), len(tokens), width)
     return file_input(what, layers, len(tokens), width)
 

@@ -40,7 +40,7 @@ class Wrong:
 
     @property
     def text(self) -> str:
-        return f"step {self.step} as the host built it: {self.where} is {self.got}, wanted {self.want}"
+        return f"step {self.step} as the host built it: {self.where} is {self.got}, expected {self.want}"
 
     def first_bad(self) -> dict[str, Any]:
         return {"node": "step", "step": self.step, "where": self.where, "saw": self.got, "wanted": self.want}

@@ -67,7 +67,7 @@ ENVIRONMENT = {"comment": KcidbField(str, TEXT), "misc": KcidbField(dict), "comp
 def problems(report: Mapping[str, Any]) -> Iterator[str]:
     """Return the errors for which KCIDB would reject the report, as sentences."""
     if report.get("version") != {"major": MAJOR, "minor": MINOR}:
-        yield f"version is {report.get('version')!r}, wanted {MAJOR}.{MINOR}"
+        yield f"version is {report.get('version')!r}, expected {MAJOR}.{MINOR}"
     for name in report.keys() - {"version", *OBJECTS}:
         yield f"{name!r} is not a member of a report"
     ids: dict[str, set[str]] = {}

@@ -71,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _counts(text: str) -> tuple[int, ...]:
     words = text.split(",")
     if not all(word.isdecimal() and int(word) for word in words) or len(set(words)) < len(words):
-        raise argparse.ArgumentTypeError(f"{text!r} : wanted a number of slots, or several like 1,16")
+        raise argparse.ArgumentTypeError(f"{text!r} : expected a number of slots, or several like 1,16")
     return tuple(map(int, words))
 
 

@@ -40,9 +40,9 @@ class BenchWorkload:
         """Check the counts. Raise UsageError if they are not positive or do not fit the context."""
         for name in ("prompt_tokens", "tokens", "slots", "runs"):
             if getattr(self, name) < 1:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: wanted 1 or more")
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: expected 1 or more")
         if self.warmup < 0:
-            raise UsageError(f"--warmup {self.warmup}: wanted 0 or more")
+            raise UsageError(f"--warmup {self.warmup}: expected 0 or more")
         if self.prompt_tokens + self.tokens > ctx:
             raise UsageError(
                 f"{self.prompt_tokens} + {self.tokens} tokens do not fit the context of {ctx}",

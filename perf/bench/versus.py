@@ -64,7 +64,7 @@ def runner(command: str, pattern: str | None, timeout_seconds: float) -> OtherPr
     except re.error as error:
         raise UsageError(f"--vs-figure {pattern}: {error}") from error
     if wanted is not None and not wanted.groups:
-        raise UsageError(f"--vs-figure {pattern}: wanted a group around the figure", next="'([0-9.]+) tok/s'")
+        raise UsageError(f"--vs-figure {pattern}: expected a group around the figure", next="'([0-9.]+) tok/s'")
     return OtherProgram(words, wanted, timeout_seconds)
 
 

@@ -128,7 +128,7 @@ def parse_bound(text: str) -> Bound:
     """Parse a bound like ">= 140". Raise ValueError for anything else."""
     sign, _, limit = text.partition(" ")
     if sign not in OPERATORS:
-        raise ValueError(f"{text!r}: wanted one of {', '.join(OPERATORS)} and a number")
+        raise ValueError(f"{text!r}: expected one of {', '.join(OPERATORS)} and a number")
     return Bound(sign, float(limit))
 
 

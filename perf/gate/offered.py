@@ -64,7 +64,7 @@ RefusalRule = Callable[[OfferedReport], str | None]
 def number(value: object, name: str) -> float:
     """Return a finite JSON number. Raise ValueError naming it; true, "1" and NaN are rejected."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {value!r}, wanted a number")
+        raise ValueError(f"{name} is {value!r}, expected a number")
     return float(value)
 
 
@@ -73,9 +73,9 @@ def moment(text: object, name: str) -> datetime:
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:
-        raise ValueError(f"{name} is {text!r}, wanted a time") from None
+        raise ValueError(f"{name} is {text!r}, expected a time") from None
     if found.tzinfo is None:
-        raise ValueError(f"{name} is {text!r}, wanted a time with its zone")
+        raise ValueError(f"{name} is {text!r}, expected a time with its zone")
     return found.astimezone(UTC)
 
 

@@ -104,7 +104,7 @@ def _report(path: Path, *, required: bool) -> ReportFile | None:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         if not required:
             return None
-        raise InputError(f"{path}: wanted a report of schema {SCHEMA}", next="write one with --json")
+        raise InputError(f"{path}: expected a report of schema {SCHEMA}", next="write one with --json")
     return ReportFile(path, content)
 
 
@@ -125,7 +125,7 @@ def _statement(path: Path) -> Statement:
     try:
         row = yaml.safe_load(path.read_text(encoding="utf-8"))
         if row.pop("schema") != STATEMENT or set(row) != set(STATEMENT_KEYS):
-            raise ValueError(f"wanted schema {STATEMENT} and {', '.join(STATEMENT_KEYS)}")
+            raise ValueError(f"expected schema {STATEMENT} and {', '.join(STATEMENT_KEYS)}")
         if not isinstance(row["date"], date) or row["date"] > date.today():
             raise ValueError("`date` must not be in the future: 2026-01-31")
         words = {name: str(row[name]).strip() for name in ("criterion", "by", "saw")}

@@ -125,7 +125,7 @@ def _parse(text: str) -> History:
             row = json.loads(line)
             sealed = row.pop("hash")
             if row["schema"] != SCHEMA:
-                return History(tuple(entries), f"line {number}: schema {row['schema']!r}, wanted {SCHEMA!r}")
+                return History(tuple(entries), f"line {number}: schema {row['schema']!r}, expected {SCHEMA!r}")
             if row["previous"] != previous or row["sequence"] != number:
                 return History(tuple(entries), f"line {number} does not follow the line before it: edited history")
             if hashlib.sha256(_canonical(row)).hexdigest() != sealed:

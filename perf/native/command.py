@@ -113,7 +113,7 @@ def _chosen(arguments: argparse.Namespace) -> list[NativeCase]:
     from zinc_rt.perf.native.bench import CASES
 
     if arguments.rounds < 1:
-        raise UsageError(f"--rounds {arguments.rounds}: wanted 1 or more")
+        raise UsageError(f"--rounds {arguments.rounds}: expected 1 or more")
     names = [name.strip() for name in arguments.models.split(",") if name.strip()]
     known = {case.model: case for case in CASES}
     for name in names:
@@ -127,7 +127,7 @@ def _threads(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.errors import UsageError
 
     if arguments.threads is not None and arguments.threads < 1:
-        raise UsageError(f"--threads {arguments.threads}: wanted 1 or more")
+        raise UsageError(f"--threads {arguments.threads}: expected 1 or more")
     return arguments.threads or default_threads()
 
 

@@ -113,7 +113,7 @@ def parse_bench(text: str) -> dict[str, float]:
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"llama-bench printed no valid JSON: {text.strip()[:200]!r}") from error
     if set(found) != {"decode", "prefill"} or min(found.values()) <= 0:
-        raise InputError(f"llama-bench gave {found}, wanted a speed of decode and of prefill")
+        raise InputError(f"llama-bench gave {found}, expected a speed of decode and of prefill")
     return found
 
 

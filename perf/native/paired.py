@@ -80,7 +80,7 @@ def blocked(conditions: Conditions, rounds: int, peer_problem: str, *, needs_pee
     """Return every reason why a result cannot get a verdict; empty if it can."""
     found = [conditions.noise()]
     if rounds < MIN_ROUNDS:
-        found.append(f"{rounds} rounds, wanted {MIN_ROUNDS} or more")
+        found.append(f"{rounds} rounds, expected {MIN_ROUNDS} or more")
     if needs_peer:
         found.append(peer_problem)
     return "; ".join(each for each in found if each)

@@ -102,7 +102,7 @@ class BaseLogits:
             shape, _, dtype = np.lib.format.read_array_header_1_0(self._file)
             self.rows, self.vocab = (int(size) for size in shape)
             if dtype != np.dtype("<f4"):
-                raise ValueError(f"logits are {dtype}, wanted float32")
+                raise ValueError(f"logits are {dtype}, expected float32")
         except OSError as error:
             raise unreadable(path, error) from error
         except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:

@@ -79,7 +79,7 @@ def _body(arguments: argparse.Namespace) -> int:
         if not (arguments.kl_base or arguments.against):
             raise UsageError("--max-kl needs --kl-base B.npz or --against TIER")
         if not arguments.max_kl >= 0:
-            raise UsageError(f"--max-kl {arguments.max_kl:g}: wanted nats, 0 or more")
+            raise UsageError(f"--max-kl {arguments.max_kl:g}: expected nats, 0 or more")
     knobs, out = options.settings(), output_stream(arguments)
     report = begin(Report("perplexity"), arguments)
     with ExitStack() as opened:

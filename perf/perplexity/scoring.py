@@ -41,7 +41,7 @@ def chunks(tokens: Sequence[int], ctx: int, *, bos: int | None = None, most: int
     if ctx < LEAST_CTX:
         raise UsageError(f"--ctx {ctx}: a chunk has {LEAST_CTX} tokens or more")
     if most is not None and most < 1:
-        raise UsageError(f"--chunks {most}: wanted 1 or more")
+        raise UsageError(f"--chunks {most}: expected 1 or more")
     count = len(tokens) // ctx
     if not count:
         raise UsageError(

@@ -111,7 +111,7 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     known = table()
     rows = list(known.devices.values()) if arguments.device_row == "all" else [known.device(arguments.device_row)]
     if arguments.dispatches < 0:
-        raise UsageError(f"--dispatches {arguments.dispatches}: wanted 0 or more rows")
+        raise UsageError(f"--dispatches {arguments.dispatches}: expected 0 or more rows")
     report, out = begin(Report("perf predict"), arguments), output_stream(arguments)
     report.details |= {"code": runtime_version()}
     report.ordering = arguments.ordering
@@ -143,13 +143,13 @@ def _place(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
     ctx, tokens = default_ctx(gguf, arguments.ctx), arguments.prompt_tokens
     if not 1 <= tokens <= min(ctx, STEP_TOKENS):
         raise UsageError(
-            f"--prompt-tokens {tokens}: wanted 1 to {min(ctx, STEP_TOKENS)} tokens, which one step takes"
+            f"--prompt-tokens {tokens}: expected 1 to {min(ctx, STEP_TOKENS)} tokens, which one step takes"
         )
     position = arguments.position
     if position is None:
         position = ctx - 1 if tokens == 1 else tokens - 1
     if not tokens - 1 <= position < ctx:
-        raise UsageError(f"--position {position}: wanted {tokens - 1} to {ctx - 1}, inside the context")
+        raise UsageError(f"--position {position}: expected {tokens - 1} to {ctx - 1}, inside the context")
     return ctx, position
 
 

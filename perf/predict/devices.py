@@ -99,7 +99,7 @@ def read_table(path: Path) -> DeviceTable:
         raise InputError(f"{path}: {error}", next="docs/perf.md describes the file") from error
     for key, device in devices.items():
         if min(device.memory_gbps, device.issues_a_second, device.memory_gb) <= 0 or not device.source:
-            raise InputError(f"{path}: {key}: wanted positive figures and a source")
+            raise InputError(f"{path}: {key}: expected positive figures and a source")
     return DeviceTable(devices, assumptions)
 
 
@@ -113,6 +113,6 @@ def assumption(row: facts.Fact) -> Assumption | None:
         low, likely, high = (float(value) for value in row.value)
     except (TypeError, ValueError):
         raise InputError(
-            f"{facts.FILE}: {row.id}: {row.value!r}, wanted pessimistic, likely, optimistic"
+            f"{facts.FILE}: {row.id}: {row.value!r}, expected pessimistic, likely, optimistic"
         ) from None
     return Assumption(row.id, (low, likely, high), row.says)

@@ -136,7 +136,7 @@ def _check_bandwidth(given: str | None) -> None:
     except ValueError:
         right = False
     if not right:
-        raise UsageError(f"--bandwidth {given}: wanted GB/s, more than 0, or none")
+        raise UsageError(f"--bandwidth {given}: expected GB/s, more than 0, or none")
 
 
 def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, str]:

@@ -65,7 +65,7 @@ class ProfileWorkload:
         """Check that the workload fits. Raise UsageError if it cannot run."""
         for name, least in (("steps", 1), ("position", 0), ("prefill", 0)):
             if getattr(self, name) < least:
-                raise UsageError(f"--{name} {getattr(self, name)}: wanted {least} or more")
+                raise UsageError(f"--{name} {getattr(self, name)}: expected {least} or more")
         most = self.prefill or self.position + 2 * self.steps + 2  # without readings, with them, a warm-up of each
         if most > ctx:
             raise UsageError(
@@ -157,7 +157,7 @@ class Profile:
 def profile(measured: MeasuredSteps, by: str) -> Profile:
     """Build a profile. `by` is one of GROUPS. Raise UsageError for another, or if no step was timed."""
     if by not in GROUPS:
-        raise UsageError(f"--by {by}: wanted {', '.join(GROUPS)}")
+        raise UsageError(f"--by {by}: expected {', '.join(GROUPS)}")
     if not measured.steps or not all(step.times.dispatches for step in measured.steps):
         raise UsageError("no dispatch of these steps was timed")
     rows: dict[str, ProfileRow] = {}

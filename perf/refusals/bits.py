@@ -122,7 +122,7 @@ def _not_whole(case: OfferedReport, other: ReportFile) -> str | None:
         return f"{len(set(seen))} of {layers} layers were compared"
     positions = number(logits[0]["measure"].get("positions"), "positions")
     if positions != job["tokens"] + job["steps"]:
-        return f"logits of {positions:g} positions, wanted {job['tokens'] + job['steps']}"
+        return f"logits of {positions:g} positions, expected {job['tokens'] + job['steps']}"
     return None
 
 

@@ -28,7 +28,7 @@ def digest(case: OfferedReport) -> str | None:
         return f"no digest of {wanted.name} is pinned: --model-digest SHA256, or --models FILE"
     if case.evidence.model_digests not in [(one,) for one in case.pinned]:
         pinned = " or ".join(one[:12] for one in case.pinned)
-        return f"another model: digest {str(model.get('digest'))[:12]}, wanted {pinned}"
+        return f"another model: digest {str(model.get('digest'))[:12]}, expected {pinned}"
     file = case.given.models.get(case.evidence.model_digests[0])
     for name in SHAPE if file is not None else ():
         if file is not None and file[name] != model.get(name):
@@ -48,7 +48,7 @@ def other_class(model: Mapping[str, Any], wanted: WantedModel) -> str | None:
     if missing := [name for name in SHAPE if name not in model]:
         return f"the report does not say the model's {', '.join(missing)}"
     if model["architecture"] not in wanted.architectures:
-        return f"another model: architecture {model['architecture']}, wanted {wanted.name}"
+        return f"another model: architecture {model['architecture']}, expected {wanted.name}"
     for name, right in (("layers", wanted.layers), ("width", wanted.width), ("vocab", wanted.vocab)):
         if right and number(model[name], name) != right:
             return f"another model: {name} {model[name]}, {wanted.name} has {right}"
@@ -60,7 +60,7 @@ def other_class(model: Mapping[str, Any], wanted: WantedModel) -> str | None:
         return "the report does not say how its weights are quantised"
     bits, (low, high) = bits_a_weight(dict(weights), int(parameters)), wanted.bits_a_weight
     if not low <= bits <= high:
-        return f"another quantisation: {bits:.2f} bits a weight, wanted {low:g} to {high:g} for {wanted.name}"
+        return f"another quantisation: {bits:.2f} bits a weight, expected {low:g} to {high:g} for {wanted.name}"
     tensors, size = sum(weights.values()), number(model["size_bytes"], "size_bytes")
     if not TENSORS_OF_FILE * size <= tensors <= size:
         return f"its weights are {tensors:,} bytes and its file {size:,.0f}: one of the two is wrong"

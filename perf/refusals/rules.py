@@ -37,7 +37,7 @@ def peer(case: OfferedReport) -> str | None:
     if name not in KNOWN:
         return f"{name or 'the other program'} is not a known baseline: {', '.join(KNOWN)}"
     if kind not in BINARY.values() or not found.get("sha256"):
-        return f"{name} is {'a ' + kind if kind else 'not recorded'}, wanted the program itself"
+        return f"{name} is {'a ' + kind if kind else 'not recorded'}, expected the program itself"
     outputs, pairs = found.get("outputs", []), measure.get("pairs", [])
     if len(outputs) != len(pairs):
         return f"{len(outputs)} outputs of {name} are kept for {len(pairs)} runs"
@@ -61,7 +61,7 @@ def _unlike(case: OfferedReport, said: PeerRun) -> str | None:
     if not said.version:
         return "its build is not named"
     if said.generated < MIN_TOKENS or said.prompt:
-        return f"{said.generated} tokens after a prompt of {said.prompt}, wanted {MIN_TOKENS} or more and none"
+        return f"{said.generated} tokens after a prompt of {said.prompt}, expected {MIN_TOKENS} or more and none"
     weights = sum(model["weights"].values())
     for what, theirs, ours in (
         ("weights", said.parameters, model["parameters"]),
@@ -70,7 +70,7 @@ def _unlike(case: OfferedReport, said: PeerRun) -> str | None:
         if abs(theirs - ours) > SAME_MODEL * ours:
             return f"another model: {theirs:,} {what}, ours has {ours:,}"
     if wanted.hardware["device"].lower() not in said.devices.lower():
-        return f"on {said.devices}, wanted {wanted.hardware['device']}"
+        return f"on {said.devices}, expected {wanted.hardware['device']}"
     if said.gpu_layers < model["layers"]:
         return f"{said.gpu_layers} of {model['layers']} layers on the card"
     return None
@@ -146,7 +146,7 @@ def _tokens(case: OfferedReport) -> str | None:
     runs = _runs(case, "decode" if case.criterion.measure == "against" else case.criterion.measure)
     fewest = min((len(run) for run in runs if isinstance(run, list)), default=0)
     if fewest < MIN_TOKENS:
-        return f"{fewest} generated tokens in a run, wanted {MIN_TOKENS} or more"
+        return f"{fewest} generated tokens in a run, expected {MIN_TOKENS} or more"
     asked = case.evidence.workload.get("tokens", fewest)
     return f"{fewest} generated tokens in a run of {asked}" if asked != fewest else None
 
@@ -154,7 +154,7 @@ def _tokens(case: OfferedReport) -> str | None:
 def _tier(case: OfferedReport) -> str | None:
     ran = (case.result.get("tier"), case.evidence.device.get("tier"))
     other = next((tier for tier in ran if tier != case.criterion.tier), case.criterion.tier)
-    return f"ran on {other}, wanted {case.criterion.tier}" if other != case.criterion.tier else None
+    return f"ran on {other}, expected {case.criterion.tier}" if other != case.criterion.tier else None
 
 
 def _whole_model(case: OfferedReport) -> str | None:
@@ -168,14 +168,14 @@ def _workload(case: OfferedReport) -> str | None:
     load, wanted = case.evidence.workload, case.criterion
     assert wanted.model is not None
     if load.get("slots") != wanted.slots:
-        return f"{load.get('slots')} slots, wanted {wanted.slots}"
+        return f"{load.get('slots')} slots, expected {wanted.slots}"
     ctx = case.evidence.report.get("ctx", 0)
     if ctx < wanted.model.ctx:
-        return f"a context of {ctx}, wanted {wanted.model.ctx}"
+        return f"a context of {ctx}, expected {wanted.model.ctx}"
     if wanted.measure == "ttft" and load.get("prompt_tokens") != PROMPT_TOKENS:
-        return f"a prompt of {load.get('prompt_tokens')} tokens, wanted {PROMPT_TOKENS}"
+        return f"a prompt of {load.get('prompt_tokens')} tokens, expected {PROMPT_TOKENS}"
     if wanted.measure == "prefill" and case.result["measure"]["prompt_tokens"] < PROMPT_TOKENS:
-        return f"a prompt of {case.result['measure']['prompt_tokens']} tokens, wanted {PROMPT_TOKENS} or more"
+        return f"a prompt of {case.result['measure']['prompt_tokens']} tokens, expected {PROMPT_TOKENS} or more"
     if load.get("warmup") == 0:
         return "no run to warm up"
     return None
@@ -247,7 +247,7 @@ def _spread(case: OfferedReport) -> str | None:
     if runs is None:
         return None
     if len(runs) < MIN_RUNS:
-        return f"{len(runs)} runs, wanted {MIN_RUNS} or more"
+        return f"{len(runs)} runs, expected {MIN_RUNS} or more"
     middle = statistics.median(runs)
     if max(runs) - min(runs) > SPREAD * middle:
         return f"spread of {(max(runs) - min(runs)) / middle:.0%} between runs, allowed {SPREAD:.0%}"

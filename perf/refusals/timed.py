@@ -67,7 +67,9 @@ def cpu_peer(case: OfferedReport) -> str | None:
         return None
     found = case.evidence.details.get("llama_cpp", {})
     if found.get("kind") not in BINARY.values() or not found.get("sha256"):
-        return f"llama.cpp is {'a ' + found['kind'] if found.get('kind') else 'not recorded'}, wanted the program"
+        return (
+            f"llama.cpp is {'a ' + found['kind'] if found.get('kind') else 'not recorded'}, expected the program"
+        )
     outputs = found.get("outputs", [])
     if not VERSION.search(" ".join([str(found.get("version", "")), *(each["stdout"] for each in outputs)])):
         return "llama.cpp's build is not named"
@@ -97,7 +99,7 @@ def _printed(output: Mapping[str, Any], model: str, setting: str, figure: str) -
 def samples(case: OfferedReport) -> str | None:
     """Require an idle machine according to the samples, and a summary that agrees with them."""
     if case.result.get("tier") != case.criterion.tier:
-        return f"ran on {case.result.get('tier')}, wanted {case.criterion.tier}"
+        return f"ran on {case.result.get('tier')}, expected {case.criterion.tier}"
     if case.result.get("status") == "blocked":
         return f"not judged: {case.result.get('reason')}"
     measure = case.result["measure"]

@@ -41,7 +41,7 @@ def values_differing_in_a_batch(lab: Lab, tier: str, slots: int) -> Measurement:
         engine.release(sequence)
     live(together)
     if cost != 1:
-        raise CannotMeasure(f"{slots} sequences took {cost} submissions, wanted one")
+        raise CannotMeasure(f"{slots} sequences took {cost} submissions, expected one")
     wrong = differing(list(together), alone)
     return Measurement(wrong, f"{slots} sequences in {cost} submission on {tier}, {together.size} logits")
 

@@ -40,7 +40,7 @@ def platform_(c: ProbeContext) -> Outcome:
     driver = c.driver
     release = read(driver, "/proc/sys/kernel/osrelease") or ""
     check(read(driver, "/proc/sys/kernel/ostype") == "Linux", "no-linux", "this is not Linux")
-    check(platform.machine() in ("x86_64", "AMD64"), "no-x86", f"a {platform.machine()} machine: wanted x86-64")
+    check(platform.machine() in ("x86_64", "AMD64"), "no-x86", f"a {platform.machine()} machine: expected x86-64")
     gpus = amd_gpus(driver)
     check(bool(gpus), "no-gpu", f"no PCI display device of vendor {AMD}")
     check(bool(folder_names(driver, MODULE)), "no-module", f"{MODULE} does not exist: amdgpu is not loaded")

@@ -74,7 +74,7 @@ def drm_identity(c: ProbeContext) -> Outcome:
         found, wanted = (".".join(map(str, each[:2])) for each in (node.version, AMDGPU_NEEDED))
         return unavailable(
             c,
-            f"amdgpu {found}: wanted {wanted} or later",
+            f"amdgpu {found}: expected {wanted} or later",
             "use Linux 6.17 or newer; --tiers t1 does not need it",
         )
     device, compute = node.device(), node.compute_ip()

@@ -132,7 +132,7 @@ class ProbeQueue:
             lambda: self.memory.u32(offset) == want,
             what,
             seconds,
-            fence=lambda: f"{self.memory.u32(offset):#x} (wanted {want:#x})",
+            fence=lambda: f"{self.memory.u32(offset):#x} (expected {want:#x})",
         )
 
     # --- evidence ---

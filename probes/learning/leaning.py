@@ -24,7 +24,7 @@ def load(path: Path = FILE) -> Leaning:
     """Return the file's contents. Raises InputError."""
     document = _json(path)
     if document.get("schema") != SCHEMA:
-        raise InputError(f"{path}: schema {document.get('schema')!r}, wanted {SCHEMA!r}")
+        raise InputError(f"{path}: schema {document.get('schema')!r}, expected {SCHEMA!r}")
     return {name: tuple(ids) for name, ids in document["results"].items()}
 
 

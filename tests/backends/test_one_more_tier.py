@@ -61,7 +61,7 @@ def test_settings_accept_the_tier_and_reject_unknown_names(monkeypatch: pytest.M
     monkeypatch.setenv("ZINC_RT_TIER", "t_more")
     assert environment_settings().tier == "t_more"
     monkeypatch.setenv("ZINC_RT_TIER", "t_less")
-    with pytest.raises(UsageError, match="ZINC_RT_TIER='t_less': wanted auto"):
+    with pytest.raises(UsageError, match="ZINC_RT_TIER='t_less': expected auto"):
         environment_settings()
 
 

@@ -68,8 +68,8 @@ def test_address_in_use_is_reported() -> None:
     [
         (("--model", "missing.gguf"), "missing.gguf"),
         (("--tier", "t9"), "t9"),
-        (("--slots", "0"), "slots 0: wanted 1 to 512"),
-        (("--port", "70000"), "--port 70000: wanted 0 to 65535"),
+        (("--slots", "0"), "slots 0: expected 1 to 512"),
+        (("--port", "70000"), "--port 70000: expected 0 to 65535"),
         (("--facts", "f.json"), "f.json"),
     ],
 )

@@ -59,7 +59,7 @@ def test_plan_accepts_a_bare_model(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("slots: 8", "slots: nine"), ":3: models.0.slots: nine: wanted a valid integer"),
+        (("slots: 8", "slots: nine"), ":3: models.0.slots: nine: expected a valid integer"),
         (("pages: 64", "pages: [64, 64]"), "model small: kv.pages has 2 values for page groups full"),
         (("pages: 64", "pages: 900000000"), "the models need "),
         (("path: qwen3-q", "path: none.gguf"), "none.gguf"),

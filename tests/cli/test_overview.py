@@ -131,7 +131,7 @@ def test_a_missing_model_is_refused_without_heavy_imports() -> None:
 def test_an_impossible_context_is_refused(ctx: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "missing.gguf", "-p", "x", f"--ctx={ctx}"])
-    assert ended.value.code == 2 and "wanted 0 (the trained length) to 2147483647" in capsys.readouterr().err
+    assert ended.value.code == 2 and "expected 0 (the trained length) to 2147483647" in capsys.readouterr().err
 
 
 def test_help_of_the_package_shows_its_public_api_only() -> None:

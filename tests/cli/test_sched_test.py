@@ -75,9 +75,9 @@ def test_failure_prints_seed_step_and_command(monkeypatch: pytest.MonkeyPatch, c
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--slots", "0"], "--slots 0: wanted more than 0"),
-        (["--seconds", "nan"], "--seconds nan: wanted more than 0"),
-        (["--seed", "-1"], "--seed -1: wanted 0 or more"),
+        (["--slots", "0"], "--slots 0: expected more than 0"),
+        (["--seconds", "nan"], "--seconds nan: expected more than 0"),
+        (["--seed", "-1"], "--seed -1: expected 0 or more"),
         ([*SHORT, "--ctx", "64"], "exceed the context of 64"),
         ([*SHORT, "--slots", "16", "--step-tokens", "8"], "set step_tokens to at least 16"),
         (["--export", "chat", "--json", "-"], "--export writes to stdout, and so does --json -"),
@@ -97,8 +97,8 @@ def test_conflicting_options_are_rejected(words: list[str], said: str, capsys: C
         ("[{id: a}, {id: a}]", "tenant 'a' is there twice"),
         ("[{id: a, wait: 2}]", "no field 'wait'"),
         ("[{id: a, wieght: 2}]", "no field 'wieght': did you mean weight?"),
-        ("[{id: a, weight: 0}]", "weight 0\n  next: wanted 0.001 to 1000"),
-        ("[{id: a, class: urgent}]", "class 'urgent'\n  next: wanted one of interactive, standard, batch"),
+        ("[{id: a, weight: 0}]", "weight 0\n  next: expected 0.001 to 1000"),
+        ("[{id: a, class: urgent}]", "class 'urgent'\n  next: expected one of interactive, standard, batch"),
         ("[{id: a, kv_reserved: 1.5}]", "kv_reserved 1.5"),
         ("[{id: a, decode_burst: 5}]", "decode_burst without decode_rate"),
         ("[{id: a}]", "no tenant 'b'"),

@@ -60,7 +60,7 @@ def test_context_of_zero_is_the_trained_length(qwen35: GGUFFile) -> None:
 
 
 def test_negative_context_is_rejected(qwen35: GGUFFile) -> None:
-    with pytest.raises(UsageError, match=r"--ctx -5: wanted 0 \(the trained length\) to 256 tokens"):
+    with pytest.raises(UsageError, match=r"--ctx -5: expected 0 \(the trained length\) to 256 tokens"):
         Engine(qwen35, CpuBackend("canonical-1"), ctx=-5)
 
 
@@ -278,12 +278,12 @@ def test_each_projection_can_have_a_different_type(tmp_path: Path, dtype: str) -
         (without("block_count"), r"llama\.block_count is missing"),
         (without("attention.head_count"), r"llama\.attention\.head_count is missing"),
         (without("attention.layer_norm_rms_epsilon"), r"layer_norm_rms_epsilon is missing"),
-        (with_key("attention.head_count", 0), r"llama\.attention\.head_count is 0, wanted a positive integer"),
-        (with_key("block_count", "two"), r"llama\.block_count is 'two', wanted integer"),
+        (with_key("attention.head_count", 0), r"llama\.attention\.head_count is 0, expected a positive integer"),
+        (with_key("block_count", "two"), r"llama\.block_count is 'two', expected integer"),
         (with_key("block_count", 3), r"tensor blk\.2\.attn_norm\.weight is missing"),
         (
             with_key("attention.layer_norm_rms_epsilon", float("nan")),
-            r"layer_norm_rms_epsilon is nan, wanted real",
+            r"layer_norm_rms_epsilon is nan, expected real",
         ),
     ],
 )

@@ -300,5 +300,5 @@ def test_cache_key_includes_every_input_of_the_program(tmp_path: Path) -> None:
 def test_setting_disables_the_store() -> None:
     assert read_settings({}).graph_cache == "on"
     assert read_settings({"ZINC_RT_GRAPH_CACHE": "off"}).graph_cache == "off"
-    with pytest.raises(UsageError, match="wanted off or on"):
+    with pytest.raises(UsageError, match="expected off or on"):
         read_settings({"ZINC_RT_GRAPH_CACHE": "0"})

@@ -316,10 +316,10 @@ def test_chat_applies_the_template(llm: LLM) -> None:
         ([[1]], Sampling(stop_token_ids=[999999]), "stop_token_ids: token id 999999 is outside the vocabulary"),
         ([[1, 2.5]], Sampling(), r"token id 2\.5 is outside"),
         ([None], Sampling(), "prompt None: expected a text or a list of token ids"),
-        (["the"], [{"max_tokens": 3}], "sampling .*: wanted a Sampling"),
+        (["the"], [{"max_tokens": 3}], "sampling .*: expected a Sampling"),
         ([[1], [2]], [Sampling()], "2 prompts and 1 samplings"),
         ([[1]], Sampling(n=4), "n 4: each choice needs a slot, and there are 3"),
-        ([[1]], Sampling(top_p=2), "top_p 2: wanted more than 0"),
+        ([[1]], Sampling(top_p=2), "top_p 2: expected more than 0"),
     ],
 )
 def test_invalid_argument_prints_one_line_and_starts_nothing(
@@ -339,7 +339,7 @@ def test_unknown_tenant_is_named(llm: LLM) -> None:
     ("options", "error", "said"),
     [
         ({"model": "qwen3-q", "tier": "t9"}, ZincError, "t9"),
-        ({"model": "qwen3-q", "slots": 0}, UsageError, "slots 0: wanted 1 to"),
+        ({"model": "qwen3-q", "slots": 0}, UsageError, "slots 0: expected 1 to"),
         ({"model": "qwen3-q", "timeout": 0}, UsageError, "timeout 0: expected seconds"),
         ({"model": "qwen3-q", "ctx": -1}, UsageError, "-1"),
         ({"model": "nowhere.gguf"}, InputError, "nowhere.gguf"),

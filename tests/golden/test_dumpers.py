@@ -179,7 +179,7 @@ def test_hook_runs_standalone_and_reports_missing_dependencies(tmp_path: Path) -
     if importlib.util.find_spec("torch") is None:
         assert done.returncode == 2 and "run this where transformers is installed" in done.stderr
     done = subprocess.run([*program, "one"], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 2 and "wanted ids like 1,2,3" in done.stderr
+    assert done.returncode == 2 and "expected ids like 1,2,3" in done.stderr
 
 
 # --- llama.cpp -------------------------------------------------------------------------------------------------

@@ -291,16 +291,16 @@ def test_bfloat16_saved_by_ml_dtypes_is_accepted(golden: Path) -> None:
     ("change", "said"),
     [
         ({"logits": None}, "array logits is missing; the file contains"),
-        ({"logits": np.ones((3, 511))}, r"logits has shape \[3, 511\], wanted \[3, 512\]"),
+        ({"logits": np.ones((3, 511))}, r"logits has shape \[3, 511\], expected \[3, 512\]"),
         ({"logits": np.full((3, 512), np.nan)}, r"logits\[0, 0\] is not a number"),
-        ({"logits": np.ones((3, 512), np.int32)}, "logits is int32, wanted floats"),
-        ({"tokens": np.array([1.0, 2.0, 3.0])}, "ids is float64, wanted integers"),
+        ({"logits": np.ones((3, 512), np.int32)}, "logits is int32, expected floats"),
+        ({"tokens": np.array([1.0, 2.0, 3.0])}, "ids is float64, expected integers"),
         ({"tokens": np.array([1, 2, 512])}, "ids runs from 1 to 512, the vocabulary has 512"),
-        ({"l_out-1": None}, r"l_out has shape \[1, 3, 64\], wanted \[2, 3, 64\]"),
+        ({"l_out-1": None}, r"l_out has shape \[1, 3, 64\], expected \[2, 3, 64\]"),
         ({"l_out-1": np.ones((3, 32))}, "l_out-N of shapes"),
         ({"l_out-1": None, "l_out-2": np.ones((3, 64))}, "no l_out-1; every layer is required"),
         ({"l_out": np.ones((2, 3, 64))}, "give either l_out or l_out-0"),
-        ({"attn_norm-0": np.ones((4, 64))}, r"attn_norm-0 has shape \[4, 64\], wanted \[3, 64\]"),
+        ({"attn_norm-0": np.ones((4, 64))}, r"attn_norm-0 has shape \[4, 64\], expected \[3, 64\]"),
         ({"weights": np.ones(3)}, "unknown array weights"),
         ({"ids": np.ones(3, int)}, "two arrays would have the name ids"),
         ({"tokens": None}, "no array called tokens"),
@@ -316,7 +316,7 @@ def test_mismatched_dump_is_rejected(change: dict[str, Any], said: str, golden: 
 @pytest.mark.parametrize("pair", ["tokens", "=ids", "tokens="])
 def test_malformed_name_pair_is_explained(pair: str, golden: Path, capsys: Any) -> None:
     assert imported(dumped(golden), "--map", pair) == 2
-    assert "wanted their_name=our_name" in capsys.readouterr().err
+    assert "expected their_name=our_name" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")

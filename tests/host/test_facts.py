@@ -313,9 +313,9 @@ def test_row_that_cannot_be_negated_is_reported(id: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("schema: other", "wanted schema"),
+        ("schema: other", "expected schema"),
         ("{", "not YAML"),
-        ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b}}}]", "wanted says, from and where"),
+        ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b}}}]", "expected says, from and where"),
         ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: c, where: d}}}]", "from 'c'"),
         ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: assumed, where: d}}}]", "what would settle"),
         ("schema: zinc-rt-facts/1\nfacts: [{rows: {a: {says: b, from: source, where: d, on: e}}}]", "unknown"),

@@ -162,7 +162,7 @@ BROKEN = {
     "stage": (
         replace(chain().build(), stage="later"),
         "stage",
-        "wanted one of prefill, decode, both, saw 'later'",
+        "expected one of prefill, decode, both, saw 'later'",
     ),
     "opcode": (with_node(chain().build(), op=99), "opcode", "99 has no row"),
     "buffer filed elsewhere": (
@@ -191,13 +191,13 @@ BROKEN = {
     "barrier names nothing": (with_node(example(Op.BARRIER), inputs=(ABSENT,)), "operand-count", "names buffers"),
     "attribute missing": (with_node(norm(), attrs={"size": 4}), "attribute", "eps is required"),
     "attribute unknown": (norm(colour=1), "attribute", "colour is not one of eps, size"),
-    "int for float": (norm(eps=1), "attribute", "eps wanted float, saw int 1"),
-    "bool for int": (norm(size=True), "attribute", "size wanted int, saw bool True"),
-    "nan": (norm(eps=float("nan")), "attribute", "eps wanted a finite number"),
+    "int for float": (norm(eps=1), "attribute", "eps expected float, saw int 1"),
+    "bool for int": (norm(size=True), "attribute", "size expected int, saw bool True"),
+    "nan": (norm(eps=float("nan")), "attribute", "eps expected a finite number"),
     "choice": (
         with_node(example(Op.MOE_SWIGLU), attrs={"activation": "relu"}),
         "attribute",
-        "wanted one of silu, gelu, saw 'relu'",
+        "expected one of silu, gelu, saw 'relu'",
     ),
     "dtype": (chain(dtype="f16").build(), "dtype", r"x \(step.x\) wants f32, saw f16"),
     "any: two dtypes": (
@@ -231,7 +231,7 @@ BROKEN = {
         "shape",
         "no arithmetic on a symbol: tokens and 1",
     ),
-    "rank": (with_buffer(chain().build(), "act.y", shape=("tokens",)), "shape", r"wanted 2 dimensions \[T, N\]"),
+    "rank": (with_buffer(chain().build(), "act.y", shape=("tokens",)), "shape", r"expected 2 dimensions \[T, N\]"),
     "further dimensions": (
         with_buffer(example(Op.SWIGLU), "in.up", shape=("tokens", 2, 49)),
         "shape",
@@ -347,7 +347,7 @@ def test_optional_trailing_output_may_be_missing():
     verify(graph)
     short = with_node(graph, outputs=graph.nodes[0].outputs[:1])
     verify(replace(short, buffers={name: spec for name, spec in short.buffers.items() if "nonfinite" not in name}))
-    with pytest.raises(VerifyError, match="wanted 2 outputs"):
+    with pytest.raises(VerifyError, match="expected 2 outputs"):
         verify(with_node(graph, outputs=()))
 
 

@@ -31,7 +31,7 @@ def test_every_vector_disassembles_as_in_llvm(data_dir: Path) -> None:
             right[encoding] += 1
         else:
             saw = "INVALID" if found is None else f"{found.text!r}, {found.size_bytes} bytes"
-            wrong[encoding].append(f"{raw}: wanted {want!r}, saw {saw}")
+            wrong[encoding].append(f"{raw}: expected {want!r}, saw {saw}")
     assert sum(total.values()) == 27852
     counts = ", ".join(f"{name} {right[name]}/{total[name]}" for name in sorted(total))
     firsts = "\n".join(line for lines in wrong.values() for line in lines[:SHOWN])

@@ -81,7 +81,7 @@ def close(
     allowed = (limit * np.abs(want) if relative else limit) + 16 * SMALLEST
     over = np.abs(got.astype(np.float64) - want) - allowed
     worst = np.unravel_index(np.argmax(np.where(np.isnan(over), np.inf, over)), over.shape)
-    assert over[worst] <= 0, f"at {tuple(map(int, worst))}: got {got[worst]!r}, wanted {want[worst]!r}"
+    assert over[worst] <= 0, f"at {tuple(map(int, worst))}: got {got[worst]!r}, expected {want[worst]!r}"
 
 
 def same(got: np.ndarray, want: np.ndarray) -> None:

@@ -106,13 +106,13 @@ def test_operands_are_deterministic() -> None:
         ("ADD T=1 N=0", "a has shape (1, 0)"),
         ("ADD T=1 N=two", "N=two"),
         ("ADD T=1 N=2 -b", "no optional operand"),
-        ("ADD T=1 N=2 values=odd", "wanted one of mixed"),
+        ("ADD T=1 N=2 values=odd", "expected one of mixed"),
         ("MATMUL T=1 N=2 K=33 one=1 dtype=q8_0", "whole blocks of 32"),
         ("MATMUL T=1 N=2 K=32 one=1 dtype=q9_0", "ggml has no such type"),
         ("RMS_NORM T=1 K=4 size=4", "needs eps="),
-        ("RMS_NORM T=1 K=5 size=4 eps=1e-6", "wanted K % size == 0"),
-        ("ROPE T=1 K=4 R=1 ctx=4 head_dim=4 mode=odd", "wanted one of norm, neox"),
-        ("TABLE_STORE E=9 slots=2 pages=4", "wanted E <= slots*pages"),
+        ("RMS_NORM T=1 K=5 size=4 eps=1e-6", "expected K % size == 0"),
+        ("ROPE T=1 K=4 R=1 ctx=4 head_dim=4 mode=odd", "expected one of norm, neox"),
+        ("TABLE_STORE E=9 slots=2 pages=4", "expected E <= slots*pages"),
     ],
 )
 def test_invalid_case_line_is_explained(line: str, sentence: str) -> None:
@@ -271,7 +271,7 @@ def test_invalid_arguments_are_rejected_with_a_message(capsys: pytest.CaptureFix
         ("--family", "odd", *SIMULATED): "there is no such family",
         ("--tier", "t_cpu"): "it is the oracle",
         ("--tier", "t9"): "no tier is called 't9'",
-        ("--jobs", "0"): "wanted 1 or more",
+        ("--jobs", "0"): "expected 1 or more",
         ("--replace", "nosuch.zrt", *SIMULATED): "cannot read",
         (*SIMULATED, "--ordering", "float32-dequant"): "t1 computes canonical-1",
     }.items():

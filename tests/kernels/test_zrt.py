@@ -138,29 +138,29 @@ def test_instruction_maps_to_its_source_line() -> None:
         (6, 2, 4, r"gpu_target 0x4 \(gfx1100\)"),
         (6, 2, 0x77, r"gpu_target 0x77 \(unknown\)"),
         (8, 4, 0, "code of 0 bytes"),
-        (8, 4, 14, "code of 14 bytes, wanted whole dwords"),
+        (8, 4, 14, "code of 14 bytes, expected whole dwords"),
         (8, 4, 2**31, "code at bytes .* outside of"),
-        (12, 4, 16, "entry at byte 16, wanted a multiple of 256 within 16"),
-        (12, 4, 256, "entry at byte 256, wanted"),
-        (16, 4, 4, "kernarg_bytes is 0x20, wanted 0x28 for 4 buffers"),
-        (20, 4, 6, "constants of 6 bytes, wanted whole dwords"),
+        (12, 4, 16, "entry at byte 16, expected a multiple of 256 within 16"),
+        (12, 4, 256, "entry at byte 256, expected"),
+        (16, 4, 4, "kernarg_bytes is 0x20, expected 0x28 for 4 buffers"),
+        (20, 4, 6, "constants of 6 bytes, expected whole dwords"),
         (24, 4, 16, "wave of 16 lanes"),
         (28, 4, 0, "workgroup size x is 0"),
         (32, 4, 17, "workgroup size is 1088"),
         (36, 4, 2**20, "workgroup size z is 1048576"),
-        (40, 4, 65537, "LDS is 65537, wanted 0 to 65536 bytes"),
-        (40, 4, 2048, "rsrc2 is 0x.* wanted 0x.*2048 bytes of LDS"),
-        (44, 4, 257, "VGPR count is 257, wanted 1 to 256"),
+        (40, 4, 65537, "LDS is 65537, expected 0 to 65536 bytes"),
+        (40, 4, 2048, "rsrc2 is 0x.* expected 0x.*2048 bytes of LDS"),
+        (44, 4, 257, "VGPR count is 257, expected 1 to 256"),
         (44, 4, 96, "rsrc1 is 0x.* for 96 VGPRs in wave32"),
-        (48, 4, 107, "SGPR count is 107, wanted 1 to 106"),
-        (52, 4, 12, "occupancy_hint is 0xc, wanted 0x10 for 49 VGPRs"),
+        (48, 4, 107, "SGPR count is 107, expected 1 to 106"),
+        (52, 4, 12, "occupancy_hint is 0xc, expected 0x10 for 49 VGPRs"),
         (56, 4, 0, "name at bytes 0 to 8, outside"),
         (60, 4, 0, "name b'' is no printable name"),
         (64, 4, 0, "rsrc1 is 0x0"),
-        (72, 4, 0, "rsrc3 is 0x0, wanted 0x10 for 16 bytes of code"),
+        (72, 4, 0, "rsrc3 is 0x0, expected 0x10 for 16 bytes of code"),
         (76, 4, 2, "scratch of a work-item of 2 bytes"),
         (80, 4, 0, "kernarg_bytes is 0x0"),
-        (84, 4, 257, "code at byte 257, wanted a multiple of 256"),
+        (84, 4, 257, "code at byte 257, expected a multiple of 256"),
         (88, 4, 2**30, "slot table at bytes"),
         (92, 4, 2**32 - 1, "slot table at bytes"),
         (96, 4, 64, "line table at bytes"),
@@ -210,7 +210,7 @@ def test_invalid_or_truncated_zrt_is_rejected() -> None:
     for size in range(len(data)):
         with pytest.raises(InputError):
             read_zrt(data[:size])
-    with pytest.raises(InputError, match="magic 54 52 5a 00, wanted 5a 52 54 00"):
+    with pytest.raises(InputError, match="magic 54 52 5a 00, expected 5a 52 54 00"):
         read_zrt(b"TRZ\0" + data[4:])
 
 

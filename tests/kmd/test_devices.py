@@ -128,7 +128,7 @@ def test_old_kfd_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     driver = FakeDriver()
     driver.version = (1, 6)
     text = printed(driver, capsys)
-    assert "KFD interface 1.6: wanted 1.14" in text and "use Linux 6.6 or newer" in text
+    assert "KFD interface 1.6: expected 1.14" in text and "use Linux 6.6 or newer" in text
     assert driver.left() == {}
 
 

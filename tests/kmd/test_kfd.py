@@ -354,7 +354,7 @@ def test_node_that_does_not_open_is_reported_with_the_reason(number: int, words:
 def test_unsupported_interface_version_is_rejected(version: tuple[int, int]) -> None:
     driver = FakeDriver()
     driver.version = version
-    with pytest.raises(UnsupportedError, match=r"wanted 1\.14"):
+    with pytest.raises(UnsupportedError, match=r"expected 1\.14"):
         KfdProcess(driver)
     assert driver.left() == {}
 

@@ -267,7 +267,7 @@ def test_command_compares_and_reports_the_result(tmp_path: Path, capsys: pytest.
     expected[5] = 0
     np.savez(wanted, o=expected)
     assert main(words) == 1
-    assert "o: 1 of 64 differ; first at [5]: 6, wanted 0" in capsys.readouterr().out
+    assert "o: 1 of 64 differ; first at [5]: 6, expected 0" in capsys.readouterr().out
     (result,) = json.loads(report.read_text())["results"]
     assert result["measure"]["expected"][0]["first"] == [5]
 

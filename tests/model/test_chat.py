@@ -131,7 +131,7 @@ def test_templates_are_found_by_name() -> None:
     assert chat_template(metadata) == "A" and chat_template(metadata, name="tool_use") == "B"
     with pytest.raises(InputError, match=r"tokenizer\.chat_template\.rag"):
         chat_template(metadata, name="rag")
-    with pytest.raises(InputError, match="wanted a string"):
+    with pytest.raises(InputError, match="expected a string"):
         chat_template({"tokenizer.chat_template": 3})
 
 

@@ -416,7 +416,7 @@ MALFORMED = {
     "add_sep without a separator": bpe(**{K + "add_sep_token": True, K + "seperator_token_id": None}),
     "scores too short": spm(**{K + "scores": np.zeros(3, np.float32)}),
     "a score is no number": spm(**{K + "scores": np.full(268, np.nan, np.float32)}),
-    "bos wanted, none there": spm(**{K + "tokens": ["a"], K + "scores": None, K + "token_type": None}),
+    "bos expected, none found": spm(**{K + "tokens": ["a"], K + "scores": None, K + "token_type": None}),
     "unigram without unknown": unigram(
         **{K + "tokens": ["a", "b"], K + "scores": [0.0, 0.0], K + "token_type": [1, 1]}
     ),

@@ -125,7 +125,7 @@ def test_several_slot_counts_on_the_command_line(tmp_path: Path, capsys: pytest.
     assert report["details"]["workload"]["slots"] == [1, 2], "no gate takes it for a report of one number"
     with pytest.raises(SystemExit, match="2"):
         main([*line, "--slots", "0"])
-    assert "wanted a number of slots" in capsys.readouterr().err
+    assert "expected a number of slots" in capsys.readouterr().err
     for wrong, says in (
         (["--slots", "1,2", "--runs", "1"], "--runs 2 or more"),
         (["--slots", "1,2", "--history", str(tmp_path / "h")], "one number of slots"),
@@ -141,7 +141,7 @@ def test_missing_speed_gives_no_ratio() -> None:
         runner(f"{sys.executable} -c 'raise SystemExit(3)'", None, 60)()
     with pytest.raises(UsageError, match="no such program"):
         runner("no-such-program-here", None, 60)()
-    with pytest.raises(UsageError, match="wanted a group"):
+    with pytest.raises(UsageError, match="expected a group"):
         runner("x", "tok/s", 60)
 
 
@@ -255,7 +255,7 @@ def test_command_measures_and_records_input_of_the_gate(
     assert main(["gate", "--milestone", "M1", "--only", "decode", "--evidence", str(report), "--history",
                  str(history)]) == 77  # fmt: skip
     seen = " ".join(capsys.readouterr().out.split())
-    assert "ran on t_cpu, wanted t2" in seen and "3 generated tokens" in seen
+    assert "ran on t_cpu, expected t2" in seen and "3 generated tokens" in seen
     assert "not in the history" not in seen
 
 

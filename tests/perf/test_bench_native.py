@@ -195,7 +195,7 @@ def spoilt(name: str) -> dict[str, Any]:
         ("summary", "the summary says 2.0, its own samples 1.5"),
         ("code", "stale"),
         ("clamp", "LM head capped"),
-        ("tier", "ran on t_cpu, wanted t_cpu_native"),
+        ("tier", "ran on t_cpu, expected t_cpu_native"),
         ("peer", "no llama.cpp in this run"),
         ("samples", "cannot be read"),
     ],

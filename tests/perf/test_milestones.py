@@ -67,7 +67,7 @@ SPOILT = {
     "an unknown field": ("unit: statement", "unity: statement", "unknown ['unity'], missing ['unit']"),
     "an unknown type": ("type: manual", "type: by hand", "type 'by hand'"),
     "no number": ('compare: "== 28"', 'compare: "== many"', "many"),
-    "an unknown operator": ('compare: "== 28"', 'compare: "~ 28"', "wanted one of"),
+    "an unknown operator": ('compare: "== 28"', 'compare: "~ 28"', "expected one of"),
     "no source": ('source: ["§9", "Appendix B"]', "source: []", "no source"),
     "an unknown model": ("model: qwen36", "model: qwen37", "qwen37"),
     "a speed without hardware": ("hardware: {arch: gfx1201, device: R9700}", "hardware: {}", "needs hardware"),

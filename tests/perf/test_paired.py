@@ -38,7 +38,7 @@ def test_quiet_machine_can_be_judged() -> None:
     [
         (Conditions([40.0, 35.0], [1.0], 2), 5, "", "read bandwidth moved by 12%"),
         (Conditions([40.0, 40.0], [2.6], 2), 5, "", "load average 2.60, allowed 2.5"),
-        (QUIET, 4, "", "4 rounds, wanted 5"),
+        (QUIET, 4, "", "4 rounds, expected 5"),
         (QUIET, 5, "no llama.cpp: cmake missing", "cmake missing"),
     ],
 )

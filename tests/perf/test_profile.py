@@ -187,7 +187,7 @@ def test_simulated_clock_is_marked_everywhere(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--steps", "0"], "--steps 0: wanted 1 or more"),
+        (["--steps", "0"], "--steps 0: expected 1 or more"),
         (["--position", "999"], "do not fit the context"),
         (["--layers", "1:2"], "a profile begins at layer 0"),
         (["--layers", "0:9"], "layers 0 to 2"),

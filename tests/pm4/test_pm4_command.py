@@ -66,7 +66,7 @@ def test_report_matches_text_output(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("content", "flags", "says"),
     [
-        (b"\x00" * 7, [], "7 bytes, wanted a multiple of 4"),
+        (b"\x00" * 7, [], "7 bytes, expected a multiple of 4"),
         (b"", [], "no dwords"),
         (b"# nothing", ["--hex"], "no dwords"),
         (b"c0004600\nzz", ["--hex"], "line 2: 'zz' is no dword"),

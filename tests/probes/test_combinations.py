@@ -100,7 +100,7 @@ def test_bad_rows_come_first() -> None:
         ('kernel: "6.17"', "colour: red", "unknown colour"),
         ('kernel: "6.17", ', "", "no condition other than the chip"),
         ("https://example.org/1", "a friend", "is not a link"),
-        ("2026-01-02", "yesterday", "wanted YYYY-MM-DD"),
+        ("2026-01-02", "yesterday", "expected YYYY-MM-DD"),
         ("[gfx1201]", "gfx1201", "must be lists"),
         ("rows:", "rows: [", "not YAML"),
     ],

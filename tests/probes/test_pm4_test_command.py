@@ -37,7 +37,7 @@ def test_missing_amd_gpu_is_reported_with_the_simulation_command(
         (["--device", "sim", "--inject", "gremlins"], "no injection 'gremlins'"),
         (["--inject", "no-eop"], "--device sim"),
         (["--reorder", "3"], "--device sim"),
-        (["--device", "sim", "--tiers", "t3"], "wanted t1, t2"),
+        (["--device", "sim", "--tiers", "t3"], "expected t1, t2"),
         (["--device", "sim", "-k", "P99"], "selects no probe"),
         (["--device", "sim", "--expect", "/nowhere"], "no such file"),
     ],

@@ -158,7 +158,7 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         ({"temprature": 1}, "temprature", "did you mean temperature"),
         ({"mirostat": 2}, "mirostat", "unknown parameter mirostat"),
         ({"temperature": 2.5}, "temperature", "less than or equal to 2"),
-        ({"temperature": "warm"}, "temperature", "wanted a valid number"),
+        ({"temperature": "warm"}, "temperature", "expected a valid number"),
         ({"n": 0}, "n", "greater than or equal to 1"),
         ({"n": 8}, "n", "each choice needs a slot"),
         ({"top_p": 0}, "top_p", "greater than 0"),
@@ -173,7 +173,7 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///"}}]}]},
             "messages[0].content[0].type",
-            "wanted 'text'",
+            "expected 'text'",
         ),
         ({"chat_template_kwargs": {"template": "x"}}, "chat_template_kwargs", "is reserved"),
     ],
@@ -378,4 +378,4 @@ def test_malformed_bodies_return_400(client: openai.OpenAI, body: bytes, status:
 
 def test_non_json_content_type_returns_415(client: openai.OpenAI) -> None:
     reply = client._client.post("chat/completions", content=b"messages=hello")
-    assert reply.status_code == 415 and "wanted application/json" in reply.json()["error"]["message"]
+    assert reply.status_code == 415 and "expected application/json" in reply.json()["error"]["message"]

@@ -76,16 +76,16 @@ tenants:
 """
     assert errors_of(text) == [
         "f.yaml:1: server.porrt: unknown setting: did you mean port?",
-        "f.yaml:3: models.0.slots: 0: wanted greater than or equal to 1",
-        "f.yaml:4: models.1.kv.dtype: f16: wanted 'f32'",
-        "f.yaml:4: models.1.path: 3: wanted a valid string",
+        "f.yaml:3: models.0.slots: 0: expected greater than or equal to 1",
+        "f.yaml:4: models.1.kv.dtype: f16: expected 'f32'",
+        "f.yaml:4: models.1.path: 3: expected a valid string",
         "f.yaml:7: tenants.0.clas: unknown setting: did you mean class?",
-        "f.yaml:8: tenants.0.weight: heavy: wanted a valid number, unable to parse string as a number",
+        "f.yaml:8: tenants.0.weight: heavy: expected a valid number, unable to parse string as a number",
         "f.yaml:9: tenants.0.kv_reserved: 2.5: expected a fraction from 0.0 to 1.0, or a whole number of pages",
-        "f.yaml:10: tenants.1.id: ../x: wanted a text that matches '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$'",
+        "f.yaml:10: tenants.1.id: ../x: expected a text that matches '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$'",
         "f.yaml:10: tenants.1.keys.0.expires: never: "
         "expected a date or a time, as 2027-01-31 or 2027-01-31T12:00Z",
-        "f.yaml:10: tenants.1.keys.0.sha256: abc: wanted a text that matches '^[0-9a-f]{64}$'",
+        "f.yaml:10: tenants.1.keys.0.sha256: abc: expected a text that matches '^[0-9a-f]{64}$'",
         "f.yaml:11: tenants.2.id: is missing",
     ]
 

@@ -71,7 +71,7 @@ def test_invalid_file_changes_nothing(filed: Serving, file: Path) -> None:
     wrong = TEXT.replace("max_tokens: 3", "max_tokens: 0").replace("groups", "gruops")
     for text, said in [
         (wrong, f"{file}:6: gruops: unknown setting"),
-        (TEXT + "server: {host: 0.0.0.0, port: x}", "server.port: x: wanted a valid integer"),
+        (TEXT + "server: {host: 0.0.0.0, port: x}", "server.port: x: expected a valid integer"),
         ("", "no settings"),
     ]:  # fmt: skip
         file.write_text(text)

@@ -154,7 +154,7 @@ def test_stalled_scheduler_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatc
     ("options", "says"),
     [
         (["--ordering", "float32-dequant"], "does not guarantee"),
-        (["--requests", "0"], "--requests 0: wanted 1 or more"),
+        (["--requests", "0"], "--requests 0: expected 1 or more"),
         (["--tokens", "1,2"], "--tokens is for layers"),
     ],
 )

@@ -83,12 +83,12 @@ def other_ids(tables: Tables, parts: Parts) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (late, "position[1] is 2, wanted 1"),
-        (first_row, "logit_row[1] is 0, wanted 1"),
-        (one_page, "place 1 is 0, which place 0 has, wanted a page of its own"),
-        (old_state, "state_source[0] is 1, wanted 0"),
-        (zero_row, "state_target[0] is 0, wanted 1"),
-        (other_ids, "token_id[0] is 2, wanted 1"),
+        (late, "position[1] is 2, expected 1"),
+        (first_row, "logit_row[1] is 0, expected 1"),
+        (one_page, "place 1 is 0, which place 0 has, expected a page of its own"),
+        (old_state, "state_source[0] is 1, expected 0"),
+        (zero_row, "state_target[0] is 0, expected 1"),
+        (other_ids, "token_id[0] is 2, expected 1"),
     ],
 )
 @pytest.mark.slow(keep=3)

@@ -115,10 +115,10 @@ def test_npz_that_cannot_feed_the_layer_is_rejected(
     path = tmp_path / "x.npz"
     if wrong == "shape":
         np.savez(path, input=np.zeros((2, 256), np.float32))
-        sentence = "float32[2, 256], wanted numbers in [3, 256]"
+        sentence = "float32[2, 256], expected numbers in [3, 256]"
     elif wrong == "words":
         np.savez(path, input=np.full((3, 256), "1.0"))
-        sentence = "<U3[3, 256], wanted numbers"
+        sentence = "<U3[3, 256], expected numbers"
     elif wrong == "torn":
         np.savez(path, input=np.zeros((3, 256), np.float32))
         path.write_bytes(path.read_bytes()[:1000])

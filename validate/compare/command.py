@@ -175,9 +175,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--no-values and --no-speed: nothing is left to compare")
     for name in ("prompt_tokens", "new_tokens", "runs"):
         if getattr(arguments, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: wanted 1 or more")
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: expected 1 or more")
     if not 0 < arguments.timeout < float("inf"):
-        raise UsageError(f"--timeout {arguments.timeout:g}: wanted seconds, more than 0")
+        raise UsageError(f"--timeout {arguments.timeout:g}: expected seconds, more than 0")
 
 
 def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
@@ -190,7 +190,7 @@ def _peers(arguments: argparse.Namespace) -> list[ComparedPeer]:
     for text in arguments.python:
         name, equals, file = text.partition("=")
         if name not in python_peers.SCRIPTS or not equals:
-            raise UsageError(f"--python {text}: wanted PEER=FILE, PEER one of {', '.join(python_peers.SCRIPTS)}")
+            raise UsageError(f"--python {text}: expected PEER=FILE, PEER one of {', '.join(python_peers.SCRIPTS)}")
         if not Path(file).expanduser().is_file():
             raise UsageError(f"--python {text}: there is no such file")
         pythons[name] = str(Path(file).expanduser())

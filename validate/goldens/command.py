@@ -147,7 +147,7 @@ def _tiny(arguments: argparse.Namespace) -> int:
     sizes = {size: getattr(arguments, size) for size in SIZES if getattr(arguments, size) is not None}
     quant, seed = arguments.quant or "f32", arguments.seed or 0
     if seed < 0:
-        raise UsageError(f"--seed {seed}: wanted 0 or more")
+        raise UsageError(f"--seed {seed}: expected 0 or more")
     if arguments.tiny != "all":
         targets = {arguments.tiny: _out(arguments)}
     else:

@@ -34,7 +34,7 @@ def isolation(
         if getattr(arguments, name):
             raise UsageError(f"--{name.replace('_', '-')} is for layers, not for --isolation", next="leave it out")
     if arguments.requests < 1:
-        raise UsageError(f"--requests {arguments.requests}: wanted 1 or more")
+        raise UsageError(f"--requests {arguments.requests}: expected 1 or more")
     report = begin(Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
     digest: list[str] = []
     with stages(plain=True) as stage:

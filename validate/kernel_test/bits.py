@@ -29,10 +29,12 @@ class BitDifference:
     @property
     def text(self) -> str:
         where = f"{self.output}[{', '.join(map(str, self.index))}]"
-        bits = f"0x{self.got_bits:08x}, wanted 0x{self.want_bits:08x}"
+        bits = f"0x{self.got_bits:08x}, expected 0x{self.want_bits:08x}"
         apart = f", {self.ulp} ulp" if self.ulp is not None else ""
         worst = f", {self.worst_ulp} ulp at the worst" if self.worst_ulp not in (None, self.ulp) else ""
-        return f"{where} is {self.got}, wanted {self.want} ({bits}{apart}); {self.wrong} of {self.of} wrong{worst}"
+        return (
+            f"{where} is {self.got}, expected {self.want} ({bits}{apart}); {self.wrong} of {self.of} wrong{worst}"
+        )
 
 
 def first_difference(output: str, got: np.ndarray, want: np.ndarray) -> tuple[int, BitDifference | None]:

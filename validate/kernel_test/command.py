@@ -88,7 +88,7 @@ def _body(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     for name in ("jobs", "most"):
         if (value := getattr(arguments, name)) is not None and value < 1:
-            raise UsageError(f"--{name} {value}: wanted 1 or more")
+            raise UsageError(f"--{name} {value}: expected 1 or more")
     report = begin(Report("kernel-test", ordering=arguments.ordering or ""), arguments)
     modes.MODES[arguments.mode](arguments, report, output_stream(arguments))
     return finish(report, arguments)

@@ -51,7 +51,7 @@ def _asm(arguments: argparse.Namespace) -> int:
     from zinc_rt.kernels.assemble import assemble, sources, sources_of
 
     if (arguments.source is not None) + arguments.all + arguments.check != 1:
-        raise UsageError("wanted one of FILE.s, --all and --check", next="zinc-rt asm --help")
+        raise UsageError("expected one of FILE.s, --all and --check", next="zinc-rt asm --help")
     if arguments.source is None:
         return _check(sources()) if arguments.check else _all(sources())
     path = Path(arguments.source)

@@ -101,11 +101,11 @@ def _inspect(arguments: argparse.Namespace) -> int:
 
     for name, value in (("--slots", arguments.slots), ("--step-tokens", arguments.step_tokens)):
         if value < 1:
-            raise UsageError(f"{name} {value}: wanted 1 or more")
+            raise UsageError(f"{name} {value}: expected 1 or more")
     if arguments.lookahead < 0:
-        raise UsageError(f"--lookahead {arguments.lookahead}: wanted 0 or more")
+        raise UsageError(f"--lookahead {arguments.lookahead}: expected 0 or more")
     if arguments.vram is not None and not 0 < arguments.vram < float("inf"):
-        raise UsageError(f"--vram {arguments.vram:g}: wanted gigabytes, more than 0")
+        raise UsageError(f"--vram {arguments.vram:g}: expected gigabytes, more than 0")
     if arguments.check and arguments.graph:
         raise UsageError("--graph prints the graph and nothing else", next="leave one of --graph and --check out")
     if len(arguments.models) > 1 and (arguments.plan_json or arguments.graph):
@@ -340,7 +340,7 @@ class _Needs:
         plan = plan_memory(model.graph, capacity=capacity_of((tokens, min(limits.slots, tokens), ahead)))
         position = limits.ctx - 1 if arguments.position is None else arguments.position
         if not 0 <= position < limits.ctx:
-            raise UsageError(f"--position {position}: wanted 0 to {limits.ctx - 1}, inside the context")
+            raise UsageError(f"--position {position}: expected 0 to {limits.ctx - 1}, inside the context")
         return _Needs(
             model.graph,
             groups_of(decode.graph),

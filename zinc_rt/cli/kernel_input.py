@@ -53,7 +53,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 def read_kernels(arguments: argparse.Namespace) -> Iterator[KernelInput]:
     """Every kernel and function of the files. Raises UsageError without any, InputError where one is damaged."""
     if bool(arguments.files) == bool(arguments.hex):
-        raise UsageError("wanted files, or --hex FILE")
+        raise UsageError("expected files, or --hex FILE")
     if arguments.hex:
         yield from _of_file(arguments, "hex", arguments.hex)
     for name in arguments.files:

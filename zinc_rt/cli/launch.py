@@ -201,7 +201,7 @@ def _show(name: str, done: Launched, compared: list[ExpectedOutput], out: TextIO
     for line in compared:
         ulps = "" if line.most_ulps is None else f", at most {line.most_ulps} ULPs apart"
         where = (
-            f"; first at {list(line.first)}: {line.got}, wanted {line.wanted}" if line.first is not None else ""
+            f"; first at {list(line.first)}: {line.got}, expected {line.wanted}" if line.first is not None else ""
         )
         terminal.show(f"{line.name}: {line.mismatches} of {line.count} differ{ulps}{where}", out=out)
     if len(done.seconds) > 1:

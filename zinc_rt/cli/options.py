@@ -187,7 +187,7 @@ def settings() -> Settings:
 
 def threads(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.threads is not None and arguments.threads < 1:
-        raise UsageError(f"--threads {arguments.threads}: wanted 1 or more")
+        raise UsageError(f"--threads {arguments.threads}: expected 1 or more")
     return arguments.threads or settings.cpu_workers
 
 
@@ -302,7 +302,7 @@ def timeout(arguments: argparse.Namespace) -> float | None:
     """The seconds of --timeout, None where it is not given. Raises UsageError."""
     seconds: float | None = arguments.timeout
     if seconds is not None and not 0 < seconds < float("inf"):
-        raise UsageError(f"--timeout {seconds:g}: wanted seconds, more than 0")
+        raise UsageError(f"--timeout {seconds:g}: expected seconds, more than 0")
     return seconds
 
 

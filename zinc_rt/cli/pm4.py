@@ -97,7 +97,7 @@ def _read(name: str, *, hexadecimal: bool) -> Sequence[int]:
     else:
         if len(raw) % 4:
             raise InputError(
-                f"{printable(source)}: {len(raw)} bytes, wanted a multiple of 4", next="is it text? then --hex"
+                f"{printable(source)}: {len(raw)} bytes, expected a multiple of 4", next="is it text? then --hex"
             )
         dwords = [int.from_bytes(raw[at : at + 4], "little") for at in range(0, len(raw), 4)]
     if not dwords:
@@ -112,7 +112,7 @@ def _read_hex(raw: bytes, source: str) -> list[int]:
             if not _DWORD.fullmatch(token):
                 raise InputError(
                     f"{source}, line {number}: {printable(token, 40)!r} is no dword",
-                    next="wanted hex like c0001000",
+                    next="expected hex like c0001000",
                 )
             dwords.append(int(token, 16))
     return dwords

@@ -118,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.model is None:
         raise UsageError("no model is given", next="--model FILE.gguf, or --probe-tier")
     if arguments.max_tokens < 1:
-        raise UsageError(f"--max-tokens {arguments.max_tokens}: wanted 1 or more")
+        raise UsageError(f"--max-tokens {arguments.max_tokens}: expected 1 or more")
     if arguments.chat and arguments.prompt is None:
         raise UsageError("--chat needs --prompt TEXT", next="--tokens are taken as they are, without a template")
     if arguments.system is not None and not arguments.chat:

@@ -127,9 +127,9 @@ def _check_numbers(arguments: argparse.Namespace) -> None:
     for name in ("slots", "pages", "ctx", "step_tokens", "steps", "seconds", "check"):
         value = getattr(arguments, name)
         if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"--{name.replace('_', '-')} {value:g}: wanted more than 0")
+            raise UsageError(f"--{name.replace('_', '-')} {value:g}: expected more than 0")
     if arguments.seed < 0:
-        raise UsageError(f"--seed {arguments.seed}: wanted 0 or more")
+        raise UsageError(f"--seed {arguments.seed}: expected 0 or more")
 
 
 def _list(report: Report, arguments: argparse.Namespace, out: TextIO) -> int:

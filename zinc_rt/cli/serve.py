@@ -149,7 +149,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     )
 
     if arguments.port is not None and not 0 <= arguments.port <= 65535:
-        raise UsageError(f"--port {arguments.port}: wanted 0 to 65535")
+        raise UsageError(f"--port {arguments.port}: expected 0 to 65535")
     if arguments.config is not None:
         return _from_file(arguments)
     knobs = settings()

@@ -27,7 +27,7 @@ def _body(arguments: argparse.Namespace) -> int:
     if wrapped is not None:
         return _program(arguments, wrapped)
     if arguments.json:
-        raise UsageError("--json: of a program, wanted behind --", next="zinc-rt sim --json F -- PROGRAM")
+        raise UsageError("--json: of a program, expected behind --", next="zinc-rt sim --json F -- PROGRAM")
     return server.run(arguments)
 
 

@@ -73,7 +73,7 @@ def _tenant(path: str, number: int, row: Any, pages: int) -> Tenant:
             raise InputError(f"{where}: no field {name!r}{near}", next=f"fields are {', '.join(_FIELDS)}")
         fits, wanted = _FIELDS[name]
         if not fits(value):
-            raise InputError(f"{where}: {name} {value!r}", next=f"wanted {wanted}")
+            raise InputError(f"{where}: {name} {value!r}", next=f"expected {wanted}")
     quota = PageQuota(_count(row.get("kv_reserved", 0), pages), _count(row.get("kv_max"), pages))
     return Tenant(
         row["id"],

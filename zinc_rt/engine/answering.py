@@ -289,7 +289,7 @@ class Answering(EngineCore):
     def _prepare(self, prompt: Prompt, sampling: Sampling) -> Asked:
         self.check_open()
         if not isinstance(sampling, Sampling):
-            raise UsageError(f"sampling {sampling!r:.60}: wanted a Sampling")
+            raise UsageError(f"sampling {sampling!r:.60}: expected a Sampling")
         if not isinstance(prompt, str | Iterable):
             raise UsageError(f"prompt {prompt!r:.60}: expected a text or a list of token ids")
         if isinstance(prompt, str):

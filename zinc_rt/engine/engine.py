@@ -361,7 +361,7 @@ def default_ctx(gguf: GGUFFile, ctx: int | None) -> int:
     if ctx is None:
         return min(trained_ctx(gguf), DEFAULT_CTX)
     if ctx < 1:
-        raise UsageError(f"--ctx {ctx}: wanted 0 (the trained length) to {trained_ctx(gguf)} tokens")
+        raise UsageError(f"--ctx {ctx}: expected 0 (the trained length) to {trained_ctx(gguf)} tokens")
     return ctx
 
 

@@ -75,7 +75,7 @@ def engine_opener(model: str | Path, options: ModelOptions) -> EngineOpener:
     """
     slots, timeout = options.slots, options.timeout
     if not 1 <= slots <= MAX_SLOTS:
-        raise UsageError(f"slots {slots}: wanted 1 to {MAX_SLOTS}")
+        raise UsageError(f"slots {slots}: expected 1 to {MAX_SLOTS}")
     if timeout is not None and not timeout > 0:
         raise UsageError(f"timeout {timeout}: expected seconds, more than 0")
     choice = choose_tier(

@@ -109,7 +109,7 @@ def _said(message: str) -> str:
     text = message.removeprefix("argument ")
     if found := _INVALID.search(text):
         kind, value = found.groups()
-        return f"{text[: found.start()]}wanted {_WANTED.get(kind, kind)}, not {value}"
+        return f"{text[: found.start()]}expected {_WANTED.get(kind, kind)}, not {value}"
     return text
 
 
@@ -146,7 +146,7 @@ def context_length(text: str) -> int:
     """Parse a context length in tokens, as argparse's `type`. 0 selects the model's trained length."""
     value = int(text)
     if not 0 <= value <= MOST_CTX:
-        raise argparse.ArgumentTypeError(f"{value}: wanted 0 (the trained length) to {MOST_CTX} tokens")
+        raise argparse.ArgumentTypeError(f"{value}: expected 0 (the trained length) to {MOST_CTX} tokens")
     return value
 
 

@@ -118,7 +118,7 @@ def read_table(path: Path) -> Mapping[str, Fact]:
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InputError(f"{path}: wanted schema {SCHEMA!r}", next="docs/facts.md")
+        raise InputError(f"{path}: expected schema {SCHEMA!r}", next="docs/facts.md")
     rows: dict[str, Fact] = {}
     for section in document.get("facts", ()):
         shared = {key: value for key, value in section.items() if key not in ("section", "rows")}
@@ -150,9 +150,11 @@ def _fact_of_rule(rule: SanitizerRule) -> Fact:
 def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
     unknown = set(row) - {"says", "from", "where", "value", "or", "settled", "marks", "code"}
     if unknown or not {"says", "from", "where"} <= set(row):
-        raise InputError(f"{where}: wanted says, from and where; unknown: {sorted(unknown)}", next="docs/facts.md")
+        raise InputError(
+            f"{where}: expected says, from and where; unknown: {sorted(unknown)}", next="docs/facts.md"
+        )
     if row["from"] not in ORIGINS:
-        raise InputError(f"{where}: from {row['from']!r}, wanted one of {', '.join(ORIGINS)}")
+        raise InputError(f"{where}: from {row['from']!r}, expected one of {', '.join(ORIGINS)}")
     settled = _words(row.get("settled", ()))
     if row["from"] == "assumed" and not settled:
         raise InputError(

@@ -178,4 +178,4 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 def settings_error(name: str, text: str) -> UsageError:
     """Return the error for a setting whose value does not parse; it names the expected values."""
     wanted = next(knob.wanted for knob in KNOBS if knob.name == name)
-    return UsageError(f"{name}={text!r}: wanted {wanted}")
+    return UsageError(f"{name}={text!r}: expected {wanted}")

@@ -94,7 +94,7 @@ def unify(pattern: tuple[str, ...], shape: Shape, names: dict[str, Value]) -> No
     """Match a shape with a pattern, binding names not seen before. Raise ShapeError at the first difference."""
     exact = pattern[:-1] if pattern[-1:] == (REST,) else pattern
     if len(shape) < len(exact) or (exact is pattern and len(shape) != len(exact)):
-        raise ShapeError(f"wanted {len(exact)} dimensions {spell(pattern)}, saw {spell(shape)}")
+        raise ShapeError(f"expected {len(exact)} dimensions {spell(pattern)}, saw {spell(shape)}")
     for part, dim in zip(exact, shape, strict=False):
         if part.isidentifier() and part not in names:
             names[part] = dim

@@ -27,7 +27,7 @@ def violations(graph: OpGraph) -> list[Violation]:
     """Return every violation: buffers first, then nodes in order, then dataflow."""
     found: list[Violation] = []
     if graph.stage not in get_args(Stage):
-        found.append(Violation("stage", f"wanted one of {', '.join(get_args(Stage))}, saw {graph.stage!r}"))
+        found.append(Violation("stage", f"expected one of {', '.join(get_args(Stage))}, saw {graph.stage!r}"))
     for name, spec in graph.buffers.items():
         found.extend(_check_buffer(name, spec))
     known = True
@@ -47,12 +47,14 @@ def _check_buffer(name: str, spec: BufferSpec) -> Iterator[Violation]:
         return Violation(rule, saw, where=name)
 
     if name != spec.name or not is_buffer_name(name):
-        yield violation("buffer-name", f"filed as {name!r}, calls itself {spec.name!r}; wanted like state.kv_k[3]")
+        yield violation(
+            "buffer-name", f"filed as {name!r}, calls itself {spec.name!r}; expected like state.kv_k[3]"
+        )
     if spec.role not in get_args(Role):
-        yield violation("role", f"wanted one of {', '.join(get_args(Role))}, saw {spec.role!r}")
+        yield violation("role", f"expected one of {', '.join(get_args(Role))}, saw {spec.role!r}")
     bad = [dim for dim in spec.shape if dim not in SYMBOLS and not (type(dim) is int and dim > 0)]
     if bad:
-        yield violation("dimension", f"wanted a positive int or one of {', '.join(SYMBOLS)}, saw {bad[0]!r}")
+        yield violation("dimension", f"expected a positive int or one of {', '.join(SYMBOLS)}, saw {bad[0]!r}")
     if not isinstance(spec.dtype, str) or not is_dtype(spec.dtype):
         yield violation("dtype", f"{spec.dtype!r} is no ggml type")
     elif spec.shape and type(spec.shape[-1]) is int:
@@ -66,7 +68,7 @@ def _check_node(graph: OpGraph, node: Node) -> Iterator[tuple[str, str]]:
     spec = OPS[node.op]
     yield from _check_attrs(spec, node)
     if node.layer is not None and (type(node.layer) is not int or node.layer < 0):
-        yield "layer", f"wanted a number from 0, or none, saw {node.layer!r}"
+        yield "layer", f"expected a number from 0, or none, saw {node.layer!r}"
     operands = [name for name in (*node.inputs, *node.outputs) if name != ABSENT]
     for name in dict.fromkeys(operands):
         if name not in graph.buffers:
@@ -84,7 +86,7 @@ def _check_node(graph: OpGraph, node: Node) -> Iterator[tuple[str, str]]:
         if len(ports) != len(names) and not left_out:
             counted = False
             listed = ", ".join(port.name for port in ports)
-            yield "operand-count", f"wanted {len(ports)} {kind} ({listed}), saw {len(names)}"
+            yield "operand-count", f"expected {len(ports)} {kind} ({listed}), saw {len(names)}"
     if counted:
         yield from _check_operands(graph, spec, node)
 
@@ -106,11 +108,11 @@ def _check_attrs(spec: OpSpec, node: Node) -> Iterator[tuple[str, str]]:
 
 def _attr_problem(attr: Attr, value: object) -> str | None:
     if type(value) is not attr.type:
-        return f"wanted {attr.type.__name__}, saw {type(value).__name__} {value!r}"
+        return f"expected {attr.type.__name__}, saw {type(value).__name__} {value!r}"
     if attr.choices and value not in attr.choices:
-        return f"wanted one of {', '.join(map(str, attr.choices))}, saw {value!r}"
+        return f"expected one of {', '.join(map(str, attr.choices))}, saw {value!r}"
     if isinstance(value, float) and not math.isfinite(value):
-        return f"wanted a finite number, saw {value!r}"
+        return f"expected a finite number, saw {value!r}"
     return None
 
 

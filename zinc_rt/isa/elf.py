@@ -115,7 +115,7 @@ def _headers(data: bytes, source: str) -> tuple[int, list[tuple[int, ...]], byte
         raise InputError(f"{source}: not a 64-bit little-endian ELF file")
     _, _, machine, _, _, _, table_at, flags, _, _, _, entry_size, count, names_index = _HEADER.unpack_from(data)
     if machine != _EM_AMDGPU:
-        raise InputError(f"{source}: ELF machine {machine}, wanted {_EM_AMDGPU} (AMDGPU)")
+        raise InputError(f"{source}: ELF machine {machine}, expected {_EM_AMDGPU} (AMDGPU)")
     if count and (entry_size != _SECTION.size or table_at + count * entry_size > len(data)):
         raise InputError(f"{source}: the section table is truncated or has an unknown entry size")
     headers = [_SECTION.unpack_from(data, table_at + i * entry_size) for i in range(count)]

@@ -164,9 +164,9 @@ def _kernel(made_of: Source, code_object: bytes) -> Zrt:
     sections = section_contents(code_object, source)
     declared, used = sections.get(".zrt", b""), sections.get(".zrt.used", b"")
     if len(declared) < _DECLARED.size or declared.count(b"\0", _DECLARED.size) != 1:
-        raise InputError(f"{source}: wanted one zrt_kernel", next='.include "zrt.inc" and one kernel a source')
+        raise InputError(f"{source}: expected one zrt_kernel", next='.include "zrt.inc" and one kernel a source')
     if len(used) != _USED.size:
-        raise InputError(f"{source}: wanted one zrt_end", next="make it the last line")
+        raise InputError(f"{source}: expected one zrt_end", next="make it the last line")
     buffers, constants, x, y, z, vgprs, sgprs, lds, scratch = _DECLARED.unpack_from(declared)
     for what, count, limit in zip(("vgprs", "sgprs"), _USED.unpack(used), (vgprs, sgprs), strict=True):
         if count > limit:

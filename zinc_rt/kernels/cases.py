@@ -88,7 +88,7 @@ class Case:
             broken = [condition for condition in wanted if not evaluate(condition, named)]
         except (ShapeError, ValueError) as error:
             return str(error)
-        return f"wanted {broken[0]}" if broken else ""
+        return f"expected {broken[0]}" if broken else ""
 
     def operands(self) -> tuple[Operand, ...]:
         """Return the operands in port order, the same at every call; None for absent ones."""
@@ -190,12 +190,12 @@ class _Found:
                 raise ValueError(f"{self._op.name} has no optional operand of that name")
             self._without.append(word[1:])
         elif not sign:
-            raise ValueError("wanted NAME=VALUE or -OPERAND")
+            raise ValueError("expected NAME=VALUE or -OPERAND")
         elif name in self._kinds:
             attr = self._kinds[name]
             self._attrs[name] = _read(value, attr.type)
             if attr.choices and self._attrs[name] not in attr.choices:
-                raise ValueError(f"wanted one of {', '.join(map(str, attr.choices))}")
+                raise ValueError(f"expected one of {', '.join(map(str, attr.choices))}")
         elif name in _DEFAULTS:
             self._words[name] = _checked(name, value)
         elif name in SYMBOLS:
@@ -222,16 +222,16 @@ def _checked(name: str, value: str) -> str:
     if name in ("dtype", "vector") and not is_dtype(value):
         raise ValueError("ggml has no such type")
     if name == "values" and value not in VALUES:
-        raise ValueError(f"wanted one of {', '.join(VALUES)}")
+        raise ValueError(f"expected one of {', '.join(VALUES)}")
     if name == "seed" and not value.isdecimal():
-        raise ValueError("wanted a number from 0")
+        raise ValueError("expected a number from 0")
     return value
 
 
 def _read(text: str, kind: type) -> Any:
     if kind is bool:
         if text not in ("True", "False"):
-            raise ValueError("wanted True or False")
+            raise ValueError("expected True or False")
         return text == "True"
     return kind(text)
 

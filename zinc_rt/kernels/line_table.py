@@ -50,7 +50,7 @@ def _rows(section: bytes, source: str) -> list[tuple[int, int, int]]:
     end = reader.fixed("I") + 4
     version = reader.fixed("H")
     if version != 5:
-        raise InputError(f"{source}: .debug_line of DWARF {version}, wanted 5")
+        raise InputError(f"{source}: .debug_line of DWARF {version}, expected 5")
     reader.at += 2  # address size, segment selector size
     program = reader.fixed("I")
     program += reader.at

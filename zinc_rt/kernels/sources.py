@@ -18,7 +18,7 @@ def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Pa
     for file in found:
         for name in include.findall(read_source(file).decode("utf-8", "replace")):
             if Path(name).name != name:
-                raise InputError(f"{file}: includes {name}: wanted a name without folders")
+                raise InputError(f"{file}: includes {name}: expected a name without folders")
             where = [place / name for place in (path.parent, folder) if (place / name).is_file()]
             if not where:
                 raise InputError(f"{file}: includes {name}, which is neither beside it nor in {folder}")

@@ -194,9 +194,11 @@ def read_zrt(data: bytes, source: str = ".zrt") -> Zrt:
     """Read a kernel and check every field. Raise InputError for a damaged or impossible file, UnsupportedError for
     a version or target that this build does not support; `source` names the file in both."""
     if data[:4] != MAGIC:
-        raise InputError(f"{source}: magic {data[:4].hex(' ')}, wanted {MAGIC.hex(' ')} (ZRT): not a .zrt kernel")
+        raise InputError(
+            f"{source}: magic {data[:4].hex(' ')}, expected {MAGIC.hex(' ')} (ZRT): not a .zrt kernel"
+        )
     if len(data) < HEADER_BYTES:
-        raise InputError(f"{source}: {len(data)} bytes, wanted the header's {HEADER_BYTES}: cut short")
+        raise InputError(f"{source}: {len(data)} bytes, expected the header's {HEADER_BYTES}: cut short")
     field = dict(zip(_FIELDS, _HEADER.unpack_from(data), strict=True))
     _check_whole(field, data, source)
     zrt = _parse(field, data, source)
@@ -256,7 +258,7 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
     if field["compiler_offset"]:
         compiler = text("compiler", *_FILE.unpack(span("compiler record", field["compiler_offset"], _FILE.size)))
     if field["code_offset"] % CODE_ALIGNMENT:
-        raise InputError(f"{source}: code at byte {field['code_offset']}, wanted a multiple of {CODE_ALIGNMENT}")
+        raise InputError(f"{source}: code at byte {field['code_offset']}, expected a multiple of {CODE_ALIGNMENT}")
     return Zrt(
         name=text("name", field["name_offset"], field["name_size"]),
         code=span("code", field["code_offset"], field["code_size"]),
@@ -283,10 +285,10 @@ def _check(zrt: Zrt, source: str) -> None:
 
     def within(what: str, value: int, low: int, high: int, unit: str = "") -> None:
         if not low <= value <= high:
-            raise InputError(f"{source}: {what} is {value}, wanted {low} to {high}{unit}")
+            raise InputError(f"{source}: {what} is {value}, expected {low} to {high}{unit}")
 
     if zrt.wave not in (32, 64):
-        raise InputError(f"{source}: wave of {zrt.wave} lanes, wanted 32 or 64")
+        raise InputError(f"{source}: wave of {zrt.wave} lanes, expected 32 or 64")
     within("VGPR count", zrt.vgprs, 1, VGPRS_MAXIMUM)
     within("SGPR count", zrt.sgprs, 1, SGPRS_MAXIMUM)
     within("LDS", zrt.lds_bytes, 0, LDS_MAXIMUM, " bytes")
@@ -295,17 +297,17 @@ def _check(zrt: Zrt, source: str) -> None:
     within("constants", zrt.constant_bytes, 0, 4096, " bytes")
     for what, value in (("constants", zrt.constant_bytes), ("scratch of a work-item", zrt.scratch_bytes)):
         if value % 4:
-            raise InputError(f"{source}: {what} of {value} bytes, wanted whole dwords")
+            raise InputError(f"{source}: {what} of {value} bytes, expected whole dwords")
     for axis, threads in zip("xyz", zrt.workgroup, strict=True):
         within(f"workgroup size {axis}", threads, 1, THREADS_MAXIMUM)
     threads = zrt.workgroup[0] * zrt.workgroup[1] * zrt.workgroup[2]
     within("workgroup size", threads, 1, THREADS_MAXIMUM, " threads")
     size = len(zrt.code)
     if not size or size % 4:
-        raise InputError(f"{source}: code of {size} bytes, wanted whole dwords and at least one")
+        raise InputError(f"{source}: code of {size} bytes, expected whole dwords and at least one")
     if zrt.entry_offset % CODE_ALIGNMENT or zrt.entry_offset >= size:
         raise InputError(
-            f"{source}: entry at byte {zrt.entry_offset}, wanted a multiple of {CODE_ALIGNMENT} within {size}"
+            f"{source}: entry at byte {zrt.entry_offset}, expected a multiple of {CODE_ALIGNMENT} within {size}"
         )
     _check_tables(zrt, source)
 
@@ -349,7 +351,7 @@ def _check_derived(field: Mapping[str, int], zrt: Zrt, source: str) -> None:
     }
     for name, (value, why) in wanted.items():
         if field[name] != value:
-            raise InputError(f"{source}: {name} is {field[name]:#x}, wanted {value:#x} for {why}", next=_REBUILD)
+            raise InputError(f"{source}: {name} is {field[name]:#x}, expected {value:#x} for {why}", next=_REBUILD)
 
 
 def _target_number(target: str) -> int:

@@ -113,7 +113,7 @@ ADVICE = (
     Advice(
         f"{KFD}CREATE_QUEUE",
         errno.EINVAL,
-        "a buffer is not mapped exactly as wanted: ring = ring_size, rptr and wptr their own page in GTT, EOP "
+        "a buffer is not mapped exactly as required: ring = ring_size, rptr and wptr their own page in GTT, EOP "
         "4096 bytes, context save area as KFD sizes it (gfx1151 differs between Linux versions)",
         "compare cwsr_size and ctl_stack_size in the topology node with `zinc-rt devices --json -`",
     ),

@@ -64,7 +64,7 @@ def check_interface(version: tuple[int, int]) -> None:
     """Raise UnsupportedError if KFD is too old or has an unknown major version."""
     if version[0] != NEEDED[0] or version < NEEDED:
         raise UnsupportedError(
-            f"KFD interface {_dotted(version)}: wanted {_dotted(NEEDED)} or later of {NEEDED[0]}.x",
+            f"KFD interface {_dotted(version)}: expected {_dotted(NEEDED)} or later of {NEEDED[0]}.x",
             next="use Linux 6.6 or newer",
         )
 

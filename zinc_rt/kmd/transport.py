@@ -167,7 +167,7 @@ class Transport(Protocol):
 def check_ring(ring_bytes: int) -> None:
     """Raise an error unless the ring is a power of two of whole pages, as KFD and amdgpu require."""
     if ring_bytes < 4096 or ring_bytes & (ring_bytes - 1):
-        raise ValueError(f"ring_bytes {ring_bytes}: wanted a power of two, 4096 or more")
+        raise ValueError(f"ring_bytes {ring_bytes}: expected a power of two, 4096 or more")
 
 
 def allocate_or_fall_back(

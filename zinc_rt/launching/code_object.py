@@ -131,7 +131,7 @@ def _image(data: bytes, programs: list[tuple[int, ...]], source: str) -> bytes:
     loads = [each for each in programs if each[0] == _PT_LOAD]
     end = max((each[3] + each[6] for each in loads), default=0)
     if not 0 < end <= _MAX_IMAGE_BYTES:
-        raise InputError(f"{source}: segments of {end} bytes, wanted 1 to {_MAX_IMAGE_BYTES}")
+        raise InputError(f"{source}: segments of {end} bytes, expected 1 to {_MAX_IMAGE_BYTES}")
     image = bytearray(end)
     for _, _, offset, address, _, in_file, _, _ in loads:
         image[address : address + in_file] = data[offset : offset + in_file]

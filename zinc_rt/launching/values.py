@@ -58,14 +58,14 @@ def parse(text: str) -> tuple[str, Value]:
     """Parse one --arg into (name, value). Raise UsageError, and InputError for a file that cannot be read."""
     name, equals, rest = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"--arg {text}: wanted {FORM}")
+        raise UsageError(f"--arg {text}: expected {FORM}")
     match = _BUFFER.fullmatch(rest)
     if match is not None:
         way, dtype, shape, fill = match.groups()
         return name, _buffer(text, way, _dtype(text, dtype), shape, fill)
     kind, colon, value = rest.partition(":")
     if not colon:
-        raise UsageError(f"--arg {text}: wanted {FORM}")
+        raise UsageError(f"--arg {text}: expected {FORM}")
     try:
         if kind == "lds":
             return name, Lds(int(value, 0))
@@ -125,5 +125,5 @@ def _from_file(text: str, path: str, shape: tuple[int, ...], dtype: np.dtype[Any
         raise InputError(f"--arg {text}: {path}: {error}") from None
     if not isinstance(found, np.ndarray) or found.dtype != dtype or found.size != math.prod(shape):
         about = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else "no single array"
-        raise InputError(f"--arg {text}: {path} holds {about}, wanted {dtype}{list(shape)}")
+        raise InputError(f"--arg {text}: {path} holds {about}, expected {dtype}{list(shape)}")
     return np.ascontiguousarray(found).reshape(shape)

@@ -144,7 +144,7 @@ class MemoryPlan:
         except ValueError as error:
             raise InputError(f"memory plan: not JSON, {error}") from error
         if not isinstance(data, dict):
-            raise InputError(f"memory plan: wanted an object, saw {type(data).__name__}")
+            raise InputError(f"memory plan: expected an object, saw {type(data).__name__}")
         return MemoryPlan.from_dict(data)
 
 

@@ -48,7 +48,7 @@ def frequency_factors(m: ModelBuilder, name: str, n_rot: int) -> np.ndarray | No
     if tensor is None:
         return None
     if tensor.shape != (n_rot // 2,):
-        raise InputError(f"{m.hyper.source}: {name} has shape {tensor.shape}, wanted ({n_rot // 2},)")
+        raise InputError(f"{m.hyper.source}: {name} has shape {tensor.shape}, expected ({n_rot // 2},)")
     return tensor.data
 
 

@@ -287,7 +287,7 @@ class ModelBuilder:
             )
         if len(take) > len(tensor.shape):
             raise InputError(
-                f"{self.gguf.path}: {name} has {len(tensor.shape)} dimensions, wanted more than {len(take)}"
+                f"{self.gguf.path}: {name} has {len(tensor.shape)} dimensions, expected more than {len(take)}"
             )
         raw = tensor.data[take] if take else tensor.data
         whole_rows = len(take) < len(tensor.shape)

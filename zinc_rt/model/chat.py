@@ -40,7 +40,7 @@ def chat_template(metadata: Mapping[str, object], *, name: str | None = None) ->
     if template is None or template == "":
         raise InputError(f"this file has no chat template ({key})", next=_NO_TEMPLATE)
     if not isinstance(template, str):
-        raise InputError(f"{key}: wanted a string, saw {type(template).__name__}", next=_NO_TEMPLATE)
+        raise InputError(f"{key}: expected a string, saw {type(template).__name__}", next=_NO_TEMPLATE)
     return template
 
 
@@ -69,7 +69,7 @@ def render_chat(
     for at, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise InputError(
-                f"message {at}: wanted a mapping with a text 'role', saw {message!r:.80}",
+                f"message {at}: expected a mapping with a text 'role', saw {message!r:.80}",
                 next='write messages as {"role": "user", "content": "..."}',
             )
     environment = _Environment(now)

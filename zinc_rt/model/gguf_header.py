@@ -216,7 +216,7 @@ def _alignment(walk: _Walk, metadata: Mapping[str, object]) -> int:
         or alignment & (alignment - 1)
     ):
         wanted = f"a power of two from {MIN_ALIGNMENT} to {MAX_ALIGNMENT}"
-        walk.fail(f"general.alignment is {alignment!r}, wanted {wanted}")
+        walk.fail(f"general.alignment is {alignment!r}, expected {wanted}")
     return alignment
 
 

@@ -78,7 +78,7 @@ class Hyper:
         return converted
 
     def _wrong(self, key: str, saw: object, wanted: str) -> InputError:
-        return InputError(f"{self.source}: {self.architecture}.{key} is {saw!r}, wanted {wanted}")
+        return InputError(f"{self.source}: {self.architecture}.{key} is {saw!r}, expected {wanted}")
 
 
 def _integer(value: object) -> int | None:

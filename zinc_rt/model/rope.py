@@ -58,7 +58,7 @@ def read_scaling(hyper: Hyper, *, betas: bool = False, log_multiplier_unit: floa
         raise UnsupportedError(f"{hyper.source}: rope.scaling.type {kind!r}; known: none, linear, yarn, longrope")
     factor = hyper.real("rope.scaling.factor", hyper.real("rope.scale_linear", 0.0))
     if factor < 0:
-        raise InputError(f"{hyper.source}: rope.scaling.factor is {factor}, wanted a positive number")
+        raise InputError(f"{hyper.source}: rope.scaling.factor is {factor}, expected a positive number")
     return RopeScaling(
         type=kind,
         factor=factor or 1.0,
@@ -87,11 +87,11 @@ def rope_tables(
     """
     scaling = scaling or RopeScaling()
     if n_rot % 2 or not 0 < n_rot <= WIDEST:
-        raise InputError(f"rope.dimension_count is {n_rot}, wanted an even number up to {WIDEST}")
+        raise InputError(f"rope.dimension_count is {n_rot}, expected an even number up to {WIDEST}")
     if base <= 1:
-        raise InputError(f"rope.freq_base is {base}, wanted more than 1")
+        raise InputError(f"rope.freq_base is {base}, expected more than 1")
     if factors is not None and factors.shape != (n_rot // 2,):
-        raise InputError(f"RoPE frequency factors have shape {factors.shape}, wanted ({n_rot // 2},)")
+        raise InputError(f"RoPE frequency factors have shape {factors.shape}, expected ({n_rot // 2},)")
     pairs = np.arange(n_rot // 2)
     frequency = np.float64(base) ** (-2.0 * pairs / n_rot)
     if factors is not None:
@@ -112,7 +112,7 @@ def rope_tables(
 def _yarn_pair(beta: float, n_rot: int, base: float, scaling: RopeScaling) -> float:
     """Return the pair whose wavelength fits `beta` times into the original context."""
     if beta <= 0:
-        raise InputError(f"a YaRN beta is {beta}, wanted a positive number")
+        raise InputError(f"a YaRN beta is {beta}, expected a positive number")
     return n_rot * math.log(scaling.original_context / (2 * math.pi * beta)) / (2 * math.log(base))
 
 
@@ -121,7 +121,7 @@ def imrope_turning(sections: list[int], n_rot: int) -> np.ndarray:
     streams all carry the position, the fourth stream is zero."""
     total = sum(sections)
     if len(sections) < 4 or total <= 0:
-        raise InputError(f"rope.dimension_sections is {sections}, wanted four counts of pairs")
+        raise InputError(f"rope.dimension_sections is {sections}, expected four counts of pairs")
     c = np.arange(n_rot // 2) % total
     t, h, w = sections[0], sections[1], sections[2]
     return ((c % 3 == 1) & (c < 3 * h)) | ((c % 3 == 2) & (c < 3 * w)) | ((c % 3 == 0) & (c < 3 * t))

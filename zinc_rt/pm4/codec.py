@@ -269,7 +269,7 @@ def _refuse(packet: Packet, generation: Generation) -> None:
         width = sum(span.width for span in place.spans)
         if value >> width:
             raise EncodeError(
-                f"{packet.NAME}.{f.name} = {value:#x}: wanted 0 to {(1 << width) - 1:#x} ({width} bits)"
+                f"{packet.NAME}.{f.name} = {value:#x}: expected 0 to {(1 << width) - 1:#x} ({width} bits)"
             )
     raise EncodeError(
         f"{packet.NAME}: {packet.FIELDS[-1].name} holds a value too wide, or too few or too many values"

@@ -118,4 +118,4 @@ def _bad(why: Why, text: str, words: Sequence[int], offset: int, length: int) ->
 def _type_text(header: int) -> str:
     if header >> 30 == 2:
         return f"{header:#010x} is a type-2 packet: padding for graphics only, on compute write 0xffff1000"
-    return f"{header:#010x} is no packet header: it has type {header >> 30}, wanted 3"
+    return f"{header:#010x} is no packet header: it has type {header >> 30}, expected 3"

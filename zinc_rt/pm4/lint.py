@@ -125,7 +125,7 @@ def _memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
     for access in packet.accesses():
         where = f"{packet.NAME}: {access.kind} of {access.size_bytes} bytes at {access.va:#x}"
         if access.va % access.align:
-            text = f"{where}, wanted a multiple of {access.align}"
+            text = f"{where}, expected a multiple of {access.align}"
             yield access.dword, "alignment", text, f"the access would land at {access.va & -access.align:#x}"
         if not canonical(access.va) or not canonical(access.va + max(access.size_bytes, 1) - 1):
             yield access.dword, "address-range", f"{where} cannot be mapped", "is the address set, and in bytes?"

@@ -104,7 +104,7 @@ def _dispatch(state: DispatchState) -> Iterator[Complaint]:
         return
     x, y, z = threads
     if 0 in threads or x * y * z > THREADS_MAXIMUM:
-        text = f"a workgroup of {x} x {y} x {z} work-items: wanted 1 to {THREADS_MAXIMUM}"
+        text = f"a workgroup of {x} x {y} x {z} work-items: expected 1 to {THREADS_MAXIMUM}"
         yield 0, "workgroup-size", text, "NUM_THREAD_X, _Y and _Z are the kernel's, not the grid's"
 
 

@@ -21,7 +21,7 @@ def register_complaints(packet: Packet, generation: Generation) -> Iterator[Comp
         register = register_at(write.address, generation)
         if not space.base <= write.address < space.end:
             text = (
-                f"{packet.NAME} offset {write.address - space.base:#x}: wanted below {space.end - space.base:#x}"
+                f"{packet.NAME} offset {write.address - space.base:#x}: expected below {space.end - space.base:#x}"
             )
             hint = f"the field is an offset from {space.base:#x}"
             yield write.dword, "register-range", text, hint

@@ -60,7 +60,7 @@ class Sampling:
                 object.__setattr__(self, name, kind(given))
             except (TypeError, ValueError):
                 wanted = "a mapping of token ids to numbers" if kind is dict else "a list"
-                raise UsageError(f"{name} {given!r}: wanted {wanted}") from None
+                raise UsageError(f"{name} {given!r}: expected {wanted}") from None
 
     def check(self, spelled: Callable[[str], str] = str) -> None:
         """Validate all values. Raises UsageError for a value out of range. `spelled`: the user's names of the
@@ -69,7 +69,7 @@ class Sampling:
             if not fits:
                 value = getattr(self, name)
                 shown = len(value) if isinstance(value, tuple | dict) and name != "stop" else value
-                raise UsageError(f"{spelled(name)} {shown}: wanted {wanted}")
+                raise UsageError(f"{spelled(name)} {shown}: expected {wanted}")
 
     def _ranges(self) -> Iterator[tuple[str, str, bool]]:
         yield "max_tokens", "1 or more", _count(self.max_tokens, 1)

@@ -65,7 +65,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     if of_body and kind != "application/json" and not kind.endswith("+json"):
         return error_response(
             ServeError(
-                415, f"content-type {kind[:64] or '(none)'}: wanted application/json", code="unsupported_type"
+                415, f"content-type {kind[:64] or '(none)'}: expected application/json", code="unsupported_type"
             )
         )
     return error_response(of_validation(error.errors()))

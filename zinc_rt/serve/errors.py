@@ -86,7 +86,7 @@ def of_validation(errors: Sequence[dict[str, Any]]) -> ServeError:
         return ServeError(400, "the body: expected a JSON object", code="invalid_value")
     same = [each["msg"] for each in errors if _param(each["loc"]) == place]
     wanted = " or ".join(dict.fromkeys(_PREFIX.sub("", message) for message in same))
-    return ServeError(400, f"{place or 'the body'}: wanted {wanted}", param=place or None, code="invalid_value")
+    return ServeError(400, f"{place or 'the body'}: expected {wanted}", param=place or None, code="invalid_value")
 
 
 def _param(location: Sequence[int | str]) -> str:

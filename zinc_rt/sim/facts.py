@@ -82,7 +82,7 @@ class FactsFile:
 def _one_of(*values: str) -> Callable[[str, Any], str]:
     def taken(name: str, value: Any) -> str:
         if value not in values:
-            raise InputError(f"fact {name} is {value!r}, wanted {' or '.join(values)}", next=_AGAIN)
+            raise InputError(f"fact {name} is {value!r}, expected {' or '.join(values)}", next=_AGAIN)
         return str(value)
 
     return taken
@@ -153,7 +153,7 @@ def parse(text: str, source: str) -> FactsFile:
         raise InputError(f"{source}: version {raw.get('version')!r}, expected {VERSION}", next=_AGAIN)
     for name, kind in _HEAD.items():
         if not isinstance(raw.get(name), kind):
-            raise InputError(f"{source}: {name} is {raw.get(name)!r}, wanted {kind.__name__}", next=_AGAIN)
+            raise InputError(f"{source}: {name} is {raw.get(name)!r}, expected {kind.__name__}", next=_AGAIN)
     facts = {}
     for name, fact in raw["facts"].items():
         if not isinstance(fact, dict) or set(fact) != {"value", "how", "probe"}:

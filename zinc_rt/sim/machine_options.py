@@ -49,9 +49,9 @@ class MachineOptions:
 
     def __post_init__(self) -> None:
         if self.coherence not in COHERENCE:
-            raise ValueError(f"coherence {self.coherence!r}: wanted {', '.join(COHERENCE)}")
+            raise ValueError(f"coherence {self.coherence!r}: expected {', '.join(COHERENCE)}")
         if self.sanitizer not in LEVELS:
-            raise ValueError(f"sanitizer {self.sanitizer!r}: wanted {', '.join(LEVELS)}")
+            raise ValueError(f"sanitizer {self.sanitizer!r}: expected {', '.join(LEVELS)}")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"{self.threads} threads: expected 1 or more")
 

@@ -49,7 +49,7 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
         name, made = names.get(index, f"member {index}"), module.definitions[type_id]
         address = made.opcode == Opcode.TypePointer or _is_address(made)
         if offsets.get(index, (0,))[0] != end or (address and constants):
-            raise InputError(f"{source}: {STRUCT}.{name}: wanted addresses first, then constants of 4 bytes")
+            raise InputError(f"{source}: {STRUCT}.{name}: expected addresses first, then constants of 4 bytes")
         if address:
             stored = name == RESULT if _is_address(made) else not _read_only(module, made)
             buffers.append(KernargBuffer(name, stored))

@@ -82,7 +82,7 @@ def _capabilities(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.Capability):
         if each.operands[0] not in CAPABILITIES:
             wanted = ", ".join(CAPABILITIES.values())
-            said = f"capability {each.operands[0]}: wanted no other than {wanted}"
+            said = f"capability {each.operands[0]}: expected one of {wanted}"
             advice = "load whole 32-bit words and take them apart; the loader adds float modes"
             yield Remark("capability", place(module, each), said, advice)
     for each in module.of(Opcode.Extension):
@@ -168,7 +168,7 @@ def _descriptors(module: SpirvModule) -> Iterator[Remark]:
     advice = "buffers come by address: KERNARG(...)"
     for each in module.of(Opcode.Variable):
         if each.operands[2] not in STORAGE:
-            said = f"storage class {each.operands[2]}: wanted no other than {', '.join(STORAGE.values())}"
+            said = f"storage class {each.operands[2]}: expected one of {', '.join(STORAGE.values())}"
             yield Remark("descriptor", place(module, each), said, advice)
     for each in module.of(Opcode.Decorate):
         if each.operands[1] in (_BINDING, _DESCRIPTOR_SET):
@@ -178,7 +178,7 @@ def _descriptors(module: SpirvModule) -> Iterator[Remark]:
 def _built_ins(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.Decorate):
         if each.operands[1] == _BUILT_IN and each.operands[2] not in BUILT_INS:
-            said = f"built-in {each.operands[2]}: wanted no other than {', '.join(BUILT_INS.values())}"
+            said = f"built-in {each.operands[2]}: expected one of {', '.join(BUILT_INS.values())}"
             advice = "pass the number as a constant; subgroups are no part of a canonical kernel"
             yield Remark("built-in", place(module, each), said, advice)
 

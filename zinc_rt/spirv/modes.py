@@ -29,7 +29,7 @@ def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
     Raise InputError for an unknown mode, and for a module without an entry point.
     """
     if unknown := [name for name in modes if name not in MODES]:
-        raise InputError(f"no float mode {unknown[0]}: wanted some of {', '.join(MODES)}")
+        raise InputError(f"no float mode {unknown[0]}: expected some of {', '.join(MODES)}")
     words = words_of(data)
     entry = 0
     after_capabilities = at = HEADER_WORDS

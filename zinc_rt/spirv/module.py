@@ -138,10 +138,10 @@ def read(data: bytes, source: str = "SPIR-V") -> SpirvModule:
 def words_of(data: bytes, source: str = "SPIR-V") -> tuple[int, ...]:
     """Return the file's words. Raise InputError if the header is incomplete."""
     if len(data) % 4 or len(data) < 4 * HEADER_WORDS:
-        raise InputError(f"{source}: {len(data)} bytes: wanted whole words, {HEADER_WORDS} at least")
+        raise InputError(f"{source}: {len(data)} bytes: expected whole words, {HEADER_WORDS} at least")
     words = struct.unpack(f"<{len(data) // 4}I", data)
     if words[0] != MAGIC:
-        raise InputError(f"{source}: begins with {words[0]:#010x}: wanted SPIR-V's {MAGIC:#010x}, little-endian")
+        raise InputError(f"{source}: begins with {words[0]:#010x}: expected SPIR-V's {MAGIC:#010x}, little-endian")
     return words
 
 

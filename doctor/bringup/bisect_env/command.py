@@ -120,9 +120,11 @@ def _check_words(arguments: argparse.Namespace) -> None:
     """Checks the words of an action. Raises UsageError for words that do not go together."""
     action = arguments.action
     if arguments.simulate == (action is not None):
-        raise UsageError("wanted one of: " + ", ".join((*ACTIONS, "--simulate")), next="zinc-rt bisect-env --help")
+        raise UsageError(
+            "expected one of: " + ", ".join((*ACTIONS, "--simulate")), next="zinc-rt bisect-env --help"
+        )
     if arguments.cases < 1:
-        raise UsageError(f"--cases {arguments.cases}: wanted 1 or more")
+        raise UsageError(f"--cases {arguments.cases}: expected 1 or more")
     if action == "start" and not arguments.what:
         raise UsageError("start wants VARIABLES.yaml", next="zinc-rt bisect-env example > variables.yaml")
     wants = ("pass", "fail", "unclear")
@@ -296,7 +298,7 @@ def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignme
     for part in filter(str.strip, arguments.with_.split(",")):
         name, equals, value = part.strip().partition("=")
         if not equals:
-            raise UsageError(f"--with {part.strip()!r}: wanted NAME=VALUE")
+            raise UsageError(f"--with {part.strip()!r}: expected NAME=VALUE")
         at = session.problem.index(name)
         run[at] = session.problem.value(at, value)
     return tuple(run)

@@ -159,7 +159,7 @@ class FakeVulkan:
         number = getattr(handle, "value", handle)
         found = self._objects.get(number)
         if found is None or found.kind != kind:
-            raise FakeVulkanError(f"{number!r} is {found or 'no handle'}: wanted a {kind}")
+            raise FakeVulkanError(f"{number!r} is {found or 'no handle'}: expected a {kind}")
         if found.freed:
             raise FakeVulkanError(f"{found} was freed, and is used")
         return found
@@ -573,7 +573,7 @@ class FakeVulkan:
             if places:
                 start, end, name = places[index]
                 if not start <= va < max(end, start + 1):
-                    raise FakeVulkanError(f"{buffer.name} is {va:#x}: wanted {name}, {start:#x} to {end:#x}")
+                    raise FakeVulkanError(f"{buffer.name} is {va:#x}: expected {name}, {start:#x} to {end:#x}")
             what = f"{buffer.name} of a dispatch with arguments at {block:#x}, {name}"
             hazards.access(Access(what, va, end, COMPUTE, SHADER_READ, order))
             if buffer.stored:

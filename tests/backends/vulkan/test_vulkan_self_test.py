@@ -70,7 +70,7 @@ def test_correct_bits_pass_and_a_wrong_one_is_reported(name: str) -> None:
     assert found is not None and found.wrong == 1
     assert found.given[0] == given.a[at] and len(found.given) == OPERATIONS[number].operands
     assert str(found).startswith(f"{name}: 1 of {CASES} wrong, the first at a {given.a[at]:#010x}")
-    assert str(found).endswith(f"wanted {found.want:#010x}, got {found.want ^ 1:#010x}")
+    assert str(found).endswith(f"expected {found.want:#010x}, got {found.want ^ 1:#010x}")
 
 
 def test_any_nan_is_accepted_where_nan_is_expected() -> None:

@@ -236,7 +236,7 @@ def test_values_are_read_verbatim(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "wanted one of: start"),
+        ([], "expected one of: start"),
         (["next"], "no bisection was started here"),
         (["record"], "record expects pass, fail or unclear"),
         (["record", "maybe"], "record expects pass, fail or unclear"),

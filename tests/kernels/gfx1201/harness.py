@@ -242,7 +242,7 @@ def same_bits(got: np.ndarray, want: np.ndarray, what: str) -> None:
         first = tuple(map(int, np.argwhere(~equal)[0]))
         raise AssertionError(
             f"{what}: {np.count_nonzero(~equal)} of {equal.size} differ, first at {first}: got {got[first]!r}, "
-            f"wanted {want[first]!r}"
+            f"expected {want[first]!r}"
         )
 
 

@@ -389,5 +389,5 @@ def test_page_sizes_are_powers_of_two() -> None:
     builder.node(Op.FLASH_ATTN, tuple(names[:6]), (names[6],), **attrs)
     graph = builder.build()
     entries = [row for row in KERNELS.entries if row.op is Op.FLASH_ATTN]
-    reason = "page_tokens is 24, wanted a power of two"
+    reason = "page_tokens is 24, expected a power of two"
     assert choose(graph.nodes[0], graph, entries, "canonical-1") == reason

@@ -105,7 +105,7 @@ def same_bits(output: np.ndarray, want: np.ndarray, what: str) -> None:
         first = tuple(map(int, np.argwhere(~equal)[0]))
         raise AssertionError(
             f"{what}: {np.count_nonzero(~equal)} of {equal.size} differ, first at {first}: "
-            f"got {output[counted][first]!r}, wanted {want[first]!r}"
+            f"got {output[counted][first]!r}, expected {want[first]!r}"
         )
     behind = np.ones(output.shape, bool)
     behind[counted] = False

@@ -195,7 +195,7 @@ def test_out_of_range_ids(wrong: dict[str, int], sentence: str, pages: int) -> N
 
 def test_oversized_heads_are_rejected() -> None:
     q = floats(1, 1, 2049)
-    with pytest.raises(UnsupportedError, match="head_dim is 2049, wanted 1 to 2048"):
+    with pytest.raises(UnsupportedError, match="head_dim is 2049, expected 1 to 2048"):
         run_node(
             backend("canonical-1", 1, Splitting()),
             Op.FLASH_ATTN,

@@ -100,5 +100,5 @@ def assert_same(library: ctypes.CDLL, name: str, x: np.ndarray) -> None:
     wrong = np.flatnonzero(~same(got, want))
     assert wrong.size == 0, (
         f"{name}: {wrong.size} of {x.size} differ, as at {x[wrong[0]]!r}: "
-        f"got {got[wrong[0]]!r}, wanted {want[wrong[0]]!r}"
+        f"got {got[wrong[0]]!r}, expected {want[wrong[0]]!r}"
     )

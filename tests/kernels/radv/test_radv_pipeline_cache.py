@@ -55,7 +55,7 @@ def test_constants_after_the_code_are_kept() -> None:
     ("data", "says"),
     [
         (bytes(20), "20 bytes are no pipeline cache"),
-        (cache(shader(), vendor=0x10005), "vendor 0x10005, wanted AMD's 0x1002"),
+        (cache(shader(), vendor=0x10005), "vendor 0x10005, expected AMD's 0x1002"),
         (cache(), "0 shaders found"),
         (cache(shader(), shader()), "2 shaders found"),
         (cache(shader(info_bytes=INFO_BYTES + 8)), "this Mesa lays it out in another way"),
@@ -79,7 +79,7 @@ def test_prepended_instruction_makes_it_a_t1_kernel() -> None:
     ("changed", "says"),
     [
         ({"scratch": 256}, "256 bytes of scratch a wave"),
-        ({"float_mode": 0xC0}, "float mode 0xc0, wanted 0xf0"),
+        ({"float_mode": 0xC0}, "float mode 0xc0, expected 0xf0"),
         ({"user_sgprs": 7}, "RADV wants 7 user SGPRs"),
     ],
 )

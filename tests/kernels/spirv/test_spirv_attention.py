@@ -70,8 +70,8 @@ def test_masked_value_changes_nothing(bench: CaseBench) -> None:
     ("change", "said"),
     [
         ({"head_dim": 2048, "value_dim": 1}, None),
-        ({"head_dim": 2049}, "head_dim 2049, value_dim 36: wanted 1 to 2048"),
-        ({"page_tokens": 24}, "page_tokens is 24, wanted a power of two"),
+        ({"head_dim": 2049}, "head_dim 2049, value_dim 36: expected 1 to 2048"),
+        ({"page_tokens": 24}, "page_tokens is 24, expected a power of two"),
         ({"page_tokens": 1}, None),
     ],
 )
@@ -83,8 +83,8 @@ def test_attention_support(change: dict[str, int], said: str | None) -> None:
     ("change", "said"),
     [
         ({"latent": 2048, "rope": 3000}, None),
-        ({"latent": 2049}, "2049 latents: wanted up to 2048"),
-        ({"page_tokens": 12}, "page_tokens is 12, wanted a power of two"),
+        ({"latent": 2049}, "2049 latents: expected up to 2048"),
+        ({"page_tokens": 12}, "page_tokens is 12, expected a power of two"),
     ],
 )
 def test_latent_attention_support(change: dict[str, int], said: str | None) -> None:

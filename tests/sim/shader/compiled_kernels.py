@@ -111,7 +111,7 @@ def parse(data: bytes, name: str, wave: int) -> Compiled:
     assert found is not None, f"{name}: no kernel descriptor"
     lds, scratch, kernarg, _, offset, _, rsrc1, _, properties, _ = _DESCRIPTOR.unpack_from(image, found)
     if properties & _OTHER_USER_REGISTERS or not properties & _KERNARG_POINTER:
-        raise SystemExit(f"{name}: kernel_code_properties {properties:#x}, wanted the kernarg pointer alone")
+        raise SystemExit(f"{name}: kernel_code_properties {properties:#x}, expected the kernarg pointer alone")
     assert bool(properties & _WAVE32) == (wave == 32), name
     end = len(image.rstrip(b"\0"))
     vgprs = ((rsrc1 & 63) + 1) * (8 if wave == 32 else 4)
@@ -125,7 +125,7 @@ def read(path: Path = FILE) -> dict[str, Compiled]:
     with np.load(path) as file:
         meta = json.loads(file["meta"].tobytes())
         if meta["format"] != FORMAT:
-            raise ValueError(f"{path}: format {meta['format']}, wanted {FORMAT}. Make it again with: {COMMAND}")
+            raise ValueError(f"{path}: format {meta['format']}, expected {FORMAT}. Make it again with: {COMMAND}")
         found, at = {}, 0
         for entry, length in zip(meta["kernels"], file["lengths"], strict=True):
             compiled = Compiled(**entry, image=file["images"][at : at + int(length)].tobytes())

@@ -80,7 +80,7 @@ class Difference:
 
     def __str__(self) -> str:
         shown = ", ".join(
-            f"lane {lane}: got {got:#010x}, wanted {want:#010x}"
+            f"lane {lane}: got {got:#010x}, expected {want:#010x}"
             for lane, got, want in list(zip(self.lanes, self.got, self.wanted, strict=True))[:3]
         )
         return f"{self.case.text} (v{self.register}, trial {self.trial}, {len(self.lanes)} lanes): {shown}"

@@ -60,7 +60,7 @@ ROWS = matrices()
 def told(group: str, got: Array, want: Array) -> None:
     wrong = [(hex(g), hex(w)) for g, w in zip(got, want, strict=True) if g != w]
     print(f"{group:24} tried {len(want):4}  equal {len(want) - len(wrong):4}")
-    assert not wrong, f"{group}: got and wanted {wrong[:4]}"
+    assert not wrong, f"{group}: got and expected {wrong[:4]}"
 
 
 def test_every_captured_row_is_present() -> None:

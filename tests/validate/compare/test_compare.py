@@ -140,10 +140,10 @@ def test_peer_list_contains_registry_tiers_and_external_peers(capsys: pytest.Cap
         (["--peers", "nobody"], "no peer is called nobody"),
         (["--no-speed", "--no-values"], "nothing is left to compare"),
         (["--llama-dir", "/missing"], "there is no llama-bench nor llama-eval-callback"),
-        (["--python", "tinygrad"], "wanted PEER=FILE"),
+        (["--python", "tinygrad"], "expected PEER=FILE"),
         (["--python", "tinygrad=/missing"], "there is no such file"),
-        (["--timeout", "0"], "wanted seconds"),
-        (["--new-tokens", "0"], "wanted 1 or more"),
+        (["--timeout", "0"], "expected seconds"),
+        (["--new-tokens", "0"], "expected 1 or more"),
         (["--json", "/missing/r.json"], "there is no folder /missing"),
     ],
 )

@@ -80,7 +80,7 @@ def first_gpu(driver: Driver) -> TopologyNode:
             return node
     seen = [f"{node.arch} ({node.name})" for node in topology.gpus] + list(topology.hidden)
     raise NothingRan(
-        f"no GPU that tiers t1 and t2 can use; wanted one of {', '.join(ARCHITECTURES)}, "
+        f"no GPU that tiers t1 and t2 can use; expected one of {', '.join(ARCHITECTURES)}, "
         f"saw {', '.join(seen) or 'none'}",
         next="use --tier t_cpu",
     )

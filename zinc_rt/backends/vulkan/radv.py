@@ -55,7 +55,7 @@ def find_driver(named: str = "") -> Path:
                 raise InputError(f"{path}: {driver.trouble}")
             return Path(driver.library)
         if not path.is_file():
-            raise InputError(f"--driver {named}: no such file", next=f"wanted {LIBRARY} or its manifest")
+            raise InputError(f"--driver {named}: no such file", next=f"expected {LIBRARY} or its manifest")
         return path.resolve()
     drivers = [Path(each.library) for each in icd.installed() if not each.trouble]
     named_so = [each for each in drivers if each.name == LIBRARY]  # one without a folder the linker has found

@@ -67,7 +67,7 @@ class WrongBits:
     def __str__(self) -> str:
         given = ", ".join(f"{name} {bits:#010x}" for name, bits in zip("abc", self.given, strict=False))
         wrong = f"{self.wrong} of {self.cases} wrong"
-        bits = f"wanted {self.want:#010x}, got {self.got:#010x}"
+        bits = f"expected {self.want:#010x}, got {self.got:#010x}"
         return f"{self.operation.name}: {wrong}, the first at {given}: {bits}"
 
 

@@ -39,7 +39,7 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
             next="fewer values at a time, or private arrays that are unrolled whole",
         )
     if shader.float_mode != FLOAT_MODE:
-        raise InputError(f"kernel {name}: float mode {shader.float_mode:#04x}, wanted {FLOAT_MODE:#04x}")
+        raise InputError(f"kernel {name}: float mode {shader.float_mode:#04x}, expected {FLOAT_MODE:#04x}")
     user_sgprs = shader.rsrc[1] >> 1 & 0x1F
     if user_sgprs != USER_SGPRS:
         raise UnsupportedError(
@@ -83,7 +83,7 @@ def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
     buffers = sizes.index(4) if 4 in sizes else len(sizes)
     if sizes != [8] * buffers + [4] * (len(sizes) - buffers):
         raise InputError(
-            f"kernel {name}: arguments of {', '.join(map(str, sizes))} bytes, wanted addresses, then dwords"
+            f"kernel {name}: arguments of {', '.join(map(str, sizes))} bytes, expected addresses, then dwords"
         )
     return buffers, len(sizes) - buffers
 

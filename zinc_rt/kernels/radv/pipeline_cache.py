@@ -36,8 +36,8 @@ def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
     found = [shader for each in _objects(data, source) if (shader := _shader(each)) is not None]
     if len(found) != 1:
         raise InputError(
-            f"{source}: {len(found)} shaders found in RADV's pipeline cache of {len(data)} bytes, wanted 1: this "
-            "Mesa lays it out in another way",
+            f"{source}: {len(found)} shaders found in RADV's pipeline cache of {len(data)} bytes, expected 1: "
+            f"this Mesa lays it out in another way",
             next="Mesa 25.0.7 is known to work: --driver names its libvulkan_radeon.so",
         )
     return found[0]
@@ -48,7 +48,7 @@ def _objects(data: bytes, source: str) -> Iterator[bytes]:
         raise InputError(f"{source}: {len(data)} bytes are no pipeline cache")
     header_bytes, version, vendor, _, _ = _HEADER.unpack_from(data)
     if (header_bytes, version, vendor) != (_HEADER.size, 1, AMD):
-        raise InputError(f"{source}: a pipeline cache of vendor {vendor:#x}, wanted AMD's {AMD:#x}: no RADV")
+        raise InputError(f"{source}: a pipeline cache of vendor {vendor:#x}, expected AMD's {AMD:#x}: no RADV")
     (count,) = struct.unpack_from("<I", data, _HEADER.size)
     at = _HEADER.size + 4
     for _ in range(count):

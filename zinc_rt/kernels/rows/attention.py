@@ -231,14 +231,14 @@ def write_refusal(node: Node, graph: OpGraph) -> str | None:
     """Return why pages of the node's size cannot be read or written."""
     page_tokens = _page_tokens(node)
     if page_tokens & (page_tokens - 1):
-        return f"page_tokens is {page_tokens}, wanted a power of two"
+        return f"page_tokens is {page_tokens}, expected a power of two"
     return None
 
 
 def flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     head_dim, value_dim = int(node.attrs["head_dim"]), int(node.attrs["value_dim"])
     if "flash_attn_any" not in tuning.own_kernels and max(head_dim, value_dim) > tuning.flash_widths[-1]:
-        return f"head_dim {head_dim}, value_dim {value_dim}: wanted 1 to {tuning.flash_widths[-1]}"
+        return f"head_dim {head_dim}, value_dim {value_dim}: expected 1 to {tuning.flash_widths[-1]}"
     return write_refusal(node, graph)
 
 

@@ -19,7 +19,7 @@ def malformed(message: str) -> InputError:
 
 
 def _wrong(key: str, wanted: str, saw: object) -> InputError:
-    return malformed(f"{key}: wanted {wanted}, saw {type(saw).__name__}")
+    return malformed(f"{key}: expected {wanted}, saw {type(saw).__name__}")
 
 
 def text(metadata: Metadata, key: str) -> str | None:
@@ -80,5 +80,5 @@ def numbers(metadata: Metadata, key: str, *, kinds: str) -> np.ndarray | None:
     except (ValueError, TypeError, OverflowError):
         raise _wrong(key, "an array of numbers", value) from None
     if array.ndim != 1 or (array.size and array.dtype.kind not in kinds):
-        raise malformed(f"{key}: wanted an array of numbers, saw {array.dtype} of shape {array.shape}")
+        raise malformed(f"{key}: expected an array of numbers, saw {array.dtype} of shape {array.shape}")
     return array

@@ -92,7 +92,7 @@ def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabu
     """
     texts = fields.strings(metadata, PREFIX + "tokens")
     if not texts:
-        raise malformed(f"{PREFIX}tokens: wanted the vocabulary's token texts, saw none")
+        raise malformed(f"{PREFIX}tokens: expected the vocabulary's token texts, saw none")
     texts = [text or f"[EMPTY_{id}]" for id, text in enumerate(texts)]
     ids = {text: id for id, text in enumerate(texts)}
     if len(ids) != len(texts):
@@ -114,7 +114,7 @@ def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabu
 
 def _long_enough(key: str, array: np.ndarray, count: int) -> np.ndarray:
     if len(array) < count:
-        raise malformed(f"{key}: wanted one entry a token ({count}), saw {len(array)}")
+        raise malformed(f"{key}: expected one entry a token ({count}), saw {len(array)}")
     return array[:count]
 
 

@@ -41,7 +41,7 @@ class Nop(Packet):
     def words(self, generation: Generation) -> list[int]:
         body = self.body
         if len(body) > 0x3FFF or any(item >> 32 for item in body):
-            raise EncodeError(f"NOP of {1 + len(body)} dwords: wanted at most 16384 dwords of 32 bits")
+            raise EncodeError(f"NOP of {1 + len(body)} dwords: expected at most 16384 dwords of 32 bits")
         header = 0xC0001000 | len(body) - 1 << 16 if body else ONE_DWORD_NOP
         for dword, extra in self.reserved:
             if dword or extra >> 8:
@@ -91,12 +91,12 @@ class IndirectBuffer(Packet):
         if context.queue == "kfd" and self.inherit_vmid:
             yield 3, "ib-inherit-vmid-kfd", "INDIRECT_BUFFER with bit 30 on a KFD queue", "size | 1 << 23"
         if self.vmid or self.priv:
-            text = f"INDIRECT_BUFFER with vmid {self.vmid}, priv {self.priv}: wanted 0 and 0"
+            text = f"INDIRECT_BUFFER with vmid {self.vmid}, priv {self.priv}: expected 0 and 0"
             yield 3, "ib-vmid", text, "the queue's own VMID is used"
         if self.size_dw == 0:
             yield 3, "ib-size", "INDIRECT_BUFFER of 0 dwords", "leave it out"
         if self.address % IB_ALIGN_BYTES or self.size_dw % IB_ALIGN_DWORDS:
-            text = f"IB of {self.size_dw} dwords at {self.address:#x}: wanted multiples of 8 dwords and 32 bytes"
+            text = f"IB of {self.size_dw} dwords at {self.address:#x}: expected multiples of 8 dwords and 32 bytes"
             yield 1, "ib-alignment", text, "pad with NOPs to 8 dwords"
         if context.is_ib and not self.chain:
             yield 0, "ib-nesting", "INDIRECT_BUFFER inside an IB", "call it from the ring, or chain"

@@ -121,7 +121,7 @@ class ReleaseMem(Packet):
             yield 1, "gcr-reserved", text, "tolerated; write 0"
         wanted = SHADER_DONE_INDEX if self.event_type == CS_DONE else END_OF_PIPE_INDEX
         if self.event_index != wanted:
-            text = f"RELEASE_MEM of event {self.event_type:#x} with index {self.event_index}: wanted {wanted}"
+            text = f"RELEASE_MEM of event {self.event_type:#x} with index {self.event_index}: expected {wanted}"
             advice = "5 for end-of-pipe events such as CACHE_FLUSH_AND_INV_TS, 6 for shader-done ones"
             yield 1, "event", text, advice
         if self.data_sel == 0 and self.address:
@@ -206,7 +206,7 @@ class EventWrite(Packet):
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
         wanted = EVENT_WRITE_INDEX.get(self.event_type, 0)
         if self.event_type in EVENTS and self.event_index != wanted:
-            text = f"event {self.event_type:#x} with index {self.event_index}: wanted {wanted}"
+            text = f"event {self.event_type:#x} with index {self.event_index}: expected {wanted}"
             yield 1, "event", text, "CS_PARTIAL_FLUSH is 0x407"
         if (self.address is not None) != (self.event_type == SAMPLE_PIPELINESTAT):
             text = f"event {self.event_type:#x} in {2 if self.address is None else 4} dwords"

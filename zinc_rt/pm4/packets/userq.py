@@ -46,7 +46,7 @@ class FenceWaitMulti(Packet):
         text = f"FENCE_WAIT_MULTI control {self.control:#x} is unverified"
         yield 1, "fence-wait", text, "WAIT_REG_MEM64 per fence"
         if len(self.fences) > FENCE_WAIT_MAX:
-            text = f"FENCE_WAIT_MULTI of {len(self.fences)} fences, wanted at most {FENCE_WAIT_MAX}"
+            text = f"FENCE_WAIT_MULTI of {len(self.fences)} fences, expected at most {FENCE_WAIT_MAX}"
             yield 0, "fence-wait-many", text, "split it"
 
     def payload_texts(self) -> Iterator[tuple[int, str]]:

@@ -94,7 +94,7 @@ def _arrival(where: str, line: str, number: int) -> Arrival:
     def field(name: str, read: Callable[[Any], _Value | None], wanted: str) -> _Value:
         value = read(row[name])
         if value is None:
-            raise InputError(f"{where}: {name} {json.dumps(row[name])}", next=f"wanted {wanted}")
+            raise InputError(f"{where}: {name} {json.dumps(row[name])}", next=f"expected {wanted}")
         return value
 
     tokens = f"a whole number of tokens, 1 to {MOST_TOKENS:,}"
@@ -117,7 +117,7 @@ def _row(where: str, line: str) -> dict[str, Any]:
         raise InputError(f"{where}: not JSON: {error}", next="one JSON object per line") from error
     if isinstance(row, list):
         if not len(FIELDS) - len(OPTIONAL) <= len(row) <= len(FIELDS):
-            raise InputError(f"{where}: {len(row)} values", next=f"wanted {', '.join(FIELDS)}")
+            raise InputError(f"{where}: {len(row)} values", next=f"expected {', '.join(FIELDS)}")
         row = dict(zip(FIELDS, row, strict=False))
     if not isinstance(row, dict):
         raise InputError(f"{where}: {type(row).__name__}", next="expected an object of" + ", ".join(FIELDS))

@@ -94,8 +94,8 @@ def _said(kind: type[Any], error: ErrorDetails) -> str:
         return f"{where}: is missing"
     if error["type"] == "dataclass_type":
         return f"{where}: {_shown(error['input'])}: expected settings, each as NAME: VALUE"
-    wanted = error["msg"].removeprefix("Value error, ").replace("Input should be ", "wanted ")
-    wanted = wanted.replace("String should match pattern", "wanted a text that matches")
+    wanted = error["msg"].removeprefix("Value error, ").replace("Input should be ", "expected ")
+    wanted = wanted.replace("String should match pattern", "expected a text that matches")
     return f"{where}: {_shown(error['input'])}: {wanted}"
 
 

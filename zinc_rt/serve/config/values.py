@@ -19,7 +19,7 @@ def class_named(value: Any) -> Priority:
     if isinstance(value, Priority):
         return value
     if not isinstance(value, str) or value not in names:
-        raise ValueError(f"wanted one of {', '.join(names)}")
+        raise ValueError(f"expected one of {', '.join(names)}")
     return names[value]
 
 

@@ -72,7 +72,7 @@ def _named(body: Mapping[str, Any]) -> list[GrammarSpec]:
         given.append(("json_schema", "json", body["json_schema"]))
     structured = body.get("structured_outputs")
     if structured is not None and not isinstance(structured, Mapping):
-        raise ServeError(400, "structured_outputs: wanted an object", param="structured_outputs")
+        raise ServeError(400, "structured_outputs: expected an object", param="structured_outputs")
     for kind in ("json", "regex", "choice", "grammar"):
         if structured and structured.get(kind) is not None:
             given.append((f"structured_outputs.{kind}", kind, structured[kind]))
@@ -87,7 +87,7 @@ def _spec(param: str, kind: str, value: Any) -> GrammarSpec:
             return GrammarSpec("choice", json.dumps(value, ensure_ascii=False), param)
         raise ServeError(400, f"{param}: expected a list of non-empty texts", param=param)
     if not isinstance(value, str):
-        raise ServeError(400, f"{param}: wanted a text", param=param)
+        raise ServeError(400, f"{param}: expected a text", param=param)
     if kind == "regex":
         return GrammarSpec("regex", value, param)
     return GrammarSpec("gbnf" if "::=" in value else "lark", value, param)

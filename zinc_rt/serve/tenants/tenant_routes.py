@@ -242,7 +242,7 @@ async def _json(request: Request, empty: Any = None) -> Any:
         return empty
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise ServeError(415, f"content-type {kind[:64] or '(none)'}: wanted application/json")
+        raise ServeError(415, f"content-type {kind[:64] or '(none)'}: expected application/json")
     try:
         return await request.json()
     except ValueError as error:

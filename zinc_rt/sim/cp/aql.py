@@ -234,7 +234,9 @@ def _vendor(channel: AqlChannel, header: int, packet: bytes) -> None:
     fields = aql.PM4_IB.unpack(packet)
     command, size = fields[2], fields[5]
     if command >> 8 != 0xC0023F:
-        raise AqlRejected(AqlFault.VENDOR_UNSUPPORTED, f"PM4_IB holds {command:#010x}, wanted an INDIRECT_BUFFER")
+        raise AqlRejected(
+            AqlFault.VENDOR_UNSUPPORTED, f"PM4_IB holds {command:#010x}, expected an INDIRECT_BUFFER"
+        )
     form = channel.form_of(command)
     control.indirect(channel, form.view(list(fields[2:6]), 0))
     signal_va = fields[-1]

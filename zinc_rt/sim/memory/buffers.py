@@ -301,7 +301,7 @@ class GpuMemory:
         size_bytes = round_up(size_bytes, PAGE_BYTES)
         with self.lock:
             if heap in self.limit and size_bytes > self.available_bytes(heap):
-                raise OSError(errno.ENOMEM, f"{heap.value}: {size_bytes} bytes wanted")
+                raise OSError(errno.ENOMEM, f"{heap.value}: {size_bytes} bytes requested")
             self.used[heap] += size_bytes
         try:
             store = Shared(name, size_bytes) if pages is None or cached else Borrowed(pages)

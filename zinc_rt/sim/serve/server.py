@@ -243,9 +243,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(listing())
         return 0
     if arguments.socket is None:
-        raise UsageError("wanted --socket PATH, --list, or -- PROGRAM ARGS", next="zinc-rt sim --help")
+        raise UsageError("expected --socket PATH, --list, or -- PROGRAM ARGS", next="zinc-rt sim --help")
     if not 0 < arguments.time_scale < float("inf"):
-        raise UsageError(f"--time-scale {arguments.time_scale}: wanted more than 0")
+        raise UsageError(f"--time-scale {arguments.time_scale}: expected more than 0")
     try:
         for each in arguments.inject:
             parse(each)

@@ -101,7 +101,7 @@ def flash_attn(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Itera
 
 def _rejects(node: Node, graph: OpGraph) -> str | None:
     head_dim = int(node.attrs["head_dim"])
-    return None if 0 < head_dim <= WIDEST else f"head_dim is {head_dim}, wanted 1 to {WIDEST}"
+    return None if 0 < head_dim <= WIDEST else f"head_dim is {head_dim}, expected 1 to {WIDEST}"
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

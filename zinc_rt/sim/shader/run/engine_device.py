@@ -86,7 +86,7 @@ class EngineDevice:
         reference to the array.
         """
         if not array.flags.c_contiguous:
-            raise ValueError(f"{name or 'array'}: wanted C-contiguous memory")
+            raise ValueError(f"{name or 'array'}: expected C-contiguous memory")
         if write and not array.flags.writeable:
             raise ValueError(f"{name or 'array'} is read-only: place it with write=False")
         va = self._next_va
