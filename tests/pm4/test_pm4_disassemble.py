@@ -32,7 +32,7 @@ def test_addresses_are_symbolised_and_fields_named_per_generation() -> None:
 
 def test_bad_packet_is_reported_and_later_packets_marked_as_guesses() -> None:
     text = disassemble([0xC000F200, 0, 0xFFFF1000], G12).splitlines()
-    assert text[0].endswith("BAD: opcode 0xf2 is no packet")
+    assert text[0].endswith("BAD: opcode 0xf2 is not defined")
     assert "guess" in text[2] and "NOP" in text[2]
 
 

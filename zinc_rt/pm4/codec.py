@@ -249,7 +249,7 @@ def _with_reserved(words: list[int], reserved: tuple[tuple[int, int], ...]) -> l
     for dword, extra in reserved:
         if not 0 <= dword < len(words) or extra >> 32 or words[dword] & extra:
             raise EncodeError(
-                f"reserved bits {extra:#x} of dword {dword}: that is not among the packet's free bits"
+                f"reserved bits {extra:#x} of dword {dword}: these are not reserved bits of the packet"
             )
         words[dword] |= extra
     return words
@@ -272,5 +272,5 @@ def _refuse(packet: Packet, generation: Generation) -> None:
                 f"{packet.NAME}.{f.name} = {value:#x}: expected 0 to {(1 << width) - 1:#x} ({width} bits)"
             )
     raise EncodeError(
-        f"{packet.NAME}: {packet.FIELDS[-1].name} holds a value too wide, or too few or too many values"
+        f"{packet.NAME}: {packet.FIELDS[-1].name} holds a value too wide, or the wrong number of values"
     )

@@ -59,9 +59,9 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
     classes = BY_OPCODE.get(opcode)
     if classes is None:
         if opcode in OTHER_ENGINES:
-            text = f"{OTHER_ENGINES[opcode]} is a packet of another engine"
+            text = f"{OTHER_ENGINES[opcode]} is not a compute packet"
             return _bad("other-engine", text, words, offset, length)
-        return _bad("opcode", f"opcode {opcode:#04x} is no packet", words, offset, length)
+        return _bad("opcode", f"opcode {opcode:#04x} is not defined", words, offset, length)
     if classes[0] is Nop and count == NOP_ONE_DWORD_COUNT:
         length = 1
     left = len(words) - offset
@@ -118,4 +118,4 @@ def _bad(why: Why, text: str, words: Sequence[int], offset: int, length: int) ->
 def _type_text(header: int) -> str:
     if header >> 30 == 2:
         return f"{header:#010x} is a type-2 packet: padding for graphics only, on compute write 0xffff1000"
-    return f"{header:#010x} is no packet header: it has type {header >> 30}, expected 3"
+    return f"{header:#010x} is not a packet header: it has type {header >> 30}, expected 3"

@@ -59,7 +59,7 @@ def lines(words: Sequence[int], generation: Generation, *, symbol: Symbol | None
 
 def item_texts(item: DecodedPacket, generation: Generation, symbol: Symbol | None = None) -> dict[int, str]:
     """Return the meaning of each dword of a packet, by its index."""
-    unreached = "" if item.reached else "  (a guess: the CP stopped before)"
+    unreached = "" if item.reached else "  (a guess: the CP stopped earlier)"
     packet = item.packet
     if isinstance(packet, BadPacket):
         return {0: f"BAD: {packet.text}{unreached}"}

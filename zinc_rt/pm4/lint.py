@@ -73,16 +73,16 @@ def _packet(packet: Packet | BadPacket, context: StreamContext) -> Iterator[Comp
     yield from _values(packet, context.generation)
     yield from _memory(packet, context)
     if packet.PRIVILEGED:
-        yield 0, "privileged", f"{packet.NAME} is for the driver's own queues", "leave it out"
+        yield 0, "privileged", f"{packet.NAME} is accepted by the driver's queues only", "remove it"
     yield from packet.lint(context)
 
 
 _HEADER_ADVICE = {
     "type": "every compute packet starts with a type-3 header; pad with 0xffff1000",
-    "opcode": "is the packet before this one as long as its count says?",
-    "other-engine": "use the compute engine's packets only (docs/pm4.md)",
-    "generation": "build the stream for the chip it runs on (--arch)",
-    "count": "count is the number of dwords after the header, minus 1",
+    "opcode": "check that the count of the preceding packet matches its length",
+    "other-engine": "use compute packets only (docs/pm4.md)",
+    "generation": "build the stream for the chip that runs it (--arch)",
+    "count": "set count to the number of dwords after the header, minus 1",
     "truncated": "write the whole packet before the write pointer moves",
 }
 
@@ -116,9 +116,9 @@ def _values(packet: Packet, generation: Generation) -> Iterator[Complaint]:
         if value in names:
             continue
         rule = "value" if field.place.complete else "value-unverified"
-        text = f"{packet.NAME}.{field.label(generation)} = {value:#x} has no meaning on {generation.name.lower()}"
+        text = f"{packet.NAME}.{field.label(generation)} = {value:#x} is not defined on {generation.name.lower()}"
         known = ", ".join(f"{key}={name}" for key, name in list(names.items())[:8])
-        yield field.place.spans[0].dword, rule, text, f"known are {known}"
+        yield field.place.spans[0].dword, rule, text, f"defined values: {known}"
 
 
 def _memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
@@ -126,9 +126,14 @@ def _memory(packet: Packet, context: StreamContext) -> Iterator[Complaint]:
         where = f"{packet.NAME}: {access.kind} of {access.size_bytes} bytes at {access.va:#x}"
         if access.va % access.align:
             text = f"{where}, expected a multiple of {access.align}"
-            yield access.dword, "alignment", text, f"the access would land at {access.va & -access.align:#x}"
+            yield access.dword, "alignment", text, f"the hardware would access {access.va & -access.align:#x}"
         if not canonical(access.va) or not canonical(access.va + max(access.size_bytes, 1) - 1):
-            yield access.dword, "address-range", f"{where} cannot be mapped", "is the address set, and in bytes?"
+            yield (
+                access.dword,
+                "address-range",
+                f"{where} cannot be mapped",
+                "check that the address is set and in bytes",
+            )
         elif context.mapped is not None:
             reason = context.mapped(access.va, access.size_bytes, access.kind)
             if reason is not None:
@@ -146,11 +151,11 @@ def canonical(va: int) -> bool:
 def _skip(item: DecodedPacket, count: int, ends: set[int], size: int) -> Iterator[Complaint]:
     target = item.offset + item.length + count
     if target > size:
-        text = f"{count} dwords are to be skipped, {size - item.offset - item.length} are left"
-        yield item.length - 1, "skip-range", text, "count the dwords of whole packets"
+        text = f"skips {count} dwords, but only {size - item.offset - item.length} follow"
+        yield item.length - 1, "skip-range", text, "skip whole packets"
     elif target not in ends:
-        text = f"skipping {count} dwords leads to {target:#06x}, inside a packet"
-        yield item.length - 1, "skip-range", text, "count the dwords of whole packets"
+        text = f"skipping {count} dwords ends at {target:#06x}, inside a packet"
+        yield item.length - 1, "skip-range", text, "skip whole packets"
 
 
 def _fence_order(items: Sequence[DecodedPacket], position: int, context: StreamContext) -> Iterator[Complaint]:
@@ -159,7 +164,7 @@ def _fence_order(items: Sequence[DecodedPacket], position: int, context: StreamC
     after = [item for item in items[position + 1 :] if type(item.packet) is not Nop]
     if after:
         text = "PROTECTED_FENCE_SIGNAL is not the last packet"
-        yield 0, "fence-order", text, "what follows it is in no fence of the driver before the next one"
+        yield 0, "fence-order", text, "move it to the end: the driver's fence does not cover the packets after it"
     if position == 0 or type(items[position - 1].packet) is not ReleaseMem:
-        text = "PROTECTED_FENCE_SIGNAL without a RELEASE_MEM right before it"
+        text = "PROTECTED_FENCE_SIGNAL without a RELEASE_MEM directly before it"
         yield 0, "fence-order", text, "put a RELEASE_MEM before it: whether it waits for dispatches is unverified"

@@ -86,10 +86,15 @@ def dispatch_complaints(
                     yield item, complaint
             case ReleaseMem(data_sel=sel, gcr_cntl=cntl) if sel and state.unwritten:
                 if not _has(gcr.RELEASE[generation], cntl, "GL2_WB"):
-                    text = "the fence is written without a write-back of L2 since the last dispatch"
+                    text = "the fence is written without an L2 write-back after the last dispatch"
                     yield (
                         item,
-                        (1, "fence-write-back", text, "set GL2_WB: else readers of the fence see older bytes"),
+                        (
+                            1,
+                            "fence-write-back",
+                            text,
+                            "set GL2_WB: otherwise readers of the fence may see old data",
+                        ),
                     )
         state.apply(item)
 
@@ -98,14 +103,19 @@ def _dispatch(state: DispatchState) -> Iterator[Complaint]:
     missing = [name for name, offset in NEEDED.items() if offset not in state.registers]
     if missing and not state.elsewhere:
         text = f"nothing in this stream sets {', '.join(f'COMPUTE_{name}' for name in missing)}"
-        yield 0, "dispatch-state", text, "set them: what an earlier stream left may be another kernel's"
+        yield (
+            0,
+            "dispatch-state",
+            text,
+            "set them: the values left by an earlier stream may belong to another kernel",
+        )
     threads = state.threads()
     if threads is None:
         return
     x, y, z = threads
     if 0 in threads or x * y * z > THREADS_MAXIMUM:
         text = f"a workgroup of {x} x {y} x {z} work-items: expected 1 to {THREADS_MAXIMUM}"
-        yield 0, "workgroup-size", text, "NUM_THREAD_X, _Y and _Z are the kernel's, not the grid's"
+        yield 0, "workgroup-size", text, "NUM_THREAD_X, _Y and _Z are the workgroup's size, not the grid's"
 
 
 def _has(fields: tuple[Bits, ...], value: int, name: str) -> bool:

@@ -23,22 +23,28 @@ def register_complaints(packet: Packet, generation: Generation) -> Iterator[Comp
             text = (
                 f"{packet.NAME} offset {write.address - space.base:#x}: expected below {space.end - space.base:#x}"
             )
-            hint = f"the field is an offset from {space.base:#x}"
+            hint = f"the field is relative to {space.base:#x}"
             yield write.dword, "register-range", text, hint
-            return  # the next ones are no better
+            return  # the following registers are outside too
         if register is None:
             if _USER_DATA + USER_DATA_COUNT <= write.address < _USER_DATA + 2 * USER_DATA_COUNT:
-                text = f"USER_DATA_{write.address - _USER_DATA}: there are {USER_DATA_COUNT}"
+                text = f"USER_DATA_{write.address - _USER_DATA}, but the chip has {USER_DATA_COUNT}"
                 yield write.dword, "user-data", text, "pass a pointer to an argument block instead"
                 return
-            text = f"{packet.NAME} offset {write.address - space.base:#x} has no name on {generation.name.lower()}"
+            table = f"the register table of {generation.name.lower()}"
+            text = f"{packet.NAME} offset {write.address - space.base:#x} is not in {table}"
             yield write.dword, "register-unknown", text, "check the offset against docs/pm4.md"
         elif register.privileged:
-            yield write.dword, "register-privileged", f"{register.name} is the driver's", "leave it out"
+            yield (
+                write.dword,
+                "register-privileged",
+                f"{register.name} may be written by the driver only",
+                "remove it",
+            )
         else:
             extra = write.value & ~mask_of(register.fields) if register.fields else 0
             if extra:
-                text = f"{register.name} = {write.value:#x}: bits {extra:#x} have no field"
+                text = f"{register.name} = {write.value:#x}: bits {extra:#x} are outside all fields"
                 yield write.dword, "register-bits", text, "write 0"
             yield from _shader_registers(write.address, write.value, write.dword, generation)
 
@@ -47,10 +53,15 @@ def _shader_registers(address: int, value: int, dword: int, generation: Generati
     if address == _RSRC2:
         users = value >> 1 & 0x1F
         if users > USER_DATA_COUNT:
-            text = f"RSRC2 USER_SGPR = {users}: there are {USER_DATA_COUNT}"
+            text = f"RSRC2 USER_SGPR = {users}, but the chip has {USER_DATA_COUNT}"
             yield dword, "user-data", text, "pass a pointer to an argument block instead"
         if generation == Generation.GFX12 and value & 1 << 6:
-            yield dword, "dynamic-vgpr", "RSRC2 bit 6 turns on dynamic VGPRs", "clear it: a gfx11 trap bit?"
+            yield (
+                dword,
+                "dynamic-vgpr",
+                "RSRC2 bit 6 enables dynamic VGPRs",
+                "clear it: it is the trap bit on gfx11 only",
+            )
     elif address == _RSRC1 and generation == Generation.GFX12:
         fields = {field.name: field for field in PGM_RSRC1[generation]}
         if fields["PRIV"].of(value):

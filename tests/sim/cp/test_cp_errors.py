@@ -36,7 +36,7 @@ def type3(opcode: int, *body: int) -> list[int]:
     [
         (type3(0xF2, 0), "opcode"),
         (type3(0xCC, 0, 0), "opcode"),
-        (type3(0x69, 0, 0), "SET_CONTEXT_REG is a packet of another engine"),  # errata 8
+        (type3(0x69, 0, 0), "SET_CONTEXT_REG is not a compute packet"),  # errata 8
         ([0x80000000], "type-2"),
         ([0x00000000], "type 0"),
         ([0x40000000], "type 1"),

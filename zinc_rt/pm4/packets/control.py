@@ -45,7 +45,9 @@ class Nop(Packet):
         header = 0xC0001000 | len(body) - 1 << 16 if body else ONE_DWORD_NOP
         for dword, extra in self.reserved:
             if dword or extra >> 8:
-                raise EncodeError(f"reserved bits {extra:#x} of dword {dword}: a NOP has those of its header only")
+                raise EncodeError(
+                    f"reserved bits {extra:#x} of dword {dword}: a NOP has reserved bits in its header only"
+                )
             header |= extra
         return [header, *body]
 
@@ -94,12 +96,12 @@ class IndirectBuffer(Packet):
             text = f"INDIRECT_BUFFER with vmid {self.vmid}, priv {self.priv}: expected 0 and 0"
             yield 3, "ib-vmid", text, "the queue's own VMID is used"
         if self.size_dw == 0:
-            yield 3, "ib-size", "INDIRECT_BUFFER of 0 dwords", "leave it out"
+            yield 3, "ib-size", "INDIRECT_BUFFER of 0 dwords", "remove it"
         if self.address % IB_ALIGN_BYTES or self.size_dw % IB_ALIGN_DWORDS:
             text = f"IB of {self.size_dw} dwords at {self.address:#x}: expected multiples of 8 dwords and 32 bytes"
             yield 1, "ib-alignment", text, "pad with NOPs to 8 dwords"
         if context.is_ib and not self.chain:
-            yield 0, "ib-nesting", "INDIRECT_BUFFER inside an IB", "call it from the ring, or chain"
+            yield 0, "ib-nesting", "INDIRECT_BUFFER inside an IB", "call it from the ring, or use a chained IB"
         if self.chain and not context.is_ib:
             yield 3, "ib-chain", "INDIRECT_BUFFER with chain in the ring", "chain from an IB only"
 
@@ -167,7 +169,7 @@ class PredExec(Packet):
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
         rule = "unlisted" if context.is_ib else "pred-exec-ring"
-        yield 0, rule, "PRED_EXEC is in none of AMD's compute packet tables for this chip", "use COND_EXEC"
+        yield 0, rule, "PRED_EXEC is not in AMD's tables of compute packets for this chip", "use COND_EXEC"
 
 
 @packet(0x59, dwords=2)

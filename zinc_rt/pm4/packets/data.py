@@ -111,7 +111,7 @@ class DmaData(Packet):
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
         if self.byte_count == 0 and not self.cp_sync:
-            yield 6, "empty", "DMA_DATA of 0 bytes", "leave it out"
+            yield 6, "empty", "DMA_DATA of 0 bytes", "remove it"
 
 
 @packet(0x9A, dwords=7)

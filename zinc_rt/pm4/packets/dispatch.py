@@ -22,7 +22,12 @@ def _initiator_complaints(initiator: int, dword: int, context: StreamContext) ->
         yield dword, "dispatch-disabled", text, "0x8005 launches wave32, 0x5 wave64"
     extra = initiator & ~mask_of(DISPATCH_INITIATOR[context.generation])
     if extra:
-        yield dword, "register-bits", f"initiator {initiator:#x}: bits {extra:#x} have no field", "write 0"
+        yield (
+            dword,
+            "register-bits",
+            f"initiator {initiator:#x}: bits {extra:#x} are outside all fields",
+            "write 0",
+        )
 
 
 @packet(0x15, dwords=5)
@@ -38,7 +43,7 @@ class DispatchDirect(Packet):
         yield from _initiator_complaints(self.initiator, 4, context)
         if 0 in (self.dim_x, self.dim_y, self.dim_z):
             text = f"DISPATCH_DIRECT of {self.dim_x} x {self.dim_y} x {self.dim_z}"
-            yield 1, "dispatch-empty", text, "leave it out"
+            yield 1, "dispatch-empty", text, "remove it"
 
 
 @packet(0x16, dwords=4)

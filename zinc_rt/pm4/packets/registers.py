@@ -145,7 +145,7 @@ class SetShRegPairsPacked(_SetsRegisters):
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
         yield from register_complaints(self, context.generation)
         if self.writes_count != len(self.writes):
-            text = f"{self.NAME} counts {self.writes_count} registers and holds {len(self.writes)}"
+            text = f"{self.NAME} has count {self.writes_count} but holds {len(self.writes)} registers"
             yield 1, "register-count", text, f"{type(self).__name__}.of(writes) counts"
 
 

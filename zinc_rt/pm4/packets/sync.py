@@ -125,7 +125,12 @@ class ReleaseMem(Packet):
             advice = "5 for end-of-pipe events such as CACHE_FLUSH_AND_INV_TS, 6 for shader-done ones"
             yield 1, "event", text, advice
         if self.data_sel == 0 and self.address:
-            yield 2, "empty", "RELEASE_MEM with an address but data_sel 0 writes nothing", "data_sel 1 or 2 writes"
+            yield (
+                2,
+                "empty",
+                "RELEASE_MEM with an address but data_sel 0, which writes nothing",
+                "use data_sel 1 or 2",
+            )
 
 
 SPACES = {0: "register", 1: "memory"}
@@ -210,7 +215,7 @@ class EventWrite(Packet):
             yield 1, "event", text, "CS_PARTIAL_FLUSH is 0x407"
         if (self.address is not None) != (self.event_type == SAMPLE_PIPELINESTAT):
             text = f"event {self.event_type:#x} in {2 if self.address is None else 4} dwords"
-            yield 1, "event", text, "only a sample event has an address"
+            yield 1, "event", text, "only sample events have an address"
 
 
 @packet(0x95, dwords=2)

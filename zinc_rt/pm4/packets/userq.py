@@ -24,7 +24,12 @@ class ProtectedFenceSignal(Packet):
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
         if context.queue == "kfd":
-            yield 0, "fence-queue", "PROTECTED_FENCE_SIGNAL on a KFD queue", "RELEASE_MEM to memory of your own"
+            yield (
+                0,
+                "fence-queue",
+                "PROTECTED_FENCE_SIGNAL on a KFD queue",
+                "write the fence to your own memory with RELEASE_MEM",
+            )
 
 
 @packet(0xD1, dwords=6, group=4)
@@ -44,7 +49,7 @@ class FenceWaitMulti(Packet):
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
         text = f"FENCE_WAIT_MULTI control {self.control:#x} is unverified"
-        yield 1, "fence-wait", text, "WAIT_REG_MEM64 per fence"
+        yield 1, "fence-wait", text, "use one WAIT_REG_MEM64 per fence"
         if len(self.fences) > FENCE_WAIT_MAX:
             text = f"FENCE_WAIT_MULTI of {len(self.fences)} fences, expected at most {FENCE_WAIT_MAX}"
             yield 0, "fence-wait-many", text, "split it"

@@ -55,8 +55,8 @@ class PacketForms:
         rows = _BY_OPCODE.get(opcode)
         if rows is None:
             if opcode in OTHER_ENGINES:
-                raise Illegal(f"other-engine: {OTHER_ENGINES[opcode]} is a packet of another engine")
-            raise Illegal(f"opcode: opcode {opcode:#04x} is no packet")
+                raise Illegal(f"other-engine: {OTHER_ENGINES[opcode]} is not a compute packet")
+            raise Illegal(f"opcode: opcode {opcode:#04x} is not defined")
         for row in rows:
             if row.takes(length):
                 if self.generation not in row.on:
@@ -71,4 +71,4 @@ class PacketForms:
 def _type_text(header: int) -> str:
     if header >> 30 == 2:
         return f"{header:#010x} is a type-2 packet: padding for graphics only, on compute write 0xffff1000"
-    return f"{header:#010x} is no packet header: it has type {header >> 30}, expected 3"
+    return f"{header:#010x} is not a packet header: it has type {header >> 30}, expected 3"
