@@ -73,13 +73,14 @@ def test_auto_without_compiler_selects_the_oracle_and_explains(
 ) -> None:
     def none(*_: Any, **__: Any) -> None:
         raise UnsupportedError(
-            "no C compiler: the package ziglang is missing", next="pip install 'zinc-rt[native]'"
+            "no C compiler: the package ziglang is not installed", next="pip install 'zinc-rt[native]'"
         )
 
     monkeypatch.setattr(native, "library", none)
     choice = choose_tier("auto")
     assert (
-        choice.tier == "t_cpu" and "not t_cpu_native: no C compiler: the package ziglang is missing" in choice.why
+        choice.tier == "t_cpu"
+        and "not t_cpu_native: no C compiler: the package ziglang is not installed" in choice.why
     )
     with pytest.raises(UnsupportedError, match=r"no C compiler[^\n]*\n  next: pip install 'zinc-rt\[native\]'"):
         choose_tier("t_cpu_native")

@@ -100,7 +100,7 @@ def test_operands_are_deterministic() -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("", "no opcode is called ''"),
+        ("", "unknown opcode ''"),
         ("ADDD T=1 N=2", "did you mean ADD"),
         ("ADD T=1", "N has no value"),
         ("ADD T=1 N=0", "a has shape (1, 0)"),
@@ -108,7 +108,7 @@ def test_operands_are_deterministic() -> None:
         ("ADD T=1 N=2 -b", "no optional operand"),
         ("ADD T=1 N=2 values=odd", "expected one of mixed"),
         ("MATMUL T=1 N=2 K=33 one=1 dtype=q8_0", "whole blocks of 32"),
-        ("MATMUL T=1 N=2 K=32 one=1 dtype=q9_0", "ggml has no such type"),
+        ("MATMUL T=1 N=2 K=32 one=1 dtype=q9_0", "ggml has no type with that name"),
         ("RMS_NORM T=1 K=4 size=4", "needs eps="),
         ("RMS_NORM T=1 K=5 size=4 eps=1e-6", "expected K % size == 0"),
         ("ROPE T=1 K=4 R=1 ctx=4 head_dim=4 mode=odd", "expected one of norm, neox"),
@@ -241,7 +241,7 @@ def _names(name: str) -> tuple[str, ...]:
 
 
 @pytest.mark.rest
-@pytest.mark.skipif(not available(), reason="no assembler: the package ziglang is missing")
+@pytest.mark.skipif(not available(), reason="no assembler: the package ziglang is not installed")
 @pytest.mark.parametrize(
     "edit",
     [EDITS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in EDITS[1:])],

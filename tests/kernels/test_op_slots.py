@@ -145,7 +145,7 @@ def test_masked_and_unmasked_rows_can_be_mixed(ordering: str) -> None:
 def test_non_ascending_biases_are_rejected() -> None:
     biases = {"bias_id": indices(4, 4)[None], "bias_value": np.ones((1, 2), np.float32)}
     record = records({"bias_row": 0, "bias_count": 2})
-    with pytest.raises(ValueError, match="bias row 0 do not ascend"):
+    with pytest.raises(ValueError, match="bias row 0 are not in ascending order"):
         adjust(ORDERINGS[0], np.zeros((1, 9), np.float32), record, **biases)
 
 

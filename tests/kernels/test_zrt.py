@@ -76,7 +76,7 @@ def test_written_file_reads_back_unchanged() -> None:
 def test_compiler_name_round_trips_and_is_validated() -> None:
     compiled = replace(KERNEL, compiler="RADV/Mesa-25.0.7")
     assert read_zrt(write_zrt(compiled)) == compiled
-    with pytest.raises(InputError, match="compiler b'RADV Mesa' is no printable name"):
+    with pytest.raises(InputError, match="compiler b'RADV Mesa' is not a printable name"):
         read_zrt(write_zrt(replace(KERNEL, compiler="RADV Mesa")), "k.zrt")
 
 
@@ -139,7 +139,7 @@ def test_instruction_maps_to_its_source_line() -> None:
         (6, 2, 0x77, r"gpu_target 0x77 \(unknown\)"),
         (8, 4, 0, "code of 0 bytes"),
         (8, 4, 14, "code of 14 bytes, expected whole dwords"),
-        (8, 4, 2**31, "code at bytes .* outside of"),
+        (8, 4, 2**31, "code at bytes .* outside "),
         (12, 4, 16, "entry at byte 16, expected a multiple of 256 within 16"),
         (12, 4, 256, "entry at byte 256, expected"),
         (16, 4, 4, "kernarg_bytes is 0x20, expected 0x28 for 4 buffers"),
@@ -155,7 +155,7 @@ def test_instruction_maps_to_its_source_line() -> None:
         (48, 4, 107, "SGPR count is 107, expected 1 to 106"),
         (52, 4, 12, "occupancy_hint is 0xc, expected 0x10 for 49 VGPRs"),
         (56, 4, 0, "name at bytes 0 to 8, outside"),
-        (60, 4, 0, "name b'' is no printable name"),
+        (60, 4, 0, "name b'' is not a printable name"),
         (64, 4, 0, "rsrc1 is 0x0"),
         (72, 4, 0, "rsrc3 is 0x0, expected 0x10 for 16 bytes of code"),
         (76, 4, 2, "scratch of a work-item of 2 bytes"),
@@ -165,7 +165,7 @@ def test_instruction_maps_to_its_source_line() -> None:
         (92, 4, 2**32 - 1, "slot table at bytes"),
         (96, 4, 64, "line table at bytes"),
         (104, 4, 2**32 - 4, "file table at bytes"),
-        (108, 4, 0, "line 12 of source file 0, there are 0"),
+        (108, 4, 0, "line 12 of source file 0, but there are 0"),
         (112, 4, 2**20, "source hash at bytes"),
         (116, 4, 5, r"\d+ bytes, its header says 5"),
         (120, 4, 1, "compiler record at bytes 1 to 9, outside"),
@@ -186,7 +186,7 @@ def test_invalid_slot_or_line_is_rejected() -> None:
     for at, value, says in (
         (slot + 8, 16, "slot ROWS at byte 16"),
         (slot + 8, 6, "slot ROWS at byte 6"),
-        (slot + 12, 7, "slot ROWS says 0x7, its place in the code holds 0xcafebabe"),
+        (slot + 12, 7, "slot ROWS has default 0x7, but the code contains 0xcafebabe there"),
         (line, 16, "line table reaches byte 16"),
         (line + 16, 0, "out of order"),
         (line + 8, 0, "line 0 of source file 0"),

@@ -133,8 +133,8 @@ BROKEN = {
     "alignment as text": (gguf_bytes([string("general.alignment", "32")]), "general.alignment is '32'"),
     "no dimensions": (gguf_bytes([], [RawTensor("w", (), F32, 0)], b"1234"), "has 0 dimensions"),
     "five dimensions": (gguf_bytes([], [RawTensor("w", (1,) * 5, F32, 0)], b"1234"), "has 5 dimensions"),
-    "a dimension of zero": (gguf_bytes([], [RawTensor("w", (4, 0), F32, 0)]), "impossible size 4 x 0"),
-    "a product past 2^63": (gguf_bytes([], [RawTensor("w", (1 << 40, 1 << 40), F32, 0)]), "impossible size"),
+    "a dimension of zero": (gguf_bytes([], [RawTensor("w", (4, 0), F32, 0)]), "invalid size 4 x 0"),
+    "a product past 2^63": (gguf_bytes([], [RawTensor("w", (1 << 40, 1 << 40), F32, 0)]), "invalid size"),
     "rows that split a block": (gguf_bytes([], [RawTensor("w", (33, 2), Q4_0, 0)]), "needs a multiple of 32"),
     "a tensor without a name": (gguf_bytes([], [RawTensor("", (1,), F32, 0)], b"1234"), "tensor 0 has no name"),
     "a tensor given twice": (
@@ -151,7 +151,7 @@ BROKEN = {
     ),
     "data cut short": (
         gguf_bytes([], [PLAIN], b"\0" * 31),
-        "truncated: tensor w needs bytes 96..128, the file ends at 127",
+        "truncated: tensor w needs bytes 96..128, but the file has 127",
     ),
     "tensors that overlap": (
         gguf_bytes([], [RawTensor("a", (16,), F32, 0), RawTensor("b", (1,), F32, 32)], b"\0" * 64),
@@ -175,10 +175,10 @@ UNSUPPORTED = {
     "an array of arrays": (gguf_bytes([array("a", 9, 1, struct.pack("<IQI", 4, 1, 1))]), "array of arrays"),
     "a removed tensor type": (
         gguf_bytes([], [RawTensor("blk.0.w", (32,), 4, 0)], b"\0" * 64),
-        "tensor blk.0.w has ggml type 4",
+        "tensor blk.0.w has the unknown ggml type 4",
     ),
     "a future tensor type": (gguf_bytes([], [RawTensor("w", (32,), 999, 0)], b"\0" * 64), "ggml type 999"),
-    "one part of a split model": (gguf_bytes([u32("split.count", 3)]), "one of 3 parts"),
+    "one part of a split model": (gguf_bytes([u32("split.count", 3)]), "one of the 3 parts"),
 }
 
 

@@ -93,5 +93,5 @@ def test_one_expert_equals_the_dense_layer(architecture: str, logits: Callable[.
 def test_bias_or_scale_the_architecture_does_not_apply_is_rejected(
     name: str, logits: Callable[..., np.ndarray]
 ) -> None:
-    with pytest.raises(UnsupportedError, match=f"nothing in llama applies the tensor {name}"):
+    with pytest.raises(UnsupportedError, match=f"architecture llama does not use the tensor {name}"):
         logits("llama", lambda tensors: tensors | {name: np.ones(8, np.float32)})

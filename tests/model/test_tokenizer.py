@@ -438,7 +438,7 @@ def test_charsmap_pointing_outside_its_trie_is_an_input_error() -> None:
     tokenizer = Tokenizer.from_metadata(
         unigram(**{K + "precompiled_charsmap": charsmap(trie=len(units), rest=units + b"x\0")})
     )
-    with pytest.raises(InputError, match="leaves the trie"):
+    with pytest.raises(InputError, match="is outside the trie"):
         tokenizer.encode("abc")
 
 

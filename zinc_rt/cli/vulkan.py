@@ -34,7 +34,7 @@ examples:
 With --radv the committed modules, or files named .spv, become .zrt containers: Mesa's RADV compiles them for that
 chip without a card, lint and figures follow (docs/radv.md).
 
-exit codes: 0, or 1 where a committed file is stale or lint refuses it, or 2 for a source that cannot be
+exit codes: 0, or 1 where a committed file is stale or lint rejects it, or 2 for a source that cannot be
 compiled, or 77 without the compiler (extra "glsl"; RADV); --check without it compares the hashes of sources alone.
 """
 

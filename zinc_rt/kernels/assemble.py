@@ -105,7 +105,7 @@ def _files(path: Path) -> list[Path]:
 def _clang(source: Source) -> bytes:
     """Assemble to a relocatable object with a line table for every file."""
     if not available():
-        raise NothingRan("no assembler: the package ziglang is missing", next="pip install 'zinc-rt[asm]'")
+        raise NothingRan("no assembler: the package ziglang is not installed", next="pip install 'zinc-rt[asm]'")
     path, files = source.path, _files(source.path)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -121,7 +121,7 @@ def _clang(source: Source) -> bytes:
         plain = folder / f"{source.name}.plain.s"  # for the places in its words
         plain.write_text(f'.include "{path.resolve()}"\n{source.invocation}', encoding="utf-8")
         done, _ = _run(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o")
-        raise InputError(f"{path}: the assembler refused it\n{done.strip()}")
+        raise InputError(f"{path}: the assembler rejected it\n{done.strip()}")
 
 
 def _run(arch: str, path: Path, includes: list[Path], output: Path) -> tuple[str, bytes | None]:
@@ -164,9 +164,11 @@ def _kernel(made_of: Source, code_object: bytes) -> Zrt:
     sections = section_contents(code_object, source)
     declared, used = sections.get(".zrt", b""), sections.get(".zrt.used", b"")
     if len(declared) < _DECLARED.size or declared.count(b"\0", _DECLARED.size) != 1:
-        raise InputError(f"{source}: expected one zrt_kernel", next='.include "zrt.inc" and one kernel a source')
+        raise InputError(
+            f"{source}: expected exactly one zrt_kernel", next='write .include "zrt.inc" and one kernel per source'
+        )
     if len(used) != _USED.size:
-        raise InputError(f"{source}: expected one zrt_end", next="make it the last line")
+        raise InputError(f"{source}: expected exactly one zrt_end", next="make it the last line")
     buffers, constants, x, y, z, vgprs, sgprs, lds, scratch = _DECLARED.unpack_from(declared)
     for what, count, limit in zip(("vgprs", "sgprs"), _USED.unpack(used), (vgprs, sgprs), strict=True):
         if count > limit:

@@ -151,8 +151,10 @@ def parse(text: str) -> Case:
     if first not in Op.__members__:
         near = get_close_matches(first.upper(), Op.__members__, 3)
         raise UsageError(
-            f"{text!r}: no opcode is called {first!r}",
-            next=f"did you mean {', '.join(near)}?" if near else "a line begins with an opcode, as ADD T=3 N=37",
+            f"{text!r}: unknown opcode {first!r}",
+            next=f"did you mean {', '.join(near)}?"
+            if near
+            else "start the line with an opcode, for example ADD T=3 N=37",
         )
     op = Op[first]
     found = _Found(op)
@@ -187,7 +189,7 @@ class _Found:
         name, sign, value = word.partition("=")
         if word.startswith("-"):
             if word[1:] not in {port.name for port in OPS[self._op].inputs if port.optional}:
-                raise ValueError(f"{self._op.name} has no optional operand of that name")
+                raise ValueError(f"{self._op.name} has no optional operand with that name")
             self._without.append(word[1:])
         elif not sign:
             raise ValueError("expected NAME=VALUE or -OPERAND")
@@ -220,7 +222,7 @@ class _Found:
 
 def _checked(name: str, value: str) -> str:
     if name in ("dtype", "vector") and not is_dtype(value):
-        raise ValueError("ggml has no such type")
+        raise ValueError("ggml has no type with that name")
     if name == "values" and value not in VALUES:
         raise ValueError(f"expected one of {', '.join(VALUES)}")
     if name == "seed" and not value.isdecimal():

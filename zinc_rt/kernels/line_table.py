@@ -42,7 +42,7 @@ def line_rows(section: bytes, source: str) -> list[tuple[int, int, int]]:
     try:
         return _rows(section, source)
     except (struct.error, IndexError):
-        raise InputError(f"{source}: .debug_line is cut short") from None
+        raise InputError(f"{source}: .debug_line is truncated") from None
 
 
 def _rows(section: bytes, source: str) -> list[tuple[int, int, int]]:

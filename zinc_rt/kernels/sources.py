@@ -18,10 +18,10 @@ def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Pa
     for file in found:
         for name in include.findall(read_source(file).decode("utf-8", "replace")):
             if Path(name).name != name:
-                raise InputError(f"{file}: includes {name}: expected a name without folders")
+                raise InputError(f"{file}: includes {name}: expected a file name without folders")
             where = [place / name for place in (path.parent, folder) if (place / name).is_file()]
             if not where:
-                raise InputError(f"{file}: includes {name}, which is neither beside it nor in {folder}")
+                raise InputError(f"{file}: includes {name}, which is in neither its folder nor {folder}")
             if where[0] not in found:
                 found.append(where[0])
     return found

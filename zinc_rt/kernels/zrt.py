@@ -198,7 +198,10 @@ def read_zrt(data: bytes, source: str = ".zrt") -> Zrt:
             f"{source}: magic {data[:4].hex(' ')}, expected {MAGIC.hex(' ')} (ZRT): not a .zrt kernel"
         )
     if len(data) < HEADER_BYTES:
-        raise InputError(f"{source}: {len(data)} bytes, expected the header's {HEADER_BYTES}: cut short")
+        raise InputError(
+            f"{source}: {len(data)} bytes, expected at least the {HEADER_BYTES} of the header: the file is "
+            "truncated"
+        )
     field = dict(zip(_FIELDS, _HEADER.unpack_from(data), strict=True))
     _check_whole(field, data, source)
     zrt = _parse(field, data, source)
@@ -209,7 +212,7 @@ def read_zrt(data: bytes, source: str = ".zrt") -> Zrt:
     return zrt
 
 
-_REBUILD = "assemble it again with zinc-rt-asm"
+_REBUILD = "assemble it again with zinc-rt asm"
 
 
 def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
@@ -221,7 +224,7 @@ def _check_whole(field: Mapping[str, int], data: bytes, source: str) -> None:
     target = TARGETS.get(field["gpu_target"])
     if target not in BUILT_TARGETS:
         raise UnsupportedError(
-            f"{source}: gpu_target {field['gpu_target']:#x} ({target or 'unknown'}), this build has "
+            f"{source}: gpu_target {field['gpu_target']:#x} ({target or 'unknown'}), this build supports "
             f"{', '.join(BUILT_TARGETS)}"
         )
     if field["file_size"] != len(data):
@@ -237,14 +240,14 @@ def _parse(field: Mapping[str, int], data: bytes, source: str) -> Zrt:
     def span(what: str, at: int, size_bytes: int) -> bytes:
         if at < HEADER_BYTES or at + size_bytes > len(data):
             raise InputError(
-                f"{source}: {what} at bytes {at} to {at + size_bytes}, outside of {HEADER_BYTES} to {len(data)}"
+                f"{source}: {what} at bytes {at} to {at + size_bytes}, outside {HEADER_BYTES} to {len(data)}"
             )
         return data[at : at + size_bytes]
 
     def text(what: str, at: int, size_bytes: int) -> str:
         raw = span(what, at, size_bytes)
         if not raw or not all(32 < byte < 127 for byte in raw):
-            raise InputError(f"{source}: {what} {raw[:40]!r} is no printable name")
+            raise InputError(f"{source}: {what} {raw[:40]!r} is not a printable name")
         return raw.decode("ascii")
 
     def table(what: str, record: struct.Struct) -> list[tuple[int, ...]]:
@@ -318,12 +321,13 @@ def _check_tables(zrt: Zrt, source: str) -> None:
     for slot in zrt.slots:
         if slot.offset % 4 or not before < slot.offset <= size - 4:
             raise InputError(
-                f"{source}: slot {slot.name} at byte {slot.offset} of {size}: no dword of the code, or unsorted"
+                f"{source}: slot {slot.name} at byte {slot.offset} of {size}: not a dword of the code, or not "
+                "sorted"
             )
         held = int.from_bytes(zrt.code[slot.offset : slot.offset + 4], "little")
         if held != slot.default:
             raise InputError(
-                f"{source}: slot {slot.name} says {slot.default:#x}, its place in the code holds {held:#x}"
+                f"{source}: slot {slot.name} has default {slot.default:#x}, but the code contains {held:#x} there"
             )
         before = slot.offset
     before = -1
@@ -333,7 +337,9 @@ def _check_tables(zrt: Zrt, source: str) -> None:
                 f"{source}: line table reaches byte {line.offset} of {size} bytes of code, or is out of order"
             )
         if line.file >= len(zrt.files) or not line.line or not line.caller:
-            raise InputError(f"{source}: line {line.line} of source file {line.file}, there are {len(zrt.files)}")
+            raise InputError(
+                f"{source}: line {line.line} of source file {line.file}, but there are {len(zrt.files)}"
+            )
         before = line.offset
 
 

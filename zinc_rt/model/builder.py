@@ -66,7 +66,7 @@ class SequenceLimits:
             ("rows", 1 if self.rows is None else self.rows, 1),
         ):
             if value < least:
-                raise UsageError(f"{name} is at least {least}, not {value}")
+                raise UsageError(f"{name} must be at least {least}, not {value}")
 
     @property
     def pages_per_slot(self) -> int:
@@ -139,7 +139,7 @@ class ModelBuilder:
         # Next-token-prediction layers at the end belong to the file but not to the plain forward pass.
         self.layers = self.hyper.positive("block_count") - self.hyper.integer("nextn_predict_layers", 0)
         if self.layers <= 0:
-            raise InputError(f"{gguf.path}: block_count leaves {self.layers} layers to run")
+            raise InputError(f"{gguf.path}: block_count leaves {self.layers} layers")
         if self.layers > len(gguf.tensors):
             raise InputError(
                 f"{gguf.path}: block_count leaves {self.layers} layers, the file has {len(gguf.tensors)} tensors"
@@ -169,7 +169,7 @@ class ModelBuilder:
         if len(self._windows) > len(ENTRIES):
             raise UnsupportedError(
                 f"{self.gguf.path}: layers see {', '.join(map(str, self._windows))} tokens back (0: all), "
-                f"at most {len(ENTRIES)} different windows are built"
+                f"at most {len(ENTRIES)} different windows are supported"
             )
 
     def page_group(self, window: int) -> int:
@@ -296,8 +296,8 @@ class ModelBuilder:
             saw, raw = shape, raw.reshape(*shape[:-1], raw.shape[-1])  # ggml does not keep dimensions of size one
         if saw != shape:
             raise InputError(
-                f"{self.gguf.path}: {name} has shape {saw}, the metadata asks for {shape} (rows, columns)",
-                next="the file contradicts itself: convert it again",
+                f"{self.gguf.path}: {name} has shape {saw}, the metadata requires {shape} (rows, columns)",
+                next="the file is inconsistent: convert it again",
             )
         logical = logical_name(part or name)
         self.weights[logical] = Weight(tensor.dtype, shape, raw)
@@ -404,8 +404,8 @@ class ModelBuilder:
             layer = re.match(r"blk\.(\d+)\.", name)
             if name.endswith((".bias", ".scale")) and (layer is None or int(layer[1]) < self.layers):
                 raise UnsupportedError(
-                    f"{self.gguf.path}: nothing in {self.hyper.architecture} applies the tensor {name}",
-                    next="convert without it, or with a converter that folds it into the weights",
+                    f"{self.gguf.path}: architecture {self.hyper.architecture} does not use the tensor {name}",
+                    next="convert the model without it, or with a converter that folds it into the weights",
                 )
 
 

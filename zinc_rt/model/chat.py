@@ -30,7 +30,7 @@ MAX_INTEGER_BITS = 256
 MAX_NUMBER_ARGUMENT = 1_000_000  # widths, counts, repeats
 
 _LONG_WIDTH = re.compile(r"\d{6}|\*")  # a field width in a format text
-_NO_TEMPLATE = "run with --prompt without --chat, or use a model that was trained to chat"
+_NO_TEMPLATE = "use --prompt without --chat, or use a chat model"
 
 
 def chat_template(metadata: Mapping[str, object], *, name: str | None = None) -> str:
@@ -38,7 +38,7 @@ def chat_template(metadata: Mapping[str, object], *, name: str | None = None) ->
     key = "tokenizer.chat_template" + (f".{name}" if name else "")
     template = metadata.get(key)
     if template is None or template == "":
-        raise InputError(f"this file has no chat template ({key})", next=_NO_TEMPLATE)
+        raise InputError(f"the file has no chat template ({key})", next=_NO_TEMPLATE)
     if not isinstance(template, str):
         raise InputError(f"{key}: expected a string, saw {type(template).__name__}", next=_NO_TEMPLATE)
     return template
@@ -86,7 +86,7 @@ def render_chat(
         for part in environment.from_string(template).generate(given):
             room -= len(part)
             if room < 0:
-                raise _TooMuch(f"it writes more than {MAX_OUTPUT_CHARS} characters")
+                raise _TooMuch(f"it outputs more than {MAX_OUTPUT_CHARS} characters")
             out.append(part)
     except Exception as error:  # a template can raise anything its expressions can
         raise InputError(f"chat template{_line(error)}: {_reason(error)}", next=_advice(error)) from None
@@ -110,7 +110,7 @@ def _line(error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
-        return "it nests or calls itself too deep"
+        return "it nests or recurses too deeply"
     if isinstance(error, jinja2.TemplateError):
         return str(error) or type(error).__name__
     return f"{type(error).__name__}: {error}"
@@ -118,8 +118,8 @@ def _reason(error: Exception) -> str:
 
 def _advice(error: Exception) -> str:
     if isinstance(error, _Refused):
-        return "change the messages as the template asks, or run with --prompt without --chat"
-    return "run with --prompt without --chat, or give another template"
+        return "change the messages as the template requires, or use --prompt without --chat"
+    return "use --prompt without --chat, or use another template"
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -145,9 +145,9 @@ class _Environment(ImmutableSandboxedEnvironment):
     def _step(self) -> str:
         self._steps_left -= 1
         if self._steps_left < 0:
-            raise _TooMuch(f"it takes more than {MAX_STEPS} loop rounds, macro calls and filters")
+            raise _TooMuch(f"it executes more than {MAX_STEPS} loop iterations, macro calls and filters")
         if time.thread_time() > self._stop_at:
-            raise _TooMuch(f"it computes for more than {MAX_CPU_SECONDS:g} s")
+            raise _TooMuch(f"it runs for more than {MAX_CPU_SECONDS:g} s")
         return ""
 
     def _guarded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -242,7 +242,7 @@ def _check_length(count: int) -> None:
 def _check_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     for value in (*args, *kwargs.values()):
         if isinstance(value, int) and abs(value) > MAX_NUMBER_ARGUMENT:
-            raise _TooMuch(f"it passes the number {value}, beyond {MAX_NUMBER_ARGUMENT}")
+            raise _TooMuch(f"it passes the number {value}, more than {MAX_NUMBER_ARGUMENT}")
 
 
 def _check_text_method(name: str, text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

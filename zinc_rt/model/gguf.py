@@ -68,7 +68,7 @@ class GGUFFile:
         name = self.metadata.get("general.architecture")
         if not isinstance(name, str) or not name:
             raise InputError(
-                f"{self.path}: general.architecture is {name!r}, a model file names its architecture there",
+                f"{self.path}: general.architecture is {name!r}, expected the name of an architecture",
                 next="convert the model again, or download a complete file",
             )
         return name
@@ -81,14 +81,14 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     part of a split model).
     """
     if not os.fspath(path):
-        raise InputError("'': not the name of a model", next="name a .gguf file")
+        raise InputError("'' is not a model", next="pass a .gguf file")
     path = Path(path)
     mapping, status = _map(path)
     header = read_header(memoryview(mapping), str(path))
     parts = header.metadata.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
         raise UnsupportedError(
-            f"{path}: one of {parts} parts of a split model",
+            f"{path}: one of the {parts} parts of a split model",
             next=f"join them: llama-gguf-split --merge {path.name} joined.gguf",
         )
     file_data = np.frombuffer(mapping, np.uint8)
@@ -106,7 +106,7 @@ def _map(path: Path) -> tuple[mmap.mmap, os.stat_result]:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for its writer
-            raise InputError(f"{path}: not a regular file", next="name a .gguf file")
+            raise InputError(f"{path}: not a regular file", next="pass a .gguf file")
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_size == 0:

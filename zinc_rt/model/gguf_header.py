@@ -85,16 +85,16 @@ class _Walk:
         where = self.at if at is None else at
         raise InputError(
             f"{self.name}: at byte {where}: {problem}",
-            next="the file is damaged or no GGUF: download it again",
+            next="the file is damaged or not a GGUF file: download it again",
         )
 
     def take(self, size: int, what: str) -> memoryview:
         if size > self.left:
             end = self.at + size
             self.fail(
-                f"truncated: {what} needs bytes {self.at}..{end}, the file ends at {len(self.data)}"
+                f"truncated: {what} needs bytes {self.at}..{end}, but the file has {len(self.data)}"
                 if size < 1 << 48
-                else f"{what} claims {size} bytes, {self.left} are left"
+                else f"{what} claims {size} bytes, but only {self.left} are left"
             )
         piece = self.data[self.at : self.at + size]
         self.at += size
@@ -132,7 +132,7 @@ class _Walk:
             start = at + 8
             if start > end or (stop := start + length_at(data, at)[0]) > end:
                 self.at = at
-                self.fail(f"truncated: string {index} of {count} in {what} does not fit into the file")
+                self.fail(f"truncated: string {index} of {count} in {what} does not fit in the file")
             try:
                 texts.append(str(data[start:stop], "utf-8"))
             except UnicodeDecodeError:
@@ -148,9 +148,7 @@ def _version(walk: _Walk) -> int:
         walk.fail(f"starts with {magic!r}, a GGUF file starts with {MAGIC!r}", at=0)
     version = walk.u32("the version")
     if version & 0xFFFF == 0 and version:
-        raise UnsupportedError(
-            f"{walk.name}: big-endian GGUF", next="convert the model on a little-endian machine"
-        )
+        raise UnsupportedError(f"{walk.name}: big-endian GGUF", next="convert the model to little-endian")
     if version not in VERSIONS:
         raise UnsupportedError(
             f"{walk.name}: GGUF version {version}, this build reads {' and '.join(map(str, VERSIONS))}",
@@ -232,7 +230,7 @@ def _tensors(walk: _Walk, count: int, alignment: int) -> tuple[TensorInfo, ...]:
             walk.fail(f"tensor {name} starts at {entry.offset}, not a multiple of {alignment}", at=at)
         if (end := start + entry.size_bytes) > len(walk.data):
             walk.fail(
-                f"truncated: tensor {name} needs bytes {start}..{end}, the file ends at {len(walk.data)}",
+                f"truncated: tensor {name} needs bytes {start}..{end}, but the file has {len(walk.data)}",
                 at=at,
             )
         tensors[name] = replace(entry, offset=start)
@@ -249,14 +247,16 @@ def _tensor_entry(walk: _Walk, index: int) -> TensorInfo:
         walk.fail(f"tensor {index} has no name", at=at)
     n_dims = walk.u32(f"the dimensions of {name}")
     if not 1 <= n_dims <= MAX_DIMS:
-        walk.fail(f"tensor {name} has {n_dims} dimensions, 1 to {MAX_DIMS} are possible", at=at)
+        walk.fail(f"tensor {name} has {n_dims} dimensions, expected 1 to {MAX_DIMS}", at=at)
     dims = struct.unpack(f"<{n_dims}Q", walk.take(8 * n_dims, f"the dimensions of {name}"))
     if 0 in dims or prod(dims) >= 1 << 63:
-        walk.fail(f"tensor {name} has the impossible size {' x '.join(map(str, dims))}", at=at)
+        walk.fail(f"tensor {name} has the invalid size {' x '.join(map(str, dims))}", at=at)
     kind = _tensor_type(walk, name)
     block, block_bytes = GGML_QUANT_SIZES[kind]
     if dims[0] % block:
-        walk.fail(f"tensor {name} has rows of {dims[0]}, {kind.name} needs a multiple of {block}", at=at)
+        walk.fail(
+            f"tensor {name} has rows of {dims[0]} elements, but {kind.name} needs a multiple of {block}", at=at
+        )
     shape = tuple(reversed(dims))
     size_bytes = prod(dims) // block * block_bytes
     offset = walk.u64(f"the offset of {name}")
@@ -270,7 +270,7 @@ def _tensor_type(walk: _Walk, name: str) -> GGMLQuantizationType:
         if kind in GGML_QUANT_SIZES:
             return kind
     raise UnsupportedError(
-        f"{walk.name}: at byte {walk.at - 4}: tensor {name} has ggml type {number}, which this build lacks",
+        f"{walk.name}: at byte {walk.at - 4}: tensor {name} has the unknown ggml type {number}",
         next="use another quantisation of the model, or a newer `gguf` package if the type is new",
     )
 

@@ -54,11 +54,11 @@ def test_constants_after_the_code_are_kept() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (bytes(20), "20 bytes are no pipeline cache"),
+        (bytes(20), "20 bytes are not a pipeline cache"),
         (cache(shader(), vendor=0x10005), "vendor 0x10005, expected AMD's 0x1002"),
         (cache(), "0 shaders found"),
         (cache(shader(), shader()), "2 shaders found"),
-        (cache(shader(info_bytes=INFO_BYTES + 8)), "this Mesa lays it out in another way"),
+        (cache(shader(info_bytes=INFO_BYTES + 8)), "this version of Mesa uses another layout"),
         (cache(shader(run_bytes=8000)), "0 shaders found"),
         (cache(shader())[:-40], "0 shaders found"),
     ],
@@ -78,9 +78,9 @@ def test_prepended_instruction_makes_it_a_t1_kernel() -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"scratch": 256}, "256 bytes of scratch a wave"),
+        ({"scratch": 256}, "256 bytes of scratch per wave"),
         ({"float_mode": 0xC0}, "float mode 0xc0, expected 0xf0"),
-        ({"user_sgprs": 7}, "RADV wants 7 user SGPRs"),
+        ({"user_sgprs": 7}, "RADV needs 7 user SGPRs"),
     ],
 )
 def test_features_t1_does_not_set_up_are_rejected(changed: dict[str, Any], says: str) -> None:

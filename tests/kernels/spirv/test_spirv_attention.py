@@ -83,7 +83,7 @@ def test_attention_support(change: dict[str, int], said: str | None) -> None:
     ("change", "said"),
     [
         ({"latent": 2048, "rope": 3000}, None),
-        ({"latent": 2049}, "2049 latents: expected up to 2048"),
+        ({"latent": 2049}, "2049 latents: expected at most 2048"),
         ({"page_tokens": 12}, "page_tokens is 12, expected a power of two"),
     ],
 )

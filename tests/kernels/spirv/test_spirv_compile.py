@@ -75,8 +75,8 @@ def test_unknown_kernel_is_reported(folder: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ("args.x.v[lane] * args.y;", "glslangValidator refused it"),
-        ("args.x.v[lane] / 3.0;", "lint refuses it\ndivision: word"),
+        ("args.x.v[lane] * args.y;", "glslangValidator rejected it"),
+        ("args.x.v[lane] / 3.0;", "lint rejects it\ndivision: word"),
         ("no_such(args.x.v[lane]);", "no_such"),
     ],
 )
@@ -93,7 +93,7 @@ def test_rejected_kernel_is_reported_and_not_written(
 def test_missing_include_is_reported(folder: Path) -> None:
     (folder / "square.comp").write_text(KERNEL.replace("kernel.glsl", "colonel.glsl"))
     (source,) = compiler.sources()
-    with pytest.raises(InputError, match=r"includes colonel\.glsl, which is neither beside it nor in"):
+    with pytest.raises(InputError, match=r"includes colonel\.glsl, which is in neither its folder nor"):
         compiler.source_hash(source)
 
 

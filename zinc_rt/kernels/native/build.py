@@ -57,9 +57,7 @@ def levels() -> tuple[str, ...]:
     """Return the instruction-set levels of this machine. Raise UnsupportedError if there are none."""
     found = LEVELS.get(platform.machine().replace("AMD64", "x86_64"))
     if found is None:
-        raise UnsupportedError(
-            f"no native kernels for {platform.machine()}: they are written for x86-64 and arm64"
-        )
+        raise UnsupportedError(f"no native kernels for {platform.machine()}: only x86-64 and arm64 are supported")
     return found
 
 
@@ -71,7 +69,7 @@ def compiler(named: str = "") -> Compiler:
     spec = find_spec("ziglang")
     if spec is None or not spec.origin:
         raise UnsupportedError(
-            "no C compiler: the package ziglang is missing", next="pip install 'zinc-rt[native]'"
+            "no C compiler: the package ziglang is not installed", next="pip install 'zinc-rt[native]'"
         )
     program = Path(spec.origin).parent / "zig"
     command = (str(program),) if program.is_file() else (sys.executable, "-m", "ziglang")
@@ -80,10 +78,10 @@ def compiler(named: str = "") -> Compiler:
 
 
 def _another(named: str) -> Compiler:
-    advice = "name a clang of 19 or newer, or unset it and pip install 'zinc-rt[native]'"
+    advice = "set it to clang 19 or newer, or unset it and pip install 'zinc-rt[native]'"
     said = _said((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
     if "clang" not in said:
-        raise UnsupportedError(f"ZINC_RT_CC={named}: not a clang: {said or 'it says nothing'}", next=advice)
+        raise UnsupportedError(f"ZINC_RT_CC={named}: not clang: {said or 'it printed no version'}", next=advice)
     return Compiler((named,), said)
 
 
@@ -139,9 +137,11 @@ def compile_library(
                 command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=environment()
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise UnsupportedError(f"the C compiler did not run: {error}") from None
+            raise UnsupportedError(f"the C compiler could not be started: {error}") from None
         if done.returncode != 0 or not output.is_file():
-            raise UnsupportedError(f"the C compiler refused the kernels ({level}):\n{done.stderr.strip()[-2000:]}")
+            raise UnsupportedError(
+                f"the C compiler rejected the kernels ({level}):\n{done.stderr.strip()[-2000:]}"
+            )
         return output.read_bytes()
 
 

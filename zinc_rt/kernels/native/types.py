@@ -38,4 +38,4 @@ def type_number(dtype: str) -> int:
 
 def type_refusal(dtype: str) -> str | None:
     """Return why no kernel of this set can read a weight, or None if one can."""
-    return None if dtype in dtypes() else f"no native kernel reads {dtype} weights"
+    return None if dtype in dtypes() else f"no native kernel supports {dtype} weights"

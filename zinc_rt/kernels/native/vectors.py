@@ -43,7 +43,9 @@ def vector_refusal(node: Node, graph: OpGraph, *others: str) -> str | None:
         if refusal := type_refusal(spec.dtype):
             return refusal
         if spec.dtype != "f32" and len(spec.shape) > 2:
-            return f"{name} is {spec.dtype} with {len(spec.shape)} dimensions: native kernels read f32 there"
+            return (
+                f"{name} is {spec.dtype} with {len(spec.shape)} dimensions: native kernels support only f32 here"
+            )
     return None
 
 

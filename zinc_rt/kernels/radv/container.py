@@ -30,21 +30,21 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
     buffers, constants = arguments(module, name)
     if any(module.of(Opcode.SpecConstant, Opcode.SpecConstantTrue, Opcode.SpecConstantFalse)):
         raise UnsupportedError(
-            f"kernel {name}: specialization constants, which are compiled in", next="make them arguments"
+            f"kernel {name}: specialization constants, which RADV would compile in", next="pass them as arguments"
         )
     shader = read_shader(cache, name)
     if shader.scratch_bytes:  # scalar registers may be spilled into lanes, which needs none
         raise UnsupportedError(
-            f"kernel {name}: RADV needs {shader.scratch_bytes} bytes of scratch a wave, and graphs set up none",
-            next="fewer values at a time, or private arrays that are unrolled whole",
+            f"kernel {name}: RADV needs {shader.scratch_bytes} bytes of scratch per wave, and graphs provide none",
+            next="use fewer values at a time, or unroll loops over private arrays completely",
         )
     if shader.float_mode != FLOAT_MODE:
         raise InputError(f"kernel {name}: float mode {shader.float_mode:#04x}, expected {FLOAT_MODE:#04x}")
     user_sgprs = shader.rsrc[1] >> 1 & 0x1F
     if user_sgprs != USER_SGPRS:
         raise UnsupportedError(
-            f"kernel {name}: RADV wants {user_sgprs} user SGPRs, T1 gives what {USER_SGPRS} hold",
-            next="read no gl_NumWorkGroups, and nothing but one 64-bit push constant",
+            f"kernel {name}: RADV needs {user_sgprs} user SGPRs, but T1 provides {USER_SGPRS}",
+            next="do not read gl_NumWorkGroups, and use only one 64-bit push constant",
         )
     return Zrt(
         name=name,
@@ -72,7 +72,7 @@ def workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
         if each.operands[1] == _LOCAL_SIZE:
             x, y, z = each.operands[2:5]
             return x, y, z
-    raise InputError(f"kernel {name}: no LocalSize", next="layout(local_size_x = 32) in;")
+    raise InputError(f"kernel {name}: no LocalSize", next="add layout(local_size_x = 32) in;")
 
 
 def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
@@ -97,7 +97,8 @@ def _kernarg(module: SpirvModule, name: str) -> tuple[int, ...]:
             if len(block.inputs) == 1 and known[block.inputs[0]].opcode == Opcode.TypePointer:
                 return known[known[block.inputs[0]].inputs[1]].inputs
     raise InputError(
-        f"kernel {name}: its push constant is not one address", next="ABI vk-1: KERNARG of kernel.glsl declares it"
+        f"kernel {name}: its push constant is not a single address",
+        next="declare it with KERNARG of kernel.glsl (ABI vk-1)",
     )
 
 

@@ -37,7 +37,7 @@ def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
     if len(found) != 1:
         raise InputError(
             f"{source}: {len(found)} shaders found in RADV's pipeline cache of {len(data)} bytes, expected 1: "
-            f"this Mesa lays it out in another way",
+            f"this version of Mesa uses another layout",
             next="Mesa 25.0.7 is known to work: --driver names its libvulkan_radeon.so",
         )
     return found[0]
@@ -45,10 +45,12 @@ def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
 
 def _objects(data: bytes, source: str) -> Iterator[bytes]:
     if len(data) < _HEADER.size + 4:
-        raise InputError(f"{source}: {len(data)} bytes are no pipeline cache")
+        raise InputError(f"{source}: {len(data)} bytes are not a pipeline cache")
     header_bytes, version, vendor, _, _ = _HEADER.unpack_from(data)
     if (header_bytes, version, vendor) != (_HEADER.size, 1, AMD):
-        raise InputError(f"{source}: a pipeline cache of vendor {vendor:#x}, expected AMD's {AMD:#x}: no RADV")
+        raise InputError(
+            f"{source}: a pipeline cache of vendor {vendor:#x}, expected AMD's {AMD:#x}: the driver is not RADV"
+        )
     (count,) = struct.unpack_from("<I", data, _HEADER.size)
     at = _HEADER.size + 4
     for _ in range(count):

@@ -44,7 +44,7 @@ def logits_adjust(
         if bias_id is not None and bias_value is not None and of["flags"] & SlotFlag.BIAS:
             ids = bias_id[of["bias_row"], : of["bias_count"]]
             if (np.diff(ids) <= 0).any():
-                raise ValueError(f"LOGITS_ADJUST: the ids of bias row {of['bias_row']} do not ascend")
+                raise ValueError(f"LOGITS_ADJUST: the ids of bias row {of['bias_row']} are not in ascending order")
             x[ids] += bias_value[of["bias_row"], : of["bias_count"]]
         if of["flags"] & SlotFlag.PENALTIES:
             counts = token_counts[of["penalty_row"]]

@@ -10,7 +10,9 @@ def check_ascending(op: str, sequence: np.ndarray) -> None:
     falls = np.flatnonzero(np.diff(sequence) < 0)
     if falls.size:
         at = int(falls[0]) + 1
-        raise ValueError(f"{op}: token {at} is of sequence {sequence[at]}, the one before of {sequence[at - 1]}")
+        raise ValueError(
+            f"{op}: token {at} belongs to sequence {sequence[at]}, the token before it to {sequence[at - 1]}"
+        )
 
 
 def check_disjoint(op: str, source: np.ndarray, target: np.ndarray) -> None:

@@ -16,5 +16,5 @@ def table_store(math: Arithmetic, entry: np.ndarray, value: np.ndarray, table: n
     if outside.size:
         raise IndexError(f"TABLE_STORE: entry {outside[0]} of a table of {table.size}")
     if np.unique(entry).size < entry.size:
-        raise ValueError("TABLE_STORE: an entry is named twice in one step")
+        raise ValueError("TABLE_STORE: an entry is stored twice in one step")
     table.reshape(-1)[entry] = value

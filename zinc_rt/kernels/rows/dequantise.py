@@ -44,9 +44,9 @@ def vector_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
     if not tuning.any_vectors:
         return f"{name} is {spec.dtype}, not f32"
     if tuning.stored(spec.dtype) not in tuning.weight_dtypes:
-        return f"{name} is {spec.dtype}, which no kernel reads"
+        return f"{name} is {spec.dtype}, which no kernel supports"
     if len(spec.shape) > 2:
-        return f"{name} is {spec.dtype} with {len(spec.shape)} dimensions: kernels read f32 there"
+        return f"{name} is {spec.dtype} with {len(spec.shape)} dimensions: kernels support only f32 here"
     return None
 
 

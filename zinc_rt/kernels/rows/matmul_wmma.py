@@ -12,11 +12,11 @@ from zinc_rt.kernels.rows.tuning import Tuning
 
 
 def _launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    raise AssertionError(f"{node!r} was refused")
+    raise AssertionError(f"{node!r} is not supported")
 
 
 def _refusal(node: Node, graph: OpGraph) -> str:
-    return f"{node.op.name} sums as a chip's matrix instruction does, not as canonical-1: use MATMUL"
+    return f"{node.op.name} sums in the order of a chip's matrix instruction, not of canonical-1: use MATMUL"
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

@@ -35,7 +35,9 @@ def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Pa
     """Compute one part of an input, token by token. The caller must have checked `weight_refusal` and
     `plain_refusal`."""
     weight, choices, heads = _matrix(tuning, graph, part), source.choices, source.heads
-    assert heads is None or (heads.x_stride, heads.y_stride) == (weight.k, weight.rows), "heads lie apart"
+    assert heads is None or (heads.x_stride, heads.y_stride) == (weight.k, weight.rows), (
+        "the heads are not contiguous"
+    )
     flags = weight.vector_types | (_X_BY_CHOICE if heads or (choices and choices.own_inputs) else 0)
     number = heads.heads if heads else choices.choices if choices else 1
     launch = Launch(
@@ -111,7 +113,7 @@ def _matrix(tuning: Tuning, graph: OpGraph, part: Part) -> _Matrix:
     dtype = tuning.stored(spec.dtype)
     first, *others = layout(dtype, prod(shape[:-1]), k).planes
     types = [PLAIN_DTYPES.index(tuning.stored(graph.buffers[name].dtype)) if name else 0 for name in (scale, bias)]
-    assert not (bias and part.residual), "a residual takes the place of a bias"
+    assert not (bias and part.residual), "a residual replaces the bias"
     return _Matrix(
         dtype,
         rows,
@@ -127,11 +129,13 @@ def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
     spec = graph.buffers[name]
     dtype = tuning.stored(spec.dtype)
     if dtype not in tuning.weight_dtypes:
-        return f"{name} is {spec.dtype}; projections take {', '.join((*tuning.weight_dtypes, *tuning.expansions))}"
+        return (
+            f"{name} is {spec.dtype}; projections support {', '.join((*tuning.weight_dtypes, *tuning.expansions))}"
+        )
     shape = tuple(int(dim) for dim in spec.shape)
     place = layout(dtype, prod(shape[:-1]), shape[-1])
     if place.planes[-1].offset_bytes >= 1 << 32:
-        return f"{name} has {place.size_bytes} bytes; a plane must begin below 4 GiB"
+        return f"{name} has {place.size_bytes} bytes; a plane must start below 4 GiB"
     rows_maximum = tuning.grid_rows * min(tuning.matvec_rows, tuning.matmul_rows)
     if len(shape) > 1 and shape[-2] > rows_maximum:
         return f"{name} has {shape[-2]} rows, more than the {rows_maximum} that a grid holds"

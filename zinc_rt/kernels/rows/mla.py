@@ -101,7 +101,7 @@ def _absorb_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
 def _flash_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     latent = int(node.attrs["latent"])
     if "flash_attn_any" not in tuning.own_kernels and latent > tuning.latent_widths[-1]:
-        return f"{latent} latents: expected up to {tuning.latent_widths[-1]}"
+        return f"{latent} latents: expected at most {tuning.latent_widths[-1]}"
     return write_refusal(node, graph) or weight_refusal(tuning, graph, node.inputs[-1])
 
 

@@ -60,7 +60,7 @@ def vocabulary_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None
     _, vocab = row_shape(graph, node.inputs[0])
     if vocab <= tuning.vocabulary_maximum:
         return None
-    return f"{node.inputs[0]} has rows of {vocab} logits; the sort takes up to {tuning.vocabulary_maximum}"
+    return f"{node.inputs[0]} has rows of {vocab} logits; the sort supports at most {tuning.vocabulary_maximum}"
 
 
 def stream_out(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:

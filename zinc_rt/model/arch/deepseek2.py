@@ -86,7 +86,9 @@ def _read_mla(m: ModelBuilder, scaling: RopeScaling) -> Mla:
 def _read_experts(m: ModelBuilder) -> Experts:
     gating = m.hyper.integer("expert_gating_func", 1) or 1
     if gating not in GATING:
-        raise UnsupportedError(f"{m.hyper.source}: expert_gating_func {gating}; built: {GATING}")
+        raise UnsupportedError(
+            f"{m.hyper.source}: expert_gating_func {gating} is not supported; supported: {GATING}"
+        )
     return Experts(
         count=m.hyper.positive("expert_count"),
         used=m.hyper.positive("expert_used_count"),

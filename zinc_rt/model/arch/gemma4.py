@@ -60,7 +60,7 @@ def emit(m: ModelBuilder) -> None:
                 )
             if specs[source].window != spec.window:
                 raise InputError(
-                    f"{m.hyper.source}: layer {layer} shares the KV of layer {source}, whose window is another: "
+                    f"{m.hyper.source}: layer {layer} shares the KV of layer {source}, which has another window: "
                     f"{specs[source].window}, not {spec.window}"
                 )
             y = attention(m, h, layer, spec, kind, caches[source])

@@ -65,7 +65,9 @@ class BPE:
             steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
             missing = sum(char not in vocabulary.ids for char in BYTE_OF_CHAR)
             if missing:
-                vocabulary.warnings.append(f"{missing} of 256 bytes have no token: such bytes of a text are lost")
+                vocabulary.warnings.append(
+                    f"{missing} of 256 bytes have no token: text with such bytes is not encoded completely"
+                )
         if steps:
             self._rust.pre_tokenizer = pre_tokenizers.Sequence(steps)
 
@@ -106,9 +108,11 @@ def _read_merges(metadata: Metadata, vocabulary: Vocabulary, *, required: bool) 
         space = merge.find(" ", 1)
         left, right = merge[:space], merge[space + 1 :]
         if space < 0 or not right:
-            raise malformed(f"{_MERGES_KEY}: entry {rank} is {merge!r}, not two tokens with a space between")
+            raise malformed(f"{_MERGES_KEY}: entry {rank} is {merge!r}, not two tokens separated by a space")
         for token in (left, right, left + right):
             if token not in vocabulary.ids:
-                raise malformed(f"{_MERGES_KEY}: entry {rank}, {merge!r}, needs {token!r}, which is no token")
+                raise malformed(
+                    f"{_MERGES_KEY}: entry {rank}, {merge!r}, needs {token!r}, which is not in the vocabulary"
+                )
         pairs[left, right] = None
     return list(pairs)

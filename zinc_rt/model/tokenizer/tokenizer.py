@@ -156,7 +156,7 @@ class Tokenizer:
             raise malformed(f"{PREFIX}model: expected the tokenizer's kind, saw none")
         if model not in _DEFAULT_ROLES:
             raise UnsupportedError(
-                f"{PREFIX}model is {model!r}: this build reads {', '.join(sorted(_DEFAULT_ROLES))}",
+                f"{PREFIX}model is {model!r}: this build supports {', '.join(sorted(_DEFAULT_ROLES))}",
                 next="use a model with one of these tokenizers",
             )
         pre_name = fields.text(metadata, PREFIX + "pre")
@@ -168,7 +168,7 @@ class Tokenizer:
         vocabulary = read_vocabulary(metadata, _DEFAULT_ROLES[model])
         if model == "gpt2" and not pre_name:
             vocabulary.warnings.append(
-                f"{PREFIX}pre is missing: cut as 'default', which may not be what was trained"
+                f"{PREFIX}pre is missing: text is split as 'default', which may differ from the model's training"
             )
         engine: _Model
         if pre is not None:
@@ -323,5 +323,5 @@ def _additions(model: str, pre: Pre | None, vocabulary: Vocabulary, metadata: Me
             vocabulary.roles[role] = _GPT2_BOS_EOS
             continue
         key = "seperator" if role == "sep" else role
-        raise malformed(f"{PREFIX}add_{role}_token is on, but {PREFIX}{key}_token_id names no token")
+        raise malformed(f"{PREFIX}add_{role}_token is set, but {PREFIX}{key}_token_id is not a token")
     return wanted["bos"], wanted["eos"], wanted["sep"]

@@ -43,13 +43,13 @@ class CharsMap:
         stop = self._texts.find(b"\0", offset)
         if stop < 0:
             raise malformed(
-                f"{CHARSMAP_KEY}: the replacement at {offset} leaves the table of {len(self._texts)} bytes"
+                f"{CHARSMAP_KEY}: the replacement at {offset} is outside the table of {len(self._texts)} bytes"
             )
         return self._texts[offset:stop], length
 
     def _unit(self, index: int) -> int:
         if index >= len(self._units):
-            raise malformed(f"{CHARSMAP_KEY}: unit {index} leaves the trie of {len(self._units)}")
+            raise malformed(f"{CHARSMAP_KEY}: unit {index} is outside the trie of {len(self._units)} units")
         return self._units[index]
 
 
@@ -66,7 +66,7 @@ class Unigram:
 
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata) -> None:
         if "unk" not in vocabulary.roles:
-            raise malformed(f"{PREFIX}unknown_token_id: a unigram vocabulary needs one, saw none")
+            raise malformed(f"{PREFIX}unknown_token_id: a unigram vocabulary needs one, but it is missing")
         self._unknown = vocabulary.roles["unk"]
         self._space_prefix = fields.flag(metadata, PREFIX + "add_space_prefix", False)
         self._merge_spaces = fields.flag(metadata, PREFIX + "remove_extra_whitespaces", False)

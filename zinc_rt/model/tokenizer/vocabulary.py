@@ -114,7 +114,7 @@ def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabu
 
 def _long_enough(key: str, array: np.ndarray, count: int) -> np.ndarray:
     if len(array) < count:
-        raise malformed(f"{key}: expected one entry a token ({count}), saw {len(array)}")
+        raise malformed(f"{key}: expected one entry per token ({count}), saw {len(array)}")
     return array[:count]
 
 

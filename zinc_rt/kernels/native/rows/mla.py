@@ -77,7 +77,7 @@ def _matrix_refusal(node: Node, graph: OpGraph) -> str | None:
 def _flash_refusal(node: Node, graph: OpGraph) -> str | None:
     head_dim = int(node.attrs["latent"]) + int(node.attrs["rope"])
     if head_dim > WIDEST:
-        return f"keys of {head_dim}, expected up to {WIDEST}"
+        return f"head_dim is {head_dim}, expected at most {WIDEST}"
     return _matrix_refusal(node, graph)
 
 

@@ -142,7 +142,7 @@ def scan(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Launches:
 def _conv_rejects(node: Node, graph: OpGraph) -> str | None:
     taps = last_dim(graph, node.inputs[1])
     if taps > TAPS:
-        return f"a convolution of {taps} taps; the kernel takes up to {TAPS}"
+        return f"a convolution with {taps} taps; the kernel supports at most {TAPS}"
     return None
 
 

@@ -31,5 +31,5 @@ class RowBlocks:
 def tokens_of(x: np.ndarray, k: int) -> np.ndarray:
     """Return x[..., K] as contiguous float32 [T, K]."""
     if x.shape[-1] != k:
-        raise ValueError(f"the weight takes rows of {k}, not {x.shape[-1]}")
+        raise ValueError(f"the weight expects rows of {k} elements, not {x.shape[-1]}")
     return np.ascontiguousarray(x, np.float32).reshape(int(np.prod(x.shape[:-1])), k)
