@@ -208,7 +208,7 @@ def test_compiler_other_than_clang_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"not clang: gcc \(GCC\) 14\.2\.0") as caught:
         build.compiler(gcc)
     assert f"ZINC_RT_CC={gcc}" in str(caught.value)
-    assert "next: name a clang" in str(caught.value)
+    assert "next: set it to clang" in str(caught.value)
 
 
 @pytest.mark.parametrize("program", ["/no/such/clang", "no-such-clang"])

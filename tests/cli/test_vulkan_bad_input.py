@@ -49,7 +49,7 @@ def test_lost_device_prints_one_line_and_exits_1(
     monkeypatch.setattr(loader, "_checked", losing)
     code, said = ran(qwen3, capsys)
     assert code == 1, said
-    assert re.search(r"zinc-rt run: .*is lost with the device", said), said
+    assert re.search(r"zinc-rt run: .*was lost with the device", said), said
     assert "next: the kernel log says why (dmesg)" in said
 
 
@@ -77,7 +77,7 @@ def test_driver_with_wrong_bits_is_rejected_with_operation_name(
     monkeypatch.setattr(self_test, "differences", lambda backend: (wrong,))
     monkeypatch.setattr(self_test.ObjectCache, "load", lambda self, key: None)
     code, said = ran(qwen3, capsys)
-    assert code == 2 and f"its driver computes other bits: {operation.name}: 1 of 4096 wrong" in said, said
+    assert code == 2 and f"its driver computes different bits: {operation.name}: 1 of 4096 wrong" in said, said
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_driver_with_wrong_bits_is_rejected_with_operation_name(
         (["--tier", "vulkan:0"], "--device vulkan:0"),
         (["--tier", "vulkan", "--ordering", "float32-dequant"], "vulkan computes canonical-1"),
         (["--device", "vulkan:99"], "--device vulkan:99: there "),
-        (["--device", "vulkan:voodoo"], "the name fits no device"),
+        (["--device", "vulkan:voodoo"], "the name matches no device"),
         (["--device", "vulkan:0", "--tier", "t_cpu"], "--device vulkan:0 is a device of vulkan, not of t_cpu"),
     ],
 )

@@ -190,7 +190,7 @@ def test_invalid_slot_or_line_is_rejected() -> None:
         (line, 16, "line table reaches byte 16"),
         (line + 16, 0, "out of order"),
         (line + 8, 0, "line 0 of source file 0"),
-        (line + 20, 2, "line 3 of source file 2, there are 2"),
+        (line + 20, 2, "line 3 of source file 2, but there are 2"),
     ):
         with pytest.raises(InputError, match=says):
             read_zrt(with_word(data, at, value))

@@ -127,7 +127,7 @@ def test_included_file_keeps_its_line_numbers(source: Path, tmp_path: Path) -> N
     assert nops[6].startswith("code.inc:7")
     (tmp_path / "folder").mkdir()
     source.write_text('.include "folder/code.inc"\n' + SOURCE)
-    with pytest.raises(InputError, match="a name without folders"):
+    with pytest.raises(InputError, match="a file name without folders"):
         assemble(Source(source))
 
 

@@ -129,7 +129,7 @@ def test_device_dependent_sizes_are_reported() -> None:
 
     remarks = lint(read(edited(NORM, long)))
     assert [remark.message for remark in remarks] == [
-        "16388 bytes of shared memory: 16384 are what every device has"
+        "16388 bytes of shared memory: not every device has more than 16384"
     ]
 
 

@@ -70,7 +70,7 @@ _wave = partial(
     origin="documented",
     where=GUIDE,
     level="fast",
-    doc="shader-engine.md#registers-that-nobody-wrote",
+    doc="shader-engine.md#unwritten-registers",
 )
 _static = partial(SanitizerRule, origin="documented", where=GUIDE, level="fast", doc="isa.md#the-static-sanitizer")
 

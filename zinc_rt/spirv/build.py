@@ -53,7 +53,7 @@ def finished(data: bytes, made_of: str = "") -> bytes:
             added = True
         words += _aligned(each, module)
     if not added:
-        raise InputError("SPIR-V: no types and no function: not a kernel")
+        raise InputError("SPIR-V without types or functions: not a kernel")
     return bytes_of(words)
 
 

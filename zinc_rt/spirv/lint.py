@@ -54,7 +54,9 @@ def _opcodes(module: SpirvModule) -> Iterator[Remark]:
     for each in module.instructions:
         if each.opcode not in known:
             what = _KINDS.get(each.opcode) or _kind(each.opcode)
-            yield Remark("opcode", place(module, each), f"{what}: no kernel may have it", _ADVICE.get(what, _ASK))
+            yield Remark(
+                "opcode", place(module, each), f"{what} is not allowed in a kernel", _ADVICE.get(what, _ASK)
+            )
 
 
 def _kind(opcode: int) -> str:
@@ -67,14 +69,14 @@ _KINDS = {  # refused opcodes that somebody may write
     157: "OpIsInf", 6035: "an atomic", 143: "OpMatrixTimesScalar", 144: "OpVectorTimesMatrix",
     145: "OpMatrixTimesVector", 146: "OpMatrixTimesMatrix",
 }  # fmt: skip
-_ASK = "write it with the opcodes of spirv/opcodes.py, or show that it is exact and add it there"
+_ASK = "use the opcodes in spirv/opcodes.py, or show that this one is exact and add it there"
 _ADVICE = {
-    "an atomic": "the order of atomics is open: give each result one invocation, and sum in a fixed tree",
-    "a group operation": "subgroups have 8 to 64 lanes: let lanes meet in shared memory (put_sum, sum_of)",
-    "OpDot": "its order is open: write the products and the sum",
-    "OpIsNan": "it is undone without SignedZeroInfNanPreserve: is_nan() looks at the bits",
-    "OpIsInf": "it is undone without SignedZeroInfNanPreserve: look at the bits",
-    "OpFConvert": "half_to_float() is exact",
+    "an atomic": "atomics have no fixed order: let one invocation compute each result, and sum in a fixed tree",
+    "a group operation": "subgroups have 8 to 64 lanes: exchange values in shared memory (put_sum, sum_of)",
+    "OpDot": "its summation order is unspecified: write the products and the sum",
+    "OpIsNan": "drivers may fold it without SignedZeroInfNanPreserve: use is_nan(), which tests the bits",
+    "OpIsInf": "drivers may fold it without SignedZeroInfNanPreserve: test the bits",
+    "OpFConvert": "use half_to_float(), which is exact",
 }
 
 
@@ -83,7 +85,7 @@ def _capabilities(module: SpirvModule) -> Iterator[Remark]:
         if each.operands[0] not in CAPABILITIES:
             wanted = ", ".join(CAPABILITIES.values())
             said = f"capability {each.operands[0]}: expected one of {wanted}"
-            advice = "load whole 32-bit words and take them apart; the loader adds float modes"
+            advice = "load 32-bit words and extract the parts; the loader adds float modes"
             yield Remark("capability", place(module, each), said, advice)
     for each in module.of(Opcode.Extension):
         if text_of(each.operands) not in EXTENSIONS:
@@ -94,8 +96,13 @@ def _contraction(module: SpirvModule) -> Iterator[Remark]:
     have = module.decorated(NO_CONTRACTION)
     for each in module.of(*ROUNDED):
         if each.operands[1] not in have:
-            said = "without NoContraction a driver may fuse or reorder it"
-            yield Remark("no-contraction", place(module, each), said, "zinc-rt vulkan compile decorates it")
+            said = "lacks NoContraction: a driver may fuse or reorder it"
+            yield Remark(
+                "no-contraction",
+                place(module, each),
+                said,
+                "compile it with zinc-rt vulkan compile, which adds the decoration",
+            )
 
 
 def _extended(module: SpirvModule) -> Iterator[Remark]:
@@ -103,11 +110,11 @@ def _extended(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.ExtInst):
         which, number = each.operands[2], each.operands[3]
         if sets.get(which) != SET:
-            yield Remark("ext-inst", place(module, each), f"of {sets.get(which)}, not of {SET}", _ASK)
+            yield Remark("ext-inst", place(module, each), f"instruction of {sets.get(which)}, not of {SET}", _ASK)
         elif number == SQRT and function_at(module, each.at) == SEEDS["square root"]:
             continue
         elif number not in EXTENDED:
-            said = f"{SET} {number} is not exact, or leaves NaN and zeros open"
+            said = f"{SET} {number} is not exact, or its results for NaN and zeros are unspecified"
             instead = _INSTEAD.get(number)
             yield Remark("ext-inst", place(module, each), said, f"use {instead}" if instead else _ASK)
 
@@ -115,7 +122,7 @@ def _extended(module: SpirvModule) -> Iterator[Remark]:
 def _division(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.FDiv):
         if function_at(module, each.at) != SEEDS["division"]:
-            said = "Vulkan promises 2.5 ULP of a division"
+            said = "Vulkan guarantees only 2.5 ULP for a division"
             yield Remark("division", place(module, each), said, "use fdiv_, which is correctly rounded")
 
 
@@ -123,8 +130,8 @@ def _nan_compares(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(*_EQUALITIES):
         left, right = (_source(module, id) for id in each.inputs)
         if left == right:
-            said = "a value compared with itself: undone without SignedZeroInfNanPreserve"
-            yield Remark("nan-compare", place(module, each), said, "is_nan() looks at the bits")
+            said = "compares a value with itself: drivers may fold it without SignedZeroInfNanPreserve"
+            yield Remark("nan-compare", place(module, each), said, "use is_nan(), which tests the bits")
 
 
 def _source(module: SpirvModule, id: int) -> tuple[int, ...]:
@@ -136,16 +143,16 @@ def _source(module: SpirvModule, id: int) -> tuple[int, ...]:
 def _folded(module: SpirvModule) -> Iterator[Remark]:
     """Report x + 0, x - 0, 0 - x, x * 0, x * 1, x - x, which a driver may fold without regard to -0, NaN or
     infinity."""
-    advice = "write the value itself, or start the sum with its first product and end it by no_minus_zero"
+    advice = "use the value itself, or start the sum with its first product and end it with no_minus_zero"
     for each in module.of(Opcode.FAdd, Opcode.FSub, Opcode.FMul, Opcode.VectorTimesScalar):
         foldable = {0.0} if each.opcode in (Opcode.FAdd, Opcode.FSub) else {0.0, 1.0}
         found = {value for id in each.inputs if (value := _float(module, id)) in foldable}
         for value in sorted(value for value in found if value is not None):
-            yield Remark(
-                "folded-operand", place(module, each), f"a literal {value:g} as operand is folded", advice
-            )
+            yield Remark("folded-operand", place(module, each), f"drivers may fold the operand {value:g}", advice)
         if each.opcode == Opcode.FSub and _source(module, each.inputs[0]) == _source(module, each.inputs[1]):
-            yield Remark("folded-operand", place(module, each), "x - x is folded to 0, NaN or not", advice)
+            yield Remark(
+                "folded-operand", place(module, each), "drivers may fold x - x to 0 even if x is NaN", advice
+            )
 
 
 def _float(module: SpirvModule, id: int) -> float | None:
@@ -165,37 +172,42 @@ def _float(module: SpirvModule, id: int) -> float | None:
 
 def _descriptors(module: SpirvModule) -> Iterator[Remark]:
     """Report interfaces other than one push constant with an address: nothing may require descriptors."""
-    advice = "buffers come by address: KERNARG(...)"
+    advice = "pass buffers by address: KERNARG(...)"
     for each in module.of(Opcode.Variable):
         if each.operands[2] not in STORAGE:
             said = f"storage class {each.operands[2]}: expected one of {', '.join(STORAGE.values())}"
             yield Remark("descriptor", place(module, each), said, advice)
     for each in module.of(Opcode.Decorate):
         if each.operands[1] in (_BINDING, _DESCRIPTOR_SET):
-            yield Remark("descriptor", place(module, each), "a binding", advice)
+            yield Remark("descriptor", place(module, each), "a descriptor binding is not allowed", advice)
 
 
 def _built_ins(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.Decorate):
         if each.operands[1] == _BUILT_IN and each.operands[2] not in BUILT_INS:
             said = f"built-in {each.operands[2]}: expected one of {', '.join(BUILT_INS.values())}"
-            advice = "pass the number as a constant; subgroups are no part of a canonical kernel"
+            advice = "pass the number as a constant; canonical kernels do not use subgroups"
             yield Remark("built-in", place(module, each), said, advice)
 
 
 def _workgroup(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.ExecutionMode):
         if each.operands[1] != _LOCAL_SIZE:
-            said = f"execution mode {each.operands[1]}: a committed kernel has its workgroup's size alone"
-            yield Remark("workgroup", place(module, each), said, "the loader adds the float modes a device has")
+            said = f"execution mode {each.operands[1]}: a kernel may only declare its workgroup size"
+            yield Remark(
+                "workgroup",
+                place(module, each),
+                said,
+                "remove it; the loader adds the float modes that a device supports",
+            )
         elif (size := each.operands[2] * each.operands[3] * each.operands[4]) > INVOCATIONS:
-            said = f"{size} invocations: {INVOCATIONS} are what every device has"
-            yield Remark("workgroup", place(module, each), said, "fewer, each with more of the work")
+            said = f"{size} invocations: not every device supports more than {INVOCATIONS}"
+            yield Remark("workgroup", place(module, each), said, "use fewer invocations, each with more work")
     shared = [each for each in module.of(Opcode.Variable) if each.operands[2] == _WORKGROUP]
     size_bytes = sum(_size_bytes(module, module.definitions[each.operands[0]].inputs[1]) for each in shared)
     if size_bytes > SHARED_BYTES:
-        said = f"{size_bytes} bytes of shared memory: {SHARED_BYTES} are what every device has"
-        yield Remark("workgroup", place(module, shared[0]), said, "smaller tiles, or several passes")
+        said = f"{size_bytes} bytes of shared memory: not every device has more than {SHARED_BYTES}"
+        yield Remark("workgroup", place(module, shared[0]), said, "use smaller tiles, or several passes")
 
 
 def _size_bytes(module: SpirvModule, id: int) -> int:

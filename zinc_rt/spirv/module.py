@@ -157,11 +157,12 @@ def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[Spi
         length, opcode = words[at] >> 16, words[at] & 0xFFFF
         if not 0 < length <= len(words) - at:
             raise InputError(
-                f"{source}: word {at}: {opcode_name(opcode)} says {length} words, {len(words) - at} are left"
+                f"{source}: word {at}: {opcode_name(opcode)} has length {length} words, but only "
+                f"{len(words) - at} words are left"
             )
         made = SpirvInstruction(opcode, words[at + 1 : at + length], at)
         if length - 1 < _least_operands(opcode):
-            raise InputError(f"{source}: word {at}: {opcode_name(opcode)} has {length - 1} operands: too few")
+            raise InputError(f"{source}: word {at}: {opcode_name(opcode)} has only {length - 1} operands")
         yield made
         at += length
 

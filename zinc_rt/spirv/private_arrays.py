@@ -18,8 +18,8 @@ from zinc_rt.spirv.remark import Remark, place
 _FUNCTION, _PRIVATE = 7, 6  # storage classes
 _UNROLL = 1  # loop control
 _ADVICE = (
-    "a constant, the counter of an [[unroll]] loop with no plain loop inside, or a whole value first; "
-    "or shared memory"
+    "index it by a constant or by the counter of an [[unroll]] loop without a plain loop inside, initialise the "
+    "whole array first, or use shared memory"
 )
 
 
@@ -51,7 +51,7 @@ def private_arrays(module: SpirvModule) -> Iterator[Remark]:
             if all(_constant(module, index, fixed) for index in each.inputs[1:]):
                 continue
             if base.operands[1] not in whole and len(base.operands) < 4:
-                said = "an array indexed by a variable becomes selects over elements that nobody wrote"
+                said = "indexing an array by a variable compiles to selects over unwritten elements"
                 yield Remark("private-array", place(module, each), said, _ADVICE)
 
 

@@ -23,7 +23,7 @@ _NUMBERS = frozenset({27, 28, 29})  # LocalInvocationId, GlobalInvocationId, Loc
 _OWN = frozenset({6, 7})  # storage classes of an invocation: Private, Function
 _MERGES = (Opcode.SelectionMerge, Opcode.LoopMerge)
 _BRANCHES = (Opcode.Branch, Opcode.BranchConditional, Opcode.Switch)
-_ADVICE = "every invocation must come here: bring the barrier out of the branch, and let no lane return before it"
+_ADVICE = "every invocation must reach it: move the barrier out of the branch, and do not return before it"
 
 
 def barriers(module: SpirvModule) -> Iterator[Remark]:
@@ -37,7 +37,7 @@ def barriers(module: SpirvModule) -> Iterator[Remark]:
         for each in function.instructions:
             called = each.opcode == Opcode.FunctionCall and each.inputs[0] in found.with_barriers
             if (called or each.opcode == Opcode.ControlBarrier) and found.divergent_at(function, each.at):
-                said = "not all invocations of a workgroup may come to this barrier"
+                said = "some invocations of the workgroup may not reach this barrier"
                 yield Remark("barrier", place(module, each), said, _ADVICE)
 
 

@@ -59,8 +59,8 @@ def test_device_is_selected_by_number_name_or_rank(machine: Machine, which: str,
 
 @pytest.mark.parametrize(
     ("which", "says"),
-    [("7", "vulkan:7: there are 3 devices"), ("voodoo", "the name fits no device"),
-     ("fake", "the name fits vulkan:0 and vulkan:1 and vulkan:2")],
+    [("7", "vulkan:7: there are 3 devices"), ("voodoo", "the name matches no device"),
+     ("fake", "the name matches vulkan:0 and vulkan:1 and vulkan:2")],
 )  # fmt: skip
 def test_number_or_name_matching_none_or_several_is_a_usage_error(machine: Machine, which: str, says: str) -> None:
     machine(SOFTWARE, CHIP, CARD)
@@ -74,20 +74,23 @@ def test_number_or_name_matching_none_or_several_is_a_usage_error(machine: Machi
 def test_first_of_two_equal_gpus_is_selected_and_reported(machine: Machine) -> None:
     machine(SOFTWARE, CARD, CARD)
     choice = choose_tier("vulkan")
-    assert "Fake 9000, fakedrv 7.1; the first of 2 equal ones, --device vulkan:1 takes the next" in choice.why
+    assert (
+        "Fake 9000, fakedrv 7.1; the first of 2 identical devices; --device vulkan:1 selects the next"
+        in choice.why
+    )
     assert choose_tier("auto", "vulkan:1").device == "1"
 
 
 @pytest.mark.parametrize(
     ("device", "lacks"),
     [
-        (FakeDevice(version=(1, 1, 0)), "answers Vulkan 1.1.0, and 1.2 is needed"),
+        (FakeDevice(version=(1, 1, 0)), "supports Vulkan 1.1.0, but 1.2 is required"),
         *[(FakeDevice(features=frozenset(FEATURES) - {name}), f"lacks {name}") for name in FEATURES],
         *[(FakeDevice(float_controls=frozenset(FLOAT_CONTROLS) - {n}), f"lacks {n}") for n in FLOAT_CONTROLS],
-        (FakeDevice(invocations=64), "maxComputeWorkGroupInvocations 64, and 128 is needed"),
-        (FakeDevice(shared_bytes=8192), "maxComputeSharedMemorySize 8192, and 16384 is needed"),
-        (FakeDevice(grid=1000), "maxComputeWorkGroupCount 1000, and 65535 is needed"),
-        (FakeDevice(queue_flags=(1,)), "has no queue that computes"),
+        (FakeDevice(invocations=64), "maxComputeWorkGroupInvocations 64, but 128 is required"),
+        (FakeDevice(shared_bytes=8192), "maxComputeSharedMemorySize 8192, but 16384 is required"),
+        (FakeDevice(grid=1000), "maxComputeWorkGroupCount 1000, but 65535 is required"),
+        (FakeDevice(queue_flags=(1,)), "has no compute queue"),
         (FakeDevice(heap_bytes=0), "offers no memory of its own"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
@@ -109,7 +112,7 @@ def test_hw_never_selects_a_software_driver(machine: Machine) -> None:
     with pytest.raises(UnsupportedError, match="--device hw: Vulkan has no GPU here") as error:
         choose_tier("vulkan", "hw")
     assert error.value.next == "choose one: vulkan:0 fakepipe"
-    assert choose_tier("vulkan").why.endswith("(in software: no GPU's speed)")
+    assert choose_tier("vulkan").why.endswith("(software driver: slower than a GPU)")
 
 
 def test_vulkan_device_is_rejected_for_other_tiers(machine: Machine) -> None:
@@ -135,7 +138,7 @@ def test_driver_error_names_device_and_driver(machine: Machine) -> None:
     vulkan = machine(FakeDevice(opens=-3))
     with pytest.raises(VulkanError) as error:
         open_device(list_devices()[0])
-    assert error.value.message == "Fake 9000 (fakedrv 7.1): vkCreateDevice answered VK_ERROR_INITIALIZATION_FAILED"
+    assert error.value.message == "Fake 9000 (fakedrv 7.1): vkCreateDevice returned VK_ERROR_INITIALIZATION_FAILED"
     assert vulkan.calls[-1] == "vkDestroyInstance", "what was made before is destroyed"
 
 
@@ -178,7 +181,7 @@ def test_missing_loader_and_driver_error_prints_the_apt_command(
     drivers(monkeypatch, tmp_path / "none.json")
     with pytest.raises(UnsupportedError) as error:
         choose_tier("vulkan")
-    assert "no Vulkan loader (libvulkan.so.1) and no driver that opens" in error.value.message
+    assert "no Vulkan loader (libvulkan.so.1) and no driver that can be loaded" in error.value.message
     assert "none.json: no such file" in error.value.message
     assert "apt install mesa-vulkan-drivers libvulkan1" in error.value.next and error.value.exit_code == 2
 
@@ -186,10 +189,10 @@ def test_missing_loader_and_driver_error_prints_the_apt_command(
 @pytest.mark.parametrize(
     ("text", "trouble"),
     [
-        ("{", "is no JSON"),
-        ("[]", "names no library (ICD.library_path)"),
-        ('{"ICD": {}}', "names no library (ICD.library_path)"),
-        ('{"ICD": {"library_path": "./libgone.so"}}', "its library does not open: "),
+        ("{", "is not JSON"),
+        ("[]", "has no library path (ICD.library_path)"),
+        ('{"ICD": {}}', "has no library path (ICD.library_path)"),
+        ('{"ICD": {"library_path": "./libgone.so"}}', "its library cannot be loaded: "),
     ],
 )
 def test_broken_manifest_is_explained(tmp_path: Path, text: str, trouble: str) -> None:
@@ -206,7 +209,7 @@ def test_drivers_without_devices_are_listed_with_their_errors(
     with pytest.raises(UnsupportedError) as error:
         choose_tier("vulkan")
     said = error.value.message
-    assert f"VK_DRIVER_FILES={broken}: no Vulkan driver has a device here ({broken}: is no JSON)" in said
+    assert f"VK_DRIVER_FILES={broken}: no Vulkan driver has a device here ({broken}: is not JSON)" in said
     assert "apt install" in error.value.next
 
 
@@ -249,7 +252,7 @@ def test_manifest_search_paths_match_the_loader(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         (
             '{"file_format_version": "1.0.0", "ICD": {"library_path": "/gone.so", "api_version": "1.3.0"}}',
             "/gone.so",
@@ -304,6 +307,8 @@ def test_devices_lists_each_with_its_reason_and_marks_software(
     rows = {line.split("  ")[0]: line for line in said.splitlines() if line.startswith("vulkan:")}
     assert set(rows) == {"vulkan:0 Fake 9000", "vulkan:1 Old 1", "vulkan:2 fakepipe"}
     assert " yes " in rows["vulkan:0 Fake 9000"] and "8,192 MiB" in rows["vulkan:0 Fake 9000"]
-    assert " no " in rows["vulkan:1 Old 1"] and "answers Vulkan 1.0.3, and 1.2 is needed" in rows["vulkan:1 Old 1"]
-    assert "in software: no GPU's speed" in rows["vulkan:2 fakepipe"]
+    assert (
+        " no " in rows["vulkan:1 Old 1"] and "supports Vulkan 1.0.3, but 1.2 is required" in rows["vulkan:1 Old 1"]
+    )
+    assert "software driver: slower than a GPU" in rows["vulkan:2 fakepipe"]
     assert "next      vulkan:1 Old 1 vulkan: update its driver" in said

@@ -254,7 +254,7 @@ def test_bytes_reach_memory_that_is_not_host_mapped(heap: str) -> None:
         backend.wait(backend.copy(buffers["constant"], 0, back, 0, content.nbytes, Stream("one")), 1.0)
         assert bytes(backend.read(back, 0, content.nbytes)) == content.tobytes()
         if heap == "discrete":
-            with pytest.raises(ValueError, match="the host does not map this memory"):
+            with pytest.raises(ValueError, match="the host cannot map this memory"):
                 backend.read(buffers["constant"], 0, 4)
 
 
@@ -265,7 +265,9 @@ def test_oversized_allocation_is_rejected_with_the_available_size() -> None:
             UnsupportedError, match=r"arena takes 5.0 MiB, fake has 3.0 MiB left; .* cache 7.0 MiB"
         ):
             backend.alloc(5 << 20, BufferHeap.DEVICE_LOCAL, "arena")
-        with pytest.raises(UnsupportedError, match=r"all takes 20.0 MiB in one allocation, fake gives 10.0 MiB"):
+        with pytest.raises(
+            UnsupportedError, match=r"all takes 20.0 MiB in one allocation, but fake allows 10.0 MiB"
+        ):
             backend.alloc(20 << 20, BufferHeap.DEVICE_LOCAL, "all")
 
 
@@ -275,7 +277,7 @@ def test_guards_name_the_overrun_buffer(fake: FakeVulkan) -> None:
         assert not backend.memory.spoilt()
         block = buffer.storage.block
         block.host[block.guard_bytes + 112 + 3] = 1  # 100 bytes take 112
-        assert backend.memory.spoilt() == ["1 bytes behind scores were written, the nearest 3 away"]
+        assert backend.memory.spoilt() == ["1 bytes after scores were overwritten, the nearest 3 away"]
         assert not backend.memory.spoilt()
 
 
@@ -291,10 +293,10 @@ def test_timeout_names_the_stalled_replay_and_node(fake: FakeVulkan, backend: Fa
         backend.wait(fence, 0.5)
     assert caught.value.node is made.nodes[0] and caught.value.executable == made.name
     assert caught.value.message == (
-        "fake, stream decode: value 2 not there after 0.5 s; the semaphore says 1 of 2 submitted; "
+        "fake, stream decode: value 2 not reached after 0.5 s; the semaphore is at 1 of 2 submitted; "
         f"{made.name} runs; not past add of ADD y"
     )
-    assert "a software driver cannot abandon a dispatch: end the process" in caught.value.next
+    assert "a software driver cannot cancel a dispatch: end the process" in caught.value.next
     with pytest.raises(VulkanHang):
         backend.close(drain_seconds=0.0)
     backend.close()  # harmless; the device stays
@@ -308,7 +310,7 @@ def test_lost_device_fails_every_fence_and_closes(fake: FakeVulkan, backend: Fak
     fake.stalled = True
     fence, later = backend.submit(made, stream), backend.submit(made, Stream("other"))
     fake.lose()
-    with pytest.raises(VulkanHang, match="value 2 is lost with the device") as caught:
+    with pytest.raises(VulkanHang, match="value 2 was lost with the device") as caught:
         backend.wait(fence, 1.0)
     assert caught.value.lost and before.done() and later.done()
     before.wait(0.0)
@@ -362,7 +364,7 @@ def test_fork_is_rejected(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch)
         lambda: backend.alloc(4, BufferHeap.HOST_VISIBLE, "more"),
     ]
     for call in calls:
-        with pytest.raises(UnsupportedError, match="a fork has not its driver's threads"):
+        with pytest.raises(UnsupportedError, match="a forked process lacks the driver's threads"):
             call()
     backend.close()  # the parent's business
     assert made.block in backend.memory.blocks
@@ -373,7 +375,7 @@ def test_grid_beyond_the_device_limit_is_rejected(fake: FakeVulkan) -> None:
         lowered, size_bytes = one_add(tokens=1)
         arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
         object.__setattr__(backend.vulkan.physical.limits, "grid", (0, 0, 0))
-        with pytest.raises(UnsupportedError, match="add wants 1 x 1 x 1 workgroups, fake has"):
+        with pytest.raises(UnsupportedError, match="add needs 1 x 1 x 1 workgroups, but fake has"):
             backend.build(lowered, {TOGETHER: arena})
 
 
@@ -389,7 +391,7 @@ def test_timed_graph_needs_timestamps(fake: FakeVulkan) -> None:
         backend.unload(made)
         families = (QueueFamily(api.VK_QUEUE_COMPUTE_BIT, 1, 0),)
         backend.vulkan.physical = replace(backend.vulkan.physical, queue_families=families)
-        with pytest.raises(UnsupportedError, match="fake: its queue has no timestamps"):
+        with pytest.raises(UnsupportedError, match="fake: its queue does not support timestamps"):
             backend.build(timed, {TOGETHER: arena})
 
 

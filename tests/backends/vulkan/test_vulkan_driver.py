@@ -148,7 +148,7 @@ def test_wait_can_be_repeated_after_a_missed_deadline(backend: VulkanBackend) ->
     sums, stream = Sums(backend, size=200_000), Stream("slow")
     for _ in range(50):
         fence = sums.replay(stream)
-    with pytest.raises(VulkanHang, match="stream slow: value 50 not there after 0 s"):
+    with pytest.raises(VulkanHang, match="stream slow: value 50 not reached after 0 s"):
         backend.wait(fence, 0.0)
     backend.wait(fence, SECONDS)
     assert sums.count() == 50

@@ -110,7 +110,9 @@ def test_failure_names_the_operation_and_is_not_cached(
         said = self_test.refusal(backend, cache)
         assert said == self_test.refusal(backend, cache)
     assert said.startswith(f"canonical-1 on {backend.vulkan.physical.name} ")
-    assert re.search(r"computes other bits: a \+ b: \d+ of 4096 wrong, the first at a 0x\w{8}, b 0x\w{8}", said)
+    assert re.search(
+        r"computes different bits: a \+ b: \d+ of 4096 wrong, the first at a 0x\w{8}, b 0x\w{8}", said
+    )
     assert self_test.refusal(backend, cache) == ""
 
 
@@ -119,7 +121,7 @@ def test_rejected_device_does_not_open(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(self_test, "results", flushing)
-    with pytest.raises(UnsupportedError, match=r"canonical-1 on .*: its driver computes other bits: a \+ b: "):
+    with pytest.raises(UnsupportedError, match=r"canonical-1 on .*: its driver computes different bits: a \+ b: "):
         open_backend(choose_tier("vulkan", ordering="canonical-1"), "canonical-1", threads=1)
 
 

@@ -173,7 +173,7 @@ def outcome_of(given: Program, ground: Range) -> dict[str, Any]:
 def _stopped(told: Told) -> str:
     for rule, sentence in zip(reversed(told.rules), reversed(told.sentences), strict=True):
         if rule == "illegal":
-            return "refused at decode" if "is not one that decodes" in sentence else "refused at compile"
+            return "refused at decode" if "does not decode" in sentence else "refused at compile"
         if rule in ENDS:
             return ENDS[rule]
     return ""

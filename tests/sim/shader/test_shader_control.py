@@ -178,7 +178,7 @@ def test_branch_into_an_instruction_executes_its_literal() -> None:
     ("words", "status", "rule", "text"),
     [
         ([0x00000000], Status.ILLEGAL, "illegal", ""),
-        ([0xFFFFFFFF], Status.ILLEGAL, "illegal", "is not one that decodes"),
+        ([0xFFFFFFFF], Status.ILLEGAL, "illegal", "does not decode"),
         ([sopp("s_code_end")], Status.ILLEGAL, "illegal", "ran past its s_endpgm"),
         ([sopp("s_trap", 3)], Status.HALT, "trap", "trap 3"),
         ([sopp("s_sethalt", 1)], Status.HALT, "halt", "halts"),

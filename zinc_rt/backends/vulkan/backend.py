@@ -194,7 +194,7 @@ class VulkanBackend(ClosedAtExit):
     def wait(self, fence: Fence, timeout_seconds: float) -> None:
         fence.wait(timeout_seconds)
         if self.options.guarded and (spoilt := self.memory.spoilt()):
-            raise CheckFailed("; ".join(spoilt), next="zinc-rt kernel-test finds the kernel")
+            raise CheckFailed("; ".join(spoilt), next="find the kernel with zinc-rt kernel-test")
 
     def dispatch(self, launch: Launch, buffers: Mapping[str, Buffer]) -> None:
         """Run one launch outside a graph and wait for it. Its grid is constant. `buffers` are named as in its
@@ -265,8 +265,9 @@ class VulkanBackend(ClosedAtExit):
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise UnsupportedError(
-                f"{self.spec.tier} was opened in process {self._process}: a fork has not its driver's threads",
-                next="open a backend in the child, or start it by spawn",
+                f"{self.spec.tier} was opened in process {self._process}: a forked process lacks the driver's "
+                "threads",
+                next="open a backend in the child, or start the child with spawn",
             )
 
     # End

@@ -53,7 +53,9 @@ class VulkanStorage:
     def view(self) -> memoryview:
         """Return the host's bytes. Raise ValueError if the host cannot map them."""
         if self.block.host is None:
-            raise ValueError(f"{self.block.name}: the host does not map this memory; copy it to heap host_visible")
+            raise ValueError(
+                f"{self.block.name}: the host cannot map this memory; copy the buffer to heap host_visible"
+            )
         return self.block.host[self.handle_offset : self.handle_offset + self.size_bytes]
 
 
@@ -71,10 +73,10 @@ def spoilt(block: VulkanBlock) -> list[str]:
         return []
     found = []
     want = np.frombuffer(POISON * (block.guard_bytes // len(POISON)), np.uint8)
-    for side, start in (("before", 0), ("behind", block.guard_bytes + block.size_bytes)):
+    for side, start in (("before", 0), ("after", block.guard_bytes + block.size_bytes)):
         now = np.frombuffer(block.host[start : start + block.guard_bytes], np.uint8)
         wrong = np.flatnonzero(now != want)
         if wrong.size:
             far = block.guard_bytes - int(wrong[-1]) if side == "before" else int(wrong[0])
-            found.append(f"{wrong.size} bytes {side} {block.name} were written, the nearest {far} away")
+            found.append(f"{wrong.size} bytes {side} {block.name} were overwritten, the nearest {far} away")
     return found

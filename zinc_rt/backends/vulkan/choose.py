@@ -8,7 +8,7 @@ from zinc_rt.backends.vulkan.physical_device import PhysicalDevice
 from zinc_rt.host.errors import UnsupportedError, UsageError
 
 ANY = ("", "hw", "cpu")  # the first there is, the first GPU, the first driver in software
-SOFTWARE = "in software: no GPU's speed"
+SOFTWARE = "software driver: slower than a GPU"
 
 
 def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevice, str]:
@@ -26,7 +26,7 @@ def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevic
     equal = [each for each in devices if each.name == found.name and not each.missing and each != found]
     if which not in ANY or not equal:
         return found, said(found)
-    more = f"the first of {len(equal) + 1} equal ones, --device {equal[0].option} takes the next"
+    more = f"the first of {len(equal) + 1} identical devices; --device {equal[0].option} selects the next"
     return found, f"{said(found)}; {more}"
 
 
@@ -36,7 +36,7 @@ def pick(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
         return _named(devices, which)
     allowed = _allowed(devices, which)
     if not allowed:
-        what = "driver in software" if which == "cpu" else "GPU"
+        what = "software driver" if which == "cpu" else "GPU"
         raise UnsupportedError(
             f"--device {which}: Vulkan has no {what} here", next=f"choose one: {listed(devices)}"
         )
@@ -55,7 +55,7 @@ def _named(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
         there = "is one device" if len(devices) == 1 else f"are {len(devices)} devices"
         raise UsageError(f"--device vulkan:{which}: there {there}", next=f"choose one: {listed(devices)}")
     if len(fit) != 1:
-        fits = f"fits {' and '.join(each.option for each in fit)}" if fit else "fits no device"
+        fits = f"matches {' and '.join(each.option for each in fit)}" if fit else "matches no device"
         raise UsageError(f"--device vulkan:{which}: the name {fits}", next=f"choose one: {listed(devices)}")
     return fit[0]
 

@@ -6,21 +6,22 @@ from zinc_rt.backends.vulkan.api import RESULTS
 from zinc_rt.host.errors import ZincError
 
 ADVICE = {
-    "VK_ERROR_OUT_OF_HOST_MEMORY": "end other programs, or take a smaller model or --ctx",
-    "VK_ERROR_OUT_OF_DEVICE_MEMORY": "take a smaller model or --ctx, or end what else uses this device's memory",
-    "VK_ERROR_INITIALIZATION_FAILED": "zinc-rt vulkan-test says what this driver answers; "
-    "VK_LOADER_DEBUG=all says what the loader tried",
-    "VK_ERROR_DEVICE_LOST": "the kernel log says why (dmesg); zinc-rt vulkan-test says what still works",
-    "VK_ERROR_MEMORY_MAP_FAILED": "take a smaller model or --ctx: the host's addresses or memory ran out",
+    "VK_ERROR_OUT_OF_HOST_MEMORY": "end other programs, or use a smaller model or --ctx",
+    "VK_ERROR_OUT_OF_DEVICE_MEMORY": "use a smaller model or --ctx, or end other programs that use this device's "
+    "memory",
+    "VK_ERROR_INITIALIZATION_FAILED": "zinc-rt vulkan-test lists this driver's features; "
+    "VK_LOADER_DEBUG=all shows what the loader tried",
+    "VK_ERROR_DEVICE_LOST": "see the kernel log (dmesg) for the cause; zinc-rt vulkan-test shows what still works",
+    "VK_ERROR_MEMORY_MAP_FAILED": "use a smaller model or --ctx: the host ran out of address space or memory",
     "VK_ERROR_LAYER_NOT_PRESENT": "VK_INSTANCE_LAYERS names a layer that is not installed: unset it or install it "
     "(apt install vulkan-validationlayers)",
-    "VK_ERROR_EXTENSION_NOT_PRESENT": "update the driver; zinc-rt vulkan-test lists what it offers",
+    "VK_ERROR_EXTENSION_NOT_PRESENT": "update the driver; zinc-rt vulkan-test lists its features",
     "VK_ERROR_FEATURE_NOT_PRESENT": "update the driver, or choose another device: zinc-rt devices lists them",
-    "VK_ERROR_INCOMPATIBLE_DRIVER": "no installed driver has a device here, or VK_DRIVER_FILES names none that "
-    "works: zinc-rt vulkan-test says why for each",
-    "VK_ERROR_TOO_MANY_OBJECTS": "the driver allows no more allocations: take a smaller model",
-    "VK_ERROR_INVALID_SHADER_NV": "the driver refuses a kernel: update it, and report this",
-    "VK_ERROR_INVALID_EXTERNAL_HANDLE": "the driver refuses the host's memory: report this",
+    "VK_ERROR_INCOMPATIBLE_DRIVER": "no installed driver has a device here, or VK_DRIVER_FILES names no driver "
+    "that works: zinc-rt vulkan-test shows the reason for each",
+    "VK_ERROR_TOO_MANY_OBJECTS": "the driver allows no more allocations: use a smaller model",
+    "VK_ERROR_INVALID_SHADER_NV": "the driver rejects a kernel: update it, and report this",
+    "VK_ERROR_INVALID_EXTERNAL_HANDLE": "the driver rejects the host's memory: report this",
 }
 
 
@@ -32,7 +33,7 @@ class VulkanError(ZincError):
     def __init__(self, result: int, call: str, about: str = "") -> None:
         self.result = RESULTS.get(result, f"VkResult {result}")
         self.call, self.about = call, about
-        said = f"{call} answered {self.result}"
+        said = f"{call} returned {self.result}"
         super().__init__(f"{about}: {said}" if about else said, next=ADVICE.get(self.result))
 
     @property

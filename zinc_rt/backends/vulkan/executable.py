@@ -161,9 +161,9 @@ class VulkanBuilder:
             grid = step.grid
             if isinstance(grid, tuple) and any(size > limit for size, limit in zip(grid, most, strict=True)):
                 raise UnsupportedError(
-                    f"{step.node!r}: {step.launch.kernel} wants {' x '.join(map(str, grid))} workgroups, "
+                    f"{step.node!r}: {step.launch.kernel} needs {' x '.join(map(str, grid))} workgroups, but "
                     f"{self.device.physical.name} has maxComputeWorkGroupCount {' x '.join(map(str, most))}",
-                    next="take a smaller step, or another tier",
+                    next="use a smaller step, or another tier",
                 )
 
 
@@ -225,7 +225,7 @@ def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipelin
         if given != wanted:
             raise ValueError(
                 f"{step.node!r}: {step.launch.kernel} takes {wanted[0]} buffers and {wanted[1]} constants, "
-                f"its row gives {given[0]} and {given[1]}"
+                f"but its row passes {given[0]} and {given[1]}"
             )
 
 

@@ -35,7 +35,7 @@ def hang(
     node = next((step.node for step in standing if step.node is not None), None)
     parts = [
         f"{device.physical.name}, stream {timeline.name}: value {value} {why}",
-        f"the semaphore says {min(timeline.seen, timeline.submitted)} of {timeline.submitted} submitted",
+        f"the semaphore is at {min(timeline.seen, timeline.submitted)} of {timeline.submitted} submitted",
     ]
     if executable is not None:
         parts.append(f"{executable.name} runs" if not lost else f"{executable.name} ran")
@@ -43,7 +43,7 @@ def hang(
         kernels = ", ".join(dict.fromkeys(step.launch.kernel for step in standing))
         parts.append(f"not past {kernels}" + (f" of {node!r}" if node is not None else ""))
     if lost and (fault := device_fault(device)):
-        parts.append(f"the driver says: {fault}")
+        parts.append(f"the driver reports: {fault}")
     return VulkanHang(
         "; ".join(parts),
         node,
@@ -55,8 +55,8 @@ def hang(
 
 def _next(device: VulkanDevice, *, lost: bool, known: bool) -> str:
     if lost:
-        return "the kernel log says why (dmesg); the backend is closed, open another"
-    said = "" if known else "a debug build says at which dispatch; "
+        return "see the kernel log (dmesg) for the cause; this backend is closed, open another"
+    said = "" if known else "use a debug build to find the dispatch; "
     if device.is_cpu:
-        return f"{said}a software driver cannot abandon a dispatch: end the process"
-    return f"{said}the driver's watchdog may still end it; zinc-rt vulkan-test says what works"
+        return f"{said}a software driver cannot cancel a dispatch: end the process"
+    return f"{said}the driver's watchdog may still end it; zinc-rt vulkan-test shows what works"

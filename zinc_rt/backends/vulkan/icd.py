@@ -65,13 +65,13 @@ def read(path: Path) -> InstalledDriver:
     except OSError as error:
         return InstalledDriver(str(path), trouble=f"cannot be read: {error.strerror}")
     except ValueError:
-        return InstalledDriver(str(path), trouble="is no JSON")
+        return InstalledDriver(str(path), trouble="is not JSON")
     except (KeyError, TypeError):
-        return InstalledDriver(str(path), trouble="names no library (ICD.library_path)")
+        return InstalledDriver(str(path), trouble="has no library path (ICD.library_path)")
     if "/" in library and not library.startswith("/"):
         library = str(path.parent / library)
     try:
         ctypes.CDLL(library)
     except OSError as error:
-        return InstalledDriver(str(path), library, version, f"its library does not open: {error}")
+        return InstalledDriver(str(path), library, version, f"its library cannot be loaded: {error}")
     return InstalledDriver(str(path), library, version)

@@ -43,7 +43,7 @@ class Vulkan:
 
     def __getattr__(self, name: str) -> Any:
         if name not in COMMANDS:
-            raise AttributeError(f"{name}: no command that ci/vulkan_api.py was asked for")
+            raise AttributeError(f"{name}: this command is not in the list of ci/vulkan_api.py")
         address = self._find(self._instance, name.encode())
         if not address:
             raise UnsupportedError(f"{self.source} has no {name}", next="update the Vulkan driver or loader")
@@ -81,7 +81,8 @@ def load() -> Vulkan:
             return found
     troubles = "; ".join(f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble)
     raise UnsupportedError(
-        f"no Vulkan loader (libvulkan.so.1) and no driver that opens{f' ({troubles})' if troubles else ''}",
+        "no Vulkan loader (libvulkan.so.1) and no driver that can be "
+        f"loaded{f' ({troubles})' if troubles else ''}",
         next=INSTALL,
     )
 

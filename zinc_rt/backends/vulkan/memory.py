@@ -62,7 +62,7 @@ class VulkanMemory:
         """Allocate a separate block with undefined bytes. Raise UnsupportedError with the sizes if there is not
         enough memory."""
         if heap not in WANTED:
-            raise ValueError(f"{name}: no heap is called {heap!r}")
+            raise ValueError(f"{name}: unknown heap {heap!r}")
         used_bytes = max(ADDRESS_ALIGNMENT, align_up(size_bytes, ADDRESS_ALIGNMENT))
         guard_bytes = self._guard_bytes if not (self._staged and heap == BufferHeap.DEVICE_LOCAL) else 0
         made = VulkanBlock(name, used_bytes, 0, guard_bytes=guard_bytes)
@@ -108,7 +108,7 @@ class VulkanMemory:
             self._vk.vkGetBufferMemoryRequirements(self._device.handle, made.handle, byref(needs))
             bits = needs.memoryTypeBits & takes.memoryTypeBits
             if not bits:
-                raise UnsupportedError(f"{name}: no type of memory takes the host's pages")
+                raise UnsupportedError(f"{name}: no memory type can import the host's pages")
             number = (bits & -bits).bit_length() - 1
             source = api.struct("VkImportMemoryHostPointerInfoEXT", handleType=kind, pHostPointer=start)
             self._allocate(made, size_bytes, number, source)
@@ -210,7 +210,7 @@ class VulkanMemory:
         most = min(self._device.limits.allocation_bytes, self._device.limits.buffer_bytes)
         if size_bytes > most:
             raise UnsupportedError(
-                f"{name} takes {_mib(size_bytes)} in one allocation, {self._device.physical.name} gives "
+                f"{name} takes {_mib(size_bytes)} in one allocation, but {self._device.physical.name} allows "
                 f"{_mib(most)}",
                 next=SMALLER,
             )

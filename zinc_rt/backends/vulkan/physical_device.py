@@ -24,13 +24,13 @@ INVOCATIONS, SHARED_BYTES, GRID_YZ = 128, 16 << 10, 65535  # what kernels/spirv 
 # Each with what it is for.
 FEATURES = {
     "bufferDeviceAddress": "kernels reach memory by address",
-    "timelineSemaphore": "replays are waited for by number",
-    "scalarBlockLayout": "arguments lie as in a kernarg block",
-    "shaderInt64": "addresses are computed in 64 bits",
+    "timelineSemaphore": "waits for replays use timeline values",
+    "scalarBlockLayout": "arguments have the layout of a kernarg block",
+    "shaderInt64": "kernels compute 64-bit addresses",
 }
 FLOAT_CONTROLS = {
-    "shaderRoundingModeRTEFloat32": "canonical orderings round to nearest even",
-    "shaderSignedZeroInfNanPreserveFloat32": "canonical orderings keep -0, infinities and NaN",
+    "shaderRoundingModeRTEFloat32": "canonical orderings require rounding to nearest even",
+    "shaderSignedZeroInfNanPreserveFloat32": "canonical orderings require -0, infinities and NaN",
 }
 OPTIONAL_FEATURES = ("shaderIntegerDotProduct", "subgroupSizeControl", "computeFullSubgroups")
 MODES = {  # SPIR-V's execution modes, by the property that offers each for float32
@@ -193,16 +193,16 @@ def why_not(device: PhysicalDevice) -> str:
     """Return the name of the first required feature that a device lacks; "" if it has all."""
     on = f"its driver {device.driver}"
     if device.api_version[:2] < API_VERSION:
-        return f"{on} answers Vulkan {dotted(device.api_version)}, and 1.2 is needed"
+        return f"{on} supports Vulkan {dotted(device.api_version)}, but 1.2 is required"
     for names, offered in ((FEATURES, device.features), (FLOAT_CONTROLS, device.float_controls)):
         for name, why in names.items():
             if name not in offered:
                 return f"{on} lacks {name} ({why})"
     if device.compute_family is None:
-        return f"{on} has no queue that computes"
+        return f"{on} has no compute queue"
     visible = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
     if not device.memory or not any(each.flags & visible for each in device.memory_types):
-        return f"{on} offers no memory {'of its own' if not device.memory else 'that the host maps'}"
+        return f"{on} offers no memory {'of its own' if not device.memory else 'that the host can map'}"
     limits = device.limits
     for name, found, least in (
         ("maxComputeWorkGroupInvocations", limits.invocations, INVOCATIONS),
@@ -210,7 +210,7 @@ def why_not(device: PhysicalDevice) -> str:
         ("maxComputeWorkGroupCount", min(limits.grid), GRID_YZ),
     ):
         if found < least:
-            return f"{on} has {name} {found}, and {least} is needed"
+            return f"{on} has {name} {found}, but {least} is required"
     return ""
 
 

@@ -62,7 +62,9 @@ def find_driver(named: str = "") -> Path:
     for library in [*named_so, *(each.with_name(LIBRARY) for each in drivers)]:
         if library in named_so or library.is_file():
             return library  # absolute, or a name alone
-    raise NothingRan("no RADV here: no manifest names it, and it lies beside no other driver", next=NEXT)
+    raise NothingRan(
+        "RADV not found: no manifest names it, and it is not in the folder of another driver", next=NEXT
+    )
 
 
 def compile_modules(modules: Mapping[str, bytes], chip: str = DEFAULT_ARCH, *, driver: str = "") -> RadvCompiled:
@@ -95,7 +97,7 @@ def _run(folder: Path, library: Path, chip: str) -> None:
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise InputError(f"RADV ({library}) has not compiled in {TIMEOUT_SECONDS:g} s") from None
+        raise InputError(f"RADV ({library}) did not finish compiling within {TIMEOUT_SECONDS:g} s") from None
     if done.returncode:
         now = folder / "now"
         kernel = f"kernel {now.read_text(encoding='utf-8')}: " if now.is_file() else ""

@@ -26,7 +26,7 @@ ENTRY = b"main"
 def main(folder: Path) -> None:
     found = [each for each in list_devices() if each.vendor_id == AMD]
     if not found:
-        raise UnsupportedError("the driver has no AMD device: it does not know the chip, or is not RADV")
+        raise UnsupportedError("the driver has no AMD device: it does not support the chip, or it is not RADV")
     physical = found[0]
     if missing := sorted(set(MODES) - set(physical.float_modes)):
         raise UnsupportedError(f"{physical.name}: no float mode {missing[0]}")

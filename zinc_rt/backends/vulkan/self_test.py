@@ -32,7 +32,7 @@ def refusal(backend: VulkanBackend, cache: ObjectCache | None = None) -> str:
     if cache.load(key) is not None:
         return ""
     for found in differences(backend):
-        return f"{CANONICAL} on {_who(backend)}: its driver computes other bits: {found}"
+        return f"{CANONICAL} on {_who(backend)}: its driver computes different bits: {found}"
     cache.store(key, _who(backend).encode())
     return ""
 

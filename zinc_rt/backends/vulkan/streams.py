@@ -25,7 +25,7 @@ from zinc_rt.exec.fence import single_fences
 MakeHang = Callable[[SemaphoreTimeline, int, str, VulkanExecutable | None], DeadlineMissed]
 """(timeline, value that was not reached, why, what was to reach it) -> the error to raise."""
 
-LOST = "is lost with the device"
+LOST = "was lost with the device"
 KEPT_NAMES = 256  # submissions of a stream that a report can name
 
 
@@ -165,7 +165,9 @@ class VulkanStreams:
         except VulkanError as error:
             raise self._lose(error) from error
         timeline.poll()
-        raise self._make_hang(timeline, value, f"not there after {timeout_seconds:g} s", self._standing(timeline))
+        raise self._make_hang(
+            timeline, value, f"not reached after {timeout_seconds:g} s", self._standing(timeline)
+        )
 
     def _standing(self, timeline: SemaphoreTimeline) -> VulkanExecutable | None:
         """Return the executable after the last finished one."""

@@ -18,7 +18,7 @@ from zinc_rt.host.errors import UnsupportedError, ZincError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
 
-ANOTHER = "update its driver, or take another device: zinc-rt vulkan-test says what each lacks"
+ANOTHER = "update its driver, or use another device: zinc-rt vulkan-test shows what each one lacks"
 
 
 def probe(host: Host) -> Availability:
@@ -97,7 +97,7 @@ def there() -> tuple[PhysicalDevice, ...]:
     drivers = icd.installed()
     named = f"{name}: " if (name := icd.named()) else ""
     if not drivers:
-        raise UnsupportedError(f"{named}a Vulkan loader, and no driver installed{said}", next=INSTALL)
+        raise UnsupportedError(f"{named}the Vulkan loader is installed, but no driver{said}", next=INSTALL)
     broken = [driver for driver in drivers if driver.trouble]
     because = "; ".join(f"{each.manifest}: {each.trouble}" for each in broken) or f"{len(drivers)} installed"
     mend = f"reinstall or remove {', '.join(each.manifest for each in broken)}; " if broken else ""

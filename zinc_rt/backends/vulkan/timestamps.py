@@ -24,8 +24,8 @@ class Timestamps:
         """Create the pool. Raise UnsupportedError if the queue has no timestamps."""
         if not device.valid_bits:
             raise UnsupportedError(
-                f"{device.physical.name}: its queue has no timestamps (timestampValidBits is 0)",
-                next="time whole steps, or another tier",
+                f"{device.physical.name}: its queue does not support timestamps (timestampValidBits is 0)",
+                next="time whole steps, or use another tier",
             )
         self.dispatches = tuple(dispatches)
         self.count = QUERIES * len(self.dispatches)

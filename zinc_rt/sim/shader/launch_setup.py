@@ -91,17 +91,21 @@ def _vgprs(rsrc1: int, rsrc2: int, wave: int) -> int:
 def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
     """Decode the launch parameters of a dispatch. Raises Refused."""
     if dispatch.generation is not Generation.GFX12:
-        raise Refused("not-simulated", "this engine runs gfx12 code only, no wave ran")
+        raise Refused("not-simulated", "this engine runs gfx12 code only: no wave ran")
     rsrc1, rsrc2 = dispatch.register(PGM_RSRC1), dispatch.register(PGM_RSRC2)
     wave = 32 if dispatch.wave32 else 64
     vgprs = _vgprs(rsrc1, rsrc2, wave)
     mode = _mode(rsrc1)
     user_sgprs = rsrc2 >> 1 & 0x1F
     if user_sgprs > USER_SGPRS:
-        raise Refused("user-sgprs", f"RSRC2.USER_SGPR is {user_sgprs}: there are {USER_SGPRS} user data registers")
+        raise Refused(
+            "user-sgprs", f"RSRC2.USER_SGPR is {user_sgprs}, but there are {USER_SGPRS} user data registers"
+        )
     lds_bytes = (rsrc2 >> 15 & 0x1FF) * LDS_GRANULE_BYTES
     if lds_bytes > LDS_LIMIT_BYTES:
-        raise Refused("lds-size", f"RSRC2.LDS_SIZE asks for {lds_bytes} bytes: a workgroup has {LDS_LIMIT_BYTES}")
+        raise Refused(
+            "lds-size", f"RSRC2.LDS_SIZE requests {lds_bytes} bytes, but a workgroup has at most {LDS_LIMIT_BYTES}"
+        )
     scratch = dispatch.register(TMPRING_SIZE) if rsrc2 & 1 else 0
     scratch_bytes = (scratch >> 12 & 0x3FFFF) * SCRATCH_UNIT_BYTES
     if rsrc2 & 1 and not (scratch & 0xFFF and dispatch.scratch_va):

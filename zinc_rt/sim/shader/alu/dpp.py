@@ -90,7 +90,7 @@ def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Op
         (m for m in instruction.modifiers if m.name in _PATTERNS or m.name in ("quad_perm", "dpp8")), None
     )
     if control is None:
-        raise NotSimulated("has a DPP control that means nothing")
+        raise NotSimulated("has an undefined DPP control")
     reads = pattern(control.name, control.value, e.wave)
     fetch_inactive = instruction.modifier("fi") is not None
     zero = not is_16 or instruction.modifier("bound_ctrl") is not None
@@ -122,7 +122,7 @@ def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Op
             if not all(wanted):
                 lost = e.b.and_(lost, lanes_constant(e, wanted))
             e.reports.report(
-                "inactive-lane", lost, text="DPP reads a lane that EXEC has off, without fi or bound_ctrl"
+                "inactive-lane", lost, text="DPP reads a lane disabled by EXEC, without fi or bound_ctrl"
             )
     if not all(lets_through):
         constant = lanes_constant(e, lets_through)

@@ -11,7 +11,7 @@ from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated
 from zinc_rt.sim.shader.emit.values import I1, I16, I32, I64, constant, vector_of
 from zinc_rt.sim.shader.layout import M0
 
-_NO_LANE = "every lane is off in EXEC; lane 0 is read"
+_NO_LANE = "EXEC disables every lane; lane 0 is read"
 
 
 def permute(e: Emitter, values: Value, index: Value) -> Value:
@@ -135,7 +135,7 @@ def _emit_permlane16(across: int, *, by_lane: bool) -> EmitFunction:
         if e.checks.full:
             lost = e.b.and_(e.exec.mask(), e.b.not_(active))
             e.reports.report(
-                "inactive-lane", lost, text="permlane reads a lane that EXEC has off, without fi or bound_ctrl"
+                "inactive-lane", lost, text="permlane reads a lane disabled by EXEC, without fi or bound_ctrl"
             )
         with e.exec.limited(active):
             e.regs.write_vgpr(destination.index, moved)
@@ -161,7 +161,7 @@ def _indexed_read(e: Emitter, base: int, offset: Value) -> Value:
     for index in range(base, e.regs.vgprs):
         here = e.b.equal(offset, index - base)
         value = e.b.select(here, e.regs.read_vgpr(index, check=False), value)
-    _check_index(e, base, offset, "is read (v0 on hardware)")
+    _check_index(e, base, offset, "is read (hardware reads v0 instead)")
     return value
 
 
@@ -169,7 +169,7 @@ def _indexed_write(e: Emitter, base: int, offset: Value, value: Value) -> None:
     for index in range(base, e.regs.vgprs):
         here = e.b.equal(offset, index - base)
         e.regs.write_vgpr(index, e.b.select(here, value, e.regs.read_vgpr(index, check=False)))
-    _check_index(e, base, offset, "is written (nothing happens on hardware)")
+    _check_index(e, base, offset, "is written (hardware ignores the write)")
 
 
 def _check_index(e: Emitter, base: int, offset: Value, what: str) -> None:
@@ -194,7 +194,7 @@ def _emit_movrel(*, source: bool, destination: bool, split: bool = False) -> Emi
         if instruction.encoding.endswith(("_DPP16", "_DPP8")):
             raise NotSimulated("moves by M0 under DPP")
         if e.regs.dynamic:
-            raise NotSimulated("moves by M0 where VGPRs come and go")
+            raise NotSimulated("moves by M0 in a wave with dynamic VGPRs")
         to, origin = instruction.operands
         from_offset, to_offset = _offsets(e, split)
         value = _indexed_read(e, origin.index, from_offset) if source else e.vector(origin)

@@ -61,7 +61,7 @@ def _numbers(e: Emitter, i: Instruction) -> ir.Value:
 def _tell_inactive(e: Emitter, there: ir.Value) -> None:
     """Report reads of inactive lanes. `there` (<W x i1>) is set for lanes whose source lane is active."""
     off = e.b.and_(e.exec.mask(), e.b.not_(there))
-    e.reports.report("inactive-lane", off, text="reads a lane that EXEC has off, which gives 0")
+    e.reports.report("inactive-lane", off, text="reads a lane disabled by EXEC, which gives 0")
 
 
 def _moved(e: Emitter, helper: ir.Function, value: ir.Value, numbers: ir.Value) -> ir.Value:

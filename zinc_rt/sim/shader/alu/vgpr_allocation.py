@@ -20,7 +20,7 @@ def _allocate(e: Emitter, i: Instruction) -> None:
     injects failures.
     """
     if not e.regs.dynamic:
-        raise NotSimulated("dynamic VGPRs, which RSRC2 bit 6 turns on")
+        raise NotSimulated("dynamic VGPRs, which RSRC2 bit 6 enables")
     b, frame = e.b, e.frame
     asked = e.scalar(i.operands[0])
     most = VGPR_BLOCK * VGPR_BLOCKS

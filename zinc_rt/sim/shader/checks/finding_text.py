@@ -74,13 +74,13 @@ class FindingText:
             place = self._site(site)
             yield WaveFinding(
                 place.rule,
-                f"{self.name}: {place.rule} {count} times more at {self.instruction(place.pc)}",
+                f"{self.name}: {place.rule} {count} more times at {self.instruction(place.pc)}",
                 CodePlace(self.name, place.pc - self.entry, text_at(self.code, place.pc, self.target)),
             )
         lost = total - len(records)
         if lost > 0:
             yield WaveFinding(
-                "findings-lost", f"{self.name}: {lost} findings more were not recorded", CodePlace(self.name, 0)
+                "findings-lost", f"{self.name}: {lost} further findings were not recorded", CodePlace(self.name, 0)
             )
 
     def _site(self, number: int) -> Site:
@@ -100,7 +100,7 @@ class FindingText:
         text = (
             f"{'waves' if ended.bit_count() > 1 else 'wave'} {waves} of the workgroup ended, "
             f"{'the first ' if ended.bit_count() > 1 else ''}at {self.instruction(end_pc)}, "
-            "without coming to this barrier that others waited at"
+            "without reaching this barrier, where other waves waited"
         )
         site = Site(int(record["address"]), "barrier-mismatch", text)
         return self.at(site, int(record["wave"]), int(record["group"]))

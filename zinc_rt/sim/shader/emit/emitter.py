@@ -76,7 +76,7 @@ class Emitter:
     def mode(self) -> FloatMode:
         """Return the rounding and denormal mode of the current instruction."""
         if self._mode is None:
-            raise NotSimulated("runs under a float mode that depends on the path by which it is reached")
+            raise NotSimulated("runs with a float mode that depends on the path to it")
         return self._mode
 
     @contextmanager
@@ -114,7 +114,7 @@ class Emitter:
             return self.b.resize(self._special(operand), bits)
         first = operand.index + (TTMP0 if kind is Kind.TTMP else 0)
         if kind not in (Kind.SGPR, Kind.TTMP, Kind.SPECIAL):
-            raise NotSimulated(f"has {operand.text} where a scalar should be")
+            raise NotSimulated(f"has {operand.text} where a scalar operand is required")
         if operand.index == NULL and kind is Kind.SPECIAL:
             return constant(0, of)
         parts = [self.regs.read_sgpr(first + at) for at in range(max(1, bits // 32))]

@@ -56,7 +56,7 @@ class Registers:
         if index >= _VIRTUAL:
             return self._virtual[index]
         if index >= self.vgprs:
-            self._out_of_range(f"v{index} is read (v0 on hardware)")
+            self._out_of_range(f"v{index} is read (hardware reads v0 instead)")
             index = 0
         touched = self._slots.touched
         carried = index in self.undefined.carried
@@ -70,7 +70,7 @@ class Registers:
             if self.undefined.unproven(index):
                 self._check_vgpr(index, lanes, used)
         if self.dynamic and index >= VGPR_BLOCK and check:
-            exists = self._allocated(index, f"v{index} is read (v0 on hardware)")
+            exists = self._allocated(index, f"v{index} is read (hardware reads v0 instead)")
             touched.note_read(0, merge=True)
             return self._b.select(exists, self._quads.read(index), self._quads.read(0))
         value = self._quads.read(index)
@@ -96,13 +96,13 @@ class Registers:
             self._deferred.append((index, value, masked, undefined))
             return
         if index >= self.vgprs:
-            self._out_of_range(f"v{index} is written (nothing happens on hardware)")
+            self._out_of_range(f"v{index} is written (hardware ignores the write)")
             return
         b, touched, bit = self._b, self._slots.touched, 1 << index
         if kept:
             touched.halves |= bit
         if self.dynamic and index >= VGPR_BLOCK:
-            exists = self._allocated(index, f"v{index} is written (nothing happens on hardware)")
+            exists = self._allocated(index, f"v{index} is written (hardware ignores the write)")
             touched.note_read(index, merge=True)
             value = b.select(exists, value, self._slots.load(index))
         limited = masked and self._exec.limit is not None
@@ -202,9 +202,7 @@ class Registers:
         """Return i1: the register is allocated; report a finding if it is not."""
         exists = self._b.below(constant(index), self._slots.frame.state_field("vgprs"))
         if self._checks.fast:
-            self._reports.report_if(
-                "vgpr-out-of-range", self._b.not_(exists), f"{text}; the wave has fewer by now"
-            )
+            self._reports.report_if("vgpr-out-of-range", self._b.not_(exists), f"{text}; the wave has released it")
         return exists
 
     def _check_vgpr(self, index: int, lanes: ir.Value | None, used: int) -> None:
@@ -226,4 +224,4 @@ class Registers:
     def _named(self, key: int, used: int) -> str:
         half = {0xFFFF: "'s lower half", 0xFFFF0000: "'s upper half"}.get(used, "")
         computed = self._slots.unproven.computed >> key & 1 or key in EXEC_KEYS
-        return f"{register_name(key)}{half}" + (", computed from what nobody wrote" if computed else "")
+        return f"{register_name(key)}{half}" + (", computed from unwritten registers" if computed else "")

@@ -53,7 +53,7 @@ def lines(records: np.ndarray, count: int, target: Target, code: bytes) -> Itera
         if step.name:
             yield f"        {step.name:7s} {' '.join(f'{value:08x}' for value in step.values.tolist())}"
     if count > len(records):
-        yield f"… {count - len(records)} records more did not fit"
+        yield f"… {count - len(records)} further records did not fit"
 
 
 # --- what is emitted

@@ -56,7 +56,7 @@ def _resource(e: Emitter, i: Instruction, operands: list[Operand]) -> _Resource:
         b.unequal(b.and_(words[3], 1 << 23), 0),
     )
     with b.cold(special):
-        e.reports.stop(Status.ILLEGAL, "not-simulated", "the resource is swizzled or adds the thread's number")
+        e.reports.stop(Status.ILLEGAL, "not-simulated", "the resource is swizzled or adds the thread id")
     high = b.and_(b.zext(words[1], I64), 0xFFFF)
     base = b.or_(b.zext(words[0], I64), b.shl(high, 32))
     moved = e.scalar(register)
@@ -192,5 +192,5 @@ EMIT: dict[str, EmitFunction] = {
         f"buffer_atomic_{name}": partial(_atomic, operation=operation, size_bytes=size)
         for name, (operation, size) in atomics.ATOMICS.items()
     },
-    **dict.fromkeys(_FORMATS, not_built(": buffer formats are not built")),
+    **dict.fromkeys(_FORMATS, not_built(": buffer formats are not simulated")),
 }

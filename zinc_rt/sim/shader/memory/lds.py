@@ -206,6 +206,6 @@ EMIT: dict[str, EmitFunction] = {
             "ds_bvh_stack_push8_pop1_rtn_b32",
             "ds_bvh_stack_push8_pop2_rtn_b64",
         ),
-        not_built(", a ray tracing operation, which is not built"),
+        not_built(", a ray tracing operation, which is not simulated"),
     ),
 }

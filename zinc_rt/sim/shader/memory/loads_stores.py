@@ -169,5 +169,5 @@ EMIT: dict[str, EmitFunction] = {
     "global_inv": partial(_fence, ordering="acquire"),
     "global_wb": partial(_fence, ordering="release"),
     "global_wbinv": partial(_fence, ordering="acq_rel"),
-    **dict.fromkeys(REFUSED, not_built(", which is not built")),
+    **dict.fromkeys(REFUSED, not_built(", which is not simulated")),
 }

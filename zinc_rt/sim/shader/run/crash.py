@@ -134,7 +134,7 @@ def text(about: dict[str, Any], code: bytes) -> str:
 
 def main() -> None:
     found = read(Path(sys.argv[1]))
-    print("no record of a crash" if found is None else text(*found))
+    print("not a crash record" if found is None else text(*found))
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def compiled_quickly(variant: KernelVariant, library: HelperLibrary) -> tuple[by
     made = translate(variant, helpers)
     library.add(helpers)
     addresses = library.addresses(made.helpers)
-    assert addresses is not None, "what the library does not have was written"
+    assert addresses is not None, "the library lacks functions that were generated"
     return _payload(made, compile_quickly(made.text)), addresses
 
 

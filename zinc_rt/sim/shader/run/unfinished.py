@@ -97,11 +97,11 @@ def unfinished(
         first = standing[0]
         parts = []
         if status == Status.BARRIER:
-            parts.append("it waits at the barrier")
+            parts.append("waits at the barrier")
         elif (loop := loop_at(pc, graph, records, live, variant.wave)) is not None:
             parts.append(_loop_text(loop, first, text))
         if len(standing) > 1:
-            parts.append(f"{_waves(len(standing) - 1, 'more')} there")
+            parts.append(f"{_waves(len(standing) - 1, 'more')} at the same place")
         others = len(waves) - len(standing)
         if others:
             parts.append(f"{_waves(others, 'other')} elsewhere")
@@ -118,14 +118,14 @@ def _loop_text(loop: WaveLoop, wave: StandingWave, text: FindingText) -> str:
     first, end = min(each.start for each in loop.blocks), max(each.end for each in loop.blocks)
     said = f"in a loop of {loop.instructions} instructions, pc {first - text.entry:#x} to {end - text.entry:#x}"
     if not loop.exits:
-        return f"{said}, which no branch leaves"
+        return f"{said}, which has no exit branch"
     exits = []
     for pc, condition in loop.exits[:3]:
-        behind = f" behind `{text_at(text.code, condition, text.target)}`" if condition is not None else ""
+        behind = f" after `{text_at(text.code, condition, text.target)}`" if condition is not None else ""
         exits.append(f"{text.instruction(pc)}{behind}")
-    said += f", left at {' or at '.join(exits)}"
+    said += f", with exits at {' and at '.join(exits)}"
     values = _values(loop.depends, wave)
-    return f"{said}; that depends on {', '.join(values)}" if values else said
+    return f"{said}; the exit conditions depend on {', '.join(values)}" if values else said
 
 
 def _values(registers: int, wave: StandingWave) -> list[str]:

@@ -90,7 +90,7 @@ def _signal(e: Emitter, i: Instruction) -> None:
     operand = i.operands[0]
     if operand.value is None:
         if operand.index != M0:
-            raise NotSimulated(f"signals a barrier by {operand.text}")
+            raise NotSimulated(f"signals a barrier named by {operand.text}")
         number = e.b.and_(e.regs.read_sgpr(M0), 31)  # there are no named barriers; 0 is a no-op
         with e.b.cold(e.b.unequal(number, 0)):
             e.reports.illegal("signals a named barrier, which this chip does not have")
@@ -130,7 +130,7 @@ def _wait(e: Emitter, i: Instruction) -> None:
     mine, phase = e.frame.state_field("barrier_phase"), e.frame.field("barrier_phase")
     if e.checks.full:
         none = e.b.equal(mine, NO_PHASE)
-        e.reports.report_if("barrier-misuse", none, "waits at the barrier without a signal before it")
+        e.reports.report_if("barrier-misuse", none, "waits at the barrier without a preceding signal")
     incomplete = e.b.equal(mine, phase)
     go_on = e.b.append_basic_block("")
     e.b.cbranch(incomplete, e.flow.suspension(e.frame.pc, Status.BARRIER), go_on)
@@ -154,14 +154,14 @@ def _clock(e: Emitter, name: str) -> ir.Value:
 def _message(e: Emitter, i: Instruction) -> None:
     number = int(i.operands[0].value or 0) & 0xFF
     if number not in (MESSAGE_INTERRUPT, MESSAGE_DEALLOCATE_VGPRS):
-        raise NotSimulated("sends a message that is for graphics")
+        raise NotSimulated("sends a graphics message")
     if number == MESSAGE_DEALLOCATE_VGPRS and e.regs.dynamic:
-        raise NotSimulated("gives back VGPRs by a message, which a wave with dynamic VGPRs may not")
+        raise NotSimulated("releases VGPRs by a message, which a wave with dynamic VGPRs must not do")
 
 
 def _message_return(e: Emitter, i: Instruction) -> None:
     if int(i.operands[1].value or 0) & 0xFF != MESSAGE_REALTIME:
-        raise NotSimulated("asks for something other than the real time")
+        raise NotSimulated("requests something other than the real time")
     now = _clock(e, "realtime")
     e.set_scalar(i.operands[0], now if i.operands[0].width == 2 else e.b.trunc(now, I32))
 
@@ -200,7 +200,7 @@ def _set_mode(e: Emitter, i: Instruction) -> None:
     have = e.b.and_(e.b.lshr(e.frame.field("mode"), write.offset), (1 << write.size) - 1)
     if write.value is None:
         wanted = e.b.and_(e.scalar(i.operands[1]), (1 << write.size) - 1)
-        why = "puts into MODE from a register what the launch did not give, which is not simulated"
+        why = "sets MODE from a register to a value other than the launch's, which is not simulated"
     else:
         floats = (1 << FLOAT_MODE_BITS) - 1 >> write.offset  # of the field
         if not write.mask >> FLOAT_MODE_BITS:

@@ -64,7 +64,7 @@ class BlockFlow:
         for place in self.graph.indirect:
             switch.add_case(constant(place, I64), self.edge(place, pc))
         self._b.position_at_end(unknown)
-        self._reports.illegal("jumps to an address that is no return address and not relative to s_getpc_b64")
+        self._reports.illegal("jumps to an address that is neither a return address nor relative to s_getpc_b64")
 
     def suspension(self, target: int, status: Status) -> ir.Block:
         """Return a block that saves the registers live at `target` and returns; the next call resumes the wave

@@ -72,7 +72,7 @@ def merged(families: tuple[Mapping[str, EmitFunction], ...]) -> dict[str, EmitFu
     for family in families:
         twice = found.keys() & family.keys()
         if twice:
-            raise ValueError(f"{', '.join(sorted(twice))}: emitted by two families")
+            raise ValueError(f"{', '.join(sorted(twice))}: emitted by two modules")
         found |= family
     return found
 

@@ -159,7 +159,7 @@ class _Pass:
                 self.tracer.after(touched)
         if block.illegal_at is not None:
             e.frame.pc = block.illegal_at
-            e.reports.illegal("is not one that decodes")
+            e.reports.illegal("does not decode")
         else:
             e.quads.flush(block.successors)
             e.b.branch(e.flow.edge(block.end, e.frame.pc))
