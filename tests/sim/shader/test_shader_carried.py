@@ -46,7 +46,7 @@ def test_undefined_bits_survive_suspensions() -> None:
     )
     wave = Wave(code)
     assert wave.run_to_the_end(fuel=1) > 3
-    assert wave.rules() == [("uninitialised-vgpr", 28, "v2, computed from unwritten registers")]
+    assert wave.rules() == [("uninitialised-vgpr", 28, "v2, computed from undefined bits")]
 
 
 def test_upper_lanes_of_wave64_are_tracked() -> None:
@@ -64,7 +64,7 @@ def test_scalar_copy_is_silent_and_its_use_is_reported() -> None:
     assert Wave(code_of(*copies, ENDPGM)).run() is Status.DONE
     wave = Wave(code_of(*copies, sop1("s_ctz_i32_b32", 7, 6), ENDPGM))
     wave.run()
-    assert wave.rules() == [("uninitialised-sgpr", 8, "s6, computed from unwritten registers")]
+    assert wave.rules() == [("uninitialised-sgpr", 8, "s6, computed from undefined bits")]
 
 
 def test_every_propagation_row_names_an_emitted_instruction() -> None:

@@ -202,8 +202,8 @@ def test_endless_waves_report_their_location(asked: bool) -> None:
         assert told.place.lanes == 0xFFFFFFFF and told.place.wave == 0
         for said in (
             "in a loop of 4 instructions, pc 0x14 to 0x28",
-            "left at pc 0x24 `s_cbranch_scc1 65531` behind `s_cmp_eq_u32 s2, 0`",
-            f"that depends on s0 = {va & 0xFFFFFFFF:#x}, s1 = {va >> 32:#x}",
+            "with exits at pc 0x24 `s_cbranch_scc1 65531` after `s_cmp_eq_u32 s2, 0`",
+            f"the exit conditions depend on s0 = {va & 0xFFFFFFFF:#x}, s1 = {va >> 32:#x}",
         ):
             assert said in told.sentence, told.sentence
 

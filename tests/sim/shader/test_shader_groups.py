@@ -133,9 +133,12 @@ def test_exhausted_fuel_is_reported_with_its_location() -> None:
     va = device.place(words, "words")
     [found] = device.run(SPIN, user_data=halves(va))
     assert found.rule == "out-of-fuel" and "s_load_b32" in found.sentence and words[1] == 0
-    assert "in a loop of 4 instructions, pc 0x0 to 0x14, left at pc 0x10 `s_cbranch_scc1 65531`" in found.sentence
+    assert (
+        "in a loop of 4 instructions, pc 0x0 to 0x14, with exits at pc 0x10 `s_cbranch_scc1 65531`"
+        in found.sentence
+    )
     assert "behind `s_cmp_eq_u32 s2, 0`" in found.sentence
-    assert f"that depends on s0 = {va & 0xFFFFFFFF:#x}, s1 = {va >> 32:#x}" in found.sentence
+    assert f"the exit conditions depend on s0 = {va & 0xFFFFFFFF:#x}, s1 = {va >> 32:#x}" in found.sentence
     words[0] = 1
     assert not device.run(SPIN, user_data=halves(va)) and words[1] == 7
 

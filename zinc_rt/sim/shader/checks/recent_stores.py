@@ -47,9 +47,11 @@ class RecentStores:
         by = next((each.name for each in self._dispatches if each.serial == filled), "an earlier dispatch")
         held, writer = f"the {cache} has cached this line since {by}", self._writer(va, filled)
         if writer is self._dispatches[-1]:
-            return f"{held}; waves of this dispatch have stored to it since then: {instruction} is missing before the load"
+            return (
+                f"{held}; waves of this dispatch have stored to it since: {instruction} is missing before the load"
+            )
         name = _NO_WAVE if writer is None else writer.name
-        return f"{held}; {name} has stored to it since then: {operation} is missing between them"
+        return f"{held}; {name} has stored to it since: {operation} is missing between them"
 
 
 _NO_WAVE = "the host, the command processor or DMA"

@@ -224,4 +224,4 @@ class Registers:
     def _named(self, key: int, used: int) -> str:
         half = {0xFFFF: "'s lower half", 0xFFFF0000: "'s upper half"}.get(used, "")
         computed = self._slots.unproven.computed >> key & 1 or key in EXEC_KEYS
-        return f"{register_name(key)}{half}" + (", computed from unwritten registers" if computed else "")
+        return f"{register_name(key)}{half}" + (", computed from undefined bits" if computed else "")

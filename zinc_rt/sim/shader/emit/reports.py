@@ -68,7 +68,7 @@ class Reports:
         site = Site(self._frame.pc, rule, text)
         if site not in self._numbers:
             if rule not in RULES:
-                raise ValueError(f"no rule {rule!r}: add a row to zinc_rt/host/sanitizer_rules.py")
+                raise ValueError(f"unknown rule {rule!r}: add a row to zinc_rt/host/sanitizer_rules.py")
             self._numbers[site] = len(self.sites)
             self.sites.append(site)
         return self._numbers[site]

@@ -391,9 +391,9 @@ class GfxEngine:
         name = dispatch.space.describe(va)
         dispatch.report(
             "stale-line",
-            f"{dispatch.label}: {name}: the instruction cache holds older code from pc {pc:#x} on: "
-            f"{self._memory(dispatch.space).stores.writer(va + pc)} stored there since, and no GLI_INV of an "
-            "ACQUIRE_MEM came behind that",
+            f"{dispatch.label}: {name}: the instruction cache holds older code from pc {pc:#x}: "
+            f"{self._memory(dispatch.space).stores.writer(va + pc)} has stored there since, without a GLI_INV of "
+            "an ACQUIRE_MEM after it",
             place=CodePlace(name, pc),
         )
 
