@@ -51,6 +51,8 @@ class FakeRunner:
         if self.fails or not self.poisoned.isdisjoint(numbers.tolist()):
             self.fails = max(0, self.fails - 1)
             raise HangError("the step did not come back")
+        ends = np.append(np.flatnonzero(np.diff(plan.sequence[: plan.tokens])), plan.tokens - 1)
+        assert plan.context == int(plan.position[ends].sum()) + plan.sequences
         self.read_and_write(plan)
         rows = slice(plan.rows)
         who = records[plan.row_slot[rows]]

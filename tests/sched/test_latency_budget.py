@@ -164,7 +164,7 @@ def test_lower_decodes_take_turns_in_equal_shares() -> None:
         load.submit(0, 8, 400)
     load.submit(1, 8, 400)
     load.steps(30)
-    load.scheduler.limits = replace(load.scheduler.limits, classes=budgets(15))
+    load.scheduler.gap_budgets = [(15 * MS_NS, Priority.INTERACTIVE)]
     begin = len(load.runner.decoded)
     desk = next(r.slot for r in load.scheduler.running() if r.tenant == 1)
     made = {r.number: r.made for r in load.scheduler.running()}

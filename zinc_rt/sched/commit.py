@@ -83,6 +83,7 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
     slots.position[index] = behind
     slots.last_token[index] = tokens
     slots.generated[index] += 1
+    slots.read_more(n)
     if s.made is not None:
         counts = s.made.counts
         counts[StepKind.DECODE_INPUTS] += decodes.by_tenant

@@ -119,8 +119,8 @@ class StepPlan:
     @property
     def context(self) -> int:
         """Return the tokens that the step's sequences read, each sequence up to its last token in the step."""
-        n = self.decodes
-        return int(self.position[:n].sum()) + n + sum(piece.last for piece in self.prompts)
+        decodes = 0 if self.decode_set is None else self.decode_set.context
+        return decodes + sum(piece.last for piece in self.prompts)
 
     def clear(self, number: int) -> None:
         """Start a new step."""

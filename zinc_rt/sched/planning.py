@@ -119,20 +119,14 @@ class GapBudget:
 
 def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
     """The smallest budget of a class that decodes. It protects the most urgent of them."""
-    budgets = [
-        (row.gap_ns, priority)
-        for priority, row in s.limits.classes.items()
-        if row.gap_ns is not None and decodes.classes[priority]
-    ]
+    budgets = [each for each in s.gap_budgets if decodes.classes[each[1]]]
     return GapBudget(min(budgets)[0], min(priority for _, priority in budgets)) if budgets else None
 
 
 def _within(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:
     """The decodes that fit the budget beside `prompt` prompt tokens. Those of classes below the protected one
     take turns, in equal shares; where none fits, there is one in every step."""
-    slots, positions = decodes.slots, s.slots.position
-    context = positions[decodes.index] + 1
-    count, total = len(slots), int(context.sum())
+    slots, count, total = decodes.slots, len(decodes.slots), decodes.context
     alone_ns = s.cost.nanoseconds(0, count, total)
     if alone_ns > budget.ns:
         s.counts.infeasible_steps += 1
@@ -143,7 +137,7 @@ def _within(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: in
     others = slots[lower]
     if not len(others):
         return decodes
-    read = int(context[lower].sum())
+    read = int(s.slots.position[others].sum()) + len(others)
     each = read // len(others)
     room = s.cost.further_decodes(budget.ns, prompt, count - len(others), total - read, len(others), each)
     turns = max(1, room)

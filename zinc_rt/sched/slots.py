@@ -28,7 +28,8 @@ _CODES = {State.PREFILL: SlotState.PREFILL, State.DECODE: SlotState.DECODE}
 class DecodeSet:
     """The decoding slots in ascending order, with their invariant data. `index`: the slots, as a slice if
     they are contiguous, which costs a quarter; `places`: the start of each slot's history; `by_tenant`:
-    slots per tenant, i64 [tenants], and the same as pairs; `classes`: slots per Priority."""
+    slots per tenant, i64 [tenants], and the same as pairs; `classes`: slots per Priority; `context`: the
+    tokens that its next step reads, which grows by one a slot in each."""
 
     slots: np.ndarray
     index: np.ndarray | slice
@@ -38,6 +39,7 @@ class DecodeSet:
     by_tenant: np.ndarray
     charges: list[tuple[int, int]]
     classes: list[int]
+    context: int
 
 
 @dataclass(slots=True)
@@ -217,7 +219,13 @@ class Slots:
         places = slots * self.history.shape[1]
         numbers, choices = self.numbers[index].copy(), self.choices[index].copy()
         classes = np.bincount(self.classes[index], minlength=len(Priority)).tolist()
-        return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, classes)
+        context = int(self.position[index].sum()) + len(slots)
+        return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, classes, context)
+
+    def read_more(self, tokens: int) -> None:
+        """Add the tokens that decodes of the last step will read in addition in their next."""
+        if self._set is not None:
+            self._set.context += tokens
 
     def decodes(self) -> DecodeSet:
         """Return the current set of decoding slots."""

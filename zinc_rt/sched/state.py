@@ -175,6 +175,7 @@ class SchedulerState:
         self.floors = floors(limits.slots, limits.classes)
         self.counts = SchedulerCounts()
         self.cost = MeasuredCost(limits.cost)
+        self.gap_budgets = [(row.gap_ns, each) for each, row in limits.classes.items() if row.gap_ns is not None]
         self.last_turn = -1  # the last slot that decoded when those of lower classes took turns
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
         self.made: StepMade | None = None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median_low
 
 NS = 1_000_000_000
+EVERY = 4  # steps of a kind and size between two looks at it
 SAMPLES = 9  # durations of a kind and size of step that its correction is the median of
 
 
@@ -51,11 +52,19 @@ PREDICTED = StepCost(
 
 @dataclass(slots=True)
 class _Seen:
-    """The steps of one kind and size: measured over predicted time of the last ones."""
+    """The steps of one kind and size: prompt tokens, decodes, context and nanoseconds of the last ones."""
 
-    ratios: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    last: deque[tuple[int, int, int, int]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     steps: int = 0
-    ratio: float = 1.0
+    _ratio: float = 1.0
+    _due: int = 0  # the step from which on the ratio is to be computed anew
+
+    def ratio(self, prior: StepCost) -> float:
+        """Return measured over predicted time, the median of the last steps."""
+        if self.steps >= self._due:
+            self._ratio = median_low(took_ns / prior.nanoseconds(*of) for *of, took_ns in self.last)
+            self._due = self.steps + (EVERY if self.steps > SAMPLES else 1)
+        return self._ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +99,7 @@ class MeasuredCost:
         if took_ns <= 0:
             return
         seen.steps += 1
-        seen.ratios.append(took_ns / self.prior.nanoseconds(prompt, decodes, context))
-        seen.ratio = median_low(seen.ratios)
+        seen.last.append((prompt, decodes, context, took_ns))
 
     def nanoseconds(self, prompt: int, decodes: int, context: int) -> int:
         """Return the expected time of a step."""
@@ -119,8 +127,8 @@ class MeasuredCost:
         """Yield what was measured, by kind and size."""
         for prompts, sizes in enumerate(self._seen):
             for size, seen in sorted(sizes.copy().items()):  # a scrape reads it from another thread
-                if seen.ratios:
-                    yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio)
+                if seen.last:
+                    yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio(self.prior))
 
     def _room(
         self, budget_ns: int, fixed_us: float, unit_us: float, tokens: int, most: int, *, prompts: bool
@@ -137,8 +145,11 @@ class MeasuredCost:
         return 0
 
     def _ratio(self, prompts: bool, size: int) -> float:
+        seen = self._seen[prompts].get(size)
+        if seen is not None and seen.last:
+            return seen.ratio(self.prior)
         for sizes in (self._seen[prompts], self._seen[not prompts]):
-            known = [each for each, seen in sizes.items() if seen.ratios]
+            known = [each for each, seen in sizes.items() if seen.last]
             if known:
-                return sizes[min(known, key=lambda each: (abs(each - size), each))].ratio
+                return sizes[min(known, key=lambda each: (abs(each - size), each))].ratio(self.prior)
         return 1.0
