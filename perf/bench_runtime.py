@@ -38,7 +38,8 @@ from zinc_rt.exec import Stream
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.version import planning_version
-from zinc_rt.ir.graph import OpGraph, Stage
+from zinc_rt.ir.dtypes import ACTIVATION, INDEX
+from zinc_rt.ir.graph import Builder, OpGraph, Stage
 from zinc_rt.ir.passes.fuse import fuse
 from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records
 from zinc_rt.ir.verify import verify
@@ -48,7 +49,7 @@ from zinc_rt.lower import PlannedGraph, planned, refusal
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile, read_gguf
 from zinc_rt.model.registry import build_model
-from zinc_rt.model.sample_graph import LOGITS, SampleForm, sample_graph
+from zinc_rt.model.sample_graph import DRAWN, LOGITS, SampleForm, sampled
 from zinc_rt.perf.synthetic import SHAPES, write_synthetic
 from zinc_rt.replay.run import replay
 from zinc_rt.trace.command import main as trace
@@ -255,20 +256,23 @@ class TestSample:
         if "penalties" in wants:
             records["flags"], records["penalty_row"] = SlotFlag.PENALTIES, np.arange(SLOTS)
         form = SampleForm(VOCAB, SLOTS, penalty_rows=SLOTS, top=5 if "logprobs" in wants else None)
-        resident, graph = Resident(backend, {}, {}), sample_graph(form)
+        logits = Builder("logits")
+        logits.buffer("step.counts", (8,), INDEX, "step")
+        logits.buffer(LOGITS, ("rows", VOCAB), ACTIVATION, "state")
+        resident, graph = Resident(backend, {}, {}), sampled(logits.build(), form)
         variant = resident.build(graph, (1, SLOTS, SLOTS), resident.graph(graph.name, graph))
         variant.write(LOGITS, np.random.default_rng(1).normal(size=(SLOTS, VOCAB)).astype(np.float32) * 3)
         block, stream = StepBlock(variant), Stream("bench")
         block.counts[1], block.counts[2] = SLOTS, rows
-        block.views["sample.bound_slot"][:] = block.views["sample.row_slot"][:] = np.arange(SLOTS)
-        block.views["sample.bound_record"][:] = dwords(records)
+        block.views["sample.record_slot"][:] = block.views["sample.row_slot"][:] = np.arange(SLOTS)
+        block.views["sample.record"][:] = dwords(records)
 
         def step() -> None:
             variant.write_step(block.raw)
             variant.submit(stream).wait(60)
 
         step()
-        assert (variant.read("sample.token", (0, SLOTS, rows, 0)) >= 0).all()
+        assert (variant.read(DRAWN, (0, SLOTS, rows, 0)) >= 0).all()
         benchmark.extra_info["note"] = f"{rows} rows of {VOCAB}"
         benchmark.pedantic(step, rounds=9, warmup_rounds=2)
         resident.unload()

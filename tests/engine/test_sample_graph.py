@@ -25,12 +25,23 @@ from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
 from zinc_rt.mem.heaps import ROLE_HEAPS, BufferHeap
 from zinc_rt.model.copy_graph import caches, copy_graph, states
-from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, RING, SampleForm, sample_graph
+from zinc_rt.model.sample_graph import (
+    BIASES,
+    COUNTS,
+    KEPT_LOGITS,
+    LOGITS,
+    RECORD_TABLE,
+    RING,
+    SampleForm,
+    late_draw,
+    sampled,
+)
 
 TIERS = ("t_cpu", "t_cpu_native", "vulkan", "t1", "t2")
 SEEN = {**ROLE_HEAPS, "state": BufferHeap.BAR}  # the test looks at what the device keeps
 VOCAB, SLOTS = 333, 7
 FULL = SampleForm(VOCAB, SLOTS, penalty_rows=4, bias_rows=3, mask_rows=2, top=3, ends=2)
+MASKED = SampleForm(VOCAB, SLOTS, penalty_rows=SLOTS, bias_rows=3, mask_rows=3, top=3, ends=2)
 PLAIN = SampleForm(VOCAB, SLOTS)
 LOGPROB = SampleForm(VOCAB, SLOTS, bias_rows=1, top=0)
 
@@ -51,22 +62,29 @@ def opened(tier: str) -> Iterator[Backend]:
 
 @dataclass
 class Bench:
-    """A graph that gives the logits it is given, and a sample graph that reads them."""
+    """A graph that gives the logits it is given and samples from them, and the graph of its late draws."""
 
-    forward: Variant
     sample: Variant
+    late: Variant | None
     stream: Stream
 
     def draw(self, logits: np.ndarray, filled: dict[str, np.ndarray], bound: int) -> tuple[int, int, int, int]:
-        rows = len(logits)
-        counts = (0, bound, rows, 0)
-        for variant, views in ((self.forward, {"step.x": logits}), (self.sample, filled)):
-            block = StepBlock(variant)
-            block.counts[:4] = counts
-            for name, values in views.items():
-                block.views[name][: len(values)] = values
-            variant.write_step(block.raw)
-            variant.submit(self.stream).wait(600)
+        return self._run(self.sample, (0, bound, len(logits), 0), {**filled, "step.x": logits})
+
+    def draw_late(self, filled: dict[str, np.ndarray]) -> tuple[int, int, int, int]:
+        assert self.late is not None
+        own = {name: values for name, values in filled.items() if name in self.late.graph.buffers}
+        return self._run(self.late, (0, 0, len(own["sample.row_slot"]), 0), own)
+
+    def _run(
+        self, variant: Variant, counts: tuple[int, int, int, int], views: dict[str, np.ndarray]
+    ) -> tuple[int, int, int, int]:
+        block = StepBlock(variant)
+        block.counts[:4] = counts
+        for name, values in views.items():
+            block.views[name][: len(values)] = values
+        variant.write_step(block.raw)
+        variant.submit(self.stream).wait(600)
         return counts
 
 
@@ -78,10 +96,8 @@ def bench(resident: Resident, form: SampleForm, rows: int) -> Bench:
         Op.SCALE, (x, ""), (builder.buffer(LOGITS, ("rows", VOCAB), ACTIVATION, "output"),), label="x", factor=1.0
     )
     key = (1, max(2, SLOTS), rows)
-    forward = built(resident, builder.build(), key)
-    return Bench(
-        forward, built(resident, sample_graph(form), key, given={LOGITS: forward.buffer(LOGITS)}), Stream("one")
-    )
+    late = built(resident, late_draw(form), key) if form.mask_rows else None
+    return Bench(built(resident, sampled(builder.build(), form), key), late, Stream("one"))
 
 
 def built(resident: Resident, graph: OpGraph, key: tuple[int, ...], **how: Any) -> Variant:
@@ -103,38 +119,94 @@ def operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, n
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=3)
 def test_every_row_samples_the_same_token_as_the_oracle(tier: str, form: SampleForm) -> None:
-    math = arithmetic("canonical-1")
     with opened(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)
         made = bench(resident, form, 8)
         ring, cursor = np.zeros((RING, 2), np.int32), np.zeros(1, np.int32)
         for seed, (rows, values) in enumerate([(7, "mixed"), (1, "ties"), (5, "edges")]):
             given = operands(form, rows, values, seed)
+            if form.mask_rows:  # each row's logits are kept in its slot
+                given["row_slot"] = np.random.default_rng(seed).permutation(SLOTS)[:rows].astype(np.int32)
             entry = (7 + seed) << 10 | given["row_slot"]
             filled = {f"sample.{name}": array for name, array in given.items() if array is not None}
             del filled["sample.logits"], filled["sample.counts"], filled["sample.record"]
-            filled |= {"sample.entry": entry, "sample.bound_slot": np.arange(SLOTS, dtype=np.int32)}
+            filled |= {"sample.entry": entry, "sample.record_slot": np.arange(SLOTS, dtype=np.int32)}
             made.sample.write(COUNTS, given["counts"])
-            counts = made.draw(given["logits"], {**filled, "sample.bound_record": given["record"]}, SLOTS)
+            counts = made.draw(given["logits"], {**filled, "sample.record": given["record"]}, SLOTS)
 
-            with np.errstate(all="ignore"):
-                adjusted = FUNCTIONS[Op.LOGITS_ADJUST](math, *given.values())
-                tallied = given["counts"]
-                token = FUNCTIONS[Op.SAMPLE_SLOTS](
-                    math, adjusted, given["row_slot"], given["position"], given["record"], tallied
-                )
-                wanted = {"token": token}
-                if form.top is not None:
-                    logprobs = FUNCTIONS[Op.LOGPROBS](math, given["logits"], token, top=form.top)
-                    names = ("logprob", "top_id", "top_logprob") if form.top else ("logprob",)
-                    wanted |= dict(zip(names, logprobs, strict=False))
-                FUNCTIONS[Op.STREAM_OUT](math, token, entry, ring, cursor)
+            wanted = oracle(form, given, entry, ring, cursor)
             for name, want in wanted.items():
                 same(made.sample.read(f"sample.{name}", counts), want, name)
-            same(made.sample.read(COUNTS, counts), tallied, "counts")
+            same(made.sample.read(COUNTS, counts), given["counts"], "counts")
             same(made.sample.read(RECORD_TABLE, counts), given["record"], "records")
             same(made.sample.read("sample.ring", counts)[: cursor[0]], ring[: cursor[0]], "ring")
+            if form.mask_rows:
+                same(made.sample.read(KEPT_LOGITS, counts)[given["row_slot"]], given["logits"], "kept")
         resident.unload()
+
+
+def oracle(
+    form: SampleForm, given: dict[str, np.ndarray], entry: np.ndarray, ring: np.ndarray, cursor: np.ndarray
+) -> dict[str, np.ndarray]:
+    """What the reference functions draw, by output. Counts, ring and cursor are updated in place."""
+    math = arithmetic("canonical-1")
+    slot, position, record, counts = (given[name] for name in ("row_slot", "position", "record", "counts"))
+    with np.errstate(all="ignore"):
+        adjusted = FUNCTIONS[Op.LOGITS_ADJUST](math, *given.values())
+        token = FUNCTIONS[Op.SAMPLE_SLOTS](math, adjusted, slot, position, record, counts)
+        wanted = {"token": token}
+        if form.top is not None:
+            logprobs = FUNCTIONS[Op.LOGPROBS](math, given["logits"], token, top=form.top)
+            names = ("logprob", "top_id", "top_logprob") if form.top else ("logprob",)
+            wanted |= dict(zip(names, logprobs, strict=False))
+        FUNCTIONS[Op.STREAM_OUT](math, token, entry, ring, cursor)
+    return wanted
+
+
+@pytest.mark.rest(keep=1)
+@pytest.mark.parametrize("tier", TIERS)
+def test_late_row_draws_the_token_that_it_would_have_drawn_in_time(tier: str) -> None:
+    late = [1, 3]
+    with opened(tier) as backend:
+        resident = Resident(backend, {}, {}, share_arenas=True)
+        made = bench(resident, MASKED, 8)
+        given = operands(MASKED, 5, "mixed", 7)
+        given["record"].view(RECORD)["penalty_row"] = np.arange(SLOTS)[:, None]  # as a scheduler assigns them
+        given["mask_row"][:] = [0, 1, -1, 1, 0]
+        in_time = oracle(MASKED, {**given, "counts": (counted := given["counts"].copy())}, *unread(5))
+        assert (in_time["token"] >= 0).all() and (counted != given["counts"]).any()
+
+        filled = {f"sample.{name}": array for name, array in given.items()}
+        del filled["sample.logits"], filled["sample.counts"]
+        filled |= {"sample.record_slot": np.arange(SLOTS, dtype=np.int32), "sample.entry": unread(5)[0]}
+        made.sample.write(COUNTS, given["counts"])
+        none, rows = given["mask"].copy(), given["mask_row"].copy()
+        none[2], rows[late] = 0, 2
+        counts = made.draw(given["logits"], {**filled, "sample.mask": none, "sample.mask_row": rows}, SLOTS)
+        wanted = in_time["token"].copy()
+        wanted[late] = -1
+        same(made.sample.read("sample.token", counts), wanted, "first")
+
+        other = {"step.x": given["logits"][late] + 1}  # a step of other slots in between
+        slots = np.setdiff1d(np.arange(SLOTS), given["row_slot"][late])[:2].astype(np.int32)
+        quiet = {"sample.row_slot": slots, "sample.position": slots, "sample.mask_row": np.full(2, -1, np.int32)}
+        before = made.sample.read(COUNTS, counts).copy()
+        made.draw(other["step.x"], {**filled, **quiet}, SLOTS)
+        made.sample.write(COUNTS, before)
+
+        of_rows = ("row_slot", "position", "mask_row", "entry")
+        own = {name: array[late] if name[7:] in of_rows else array for name, array in filled.items()}
+        counts = made.draw_late(own)
+        assert made.late is not None
+        for name, want in in_time.items():
+            same(made.late.read(f"sample.{name}", counts), want[late], name)
+        same(made.late.read(COUNTS, counts), counted, "counts")
+        resident.unload()
+
+
+def unread(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ring entries, a ring and its cursor, for a test that looks at none of them."""
+    return np.zeros(rows, np.int32), np.zeros((RING, 2), np.int32), np.zeros(1, np.int32)
 
 
 def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
@@ -157,7 +229,7 @@ def test_sampling_record_persists_until_rebound(tier: str) -> None:
         record = given["record"]
         record.view(RECORD)["temperature"] = 1
         record.view(RECORD)["flags"] = 0
-        bound = {"sample.bound_slot": np.array([5, 2], np.int32), "sample.bound_record": record[[5, 2]]}
+        bound = {"sample.record_slot": np.array([5, 2], np.int32), "sample.record": record[[5, 2]]}
         first = made.sample.read("sample.token", made.draw(logits, {**step, **bound}, 2)).tolist()
         again = made.sample.read("sample.token", made.draw(logits, step, 0)).tolist()
         assert first == again

@@ -52,7 +52,7 @@ class FakeRunner:
             self.fails = max(0, self.fails - 1)
             raise HangError("the step did not come back")
         ends = np.append(np.flatnonzero(np.diff(plan.sequence[: plan.tokens])), plan.tokens - 1)
-        assert plan.context == int(plan.position[ends].sum()) + plan.sequences
+        assert not plan.tokens or plan.context == int(plan.position[ends].sum()) + plan.sequences
         self.read_and_write(plan)
         rows = slice(plan.rows)
         who = records[plan.row_slot[rows]]
@@ -61,8 +61,11 @@ class FakeRunner:
             for record, position in zip(who, plan.row_position[rows], strict=True)
         ]
         nonfinite = [0 if int(record["request"]) in self.nan else -1 for record in who]
+        for row in plan.late:
+            tokens[row] = -1
         bound = int(np.count_nonzero(records["state"]))
-        self.counts = self.counts.after(plan.tokens, plan.rows, bound, 1000 + plan.tokens)
+        drew = plan.rows - len(plan.undrawn(np.array(nonfinite)))
+        self.counts = self.counts.after(plan.tokens, drew, bound, 1000 + plan.tokens)
         return Drawn(np.array(tokens, np.int32), np.array(nonfinite, np.int32))
 
     def read_and_write(self, plan: StepPlan) -> None:

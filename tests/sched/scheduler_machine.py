@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from fake_masks import FakeMask, ManualPool
 from fake_runner import CheckingRunner, drawn
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -46,6 +47,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         clock = lambda: self.now  # noqa: E731
         self.scheduler = Scheduler(limits, self.tenants, self.cache, self.runner, clock, ledger=ledger)
         self.runner.scheduler = self.scheduler
+        self.masks = ManualPool(self.scheduler.fills)
         self.spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([n]) * 32) for n in range(4)]
         self.number = 0
         self.made: dict[tuple[int, int], list[int]] = {}
@@ -62,6 +64,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         wait_ms=st.sampled_from([None, None, 40, 4000]),
         choices=st.sampled_from([1, 1, 2, 3]),
         session=st.integers(0, 2),
+        fill_ms=st.sampled_from([None, None, 0, 10, 60]),
     )
     def submit(
         self,
@@ -73,8 +76,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         wait_ms: int | None,
         choices: int,
         session: int,
+        fill_ms: int | None = None,
     ) -> None:
+        """`fill_ms`: how long each fill of its token mask takes, if it has one."""
         self.number += 1
+        mask = None if fill_ms is None else FakeMask(lambda: self.later(fill_ms))
         submission = NewRequest(
             self.number,
             tenant,
@@ -84,6 +90,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             Priority.BATCH if lower else None,
             None if wait_ms is None else self.now + wait_ms * 1_000_000,
             session=session,
+            mask=mask,
         )
         try:
             self.scheduler.submit(submission)
@@ -95,6 +102,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.asked[self.number] = (len(prompt), limit, seed, choices)
         for choice in range(choices):
             self.made[self.number, choice] = []
+
+    def later(self, ms: int) -> None:
+        self.now += ms * 1_000_000
+
+    @rule(held=st.booleans(), count=st.integers(0, 3))
+    def fill_masks(self, held: bool, count: int) -> None:
+        """Masks are late from now on, or not; some of those that are get filled."""
+        self.masks.held = held
+        self.masks.release(count if held else 1 << 30)
 
     @rule(steps=st.integers(1, 5), ms=st.sampled_from([1, 10, 500, 30_000]))
     def run(self, steps: int, ms: int) -> None:
@@ -220,6 +236,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def drain(self) -> None:
         """Everything ends, whatever came before."""
         self.runner.poisoned.clear()
+        self.fill_masks(False, 0)
         while self.capsules:
             self.drop_capsule()
         for number in self.asked:

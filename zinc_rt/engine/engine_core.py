@@ -115,19 +115,24 @@ class EngineCore:
         """Load the weights and build the graphs for a prompt of this length and its answer, in advance."""
         most, page = self.scheduler.limits.step_tokens, self.engine.limits.page_tokens
         whole = tokens // page * page if self.scheduler.cache.rows is not None else 0  # a state is kept behind it
-        sizes = {1} if sampling.max_tokens > 1 else set[int]()
-        for part in filter(None, (whole, tokens - whole)):
-            sizes |= {min(part, most), part % most or most}
-        for size in sorted(sizes, reverse=True):
-            self.runner.build(size, sampling)
+        pieces = [
+            size for part in (whole, tokens - whole) for size in (*[most] * (part // most), part % most) if size
+        ]
+        draws = {pieces.pop(), 1} if sampling.max_tokens > 1 else {pieces.pop()}
+        for size in sorted({*pieces, *draws}, reverse=True):
+            if size in pieces:
+                self.runner.build(size, Sampling())  # a part of a prompt that draws nothing
+            if size in draws:
+                self.runner.build(size, sampling)
 
     def build_all(self) -> None:
         """Load the weights and build the graphs of every step size, greedy and sampled, in advance."""
-        limits, drawn = self.engine.limits, Sampling(temperature=1.0)
+        limits = self.engine.limits
         for tokens in token_capacities(limits):
-            self.runner.build(min(tokens, limits.slots), drawn, sequences=min(tokens, limits.slots))
-            if tokens > 1:
-                self.runner.build(tokens, drawn)
+            for sampling in (Sampling(), Sampling(temperature=1.0)):
+                self.runner.build(min(tokens, limits.slots), sampling, sequences=min(tokens, limits.slots))
+                if tokens > 1:
+                    self.runner.build(tokens, sampling)
 
     def tenant_number(self, name: str) -> int:
         """Return a tenant's number, by default the first. Raises UsageError for an unknown tenant."""
@@ -283,7 +288,8 @@ def new_scheduler(
     rows = limits.recurrent_rows if state_row_bytes(engine.model.graph) else 0
     cache = KvCache(groups, limits.page_tokens, asked.step_tokens, rows, limits.ctx)
     ledger = UsageLedger([tenant.name for tenant in tenants], {group.name: group.pages for group in groups})
-    return Scheduler(asked, tenants, cache, runner, clock_ns, ledger=ledger)
+    vocab = engine.variants.model("decode").vocab
+    return Scheduler(asked, tenants, cache, runner, clock_ns, ledger=ledger, vocab=vocab)
 
 
 def _tokenizer(gguf: GGUFFile) -> tuple[Tokenizer | None, str]:

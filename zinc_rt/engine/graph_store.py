@@ -1,18 +1,18 @@
 """A persistent cache of graphs and plans, so that a start need not rewrite, verify and plan them again.
 
-There are two kinds of files: a stage's graph as a variant runs it (ir/serial.py), and the memory plan and
-dispatches of each capacity (lower/flat_plan.py). The file name is a digest of everything that determines the
-content: the model's header, size and time, the limits, the ordering, the kernel target, the planning code.
-Outdated files therefore never match. Each file is validated when it is read; a truncated, damaged,
-foreign-owned or incompatible file is rebuilt and replaced. An unwritable folder is not an error: every start
-then plans anew.
+There are two kinds of files: a graph as a variant runs it (ir/serial.py), of a stage, with the nodes of a
+sampling form or without, and the memory plan and dispatches of each capacity (lower/flat_plan.py). The file name
+is a digest of everything that determines the content: the model's header, size and time, the limits, the sampling
+form, the ordering, the kernel target, the planning code. Outdated files therefore never match. Each file is
+validated when it is read; a truncated, damaged, foreign-owned or incompatible file is rebuilt and replaced. An
+unwritable folder is not an error: every start then plans anew.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +86,12 @@ class StoredGraphs:
     def __init__(self, files: ObjectCache, decides: tuple[object, ...]) -> None:
         self._files = files
         self._decides = decides
-        self._given: dict[str, tuple[OpGraph, bytes]] = {}  # by stage: the graph, and its form's digest
+        self._given: dict[object, tuple[OpGraph, bytes]] = {}  # the graph, and the digest of its file
         self.starts = Starts()
 
-    def graph(self, stage: str, make: Callable[[], OpGraph]) -> OpGraph:
-        """Return the graph of a stage as variants run it."""
-        key = self._key("graph", stage)
+    def graph(self, what: Hashable, make: Callable[[], OpGraph]) -> OpGraph:
+        """Return a graph as variants run it. `what` identifies it by its repr: the stage and the sampling form."""
+        key = self._key("graph", what)
         with self.starts.timed():
             graph, form = None, self._files.mapped(key)
             if form is not None:
@@ -101,13 +101,13 @@ class StoredGraphs:
                 graph = make()
                 form = memoryview(serial.to_bytes(graph))
                 self._files.store(key, form)
-            self._given[stage] = graph, hashlib.sha256(form).digest()
+            self._given[what] = graph, hashlib.sha256(form).digest()
             return graph
 
-    def program(self, stage: str, capacity: tuple[int, ...], make: Callable[[], PlannedGraph]) -> PlannedGraph:
-        """Return the program of a capacity for the stage's graph that `graph` returned."""
-        graph, digest = self._given[stage]
-        key = self._key("plan", stage, capacity)
+    def program(self, what: Hashable, capacity: tuple[int, ...], make: Callable[[], PlannedGraph]) -> PlannedGraph:
+        """Return the program of a capacity for the graph that `graph` returned for `what`."""
+        graph, digest = self._given[what]
+        key = self._key("plan", what, capacity)
         with self.starts.timed():
             form = self._files.mapped(key)
             if form is not None:

@@ -1,8 +1,8 @@
-"""Run the scheduler's steps on a device: each plan is one write and one replay, and returns the sampled
+"""Run the scheduler's steps on a device: each plan is one write, one replay and one wait, and returns the sampled
 tokens.
 
-Only `forward` runs if every row needs just its most likely token. If a row is sampled, adjusted, or needs
-logprobs, the sample graph runs after it on the logits in device memory.
+The model's graph runs alone if every row needs just its most likely token. If a row is sampled, adjusted, or needs
+logprobs, the step's graph contains the sampling nodes as well (model/sample_graph.py).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.engine.row_sampler import RowSampler
-from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, StepOutput
+from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, StepOutput, block_of
 from zinc_rt.host.errors import ZincError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.slot_record import free_records
 from zinc_rt.model.copy_graph import caches, copy_graph
+from zinc_rt.model.sample_graph import DRAWN
 from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.sampling import Sampling
@@ -72,7 +73,8 @@ class ModelRunner:
         self._copier = PageCopier(self.runner, model.graph, model.limits.page_tokens)
 
     def submit(self, plan: StepPlan) -> StepRunning:
-        """Copy the pages that the plan lists, then submit the step. Its graph is built if it does not exist."""
+        """Copy the pages that the plan lists, then submit the step. Its graph is built if it does not exist. A
+        plan without tokens draws late rows."""
         with self._interruptible():
             return self._submit(plan)
 
@@ -96,21 +98,25 @@ class ModelRunner:
         self._sampler.learn(plan)
         if plan.copies:
             self._copier.copy(plan.copies)
-        block = self.runner.fill(plan)
-        self._sampler.begin(plan)
+        if not plan.tokens:
+            block = self._sampler.late(plan)
+        elif (form := self._sampler.form(plan)) is None:
+            block = self.runner.fill(plan)
+        else:
+            block = self.runner.fill(plan, form=form)
+            self._sampler.fill(block, plan)
         return StepRunning(plan, self.runner.submit(block), begun_ns)
 
     def _collect(self, running: StepRunning) -> Drawn:
         plan = running.plan
         output = self.runner.collect(running.handle)
-        if self.watch is not None and plan.rows:
+        if self.watch is not None and plan.rows and plan.tokens:
             self.watch(plan, output.logits())
-        if plan.rows and self._sampler.needed(plan):
-            drawn = self._sampler.draw(plan, output.handle.variant, output.nonfinite)
-        else:
-            drawn = _likeliest(output)
+        sampled = DRAWN in output.handle.variant.graph.buffers
+        drawn = self._sampler.drawn(output) if sampled else _likeliest(output)
         bound = int(np.count_nonzero(self._records["state"]))
-        self.counts = self.counts.after(plan.tokens, plan.rows, bound, time.monotonic_ns() - running.begun_ns)
+        rows, took_ns = plan.rows - len(plan.undrawn(drawn.nonfinite)), time.monotonic_ns() - running.begun_ns
+        self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
         return drawn
 
     def reopen(self) -> bool:
@@ -139,10 +145,10 @@ class ModelRunner:
         return self._sampler.stored()
 
     def build(self, tokens: int, sampling: Sampling, *, sequences: int = 1) -> None:
-        """Load the weights and build the graphs of a step with `sequences` sequences that uses this sampling."""
+        """Load the weights and build the graph of a step with `sequences` sequences that sample like this."""
         stage: Stage = "decode" if tokens == sequences else "prefill"
-        block = self.runner.block(stage, tokens=tokens, sequences=sequences, rows=sequences)
-        self._sampler.build(block.variant, sampling)
+        form = self._sampler.form_of(sampling)
+        self.runner.block(stage, tokens=tokens, sequences=sequences, rows=sequences, form=form)
 
 
 def _likeliest(output: StepOutput) -> Drawn:
@@ -167,7 +173,7 @@ class PageCopier:
         self._forward = forward
         self._page_tokens = page_tokens
         self._tables = sorted(spec.name for spec in forward.by_role("table"))  # by group
-        self._blocks: dict[int, StepBlock] = {}
+        self._graphs: dict[int, OpGraph] = {}
 
     def copy(self, copies: Sequence[PageCopy]) -> None:
         """Perform the copies in order, before the next submission."""
@@ -182,16 +188,16 @@ class PageCopier:
         return page * self._page_tokens + np.arange(tokens, dtype=np.int32)
 
     def _replay(self, group: int, source: np.ndarray, target: np.ndarray) -> None:
-        block = self._blocks.get(group) or self._build(group)
+        block = self._block(group)
         block.counts[:] = 0
         block.counts[1] = len(source)
         block.views["copy.source"][: len(source)] = source
         block.views["copy.target"][: len(target)] = target
         self._runner.collect(self._runner.submit(block))
 
-    def _build(self, group: int) -> StepBlock:
-        resident = self._runner.variants.resident
-        graph = copy_graph(self._forward, caches(self._forward, self._tables[group]), name=f"copy-{group}")
-        variant = resident.build(graph, (1, ROWS, 1), resident.graph(graph.name, graph))
-        block = self._blocks[group] = StepBlock(variant)
-        return block
+    def _block(self, group: int) -> StepBlock:
+        graph = self._graphs.get(group)
+        if graph is None:
+            names = caches(self._forward, self._tables[group])
+            graph = self._graphs[group] = copy_graph(self._forward, names, name=f"copy-{group}")
+        return block_of(self._runner.variants.between_steps(graph, (1, ROWS, 1)))

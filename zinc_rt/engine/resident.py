@@ -136,13 +136,6 @@ class Variant:
         place = self._places.get(name) or self._place(name)
         return place.rows if place.symbol is None else counts[place.symbol], *place.inner
 
-    def buffer(self, name: str) -> Buffer:
-        """Return the buffer of an output that another graph reads in place."""
-        place = self.plan.placements[name]
-        if place.offset_bytes:
-            raise ValueError(f"{name} shares its allocation with other buffers")
-        return self.buffers[place.allocation]
-
     def _place(self, name: str) -> _Place:
         spec, placed = self.graph.buffers[name], self.plan.placements[name]
         first, *inner = spec.shape
@@ -221,18 +214,16 @@ class Resident:
         heaps: Mapping[ir.Role, BufferHeap] | None = None,
         steps: int | None = None,
         timed: bool = False,
-        given: Mapping[str, Buffer] | None = None,
     ) -> Variant:
         """Plan, lower and build a verified graph for a capacity, and add it to `replays` under `key`: the
         maximum tokens, sequences and rows.
 
-        A variant that is tapped, or has `heaps` or `steps`, gets a private arena. `given`: state that is
-        another variant's output (`Variant.buffer`), by buffer name; that variant must outlive this one. For
-        the other parameters see `lowered`.
+        A variant that is tapped, or has `heaps` or `steps`, gets a private arena. For the other parameters see
+        `lowered`.
         """
         program = self.lowered(graph, key, tapped=tapped, heaps=heaps, steps=steps, timed=timed)
         alone = tapped or heaps is not None or steps is not None
-        return self.place(program, key, replays, alone=alone, given=given)
+        return self.place(program, key, replays, alone=alone)
 
     def lowered(
         self,
@@ -267,7 +258,6 @@ class Resident:
         replays: Graph,
         *,
         alone: bool = False,
-        given: Mapping[str, Buffer] | None = None,
     ) -> Variant:
         """Allocate the buffers of a program, build it, and add it to `replays` under `key`. `alone`: use a
         private arena."""
@@ -277,7 +267,7 @@ class Resident:
             self._weights = backend.upload(*self._given, **on_host)
         with ExitStack() as undo:
             arena = None
-            own = {plan.placements[name].allocation: buffer for name, buffer in (given or {}).items()}
+            own: dict[str, Buffer] = {}
             if self._share_arenas and ARENA in plan.allocations and not alone:
                 arena = self._take(plan.allocations[ARENA])
                 undo.callback(self._give, arena)

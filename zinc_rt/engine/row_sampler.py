@@ -1,27 +1,26 @@
-"""The host side of the sample graph: sample tokens on the device from logits in device memory and slot
-records.
+"""The host side of sampling: fill the part of a step block that the sampling nodes read, and read what they drew.
 
-Records of newly bound slots, biases and token counts are buffered on the host until a sampled step uploads
-them; greedy steps never do.
+A step that samples is one submission: its graph is the model's with the nodes of model/sample_graph.py. Only a row
+whose token mask was late is drawn by a submission of its own, from the logits that the step kept on the device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
 from zinc_rt.engine.resident import Variant
-from zinc_rt.engine.runner import Runner, StepBlock
+from zinc_rt.engine.runner import Runner, StepBlock, StepOutput, block_of
+from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.slot_record import RECORD, SlotFlag, dwords, seal
-from zinc_rt.model.sample_graph import BIASES, COUNTS, LOGITS, RECORD_TABLE, SampleForm, sample_graph
+from zinc_rt.model.sample_graph import BIASES, COUNTS, DRAWN, RECORD_TABLE, SampleForm, late_draw
 from zinc_rt.sched.plan import NO_CANDIDATE, Drawn, RowLogprobs, StepPlan
 from zinc_rt.sched.sampling import Sampling
-from zinc_rt.sched.token_mask import TokenMask
 
 NEEDS_SAMPLING = SlotFlag.PENALTIES | SlotFlag.BIAS | SlotFlag.MASK | SlotFlag.LOGPROBS
 TOPS = (0, 5, 20)  # alternatives that a graph has; a request gets the first of them
+MASKS = 4  # rows with masks that a graph has: 1, or a power of this
 IN_PROMPT = np.uint32(1 << 31)  # of a token's count
 
 
@@ -33,20 +32,17 @@ class RowSampler:
         self._records = records
         self._vocab = vocab
         self._end_ids = np.array(end_ids or [-1], np.int32)
-        self._variants: dict[tuple[int, SampleForm], tuple[Variant, StepBlock]] = {}  # by the variant in front
-        self._to_store: set[int] = set(range(len(records)))  # slots whose record is not on the device
+        self._stored: set[int] = set()  # slots whose present record a sampled step has stored on the device
         self._to_count: dict[int, np.ndarray] = {}  # slot -> counts that are not on the device
+        self._late: dict[SampleForm, OpGraph] = {}
         self._bias_id = np.zeros((len(records), BIASES), np.int32)
         self._bias_value = np.zeros((len(records), BIASES), np.float32)
-        self._mask = np.zeros((len(records), -(-vocab // 32)), np.int32)
-        self._masking: Future[None] | None = None  # fills it, while the model's graph runs
-        self._helper = ThreadPoolExecutor(1, "masks")
 
     def learn(self, plan: StepPlan) -> None:
         """Record the sampling state of a step's newly bound slots."""
         if not plan.bound:
             return
-        self._to_store.update(plan.bound)
+        self._stored.difference_update(plan.bound)
         for slot, tokens in plan.counts_of.items():
             self._to_count[slot] = self._counted(tokens, int(self._records["prompt_len"][slot]))
         for slot, bias in plan.bias_of.items():
@@ -54,132 +50,130 @@ class RowSampler:
             self._bias_id[slot, : len(ids)] = ids
             self._bias_value[slot, : len(ids)] = [bias[id] for id in ids]
 
-    def begin(self, plan: StepPlan) -> None:
-        """Compute the token masks of a step while it runs."""
-        masks = [plan.mask_of[slot] for slot in self._masked(plan)]
-        self._masking = self._helper.submit(_fill_masks, masks, self._mask) if masks else None
-
-    def _masked(self, plan: StepPlan) -> list[int]:
-        """The slots whose rows have a mask, in the rows' order."""
-        if not plan.mask_of:
-            return []
-        rows = plan.row_slot[: plan.rows]
-        slots: list[int] = rows[self._records["flags"][rows] & SlotFlag.MASK != 0].tolist()
-        return slots
-
-    def needed(self, plan: StepPlan) -> bool:
-        """Return whether a row needs more than its most likely token."""
+    def form(self, plan: StepPlan) -> SampleForm | None:
+        """Return the form in which a step samples; None if every row needs only its most likely token."""
+        if not plan.rows:
+            return None
         rows = plan.row_slot[: plan.rows]
         flags = self._records["flags"][rows]
-        if ((flags & NEEDS_SAMPLING != 0) | (flags & SlotFlag.GREEDY == 0)).any():
-            return True
-        least = self._records["min_tokens"][rows]
-        if not least.any():
-            return False
-        made = plan.row_position[: plan.rows] - self._records["prompt_len"][rows]
-        return bool((made < least).any())
+        if not ((flags & NEEDS_SAMPLING != 0) | (flags & SlotFlag.GREEDY == 0)).any():
+            least = self._records["min_tokens"][rows]
+            if not least.any():
+                return None
+            made = plan.row_position[: plan.rows] - self._records["prompt_len"][rows]
+            if not (made < least).any():
+                return None
+        biased, masked = bool((flags & SlotFlag.BIAS).any()), int(np.count_nonzero(flags & SlotFlag.MASK))
+        return self._form(int(self._records["logprobs"][rows].max()), biased=biased, masked=masked)
 
-    def draw(self, plan: StepPlan, forward: Variant, nonfinite: np.ndarray) -> Drawn:
-        """Return the tokens of a step after `forward` ran. `nonfinite`: its non-finite logits flags, used
-        only if nothing can be sampled."""
-        rows = plan.row_slot[: plan.rows]
-        biased = bool((self._records["flags"][rows] & SlotFlag.BIAS != 0).any())
-        masked = self._masked(plan)
-        form = self._form(int(self._records["logprobs"][rows].max()), biased=biased, masked=len(masked))
-        variant, block = self._variant(forward, form)
-        stored = sorted(self._to_store)
-        self._fill(block, plan, rows, stored)
-        if self._masking is not None:
-            self._masking.result()
-        self._fill_masked(block, rows, masked)
+    def fill(self, block: StepBlock, plan: StepPlan) -> None:
+        """Fill the sampling part of a step block, and upload token counts of newly bound slots. A late row gets a
+        mask that permits no token: it draws -1, which is counted nowhere."""
+        views, count = block.views, plan.rows
+        rows = plan.row_slot[:count]
+        if "sample.record" in views:
+            self._fill_records(views, plan)
+        views["sample.row_slot"][:count] = rows
+        views["sample.position"][:count] = plan.row_position[:count]
+        epochs = self._records["epoch"][rows]
+        views["sample.entry"][:count] = (epochs << 10 | rows.astype(np.uint32)).view(np.int32)
+        views["sample.end_id"][:] = self._end_ids
+        if "sample.bias_id" in views:
+            views["sample.bias_id"][:], views["sample.bias_value"][:] = self._bias_id, self._bias_value
+        if "sample.mask" in views:
+            self._fill_masks(views, rows, plan)
         for slot, counts in self._to_count.items():
-            variant.write(COUNTS, counts, offset_bytes=4 * self._vocab * slot)
-        handle = self._runner.submit(block)
-        self._to_store.clear()
+            block.variant.write(COUNTS, counts, offset_bytes=4 * self._vocab * slot)
+            self._runner.host_writes += 1
         self._to_count.clear()
-        self._runner.collect(handle)
-        tokens = variant.read("sample.token", handle.counts).copy()
+
+    def late(self, plan: StepPlan) -> StepBlock:
+        """Return a filled block of the graph that draws a plan's rows from the logits that earlier steps kept."""
+        form = self.form(plan)
+        assert form is not None
+        graph = self._late.get(form) or self._late.setdefault(form, late_draw(form))
+        key = (1, 1, _room(plan.rows, len(self._records)))
+        block = block_of(self._runner.variants.between_steps(graph, key, form=form))
+        block.counts[:] = 0
+        block.counts[2] = plan.rows
+        self.fill(block, plan)
+        return block
+
+    def drawn(self, output: StepOutput) -> Drawn:
+        """Return the tokens that a sampled step or a late draw drew."""
+        variant, counts = output.handle.variant, output.handle.counts
+        tokens = variant.read(DRAWN, counts).copy()
+        nonfinite = output.nonfinite if len(output.nonfinite) else np.full(len(tokens), -1)  # a late draw has none
         why = np.where(nonfinite < 0, NO_CANDIDATE, nonfinite)
         wrong = np.where(tokens < 0, why, -1).astype(np.int32)
-        return Drawn(tokens, wrong, self._logprobs(variant, handle.counts))
+        return Drawn(tokens, wrong, _logprobs(variant, counts))
 
     def stored(self) -> tuple[np.ndarray, list[int]] | None:
         """Return, for an audit, the device's records, RECORD [slots], and which slots are current. None
         before the first sampled step."""
-        variant, _ = next(iter(self._variants.values()), (None, None))
+        ran = (each for each in self._runner.variants.ran() if RECORD_TABLE in each.graph.buffers)
+        variant = next(ran, None)
         if variant is None:
             return None
         records = np.ascontiguousarray(variant.read_back(RECORD_TABLE)).view(RECORD)[:, 0]
-        return records, [slot for slot in range(len(records)) if slot not in self._to_store]
+        return records, sorted(self._stored)
 
-    def build(self, forward: Variant, sampling: Sampling) -> None:
-        """Build the sample graph for a variant if the request needs more than the most likely token."""
+    def form_of(self, sampling: Sampling) -> SampleForm | None:
+        """Return the form of steps whose requests all have this sampling and no mask; see `form`."""
         asked = -1 if sampling.logprobs is None else sampling.logprobs
         plain = sampling.greedy and not (sampling.penalised or sampling.logit_bias or sampling.min_tokens)
-        if not plain or asked >= 0:
-            self._variant(forward, self._form(asked, biased=bool(sampling.logit_bias)))
+        if plain and asked < 0:
+            return None
+        return self._form(asked, biased=bool(sampling.logit_bias), masked=0)
 
-    def _form(self, asked: int, *, biased: bool, masked: int = 0) -> SampleForm:
+    def _form(self, asked: int, *, biased: bool, masked: int) -> SampleForm:
         """`asked`: the most alternatives to a token, -1 for no log-probabilities. `masked`: rows with a mask."""
         top = None if asked < 0 else min(self._vocab, next(top for top in TOPS if top >= asked))
         slots = len(self._records)
-        masks = min(slots, 1 << (masked - 1).bit_length()) if masked else 0  # a few sizes, not one for each count
+        masks = _room(masked, slots) if masked else 0
         ends = len(self._end_ids)
         return SampleForm(
             self._vocab, slots, penalty_rows=slots, bias_rows=slots * biased, mask_rows=masks, top=top, ends=ends
         )
 
-    def _fill(self, block: StepBlock, plan: StepPlan, rows: np.ndarray, stored: list[int]) -> None:
-        count, views = plan.rows, block.views
-        block.counts[:] = 0
-        block.counts[1:3] = len(stored), count
-        records = self._records[stored]
+    def _fill_records(self, views: dict[str, np.ndarray], plan: StepPlan) -> None:
+        """The record of every sequence of the step, whether it draws or not."""
+        slots = views["sample.record_slot"][: plan.sequences]
+        slots[plan.sequence[: plan.tokens]] = plan.slot[: plan.tokens]
+        records = self._records[slots]
         seal(records)
-        views["sample.bound_record"][: len(stored)] = dwords(records)
-        views["sample.bound_slot"][: len(stored)] = stored
-        views["sample.row_slot"][:count] = rows
-        views["sample.position"][:count] = plan.row_position[:count]
-        views["sample.entry"][:count] = (self._records["epoch"][rows] << 10 | rows.astype(np.uint32)).view(
-            np.int32
-        )
-        views["sample.end_id"][:] = self._end_ids
-        if "sample.bias_id" in views:
-            views["sample.bias_id"][:], views["sample.bias_value"][:] = self._bias_id, self._bias_value
+        views["sample.record"][: plan.sequences] = dwords(records)
+        self._stored.update(slots.tolist())
 
-    def _fill_masked(self, block: StepBlock, rows: np.ndarray, masked: list[int]) -> None:
-        if not masked:
-            return
-        views, place = block.views, {slot: at for at, slot in enumerate(masked)}
-        views["sample.mask"][: len(masked)] = self._mask[: len(masked)]
-        views["sample.mask_row"][: len(rows)] = [place.get(slot, -1) for slot in rows.tolist()]
+    def _fill_masks(self, views: dict[str, np.ndarray], rows: np.ndarray, plan: StepPlan) -> None:
+        mask, row = views["sample.mask"], views["sample.mask_row"]
+        row[: len(rows)] = -1
+        late = set(plan.late)
+        masked = np.flatnonzero(self._records["flags"][rows] & SlotFlag.MASK)
+        for at, index in enumerate(masked.tolist()):
+            row[index] = at
+            mask[at] = 0 if index in late else plan.mask_of[int(rows[index])]
 
     def _counted(self, tokens: np.ndarray, prompt: int) -> np.ndarray:
         counts = np.bincount(tokens[prompt:], minlength=self._vocab).astype(np.uint32)
         counts[tokens[:prompt]] |= IN_PROMPT
         return counts.view(np.int32)
 
-    def _logprobs(self, variant: Variant, counts: tuple[int, ...]) -> RowLogprobs | None:
-        if "sample.logprob" not in variant.graph.buffers:
-            return None
-        chosen = variant.read("sample.logprob", counts).copy()
-        if "sample.top_id" not in variant.graph.buffers:
-            none = np.empty((len(chosen), 0))
-            return RowLogprobs(chosen, none.astype(np.int32), none.astype(np.float32))
-        ids, values = (variant.read(f"sample.top_{what}", counts).copy() for what in ("id", "logprob"))
-        return RowLogprobs(chosen, ids, values)
 
-    def _variant(self, forward: Variant, form: SampleForm) -> tuple[Variant, StepBlock]:
-        """The sample graph over the logits of a variant, with room for as many rows."""
-        known = self._variants.get((id(forward), form))
-        if known is None:
-            resident, graph = self._runner.variants.resident, sample_graph(form)
-            key = (1, max(2, form.slots), forward.key[2])  # tokens, slots bound since the last time, rows
-            replays = resident.graph(form.name, graph)
-            variant = resident.build(graph, key, replays, given={LOGITS: forward.buffer(LOGITS)})
-            known = self._variants[id(forward), form] = (variant, StepBlock(variant))
-        return known
+def _room(count: int, most: int) -> int:
+    """Return the smallest size of at least `count`, of a few sizes up to `most`."""
+    size = 1
+    while size < count:
+        size *= MASKS
+    return min(size, most)
 
 
-def _fill_masks(masks: Sequence[TokenMask], words: np.ndarray) -> None:
-    for mask, row in zip(masks, words, strict=False):
-        mask.fill(row)
+def _logprobs(variant: Variant, counts: tuple[int, ...]) -> RowLogprobs | None:
+    if "sample.logprob" not in variant.graph.buffers:
+        return None
+    chosen = variant.read("sample.logprob", counts).copy()
+    if "sample.top_id" not in variant.graph.buffers:
+        none = np.empty((len(chosen), 0))
+        return RowLogprobs(chosen, none.astype(np.int32), none.astype(np.float32))
+    ids, values = (variant.read(f"sample.top_{what}", counts).copy() for what in ("id", "logprob"))
+    return RowLogprobs(chosen, ids, values)

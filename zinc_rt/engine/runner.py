@@ -27,10 +27,10 @@ from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.graph import SYMBOLS, Stage, most
 from zinc_rt.ir.rewrite import injected_name
 from zinc_rt.mem.plan import STEP
+from zinc_rt.model.sample_graph import LOGITS, SampleForm
 from zinc_rt.sched.plan import StepPlan
 
 COUNTS = "step.counts"
-LOGITS = "request[slot].logits"
 TOKEN = "request[slot].next_token"
 NONFINITE = "request[slot].nonfinite"
 PARTS = {  # arrays of a StepPlan, and the buffers of the step block that they fill
@@ -100,6 +100,15 @@ class StepBlock:
         if np.shape(value) != wanted:
             raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, expected {wanted}")
         self.views[name][: wanted[0]] = value
+
+
+def block_of(variant: Variant) -> StepBlock:
+    """Return the one of a variant's two blocks that was returned longer ago."""
+    blocks: list[StepBlock] = variant.blocks
+    if not blocks:
+        blocks += [StepBlock(variant), StepBlock(variant)]
+    blocks.reverse()
+    return blocks[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +207,7 @@ class Runner:
         self.backend = variants.backend
         self.stream = Stream("main")
         self.deadlines = Deadlines(timeout_seconds)
-        self.steps = self.host_writes = 0
+        self.steps = self.host_writes = self.waits = 0
         self._slow = slow
         self._slow_seconds = SLOW_SECONDS
         self._running: StepHandle | None = None
@@ -211,29 +220,36 @@ class Runner:
         sequences: int,
         rows: int,
         entries: int = 0,
+        form: SampleForm | None = None,
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> StepBlock:
         """Return a block of the smallest sufficient variant, which is built if necessary. `entries`: changes
-        of the page table that changes most, for a step that binds pages filled earlier."""
-        variant = self.variants.fitting(
-            stage, tokens, sequences, rows, entries=entries, inject=inject, tapped=tapped
+        of the page table that changes most, for a step that binds pages filled earlier. `form`: see
+        Variants.get."""
+        return block_of(
+            self.variants.fitting(
+                stage, tokens, sequences, rows, entries=entries, form=form, inject=inject, tapped=tapped
+            )
         )
-        blocks: list[StepBlock] = variant.blocks
-        if not blocks:
-            blocks += [StepBlock(variant), StepBlock(variant)]
-        blocks.reverse()
-        return blocks[0]
 
-    def fill(self, plan: StepPlan, *, inject: tuple[str, ...] = (), tapped: bool = False) -> StepBlock:
-        """Return a block filled from a plan. A step with one token per sequence is a decode step; both stages
-        give bit-identical results."""
+    def fill(
+        self,
+        plan: StepPlan,
+        *,
+        form: SampleForm | None = None,
+        inject: tuple[str, ...] = (),
+        tapped: bool = False,
+    ) -> StepBlock:
+        """Return a block filled from a plan; the sampling part of a `form` is left to the caller. A step with one
+        token per sequence is a decode step; both stages give bit-identical results."""
         block = self.block(
             "decode" if plan.tokens == plan.sequences else "prefill",
             tokens=plan.tokens,
             sequences=plan.sequences,
             rows=plan.rows,
             entries=max(map(len, plan.table_changes), default=0),
+            form=form,
             inject=inject,
             tapped=tapped,
         )
@@ -291,10 +307,12 @@ class Runner:
             "host_writes": self.host_writes,
             "doorbells": made.doorbells,
             "steps": self.steps,
+            "waits": self.waits,
         }
 
     def _wait(self, handle: StepHandle, timeout_seconds: float | None) -> None:
         replays = handle.variant.replays
+        self.waits += 1
         if timeout_seconds is None:
             timeout_seconds = self.deadlines.of(self.backend, handle.variant, handle.counts)
         if timeout_seconds is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from zinc_rt.backends.base import Backend
@@ -25,11 +24,23 @@ from zinc_rt.mem.residency import Residency
 from zinc_rt.model.builder import DeltaForm, Model, Overrides, SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
+from zinc_rt.model.sample_graph import SampleForm, sampled
 
 CAPACITIES = (1, 16, 128, 512)  # tokens, and rows of logits, that a variant holds where nothing is known of a load
-MAX_GRAPHS = 32  # stages, tapped or not, with values injected or not
+MAX_GRAPHS = 32  # stages, sampling or not, tapped or not, with values injected or not; copies, late draws
 Transform = Callable[[ir.OpGraph], ir.OpGraph]
-Built = tuple[Stage, tuple[str, ...], bool, bool]  # stage, injected labels, tapped, timed
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The key of an executable graph. `graph`: a stage of the model, or the name of another graph over its state.
+    `form`: how a step samples, None for the most likely tokens only."""
+
+    graph: str
+    form: SampleForm | None
+    inject: tuple[str, ...]
+    tapped: bool
+    timed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +161,17 @@ class Variants:
         rows: int,
         *,
         entries: int = 0,
+        form: SampleForm | None = None,
         inject: tuple[str, ...] = (),
         tapped: bool = False,
     ) -> Variant:
         """Return the variant of the smallest sufficient capacity. See `get`. `entries`: changes of one page
         table."""
-        asked = stage, tokens, sequences, rows, inject, tapped or self.tap_always, self.timed
+        asked = stage, tokens, sequences, rows, form, inject, tapped or self.tap_always, self.timed
         variant = self._fitting.get(asked) if entries <= tokens + sequences else None
         if variant is None:
             key = self._key(tokens, sequences, rows, entries)
-            variant = self.get(stage, key, inject=inject, tapped=tapped)
+            variant = self.get(stage, key, form=form, inject=inject, tapped=tapped)
             if tokens == sequences >= entries:  # decode, whose sizes are few and come again and again
                 self._fitting[asked] = variant
         return variant
@@ -181,17 +193,32 @@ class Variants:
         return room, most_sequences, most_rows, limits.slots * limits.pages_per_slot
 
     def get(
-        self, stage: Stage, key: tuple[int, ...], *, inject: tuple[str, ...] = (), tapped: bool = False
+        self,
+        stage: Stage,
+        key: tuple[int, ...],
+        *,
+        form: SampleForm | None = None,
+        inject: tuple[str, ...] = (),
+        tapped: bool = False,
     ) -> Variant:
-        """Return the variant of a key: the maximum tokens, sequences and rows of logits. `tapped`: all values
-        of the unfused graph are kept, and no activation shares memory, so all can be read after a replay."""
-        tapped = tapped or self.tap_always
-        table = self._built.get((stage, inject, tapped, self.timed))
-        known = table.get(key) if table is not None else None
-        return known or self._build(stage, key, inject, tapped)
+        """Return the variant of a key: the maximum tokens, sequences and rows of logits. `form`: the step samples
+        in this form; None: it only finds the most likely tokens. `tapped`: all values of the unfused graph are
+        kept, and no activation shares memory, so all can be read after a replay."""
+        built = Built(stage, form, inject, tapped or self.tap_always, self.timed)
+        return self._get(built, key, lambda: self._rewritten(stage, built))
 
-    def _build(self, stage: Stage, key: tuple[int, ...], inject: tuple[str, ...], tapped: bool) -> Variant:
-        built = stage, inject, tapped, self.timed
+    def between_steps(self, graph: ir.OpGraph, key: tuple[int, ...], *, form: SampleForm | None = None) -> Variant:
+        """Return the variant of a verified graph that runs between steps over the model's state, such as a copy of
+        pages. Its name and `form` identify it."""
+        built = Built(graph.name, form, (), self.tap_always, self.timed)
+        return self._get(built, key, lambda: graph)
+
+    def _get(self, built: Built, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> Variant:
+        table = self._built.get(built)
+        known = table.get(key) if table is not None else None
+        return known or self._build(built, key, make)
+
+    def _build(self, built: Built, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> Variant:
         table = self._built.setdefault(built, {})
 
         def dropped(key: tuple[int, ...]) -> None:
@@ -201,24 +228,26 @@ class Variants:
         def made() -> Graph:
             return self.resident.graph(graph.name, graph, observers=self.observers, dropped=dropped)
 
-        stored = None if inject or tapped or self.timed else self.stored
+        stored = None if built.inject or built.tapped or built.timed else self.stored
+        what = built.graph, built.form
         if built not in self._run:
-            rewritten = partial(self._rewritten, stage, inject, tapped)
-            self._run[built] = stored.graph(stage, rewritten) if stored else rewritten()
+            self._run[built] = stored.graph(what, make) if stored else make()
         graph = self._run[built]
         if stored:
             resident = self.resident
-            program = stored.program(stage, key, lambda: planned(resident.lowered(graph, key)))
+            program = stored.program(what, key, lambda: planned(resident.lowered(graph, key)))
             table[key] = resident.place(program, key, self._graphs.get(built, made))
         else:
             replays = self._graphs.get(built, made)
-            table[key] = self.resident.build(graph, key, replays, tapped=tapped, timed=self.timed)
+            table[key] = self.resident.build(graph, key, replays, tapped=built.tapped, timed=self.timed)
         return table[key]
 
-    def _rewritten(self, stage: Stage, inject: tuple[str, ...], tapped: bool) -> ir.OpGraph:
+    def _rewritten(self, stage: Stage, built: Built) -> ir.OpGraph:
         """The graph as a variant runs it. The model's own was verified when it was built."""
-        graph = self.graph(stage, inject)
-        if not tapped:
+        graph = self.graph(stage, built.inject)
+        if built.form is not None:
+            graph = sampled(graph, built.form)
+        if not built.tapped:
             graph = self.as_run(graph)
         if graph is not self.model(stage).graph:
             verify(graph)

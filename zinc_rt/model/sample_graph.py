@@ -1,4 +1,5 @@
-"""The sample graph: from rows of logits to tokens, using each row's slot record."""
+"""Sampling on the device: append the nodes that draw tokens to a model's graph, from its rows of logits and each
+row's slot record."""
 
 from __future__ import annotations
 
@@ -10,16 +11,18 @@ from zinc_rt.ir.op import Op
 from zinc_rt.ir.slot_record import COLUMNS
 from zinc_rt.ir.verify import verify
 
-LOGITS = "request[slot].logits"  # another graph's output
+LOGITS = "request[slot].logits"
 RECORD_TABLE = "slots.record"
+KEPT_LOGITS = "slots.logits"  # of each slot's last row, in forms with masks: a late mask draws from it
 COUNTS = "state.token_counts"
+DRAWN = "sample.token"
 BIASES = 300  # ids that a request may have a bias for
 RING = 1024  # entries
 
 
 @dataclass(frozen=True, slots=True)
 class SampleForm:
-    """The form of a sample graph. `top`: the number of alternatives with log-probabilities, in addition to the
+    """The form of the sampling nodes. `top`: the number of alternatives with log-probabilities, in addition to the
     token's; None: no log-probabilities."""
 
     vocab: int
@@ -33,15 +36,58 @@ class SampleForm:
     @property
     def name(self) -> str:
         parts = (
-            *("bias" * bool(self.bias_rows), "mask" * bool(self.mask_rows)),
+            *("bias" * bool(self.bias_rows), f"mask{self.mask_rows}" * bool(self.mask_rows)),
             "" if self.top is None else f"top{self.top}",
         )
         return "-".join(("sample", *filter(None, parts)))
 
 
-def sample_graph(form: SampleForm) -> OpGraph:
-    """Build the verified graph."""
-    builder = Builder(form.name)
+def sampled(forward: OpGraph, form: SampleForm) -> OpGraph:
+    """Return the verified graph of a step that samples: `forward`, which writes `LOGITS`, and the nodes that draw.
+
+    The records of the step's sequences are in its step block; the first dispatch stores them. With masks, each
+    row's logits are kept in `KEPT_LOGITS` for `late_draw`.
+    """
+    builder = Builder(f"{forward.name}-{form.name}", forward.stage)
+    for spec in forward.buffers.values():
+        builder.buffer(spec.name, spec.shape, spec.dtype, spec.role)
+    record = _record_table(builder, form)
+    given = (
+        builder.buffer("sample.record", ("sequences", COLUMNS), INDEX, "step"),
+        builder.buffer("sample.record_slot", ("sequences",), INDEX, "step"),
+    )
+    builder.node(Op.STORE_REQUEST_STATE, (*given, record), (record,), label="record")
+    for node in forward.nodes:
+        builder.node(node.op, node.inputs, node.outputs, layer=node.layer, label=node.label, **node.attrs)
+    if form.mask_rows:
+        kept = _kept_logits(builder, form)
+        row_slot = builder.buffer("sample.row_slot", ("rows",), INDEX, "step")
+        builder.node(Op.STORE_REQUEST_STATE, (LOGITS, row_slot, kept), (kept,), label="kept_logits")
+    builder.node(Op.BARRIER, (record,), ())
+    return _drawn(builder, form, LOGITS)
+
+
+def late_draw(form: SampleForm) -> OpGraph:
+    """Return the verified graph that draws rows from the logits that a step kept, with the records it stored."""
+    builder = Builder(f"late-{form.name}")
+    builder.buffer("step.counts", (8,), INDEX, "step")
+    _record_table(builder, form)
+    row_slot = builder.buffer("sample.row_slot", ("rows",), INDEX, "step")
+    logits = builder.buffer("sample.logits", ("rows", form.vocab), ACTIVATION, "activation")
+    builder.node(Op.LOAD_REQUEST_STATE, (_kept_logits(builder, form), row_slot), (logits,), label="kept_logits")
+    return _drawn(builder, form, logits)
+
+
+def _record_table(builder: Builder, form: SampleForm) -> str:
+    return builder.buffer(RECORD_TABLE, (form.slots, COLUMNS), INDEX, "table")
+
+
+def _kept_logits(builder: Builder, form: SampleForm) -> str:
+    return builder.buffer(KEPT_LOGITS, (form.slots, form.vocab), ACTIVATION, "state")
+
+
+def _drawn(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
+    """Add the nodes that draw a token from each row of `logits`, and return the verified graph."""
 
     def step(name: str, *shape: Dim, dtype: str = INDEX) -> str:
         return builder.buffer(name, shape, dtype, "step")
@@ -49,15 +95,8 @@ def sample_graph(form: SampleForm) -> OpGraph:
     def output(name: str, *shape: Dim, dtype: str = INDEX) -> str:
         return builder.buffer(name, shape, dtype, "output")
 
-    step("step.counts", 8)
-    record = builder.buffer(RECORD_TABLE, (form.slots, COLUMNS), INDEX, "table")
-    bound = step("sample.bound_record", "sequences", COLUMNS), step("sample.bound_slot", "sequences")
-    builder.node(Op.STORE_REQUEST_STATE, (*bound, record), (record,), label="bound")
-    builder.node(Op.BARRIER, (record,), ())
-
-    logits = builder.buffer(LOGITS, ("rows", form.vocab), ACTIVATION, "state")
-    counts = builder.buffer(COUNTS, (form.penalty_rows, form.vocab), INDEX, "state")
-    of_slots = step("sample.row_slot", "rows"), step("sample.position", "rows"), record, counts
+    counts = builder.buffer(COUNTS, (form.penalty_rows, form.vocab), INDEX, "table")
+    of_slots = step("sample.row_slot", "rows"), step("sample.position", "rows"), RECORD_TABLE, counts
     end = step("sample.end_id", form.ends)
     bias, mask = (ABSENT, ABSENT), (ABSENT, ABSENT)
     if form.bias_rows:
@@ -67,7 +106,7 @@ def sample_graph(form: SampleForm) -> OpGraph:
         mask = step("sample.mask", form.mask_rows, -(-form.vocab // 32)), step("sample.mask_row", "rows")
     adjusted = builder.buffer("sample.adjusted", ("rows", form.vocab), ACTIVATION, "activation")
     builder.node(Op.LOGITS_ADJUST, (logits, *of_slots, end, *bias, *mask), (adjusted,), label="logits_adjusted")
-    token = output("sample.token", "rows")
+    token = output(DRAWN, "rows")
     builder.node(Op.SAMPLE_SLOTS, (adjusted, *of_slots), (token, counts), label="token")
     if form.top is not None:
         made = [output("sample.logprob", "rows", dtype=ACTIVATION)]
@@ -75,8 +114,17 @@ def sample_graph(form: SampleForm) -> OpGraph:
             made.append(output("sample.top_id", "rows", form.top))
             made.append(output("sample.top_logprob", "rows", form.top, dtype=ACTIVATION))
         builder.node(Op.LOGPROBS, (logits, token), tuple(made), label="logprob", top=form.top)
-    ring = output("sample.ring", RING, 2), output("sample.cursor", 1)
-    builder.node(Op.STREAM_OUT, (token, step("sample.entry", "rows"), *ring), ring, label="stream_out")
+    _stream_out(builder, token)
     graph = builder.build()
     verify(graph)
     return graph
+
+
+def _stream_out(builder: Builder, token: str) -> None:
+    """Append the tokens to the output ring."""
+    entry = builder.buffer("sample.entry", ("rows",), INDEX, "step")
+    ring = (
+        builder.buffer("sample.ring", (RING, 2), INDEX, "output"),
+        builder.buffer("sample.cursor", (1,), INDEX, "output"),
+    )
+    builder.node(Op.STREAM_OUT, (token, entry, *ring), ring, label="stream_out")

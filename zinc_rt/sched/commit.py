@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.sched.forking import begin_choices, fork_choices
+from zinc_rt.sched.late import LateRow, set_aside
 from zinc_rt.sched.plan import NO_CANDIDATE, Batch, Drawn, StepPiece, StepPlan
 from zinc_rt.sched.planning import checkpoints
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
@@ -13,28 +14,32 @@ from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind
 
 
 def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts) -> Batch:
-    """Commit the sampled tokens of a step. `device`: the runner's counts of its work."""
+    """Commit the sampled tokens of a step; late rows are set aside. `device`: the runner's counts of its work."""
     s.counts.steps += 1
     s.counts.computed += plan.tokens
     _begin_accounts(s)
+    if plan.late:
+        plan, drawn, late = set_aside(s, plan, drawn)
+        for row in late:
+            _charge_late(s, row)
     tokens = drawn.tokens[: plan.rows]
     drew = [piece.request for piece in plan.prompts if piece.draws]  # behind the decodes, a row each
     bad = [] if _all_finite(drawn) else np.flatnonzero(drawn.nonfinite[: plan.rows] >= 0).tolist()
     if plan.decodes:
         _commit_decodes(s, plan, tokens)
-    row = plan.decodes
+    at = plan.decodes
     for piece in plan.prompts:
-        wrong = _why_bad(drawn, row) if piece.draws and row in bad else ""
-        _commit_prompt(s, piece, int(tokens[row]) if piece.draws else -1, wrong)
-        row += piece.draws
-    for row in bad:
-        if row < plan.decodes:
-            _fail(s, _decoder(s, plan, row), _why_bad(drawn, row))
-    for row in s.ends.rows(tokens):
-        request = _decoder(s, plan, row) if row < plan.decodes else drew[row - plan.decodes]
-        if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[row])):
+        wrong = _why_bad(drawn, at) if piece.draws and at in bad else ""
+        _commit_prompt(s, piece, int(tokens[at]) if piece.draws else -1, wrong, charged=not plan.tokens)
+        at += piece.draws
+    for at in bad:
+        if at < plan.decodes:
+            _fail(s, _decoder(s, plan, at), _why_bad(drawn, at))
+    for at in s.ends.rows(tokens):
+        request = _decoder(s, plan, at) if at < plan.decodes else drew[at - plan.decodes]
+        if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[at])):
             s.end(request, State.FINISHED, "stop")
-    if plan.mask_of:
+    if s.masked:
         _advance_masks(s, plan, tokens, drew)
     _attend(s, plan, drew)
     if s.ledger is not None and s.made is not None:
@@ -86,8 +91,11 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
     slots.read_more(n)
     if s.made is not None:
         counts = s.made.counts
-        counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
         counts[StepKind.TOKENS_GENERATED] += decodes.by_tenant
+    if not plan.tokens:  # late rows: their inputs were charged in the step that computed them
+        return
+    if s.made is not None:
+        s.made.counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
     for tenant, count in decodes.charges:
         s.service.charge(tenant, count)
         bucket = s.buckets[tenant][1]
@@ -139,11 +147,15 @@ def _turn_page(s: SchedulerState, request: Request) -> None:
 # --- prompts
 
 
-def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str) -> None:
+def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str, *, charged: bool) -> None:
+    """`charged`: the row was late, and its inputs were charged in the step that computed them."""
     request, first, last = piece.request, piece.first, piece.last
     holding, slot = request.holding, request.slot
     assert holding is not None
-    _charge_prompt(s, request, first, last, piece.draws)
+    if not charged:
+        _charge_prompt(s, request, first, last)
+    if piece.draws:
+        _charge_first_token(s, request)
     if wrong:
         _fail(s, request, wrong)
         return
@@ -168,7 +180,7 @@ def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str) 
     s.sync_rows(request)
 
 
-def _charge_prompt(s: SchedulerState, request: Request, first: int, last: int, draws: bool) -> None:
+def _charge_prompt(s: SchedulerState, request: Request, first: int, last: int) -> None:
     """Every token is one of: of the prompt for the first time, computed again, or drawn before."""
     tenant = request.tenant
     again = max(0, min(last, request.reached) - first)
@@ -178,12 +190,33 @@ def _charge_prompt(s: SchedulerState, request: Request, first: int, last: int, d
         counts[StepKind.PROMPT_TOKENS_COMPUTED] += fresh_prompt
         counts[StepKind.TOKENS_RECOMPUTED] += again
         counts[StepKind.DECODE_INPUTS] += last - first - again - fresh_prompt
-        counts[StepKind.TOKENS_GENERATED] += draws
     s.service.charge(tenant, last - first)
-    prefill, decode = s.buckets[tenant]
+    prefill, _ = s.buckets[tenant]
     if prefill is not None and fresh_prompt:
         prefill.charge(fresh_prompt, s.now_ns)
-    if decode is not None and draws:
+
+
+def _charge_first_token(s: SchedulerState, request: Request) -> None:
+    if s.made is not None:
+        s.made.counts[StepKind.TOKENS_GENERATED, request.tenant] += 1
+    _, decode = s.buckets[request.tenant]
+    if decode is not None:
+        decode.charge(1, s.now_ns)
+
+
+def _charge_late(s: SchedulerState, row: LateRow) -> None:
+    """Charge the inputs of a late row; its token is charged when it is drawn."""
+    request, piece = row.request, row.piece
+    if piece is not None:
+        _charge_prompt(s, request, piece.first, piece.last)
+        request.ran_ns = s.now_ns
+        request.reached = max(request.reached, piece.last)
+        return
+    if s.made is not None:
+        s.made.counts[StepKind.DECODE_INPUTS, request.tenant] += 1
+    s.service.charge(request.tenant, 1)
+    _, decode = s.buckets[request.tenant]
+    if decode is not None:
         decode.charge(1, s.now_ns)
 
 
@@ -193,7 +226,7 @@ def _charge_prompt(s: SchedulerState, request: Request, first: int, last: int, d
 def _advance_masks(s: SchedulerState, plan: StepPlan, tokens: np.ndarray, drew: list[Request]) -> None:
     """Masks learn what was drawn; who is complete ends, who cannot go on fails."""
     for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):
-        if slot not in plan.mask_of:
+        if slot not in s.masked:
             continue
         request = _decoder(s, plan, row) if row < plan.decodes else drew[row - plan.decodes]
         if request is None or request.state in TERMINAL or request.mask is None:
@@ -203,6 +236,8 @@ def _advance_masks(s: SchedulerState, plan: StepPlan, tokens: np.ndarray, drew: 
             s.end(request, State.FAILED, request.mask.failure)
         elif request.mask.complete:
             s.end(request, State.FINISHED, "stop")
+        else:
+            s.fills.advanced(request.mask)
 
 
 def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:

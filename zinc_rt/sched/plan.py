@@ -10,7 +10,6 @@ import numpy as np
 from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
-from zinc_rt.sched.token_mask import TokenMask
 
 ORDINALS = np.arange(1 << 16, dtype=np.int32)
 _NO_NUMBERS = np.empty(0, np.int64)
@@ -101,9 +100,8 @@ class StepPlan:
     copies: list[PageCopy] = field(default_factory=list)  # to be done before the step
     counts_of: dict[int, np.ndarray] = field(default_factory=dict)  # penalised slot just bound: its tokens so far
     bias_of: dict[int, dict[int, float]] = field(default_factory=dict)  # biased slot just bound: what to add
-    mask_of: dict[int, TokenMask] = field(
-        default_factory=dict
-    )  # masked slot, bound now or before: what is allowed
+    mask_of: dict[int, np.ndarray] = field(default_factory=dict)  # masked slot with a row: TokenMask.fill's words
+    late: list[int] = field(default_factory=list)  # rows that draw nothing: their masks are not filled yet
     prompts: list[StepPiece] = field(default_factory=list)
     decode_set: DecodeSet | None = None
 
@@ -127,6 +125,11 @@ class StepPlan:
         self.number = number
         self.tokens = self.sequences = self.rows = self.decodes = 0
         self.prompts.clear()
+
+    def undrawn(self, nonfinite: np.ndarray) -> list[int]:
+        """Return the late rows that are still to be drawn: not those without finite logits, which fail.
+        `nonfinite`: see Drawn."""
+        return [row for row in self.late if not 0 <= nonfinite[row] < NO_CANDIDATE]
 
     def add_sequence(
         self, slot: int, tokens: Sequence[int] | np.ndarray, first: int, rows: tuple[int, int]

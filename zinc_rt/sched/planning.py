@@ -13,6 +13,7 @@ import numpy as np
 
 from zinc_rt.sched import preempt
 from zinc_rt.sched.forking import fork_choices
+from zinc_rt.sched.late import settle_masks
 from zinc_rt.sched.plan import ORDINALS, StepPiece, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
@@ -43,6 +44,7 @@ def plan_step(s: SchedulerState) -> StepPlan:
         _plan_prompts(s, plan, prompts, gap)
     if plan.tokens:
         _hand_over(s, plan)
+        settle_masks(s, plan)
     return plan
 
 
@@ -60,11 +62,8 @@ def _hand_over(s: SchedulerState, plan: StepPlan) -> None:
     plan.bias_of.clear()
     for slot in plan.bound:
         request = slots.requests[slot]
-        plan.mask_of.pop(slot, None)
         if request is None:
             continue
-        if request.mask is not None:
-            plan.mask_of[slot] = request.mask
         if request.sampling.penalised:
             plan.counts_of[slot] = slots.history[slot, : request.length].copy()
         if request.sampling.logit_bias:
@@ -100,7 +99,7 @@ def _grow(s: SchedulerState) -> None:
 
 def _others_run(s: SchedulerState) -> bool:
     """Whether a step without those that were left out would compute anything."""
-    return bool(s.slots.decoding.any()) or any(not request.held for request in s.prefilling)
+    return bool(s.late) or bool(s.slots.decoding.any()) or any(not request.held for request in s.prefilling)
 
 
 def _alone(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
@@ -172,7 +171,7 @@ def _plan_decodes(s: SchedulerState, plan: StepPlan, decodes: DecodeSet) -> None
 
 def _prompts(s: SchedulerState) -> list[Request]:
     """The prompts that can go on, in the order in which they are computed."""
-    prompts = [request for request in s.prefilling if not request.held]
+    prompts = [request for request in s.prefilling if not request.held and request not in s.late]
     if s.probation:
         prompts = [request for request in prompts if request is s.probation[0]]
     if len(prompts) > 1:

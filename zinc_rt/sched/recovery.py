@@ -44,7 +44,7 @@ def recover(s: SchedulerState, plan: StepPlan, *, reopened: bool) -> None:
 
 def _present(s: SchedulerState, plan: StepPlan) -> list[Request]:
     """Whoever was in the step, by slot."""
-    slots = sorted({int(slot) for slot in plan.slot[: plan.tokens]})
+    slots = sorted({*plan.slot[: plan.tokens].tolist(), *plan.row_slot[: plan.rows].tolist()})
     return [request for slot in slots if (request := s.slots.requests[slot]) is not None]
 
 

@@ -25,6 +25,7 @@ from zinc_rt.sched.configure import check_quotas, configure
 from zinc_rt.sched.kv.capsule import Capsule, drop, snapshot
 from zinc_rt.sched.kv.kv_cache import KvCache
 from zinc_rt.sched.kv.prefix import chain
+from zinc_rt.sched.late import plan_late
 from zinc_rt.sched.plan import Batch, Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
 from zinc_rt.sched.recovery import acquit, recover
@@ -65,8 +66,8 @@ class TenantUsage:
 
 
 class Scheduler(SchedulerState):
-    """The scheduler. `clock_ns`: monotonic. `submit`, `cancel`, `hold`, `resume` and `configure` may be
-    called from any thread, all other methods from one."""
+    """The scheduler. `clock_ns`: monotonic. `vocab`: the number of tokens in a mask. `submit`, `cancel`, `hold`,
+    `resume` and `configure` may be called from any thread, all other methods from one."""
 
     def __init__(
         self,
@@ -77,8 +78,9 @@ class Scheduler(SchedulerState):
         clock_ns: Callable[[], int],
         *,
         ledger: UsageLedger | None = None,
+        vocab: int = 0,
     ) -> None:
-        super().__init__(limits, tenants, cache, clock_ns, ledger)
+        super().__init__(limits, tenants, cache, clock_ns, ledger, vocab)
         self.runner = runner
         self.failed: Callable[[Exception, StepPlan], None] = lambda error, plan: (
             None
@@ -176,9 +178,9 @@ class Scheduler(SchedulerState):
 
     def snapshot(self, number: int, choice: int = 0) -> Capsule | None:
         """Return a capsule of a request between two steps, for `NewRequest.capsule`, or None if it has
-        computed nothing or no page or row is free. Free it with `drop_capsule`."""
+        computed nothing, waits for a token mask, or no page or row is free. Free it with `drop_capsule`."""
         request = next((each for each in self.live.get(number, ()) if each.choice == choice), None)
-        if request is None or request.holding is None or not request.computed:
+        if request is None or request.holding is None or not request.computed or request in self.late:
             return None
         self.sync(request)
         bound = request.slot >= 0
@@ -207,9 +209,9 @@ class Scheduler(SchedulerState):
         """
         began_ns = self.clock_ns()
         self.receive()
-        plan = self.schedule()
-        if not plan.tokens:
-            return self._without_tokens()
+        plan = (plan_late(self) if self.late else None) or self.schedule()
+        if not plan.tokens and not plan.rows:
+            return self._without_tokens() or self._wait_for_masks()
         planned_ns = self.clock_ns()
         try:
             handle = self.runner.submit(plan)
@@ -217,7 +219,8 @@ class Scheduler(SchedulerState):
         except Exception as error:
             return self._recover(error, plan)
         computed_ns = self.clock_ns()
-        self.cost.observe(plan.tokens - plan.decodes, plan.decodes, plan.context, computed_ns - planned_ns)
+        if plan.tokens:
+            self.cost.observe(plan.tokens - plan.decodes, plan.decodes, plan.context, computed_ns - planned_ns)
         batch = self.commit(plan, drawn)
         if self.observers:
             times = StepTimes(began_ns, planned_ns, computed_ns, self.clock_ns())
@@ -263,6 +266,13 @@ class Scheduler(SchedulerState):
         if every and not self.counts.steps % every and (found := self.check()):
             raise AssertionError("; ".join(found))
         return batch
+
+    def _wait_for_masks(self) -> Batch | None:
+        """Wait briefly for the masks of late rows. Return None if there are none."""
+        if not self.late:
+            return None
+        self.fills.settle(self.masked[request.slot] for request in self.late)
+        return Batch(self.counts.steps)
 
     def _without_tokens(self) -> Batch | None:
         ended, self.ended = tuple(self.ended), []
@@ -343,4 +353,5 @@ class Scheduler(SchedulerState):
             del self.aside[request]
             self.queue(request, first=True)
         elif request.state is State.DECODE:
-            self.slots.leave_out(request, request.left_out > 0)  # whose page is full gets one, or is left out
+            out = request.left_out > 0 or request in self.late
+            self.slots.leave_out(request, out)  # whose page is full gets one, or is left out

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from math import lcm
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from zinc_rt.sched.bucket import Bucket
 from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import KvCache, PageCopy
 from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.mask_fills import MaskFills
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.queues import Candidates, WaitingQueues, band, waits_since
 from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, EndTokens, Request, State
@@ -35,7 +36,11 @@ from zinc_rt.sched.tenant import (
     isolation_groups,
 )
 from zinc_rt.sched.timers import Timers
+from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger import StepMade, UsageLedger
+
+if TYPE_CHECKING:
+    from zinc_rt.sched.late import LateRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class SchedulerCounts:
     limited_steps: int = 0
     infeasible_steps: int = 0
     infeasible_ns: int = 0
+    masks_late: int = 0  # rows whose token mask was not filled when their step was submitted
 
 
 class StepTimes(NamedTuple):
@@ -134,6 +140,7 @@ class SchedulerState:
         cache: KvCache,
         clock_ns: Callable[[], int],
         ledger: UsageLedger | None,
+        vocab: int,
     ) -> None:
         check_tenants(tenants, limits.slots)
         if limits.step_tokens < limits.slots:
@@ -165,6 +172,9 @@ class SchedulerState:
         self.capsules: dict[Capsule, None] = {}
         self.full: dict[int, None] = {}  # slots that decode, and need a page first
         self.moving: dict[int, None] = {}  # slots that decode, and whose state moves to another row
+        self.masked: dict[int, TokenMask] = {}  # by slot
+        self.fills = MaskFills(vocab, limits.slots, clock_ns)
+        self.late: dict[Request, LateRow] = {}  # their rows wait for a mask
         self.probation: list[Request] = []  # in two steps that failed: each runs alone
         self.collector: Request | None = None  # has waited long for pages: those that come free are its
         self.collected: list[int] = []
@@ -327,6 +337,9 @@ class SchedulerState:
         else:
             self.prefilling.append(request)
         self.ends.add(request)
+        if request.mask is not None:
+            self.masked[slot] = request.mask
+            self.fills.begin(request.mask)
         self.bound[request.tenant] += 1
         self.several += self.bound[request.tenant] == 2
         self.slot_steps[request.tenant] += 1
@@ -369,8 +382,11 @@ class SchedulerState:
         self.cache.ran(holding, self.slots.history[request.slot], request.computed, now_ns=self.now_ns)
 
     def _unbind(self, request: Request) -> None:
+        if self.late.pop(request, None) is not None and request.holding is not None:
+            request.holding.spoilt = True  # its state is ahead of its position
         self.sync(request)
         slot = request.slot
+        self.masked.pop(slot, None)
         self._leave_kind(request)
         if request.state is State.PREFILL:
             self.prefilling.remove(request)
@@ -385,7 +401,11 @@ class SchedulerState:
         self.running_by_class[request.priority] -= 1
 
     def park(self, request: Request) -> None:
-        """Preempt a request: it loses only its slot."""
+        """Preempt a request: it loses only its slot. One with a late row is evicted, because it computes that row
+        again."""
+        if request in self.late:
+            self.evict(request)
+            return
         self._unbind(request)
         request.move(State.PARKED)
         self.parked[request.tenant] += 1
@@ -441,6 +461,8 @@ class SchedulerState:
             self.probation.remove(request)
         request.move(state)
         request.reason = reason
+        if request.mask is not None:
+            self.fills.drop(request.mask)
         choices = self.live[request.number]
         choices.remove(request)
         if not choices:

@@ -13,7 +13,7 @@ from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, SYNC, Launch, Ref, Sync, Temp
 from zinc_rt.kernels.rows.elementwise import rowwise
 from zinc_rt.kernels.rows.norm import norm_launch
-from zinc_rt.kernels.rows.operands import F32, Buffer, row_shape
+from zinc_rt.kernels.rows.operands import F32, Buffer, Count, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
@@ -54,10 +54,12 @@ def _state(
     )
 
 
-def rows_launch(tuning: Tuning, kernel: str, a: Buffer, ids: str, b: Buffer, dwords: int) -> Launch:
+def rows_launch(
+    tuning: Tuning, kernel: str, a: Buffer, ids: str, b: Buffer, dwords: int, count: Count = "sequences"
+) -> Launch:
     """Launch load_rows, b[s] = a[ids[s]], or store_rows, b[ids[s]] = a[s], with rows of `dwords` dwords, for each
-    sequence s."""
-    return Launch(kernel, (a, Ref(ids), b), (dwords,), (-(-dwords // tuning.state_columns), "sequences", 1))
+    s < `count`, the length of `ids`."""
+    return Launch(kernel, (a, Ref(ids), b), (dwords,), (-(-dwords // tuning.state_columns), count, 1))
 
 
 def conv1d(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
@@ -153,14 +155,16 @@ def load_request_state(
     tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
     table, slot = node.inputs
-    yield rows_launch(tuning, "load_rows", Ref(table), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
+    dwords, (count,) = row_shape(graph, table)[1], graph.buffers[slot].shape
+    yield rows_launch(tuning, "load_rows", Ref(table), slot, Ref(node.outputs[0]), dwords, count)
 
 
 def store_request_state(
     tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]
 ) -> Iterator[Launch | Sync]:
     value, slot, table = node.inputs
-    yield rows_launch(tuning, "store_rows", Ref(value), slot, Ref(node.outputs[0]), row_shape(graph, table)[1])
+    dwords, (count,) = row_shape(graph, table)[1], graph.buffers[slot].shape
+    yield rows_launch(tuning, "store_rows", Ref(value), slot, Ref(node.outputs[0]), dwords, count)
 
 
 def _fits_registers(tuning: Tuning, d: int) -> bool:

@@ -47,7 +47,8 @@ def i02(s: SchedulerState) -> str | None:
             return f"slot {slot} belongs to request {request.number}, whose slot is {request.slot}"
         if int(record["tenant"]) != request.tenant or int(s.slots.tenants[slot]) != request.tenant:
             return f"slot {slot} is of tenant {record['tenant']}, its request of {request.tenant}"
-        decodes = request.state is State.DECODE and not request.held and not request.left_out
+        waits = request.held or request.left_out or request in s.late
+        decodes = request.state is State.DECODE and not waits
         if bool(s.slots.decoding[slot]) != decodes:
             return f"slot {slot}: {request.state.value}, and among the decodes: {s.slots.decoding[slot]}"
     return None

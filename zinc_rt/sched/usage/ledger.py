@@ -152,6 +152,9 @@ class UsageLedger:
         self._sums += counts.sum(0)
         self._present += (counts[:, StepKind.SLOT_STEPS] > 0).sum(0)
         tokens = counts[:, INPUT_KINDS].sum(1)
+        late = ~tokens.any(1)  # steps that only drew late rows
+        if late.any():
+            tokens[late] = counts[late][:, [StepKind.TOKENS_GENERATED, StepKind.ROWS_DISCARDED]].sum(1)
         busy = np.flatnonzero(tokens.sum(0))
         self._time[busy] += split_time(self._device_ns[:steps], tokens[:, busy]).sum(0)
         self._page_steps += paid.sum(0)

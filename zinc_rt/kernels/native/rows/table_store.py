@@ -9,15 +9,17 @@ from zinc_rt.ir.graph import SYMBOLS, Node, OpGraph, most
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.entry import Entry
 from zinc_rt.kernels.launch import COUNTS, Launch, Ref, Temp
-from zinc_rt.kernels.rows.operands import Buffer, row_shape
+from zinc_rt.kernels.rows.operands import Buffer, Count, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
 
-def rows_launch(kernel: str, source: Buffer, ids: str, target: Buffer, *, row_bytes: int, rows: int) -> Launch:
-    """Launch load_rows, target[s] = source[ids[s]], or store_rows, target[ids[s]] = source[s], for each sequence
-    s. `rows`: the rows of the side that ids index."""
+def rows_launch(
+    kernel: str, source: Buffer, ids: str, target: Buffer, *, row_bytes: int, rows: int, count: Count = "sequences"
+) -> Launch:
+    """Launch load_rows, target[s] = source[ids[s]], or store_rows, target[ids[s]] = source[s], for each
+    s < `count`, the length of `ids`. `rows`: the rows of the side that ids index."""
     size = (row_bytes & 0xFFFFFFFF, row_bytes >> 32)
-    return Launch(kernel, (source, Ref(ids), target), (*size, rows), ("sequences", 1, 1))
+    return Launch(kernel, (source, Ref(ids), target), (*size, rows), (count, 1, 1))
 
 
 def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
@@ -33,13 +35,17 @@ def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iter
 def load_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     table, slot = node.inputs
     rows, elements = row_shape(graph, table)
-    yield rows_launch("load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=4 * elements, rows=int(rows))
+    size, (count,) = 4 * elements, graph.buffers[slot].shape
+    yield rows_launch(
+        "load_rows", Ref(table), slot, Ref(node.outputs[0]), row_bytes=size, rows=int(rows), count=count
+    )
 
 
 def store_request_state(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
     value, slot, table = node.inputs
     rows, elements = row_shape(graph, table)
-    yield rows_launch("store_rows", Ref(value), slot, Ref(table), row_bytes=4 * elements, rows=int(rows))
+    size, (count,) = 4 * elements, graph.buffers[slot].shape
+    yield rows_launch("store_rows", Ref(value), slot, Ref(table), row_bytes=size, rows=int(rows), count=count)
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

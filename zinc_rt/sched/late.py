@@ -1,0 +1,96 @@
+"""Rows whose token mask was late: their logits are kept on the device, and they are drawn by a later submission.
+
+A late row is committed only once its token is drawn. Until then its request takes no part in steps.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+
+from zinc_rt.sched.plan import Drawn, StepPiece, StepPlan
+from zinc_rt.sched.request import Request, State
+from zinc_rt.sched.state import SchedulerState
+
+
+@dataclass(frozen=True, slots=True)
+class LateRow:
+    """The row of a request: `position` of the token to be drawn, and the piece of a prompt that it follows."""
+
+    request: Request
+    position: int
+    piece: StepPiece | None
+
+
+def settle_masks(s: SchedulerState, plan: StepPlan) -> None:
+    """Add the masks of the plan's rows to it, waiting briefly for those being filled."""
+    plan.mask_of.clear()
+    plan.late.clear()
+    if not s.masked:
+        return
+    rows = [(row, slot) for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()) if slot in s.masked]
+    s.fills.settle(s.masked[slot] for _, slot in rows)
+    for row, slot in rows:
+        words = s.fills.words(s.masked[slot])
+        if words is None:
+            plan.late.append(row)
+        else:
+            plan.mask_of[slot] = words
+
+
+def set_aside(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[StepPlan, Drawn, list[LateRow]]:
+    """Return a plan that ran, and its tokens, without the late rows, and these rows. A row without finite logits
+    is not among them: it fails."""
+    late = plan.undrawn(drawn.nonfinite)
+    draws = [piece for piece in plan.prompts if piece.draws]
+    rows = []
+    for row in late:
+        request = s.slots.requests[int(plan.row_slot[row])]
+        assert request is not None
+        piece = draws[row - plan.decodes] if row >= plan.decodes else None
+        if piece is None:
+            s.slots.leave_out(request, True)
+        rows.append(LateRow(request, int(plan.row_position[row]), piece))
+        s.late[request] = rows[-1]
+    s.counts.masks_late += len(rows)
+    kept, rest = np.setdiff1d(np.arange(plan.rows), late), copy(plan)
+    rest.prompts = [piece for piece in plan.prompts if all(piece is not row.piece for row in rows)]
+    _set_rows(s, rest, plan.row_slot[kept], plan.row_position[kept], int((kept < plan.decodes).sum()))
+    logprobs = None if drawn.logprobs is None else drawn.logprobs.take(kept)
+    return rest, Drawn(drawn.tokens[kept], drawn.nonfinite[kept], logprobs), rows
+
+
+def plan_late(s: SchedulerState) -> StepPlan | None:
+    """Return a plan that computes no tokens and draws the late rows whose masks are there, None if there are none.
+    A request whose mask cannot be filled in time fails."""
+    for request in list(s.late):
+        if request.mask is not None and (reason := s.fills.failure(request.mask)):
+            s.end(request, State.FAILED, reason)
+    ready = [row for row in s.late.values() if s.fills.words(s.masked[row.request.slot]) is not None]
+    if not ready:
+        return None
+    ready.sort(key=lambda row: (row.piece is not None, row.request.slot))
+    plan = StepPlan(s.limits.slots, s.limits.slots, len(s.cache.groups))
+    plan.clear(s.counts.steps + 1)
+    for row in ready:
+        request = row.request
+        del s.late[request]
+        if row.piece is None:
+            s.slots.leave_out(request, request.held or request.left_out > 0)
+        else:
+            plan.prompts.append(row.piece)
+    slots = np.array([row.request.slot for row in ready], np.int32)
+    positions = np.array([row.position for row in ready], np.int32)
+    _set_rows(s, plan, slots, positions, sum(row.piece is None for row in ready))
+    plan.slot[: plan.decodes] = slots[: plan.decodes]
+    settle_masks(s, plan)
+    return plan
+
+
+def _set_rows(s: SchedulerState, plan: StepPlan, slots: np.ndarray, positions: np.ndarray, decodes: int) -> None:
+    """Give a plan other rows, the first `decodes` of decoding requests."""
+    plan.rows, plan.decodes = len(slots), decodes
+    plan.row_slot, plan.row_position = slots, positions
+    plan.decode_set = s.slots.set_of(slots[:decodes])
