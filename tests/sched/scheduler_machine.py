@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from fake_masks import FakeMask, ManualPool
-from fake_runner import CheckingRunner, drawn
+from fake_runner import CheckingRunner, HangError, drawn
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -16,12 +16,18 @@ from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import UsageLedger
 
 PAGE = 4
+
+
+def only_hangs(error: Exception, plan: StepPlan) -> None:
+    """A step fails where a test had it fail, and not because the runner found something wrong."""
+    assert isinstance(error, HangError), repr(error)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -48,6 +54,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler = Scheduler(limits, self.tenants, self.cache, self.runner, clock, ledger=ledger)
         self.runner.scheduler = self.scheduler
         self.masks = ManualPool(self.scheduler.fills)
+        self.scheduler.failed = only_hangs
         self.spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([n]) * 32) for n in range(4)]
         self.number = 0
         self.made: dict[tuple[int, int], list[int]] = {}

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_runner import CheckingRunner, drawn
+from scheduler_machine import only_hangs
 
 from zinc_rt.host.errors import UsageError
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
@@ -37,6 +38,7 @@ class Bench:
         asked = SchedulerLimits(slots, CTX, **{"step_tokens": 32, "check_every": 1, **limits})
         self.s = Scheduler(asked, tenants, self.cache, self.runner, lambda: self.now, ledger=ledger)
         self.runner.scheduler = self.s
+        self.s.failed = only_hangs
         self.spaces = [namespace("m", "canonical-1", "f32", PAGE) for _ in tenants]
         self.made: dict[tuple[int, int], list[int]] = {}
         self.ended: dict[tuple[int, int], str] = {}

@@ -77,6 +77,7 @@ def plan_late(s: SchedulerState) -> StepPlan | None:
     for row in ready:
         request = row.request
         del s.late[request]
+        s.drawn_late.append(request)
         if row.piece is None:
             s.slots.leave_out(request, request.held or request.left_out > 0)
         else:

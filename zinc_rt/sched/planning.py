@@ -30,6 +30,7 @@ def plan_step(s: SchedulerState) -> StepPlan:
     """Return the step's plan; `tokens` is 0 if there is nothing to compute."""
     plan = s.plan
     plan.clear(s.counts.steps + 1)
+    s.drawn_late.clear()
     if s.full:
         _grow(s)
     decodes = s.slots.decodes()

@@ -175,6 +175,7 @@ class SchedulerState:
         self.masked: dict[int, TokenMask] = {}  # by slot
         self.fills = MaskFills(vocab, limits.slots, clock_ns)
         self.late: dict[Request, LateRow] = {}  # their rows wait for a mask
+        self.drawn_late: list[Request] = []  # since the last plan
         self.probation: list[Request] = []  # in two steps that failed: each runs alone
         self.collector: Request | None = None  # has waited long for pages: those that come free are its
         self.collected: list[int] = []

@@ -228,7 +228,8 @@ def i13(s: SchedulerState) -> str | None:
     if (plan.slot[plan.logit_row[: plan.rows]] != plan.row_slot[: plan.rows]).any():
         return "a row of logits belongs to another slot"
     for request in s.running():
-        out = request.held or request.left_out or s.probation
+        late = request in s.late or request in s.drawn_late
+        out = request.held or request.left_out or s.probation or late
         if request.state is State.DECODE and not out and request.slot not in drawing:
             return f"request {request.number} decodes, but is not in the step"
     return None
