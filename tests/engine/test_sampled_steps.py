@@ -1,0 +1,141 @@
+"""A token that is drawn costs what the most likely token costs: one write, one submission, one wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from fake_masks import FakeMask, ManualPool
+from vulkan_driver import required
+
+from zinc_rt import LLM, Sampling
+from zinc_rt.engine.answering import Asked
+from zinc_rt.engine.variants import Variants
+
+TIERS = ("t_cpu", "t_cpu_native", "vulkan", "t1", "t2")
+DRAWS = Sampling(
+    max_tokens=12, temperature=0.9, seed=5, presence_penalty=0.4, frequency_penalty=0.3, repetition_penalty=1.2,
+    logit_bias={7: 2.0, 9: -100.0}, min_tokens=12, logprobs=3, ignore_eos=True,
+)  # fmt: skip
+
+
+@contextmanager
+def opened(tier: str, *, slots: int = 4) -> Iterator[LLM]:
+    if tier == "vulkan":
+        required()
+    device = "sim" if tier in ("t1", "t2") else "auto"
+    with LLM("qwen3-q", tier=tier, device=device, slots=slots, ctx=64, graph_cache=False) as llm:
+        yield llm
+
+
+def cost(llm: LLM) -> np.ndarray:
+    """Submissions, waits and writes so far; submissions as the backend counts them, where it does."""
+    made = llm.runner.runner.submission
+    return np.array([made["steps"], made["waits"], made["host_writes"], made["fast"] + made["careful"]])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.rest(keep=2)
+def test_sampled_token_costs_one_submission_and_one_wait(tier: str) -> None:
+    with opened(tier) as llm:
+        first = llm.submit([1, 2, 3], DRAWS)
+        llm.step()
+        assert cost(llm)[:3].tolist() == [1, 1, 2], "the other write is of the counts for its penalties"
+        asked = [first, *(llm.submit([1, number], DRAWS) for number in range(2))]
+        llm.step()
+        before, tokens = cost(llm), sum(len(each.answers[0].token_ids) for each in asked)
+        for _ in range(4):
+            llm.step()
+        assert sum(len(each.answers[0].token_ids) for each in asked) == tokens + 12
+        spent = (cost(llm) - before).tolist()
+        assert spent[:3] == [4, 4, 4] and spent[3] in (0, 4)
+
+
+def test_greedy_steps_run_the_model_alone() -> None:
+    with opened("t_cpu") as llm:
+        llm.generate([[1, 2], [3]], Sampling(max_tokens=3))
+        assert {each.graph.name for each in llm.engine.variants.ran()} == {"qwen3-prefill", "qwen3-decode"}
+        llm.generate([[1, 2]], Sampling(max_tokens=3, temperature=1.0))
+        assert {each.graph.name for each in llm.engine.variants.ran()} == {
+            f"qwen3-{stage}{sampled}" for stage in ("prefill", "decode") for sampled in ("", "-sample")
+        }
+
+
+@pytest.mark.parametrize("sampling", [Sampling(max_tokens=4), DRAWS], ids=["greedy", "drawn"])
+def test_what_is_built_in_advance_is_what_runs(sampling: Sampling, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[object] = []
+    build = Variants._build
+    monkeypatch.setattr(
+        Variants, "_build", lambda self, what, *rest: built.append(what) or build(self, what, *rest)
+    )
+    with opened("t_cpu") as llm:
+        llm.build(5, sampling)
+        assert len(built) == 2
+        llm.generate([[1, 2, 3, 4, 5]], sampling)
+        assert len(built) == 2
+
+
+class Turns(FakeMask):
+    """Permits ids that are the number of tokens so far, modulo 5."""
+
+    def fill(self, words: np.ndarray) -> None:
+        super().fill(words)
+        bits = np.arange(32 * len(words)) % 5 == len(self.tokens) % 5
+        words[:] = np.packbits(bits, bitorder="little").view(np.int32)
+
+    def fork(self) -> Turns:
+        return Turns(self.spend)
+
+
+def masked_run(llm: LLM, pool: ManualPool, *, every: int) -> tuple[list[Asked], list[int]]:
+    """Two masked requests beside one without; masks are filled after every so many steps, 0: at once. Return the
+    submissions of each step as well."""
+    pool.held = every > 0
+    asked = [
+        llm.submit([4, 2, 3], DRAWS, grammar=Turns()),
+        llm.submit([1, 2], DRAWS),
+        llm.submit([8], Sampling(max_tokens=9, ignore_eos=True), grammar=Turns()),
+    ]
+    spent = list[int]()
+    while not all(each.done for each in asked):
+        before = cost(llm)
+        llm.step()
+        spent.append(int((cost(llm) - before)[0]))
+        if every and not len(spent) % every:
+            pool.release()
+    return asked, spent
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.rest(keep=2)
+def test_answers_are_the_same_whether_masks_are_late(tier: str) -> None:
+    with opened(tier) as llm:
+        pool = ManualPool(llm.scheduler.fills)
+        in_time, spent = masked_run(llm, pool, every=0)
+        assert llm.scheduler.counts.masks_late == 0 and set(spent) == {1}
+        for number in (0, 2):
+            tokens = in_time[number].answers[0].token_ids
+            assert [token % 5 for token in tokens] == [at % 5 for at in range(len(tokens))]
+        for every in (2, 3):
+            before = llm.scheduler.counts.masks_late
+            late, spent = masked_run(llm, pool, every=every)
+            assert llm.scheduler.counts.masks_late >= before + 12 and max(spent) == 1
+            for one, other in zip(in_time, late, strict=True):
+                assert one.answers[0].token_ids == other.answers[0].token_ids
+                assert one.answers[0].logprobs == other.answers[0].logprobs
+        assert not llm.scheduler.check() and not llm.scheduler.late
+
+
+def test_matcher_that_is_too_slow_ends_only_its_answer() -> None:
+    with opened("t_cpu") as llm:
+        now = [0]
+        llm.scheduler.fills = type(llm.scheduler.fills)(llm.engine.model.vocab, 4, lambda: now[0])
+        ManualPool(llm.scheduler.fills)
+        slow = llm.submit([1, 2], DRAWS, grammar=Turns(lambda: now.__setitem__(0, now[0] + 51_000_000)))
+        other = llm.submit([3, 4], DRAWS)
+        while not (slow.done and other.done):
+            llm.step()
+        assert slow.answers[0].ended == "grammar_too_slow" and not slow.answers[0].token_ids
+        assert other.answers[0].ended == "length"
