@@ -19,10 +19,13 @@ from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
+from zinc_rt.sched.step_cost import StepCost
 from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.sched.usage.ledger import UsageLedger
 
 PAGE = 4
+# three decodes and a little of a prompt exceed the 30 ms of an interactive answer: others take turns
+TIGHT = StepCost("a clock", "none", 10_000, prompt_us=1000, decode_us=5000, context_us=0, source="this test")
 
 
 def only_hangs(error: Exception, plan: StepPlan) -> None:
@@ -48,7 +51,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.now = 0
         self.cache = KvCache(self.groups, PAGE, 8, self.state_rows)
         self.runner = CheckingRunner(self.cache, slots=4, ctx=64)
-        limits = SchedulerLimits(4, 64, 12, slice_tokens=4, checkpoint_tokens=8, check_every=0)
+        limits = SchedulerLimits(4, 64, 12, slice_tokens=4, checkpoint_tokens=8, check_every=0, cost=TIGHT)
         ledger = UsageLedger([each.name for each in self.tenants], {each.name: each.pages for each in self.groups})
         clock = lambda: self.now  # noqa: E731
         self.scheduler = Scheduler(limits, self.tenants, self.cache, self.runner, clock, ledger=ledger)

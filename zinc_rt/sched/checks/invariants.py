@@ -15,6 +15,7 @@ from zinc_rt.sched.kv.kv_cache import UNSET, ZERO
 from zinc_rt.sched.kv.prefix import NO_ROW
 from zinc_rt.sched.request import QUEUED, RUNNING, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState
+from zinc_rt.sched.tenant import Priority
 
 
 def i01(s: SchedulerState) -> str | None:
@@ -218,7 +219,8 @@ def i12(s: SchedulerState) -> str | None:
 
 
 def i13(s: SchedulerState) -> str | None:
-    """A step respects its size limit, and contains a row for every decoding request that can run."""
+    """A step respects its size limit, and contains a row for every decoding request that can run, or that does not
+    wait for its turn beside a class with a latency budget."""
     plan = s.plan
     if not _in_flight(s):
         return None
@@ -227,9 +229,12 @@ def i13(s: SchedulerState) -> str | None:
     drawing = set(plan.row_slot[: plan.rows].tolist())
     if (plan.slot[plan.logit_row[: plan.rows]] != plan.row_slot[: plan.rows]).any():
         return "a row of logits belongs to another slot"
+    decodes = plan.decode_set
+    assert decodes is not None
+    protected = min((each for _, each in s.gap_budgets if decodes.classes[each]), default=Priority.BATCH)
     for request in s.running():
         late = request in s.late or request in s.drawn_late
-        out = request.held or request.left_out or s.probation or late
+        out = request.held or request.left_out or s.probation or late or request.priority > protected
         if request.state is State.DECODE and not out and request.slot not in drawing:
             return f"request {request.number} decodes, but is not in the step"
     return None
