@@ -1,9 +1,9 @@
 """Locate the first divergence of a tier from T-CPU in a recorded run: the step, the node, the element.
 
 Both tiers replay the log in parallel from the same state, until an output or the state differs after a
-step. That step is repeated with every node's result kept. If only the graph that reuses memory differs, a
-growing or shrinking part of it is run until the smallest differing part is known, each time from the
-step's initial state.
+step, or a step was not given what its scheduler had planned. The former step is repeated with every node's
+result kept. If only the graph that reuses memory differs, a growing or shrinking part of it is run until the
+smallest differing part is known, each time from the step's initial state.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.lower import Call, LoweredGraph
 from zinc_rt.replay.bisect_result import BisectResult, FailingNode
 from zinc_rt.replay.run import chosen
+from zinc_rt.trace.plans import departures, require_draws
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.rebuilt import ARENA_SEEN, Opener, Rebuilt, opener_of, value_of
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
@@ -50,6 +51,7 @@ def bisect(
     with LogReader(log_path) as log, ExitStack() as stack:
         tape = read_tape(log)
         require_inputs(log, tape)
+        require_draws(log, tape)
         sources = sources_of(log, tape, model)
         suspect = stack.enter_context(
             Rebuilt(
@@ -63,7 +65,7 @@ def bisect(
             )
         )
         oracle = stack.enter_context(Rebuilt(log, tape, sources, opener_of(ORACLE, threads=threads), tapped=True))
-        return _BisectSearch(tape, suspect, oracle).run(chosen(tape, until, 0))
+        return _BisectSearch(tape, suspect, oracle, departures(log, tape)).run(chosen(tape, until, 0))
 
 
 class _Unended(Exception):
@@ -71,10 +73,11 @@ class _Unended(Exception):
 
 
 class _BisectSearch:
-    def __init__(self, tape: Tape, suspect: Rebuilt, oracle: Rebuilt) -> None:
+    def __init__(self, tape: Tape, suspect: Rebuilt, oracle: Rebuilt, departures: dict[int, str]) -> None:
         self.tape = tape
         self.suspect = suspect
         self.oracle = oracle
+        self.departures = departures  # by step
         self.found = BisectResult(suspect.backend.spec.tier)
         self._known = set(suspect.findings())  # others may share the device
 
@@ -84,6 +87,9 @@ class _BisectSearch:
         found.allowed = max(2, int(2 * math.log2(max(2, nodes))))
         found.replays = 2  # of the log, side by side
         for step in steps:
+            if text := self.departures.get(step.number):
+                self._stop_at(step, "was not given what was planned", text, len(steps))
+                break
             before = self.oracle.state(self.oracle.variant(step.graph, step.key))
             right = self.oracle.run(step)
             try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from zinc_rt.engine.devices import Choice, choose_tier
 from zinc_rt.engine.resident import Variant
 from zinc_rt.host.errors import UsageError
+from zinc_rt.trace.plans import departures, require_draws
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.rebuilt import Opener, Rebuilt, opener_of, sha256_of, value_of
 from zinc_rt.trace.tape import RecordedStep, Tape, read_tape, require_inputs
@@ -32,7 +33,7 @@ class OutputDifference:
 @dataclass(slots=True)
 class ReplayOutcome:
     """The result of a replay. `live_seconds`: the duration of the same steps in the recorded run,
-    submission to end."""
+    submission to end. `departures`: by step, what was recorded other than planned."""
 
     tier: str
     ordering: str
@@ -43,15 +44,20 @@ class ReplayOutcome:
     seconds: float = 0.0
     live_seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
+    departures: dict[int, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
-        """Return whether at least one output was compared and all had the recorded bits."""
-        return bool(self.compared) and not self.differences
+        """Return whether at least one output was compared, all had the recorded bits, and every step was given
+        what was planned."""
+        return bool(self.compared) and not self.differences and not self.departures
 
     @property
     def text(self) -> str:
+        if self.departures:
+            step, text = min(self.departures.items())
+            return f"{self.tier}: step {step} was not given what was planned: {text}"
         if self.differences:
             first = self.differences[0]
             name = f"{first.label} " if first.label else ""
@@ -86,6 +92,7 @@ def replay(
         tape = read_tape(log)
         require_inputs(log, tape)
         choice = choice or choose_tier(tier or str(tape.header.get("tier", "")), simulate=True)
+        require_draws(log, tape)
         steps = chosen(tape, until, start)
         sources = sources_of(log, tape, model)
         opener = opener_of(choice, threads=threads)
@@ -93,6 +100,8 @@ def replay(
             outcome = ReplayOutcome(
                 rebuilt.backend.spec.tier, rebuilt.backend.ordering, str(tape.header.get("tier", "?"))
             )
+            last = steps[-1].number
+            outcome.departures = {at: text for at, text in departures(log, tape).items() if at <= last}
             known = set(rebuilt.findings())  # of others that share the device
             for step in steps:
                 variant = rebuilt.write(step)

@@ -85,7 +85,7 @@ def timeline(log: LogReader) -> dict[str, Any]:
                 waited = record.at_seconds - begun.at_seconds
                 events.append(slice_seconds("wait", HOST, begun.at_seconds, waited, {"step": record.step}))
                 ended = record.at_seconds
-            case records.EventRecord():
+            case records.EventRecord() if record.name != records.PLAN:
                 events.append(instant(record.name, HOST, record.at_seconds * MICRO, {"detail": record.detail}))
             case records.FaultRecord():
                 events.append(

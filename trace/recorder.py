@@ -28,7 +28,9 @@ from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import to_bytes
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import digest
+from zinc_rt.sched.plan import StepPlan
 from zinc_rt.trace import records
+from zinc_rt.trace.plans import describe
 from zinc_rt.trace.records import LEVELS, Level
 from zinc_rt.trace.weights import bytes_of, weight_digests
 from zinc_rt.trace.writer import LogWriter, warn
@@ -70,6 +72,7 @@ def record(
     engine.variants.tap_always = level == "full"
     before = engine.variants.observers  # they go on being told, and first
     engine.variants.observe((*before, recorder))
+    engine.runner.planned = recorder.planned
     try:
         yield recorder
     except BaseException as error:
@@ -77,6 +80,7 @@ def record(
         raise
     finally:
         engine.variants.observe(before)
+        engine.runner.planned = None
         engine.variants.tap_always = engine.variants.timed = False
         recorder.close()
 
@@ -173,6 +177,10 @@ class Recorder(Observer):
 
     def note(self, name: str, detail: str = "") -> None:
         self.writer.write(records.EventRecord(name, detail, self._now()))
+
+    def planned(self, plan: StepPlan, slots: np.ndarray) -> None:
+        """Write a scheduler's plan. `slots`: their records, RECORD [slots]."""
+        self.note(records.PLAN, describe(plan, slots))
 
     def close(self) -> None:
         self.writer.close()
@@ -322,6 +330,8 @@ class Recorder(Observer):
                 self.writer.write(records.KernelRecord(name, backend.device.arch, blob, blob))
 
     def _weights_of(self, variant: Variant) -> None:
+        if next(variant.graph.by_role("weight", "constant"), None) is None:
+            return
         model = self._engine.variants.model(variant.graph.stage)
         if self._digests is None:
             self._digests = weight_digests(model.gguf, model.weights)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 Level = Literal["digest", "inputs", "full"]  # how much a log keeps
 LEVELS: tuple[Level, ...] = ("digest", "inputs", "full")
 BLOB, INDEX = 1, 2  # kinds that are no events
+PLAN = "plan"  # the event with a scheduler's plan of the step that follows (plans.py)
 TIMED = struct.Struct("<iIQQ")  # node, kernel, began and ended in ns
 
 

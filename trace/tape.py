@@ -17,7 +17,8 @@ KEY_NUMBERS = 3  # the most tokens, sequences and rows
 
 @dataclass(slots=True)
 class RecordedStep:
-    """One submission. `outputs`: the recorded outputs after it. `seconds` is None if it never ended."""
+    """One submission. `outputs`: the recorded outputs after it. `seconds` is None if it never ended. `plan`: the
+    detail of its plan's event, "" if no scheduler planned it."""
 
     number: int
     graph: int
@@ -28,6 +29,7 @@ class RecordedStep:
     writes: list[records.Wrote]
     outputs: list[records.Output] = field(default_factory=list)
     seconds: float | None = None
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ def read_tape(log: LogReader) -> Tape:
     """Read a log's records in order. Raises InputError for records that contradict each other."""
     tape = Tape(log.header)
     steps: dict[int, RecordedStep] = {}
+    plan = ""
     for record in log:
         match record:
             case records.GraphCreated():
@@ -87,14 +90,17 @@ def read_tape(log: LogReader) -> Tape:
                     record.counts,
                     record.at_seconds,
                     tape.unused,
+                    plan=plan,
                 )
                 tape.steps.append(step)
-                tape.unused = []
+                tape.unused, plan = [], ""
             case records.Output() if record.step in steps:
                 _check(log, tape, steps[record.step].graph, record.buffer)
                 steps[record.step].outputs.append(record)
             case records.Retired() if record.step in steps:
                 steps[record.step].seconds = record.seconds
+            case records.EventRecord(name=records.PLAN):
+                plan = record.detail
             case records.EventRecord():
                 tape.events.append(record)
             case records.FaultRecord():

@@ -98,6 +98,8 @@ class ModelRunner:
         self._sampler.learn(plan)
         if plan.copies:
             self._copier.copy(plan.copies)
+        if self.runner.planned is not None:
+            self.runner.planned(plan, self._records)
         if not plan.tokens:
             block = self._sampler.late(plan)
         elif (form := self._sampler.form(plan)) is None:

@@ -50,6 +50,9 @@ SLOW_SECONDS = 2.0  # a step without a deadline says that it still runs after so
 SILICON_FACTOR = 50.0  # times the predicted duration of a step
 
 
+Planned = Callable[[StepPlan, np.ndarray], object]  # receives a scheduler's plan and its records, before the step
+
+
 class StepBlock:
     """One step's input in host memory: `raw` has the bytes, `views` the arrays in it by buffer."""
 
@@ -202,7 +205,7 @@ class Runner:
         slow: Callable[[str], None] = lambda line: None,
     ) -> None:
         """Create a runner. `slow` is called with a message when a step without a deadline exceeds
-        SLOW_SECONDS."""
+        SLOW_SECONDS. A recorder sets `planned`."""
         self.variants = variants
         self.backend = variants.backend
         self.stream = Stream("main")
@@ -211,6 +214,7 @@ class Runner:
         self._slow = slow
         self._slow_seconds = SLOW_SECONDS
         self._running: StepHandle | None = None
+        self.planned: Planned | None = None
 
     def block(
         self,

@@ -1,0 +1,348 @@
+"""A log of a run that draws has every submission: it replays from the file alone, on any tier, and a fault in what
+draws, in what it is given, or in a copy is named."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_masks import FakeMask, ManualPool
+from planted import Code, Plant, PlantedBackend
+
+from zinc_rt.engine import row_sampler
+from zinc_rt.engine.answering import Answering
+from zinc_rt.engine.devices import ORACLE, choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.model_runner import PageCopier
+from zinc_rt.engine.row_sampler import RowSampler
+from zinc_rt.engine.runner import StepBlock
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.errors import InputError
+from zinc_rt.ir.slot_record import column
+from zinc_rt.model.builder import SequenceLimits
+from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.sample_graph import COUNTS
+from zinc_rt.replay.bisect import bisect
+from zinc_rt.replay.run import replay
+from zinc_rt.sched import planning
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.sampling import Sampling
+from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.recorder import record
+from zinc_rt.trace.tape import Tape, read_tape
+from zinc_rt.trace.writer import LogWriter
+
+PENALISED = {"presence_penalty": 0.4, "frequency_penalty": 0.3, "repetition_penalty": 1.2}
+
+
+class Thirds(FakeMask):
+    """Permits ids that are the number of tokens so far, modulo 3."""
+
+    def fill(self, words: np.ndarray) -> None:
+        super().fill(words)
+        bits = np.arange(32 * len(words)) % 3 == len(self.tokens) % 3
+        words[:] = np.packbits(bits, bitorder="little").view(np.int32)
+
+    def fork(self) -> Thirds:
+        return Thirds(self.spend)
+
+
+def serve(path: Path, model: str, tier: str) -> tuple[list[list[int]], int]:
+    """A recorded run with penalties, biases, masks in time and late, forks that copy pages, and greedy requests.
+    Return the tokens of all answers, and the submissions."""
+    limits = SequenceLimits(ctx=96, slots=4, step_tokens=40, rows=4, state_rows=12)
+    device = "sim" if tier in ("t1", "t2") else "auto"
+    backend = open_backend(choose_tier(tier, device), "canonical-1")
+    gguf = read_gguf(FOLDER / f"{model}.gguf")
+    with Engine(gguf, backend, limits=limits) as engine, record(engine, path, warn=lambda line: None):
+        llm = Answering(engine)
+        pool = ManualPool(llm.scheduler.fills)
+        drawn = Sampling(max_tokens=6, temperature=0.9, seed=3, ignore_eos=True)
+        asked = [
+            llm.submit(list(range(1, 22)), Sampling(max_tokens=5, temperature=1.1, seed=9, n=2, ignore_eos=True)),
+            llm.submit([5, 6], Sampling(max_tokens=7, temperature=0.7, seed=1, ignore_eos=True, **PENALISED)),
+            llm.submit([7, 8, 9], drawn, grammar=Thirds()),
+            llm.submit([7, 8], Sampling(max_tokens=5, ignore_eos=True)),
+            llm.submit([4], Sampling(max_tokens=5, logit_bias={3: 5.0, 8: -9.0}, logprobs=2, ignore_eos=True)),
+        ]
+        step = 0
+        while not all(one.done for one in asked):
+            step += 1
+            pool.held = 3 <= step < 9
+            llm.step()
+            if step == 5 or not pool.held:
+                pool.release()
+        assert llm.scheduler.counts.masks_late
+        answers = [answer.token_ids for one in asked for answer in one.answers]
+        return answers, engine.runner.steps
+
+
+def tape_of(path: Path) -> Tape:
+    with LogReader(path) as log:
+        return read_tape(log)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("drawn") / "run.zlog"
+    serve(path, "qwen3-q", "t_cpu")
+    yield path
+
+
+@pytest.mark.parametrize("model", ["qwen3-q", "qwen35moe-q", "gemma4-q"])
+@pytest.mark.rest(keep=1)
+def test_log_has_every_submission(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.zlog"
+    _, steps = serve(path, model, "t_cpu")
+    tape = tape_of(path)
+    assert len(tape.steps) == steps and not tape.unused
+    names = [tape.graphs[step.graph].graph.name for step in tape.steps]
+    architecture = names[0].partition("-")[0]
+    for wanted in ("copy-0", "late-sample", f"{architecture}-decode-sample", f"{architecture}-prefill-sample"):
+        assert any(name.startswith(wanted) for name in names), wanted
+    outcome = replay(path, tier="t_cpu")
+    assert outcome.equal and outcome.steps == steps and not outcome.problems
+
+
+@pytest.mark.parametrize("tier", ["t_cpu_native", "vulkan", "t1", "t2"])
+@pytest.mark.rest(keep=1)
+def test_draws_replay_on_another_tier(log: Path, tier: str) -> None:
+    outcome = replay(log, tier=tier)
+    assert outcome.equal, outcome.text
+
+
+@pytest.mark.parametrize("tier", ["t_cpu_native", "t1"])
+@pytest.mark.rest(keep=1)
+def test_draws_of_a_fast_tier_replay_on_the_oracle_in_another_process(tmp_path: Path, tier: str) -> None:
+    path = tmp_path / "run.zlog"
+    answers, _ = serve(path, "qwen3-q", tier)
+    assert answers == serve(tmp_path / "other.zlog", "qwen3-q", "t_cpu")[0]
+    for other in ("t_cpu", "t_cpu_native"):
+        code = "import sys; from zinc_rt.replay.command import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", code, str(path), "--tiers", other]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0 and "PASS" in done.stdout, done.stdout + done.stderr
+
+
+# --- what is missing, and what is wrong
+
+
+def without(tape: Tape, log: Path, to: Path, dropped: Callable[[Any], bool]) -> Path:
+    """The same log without some of its records."""
+    with LogReader(log) as source:
+        writer = LogWriter(to, source.header, warn=lambda line: None)
+        for kind in source:
+            for name in ("ir", "blob"):
+                if digest := getattr(kind, name, ""):
+                    writer.blob(source.blob(digest))
+            if not dropped(kind):
+                writer.write(kind)
+        writer.close()
+    return to
+
+
+def is_block_of(tape: Tape, number: int) -> Callable[[Any], bool]:
+    """Whether a record is the write of a step's block."""
+    step = tape.steps[number]
+    blocks = [write for write in step.writes if (write.graph, write.key) == (step.graph, step.key)]
+    return lambda kind: kind in blocks
+
+
+def is_write_of_counts(kind: Any) -> bool:
+    return getattr(kind, "buffer", "") == COUNTS
+
+
+def first_step(tape: Tape, name: str) -> int:
+    return next(step.number for step in tape.steps if name in tape.graphs[step.graph].graph.name)
+
+
+@pytest.mark.parametrize("what", ["counts", "block", "late block"])
+def test_log_without_an_input_of_a_draw_is_refused(log: Path, tmp_path: Path, what: str) -> None:
+    tape = tape_of(log)
+    if what == "counts":
+        gone = is_write_of_counts
+        said = "step \\d+ draws tokens, and the token counts of slot \\d were not recorded"
+    else:
+        number = first_step(tape, "late-sample" if what == "late block" else "decode-sample")
+        gone = is_block_of(tape, number)
+        said = f"step {number} draws tokens, and .* was not recorded"
+    cut = without(tape, log, tmp_path / "cut.zlog", gone)
+    assert len(tape_of(cut).steps) == len(tape.steps)
+    for run in (partial(replay, tier="t_cpu"), partial(bisect, choice=ORACLE)):
+        with pytest.raises(InputError, match=said):
+            run(cut)
+
+
+def one_row_other(result: np.ndarray) -> np.ndarray:
+    result[-1] = (result[-1] + 1) % 50
+    return result
+
+
+def seed_forgotten(code: Code) -> Code:
+    """The store of the records leaves the seed out."""
+
+    def store(math: Any, value: np.ndarray, slot: np.ndarray, table: np.ndarray) -> None:
+        value = value.copy()
+        value[:, column("seed")] = 0
+        code(math, value, slot, table)
+
+    return store
+
+
+def mask_ignored(code: Code) -> Code:
+    def adjust(*operands: Any) -> Any:
+        return code(*operands[:-2], None, None)
+
+    return adjust
+
+
+def penalties_ignored(code: Code) -> Code:
+    def adjust(math: Any, logits: Any, slot: Any, position: Any, record: Any, counts: Any, *more: Any) -> Any:
+        return code(math, logits, slot, position, record, np.zeros_like(counts), *more)
+
+    return adjust
+
+
+def first_row_left_out(code: Code) -> Code:
+    def store(math: Any, value: np.ndarray, slot: np.ndarray, table: np.ndarray) -> None:
+        code(math, value[1:], slot[1:], table)
+
+    return store
+
+
+def shifted(code: Code) -> Code:
+    def load(math: Any, table: np.ndarray, slot: np.ndarray) -> Any:
+        return code(math, table, slot ^ 1)
+
+    return load
+
+
+def other(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """With other tokens."""
+    return *given[:-1], given[-1] ^ 1
+
+
+NODES = {  # what is planted: the node that bisect names
+    "sampler": ("token", Plant("token", code=lambda code: lambda *given: one_row_other(code(*given)))),
+    "logprob": (
+        "logprob",
+        Plant("logprob", code=lambda code: lambda *given, **own: code(*given[:2], given[2] ^ 1, **own)),
+    ),
+    "seed": ("record", Plant("record", code=seed_forgotten)),
+    "mask": ("logits_adjusted", Plant("logits_adjusted", code=mask_ignored)),
+    "penalties": ("logits_adjusted", Plant("logits_adjusted", code=penalties_ignored)),
+    "copy": ("store-1", Plant("store-1", code=first_row_left_out)),
+    "kept logits": ("kept_logits", Plant("kept_logits", op="STORE_REQUEST_STATE", code=first_row_left_out)),
+    "late draw": ("kept_logits", Plant("kept_logits", op="LOAD_REQUEST_STATE", code=shifted)),
+}
+
+
+@pytest.mark.parametrize("what", NODES)
+@pytest.mark.rest(keep=2)
+def test_bisect_names_the_faulty_node(log: Path, what: str) -> None:
+    label, plant = NODES[what]
+    found = bisect(log, lambda ordering: PlantedBackend(ordering, plant))
+    assert found.where is not None and found.where.label == label, found.lines
+    assert found.where.op == (plant.op or found.where.op) and found.replays <= found.allowed
+
+
+def seed_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host seals a record after it changed the seed."""
+    fill = RowSampler._fill_records
+
+    def changed(self: RowSampler, views: dict[str, np.ndarray], plan: StepPlan) -> None:
+        fill(self, views, plan)
+        records = views["sample.record"][: plan.sequences]
+        records[:, column("seed")] ^= 8
+        records[:, column("check")] ^= 8
+
+    monkeypatch.setattr(RowSampler, "_fill_records", changed)
+
+
+def record_flipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_sampler, "seal", lambda records: None)
+
+
+def mask_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = RowSampler._fill_masks
+
+    def changed(self: RowSampler, views: dict[str, np.ndarray], rows: np.ndarray, plan: StepPlan) -> None:
+        fill(self, views, rows, plan)
+        views["sample.mask"][0] ^= 1
+
+    monkeypatch.setattr(RowSampler, "_fill_masks", changed)
+
+
+def copy_of_another_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = PageCopier._rows
+    monkeypatch.setattr(PageCopier, "_rows", lambda self, page, tokens: rows(self, page + 1, tokens))
+
+
+def position_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = StepBlock.fill
+
+    def changed(self: StepBlock, plan: StepPlan) -> None:
+        fill(self, plan)
+        if plan.number == 4:
+            self.views["request[slot].position"][0] += 1
+
+    monkeypatch.setattr(StepBlock, "fill", changed)
+
+
+def page_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = StepBlock.fill
+
+    def changed(self: StepBlock, plan: StepPlan) -> None:
+        fill(self, plan)
+        self.views["step.table_value"][:1] ^= 1
+
+    monkeypatch.setattr(StepBlock, "fill", changed)
+
+
+def planned_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler plans a decode one position too far."""
+    plan_decodes = planning._plan_decodes
+
+    def changed(s: Any, plan: StepPlan, decodes: Any) -> None:
+        plan_decodes(s, plan, decodes)
+        if plan.number == 4:
+            plan.position[: plan.decodes] += 1
+
+    monkeypatch.setattr(planning, "_plan_decodes", changed)
+
+
+GIVEN = {
+    "seed": (seed_of_another, "draws for slot \\d with seed"),
+    "record": (record_flipped, "the checksum of the record of slot \\d is wrong"),
+    "mask": (mask_of_another, "the mask of slot \\d "),
+    "copy": (copy_of_another_page, "the plan copies rows"),
+    "position": (position_late, "the plan has positions"),
+    "page": (page_of_another, "the changes of page table 0"),
+    "plan": (planned_twice, "the plan computes position \\d+ of request"),
+}
+
+
+@pytest.mark.parametrize("what", GIVEN)
+@pytest.mark.rest(keep=2)
+def test_step_that_was_not_given_what_was_planned_is_named(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant, said = GIVEN[what]
+    path = tmp_path / "run.zlog"
+    with monkeypatch.context() as planted:
+        plant(planted)
+        serve(path, "qwen3-q", "t_cpu")
+    outcome = replay(path, tier="t_cpu")
+    assert outcome.compared and not outcome.differences and not outcome.equal
+    step, text = min(outcome.departures.items())
+    assert re.search(said, text), text
+    assert f"step {step} was not given what was planned: {text}" in outcome.text
+    found = bisect(path, ORACLE)
+    assert (found.step, found.where) == (step, None) and text in found.text

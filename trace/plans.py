@@ -1,0 +1,232 @@
+"""A scheduler's plans in a log, and the check that every step was given what was planned.
+
+Each step of a scheduler is preceded by an event `plan`, whose detail is JSON: `sequences` [slot, request, choice,
+epoch, first position, tokens], `rows` [slot, position to draw, seed, digest of its mask], `late` the indices of
+rows whose mask was late, `copies` [group, source page, target page, tokens], `tables` digests of the changes by
+group.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.engine.runner import PARTS, TABLES
+from zinc_rt.host.errors import InputError
+from zinc_rt.ir.graph import SYMBOLS, OpGraph
+from zinc_rt.ir.slot_record import RECORD, SlotFlag, check_words
+from zinc_rt.model.sample_graph import COUNTS, DRAWN
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.trace.reader import LogReader
+from zinc_rt.trace.tape import RecordedStep, Tape, pieces_of
+
+COPIED = ("copy.source", "copy.target")
+OPEN = "open"  # of a row without a mask
+Arrays = dict[str, np.ndarray]  # i32, by buffer
+
+
+def describe(plan: StepPlan, records: np.ndarray) -> str:
+    """Return the detail of a plan's event. `records`: the slots' records, RECORD [slots]."""
+    firsts = np.searchsorted(plan.sequence[: plan.tokens], np.arange(plan.sequences + 1))
+    sequences = [
+        [*_who(records, int(plan.slot[first])), int(plan.position[first]), end - first]
+        for first, end in pairwise(firsts.tolist())
+    ]
+    rows = [
+        [slot, position, int(records["seed"][slot]), _digest(plan.mask_of[slot]) if slot in plan.mask_of else OPEN]
+        for slot, position in zip(
+            plan.row_slot[: plan.rows].tolist(), plan.row_position[: plan.rows].tolist(), strict=True
+        )
+    ]
+    copies = [[each.group, each.source, each.target, each.tokens] for each in plan.copies]
+    tables = [
+        _digest(np.array([*changes, *changes.values()], np.int32)) if changes else ""
+        for changes in plan.table_changes
+    ]
+    made = {"sequences": sequences, "rows": rows, "late": plan.late, "copies": copies, "tables": tables}
+    return json.dumps(made, separators=(",", ":"))
+
+
+def _who(records: np.ndarray, slot: int) -> list[int]:
+    record = records[slot]
+    return [slot, int(record["request"]), int(record["choice"]), int(record["epoch"])]
+
+
+def _digest(array: np.ndarray) -> str:
+    return f"{zlib.crc32(array.tobytes()):08x}"
+
+
+def departures(log: LogReader, tape: Tape) -> dict[int, str]:
+    """Return, by step, the first way in which the data written for it departs from its plan, or its plan
+    contradicts an earlier one. Steps without a plan are not checked."""
+    found: dict[int, str] = {}
+    ends: dict[tuple[int, int], int] = {}  # slot, epoch: position behind the last token
+    copies: list[tuple[int, Arrays]] = []  # since the last planned step
+    for step in tape.steps:
+        if not step.plan:
+            arrays = _written(log, tape, step)
+            if COPIED[0] in arrays:
+                copies.append((step.number, arrays))
+            continue
+        plan = json.loads(step.plan)
+        arrays = _written(log, tape, step)
+        checks = (
+            _copies(plan, copies, int(tape.header["limits"]["page_tokens"])),
+            _sequences(plan, arrays),
+            _continuity(plan, ends),
+            _records(plan, arrays),
+            _rows(plan, arrays),
+            _tables(plan, arrays, tape.graphs[step.graph].graph),
+        )
+        first = next((text for check in checks for text in check), "")
+        if first:
+            found[step.number] = first
+        copies = []
+    return found
+
+
+def require_draws(log: LogReader, tape: Tape) -> None:
+    """Check that the log has every input of the tokens that were drawn. Raises InputError for the first that is
+    missing."""
+    if tape.header.get("one_node"):
+        return
+    counted: set[int] = set()  # penalty rows that were written
+    epochs: dict[int, int] = {}  # by slot, of its last record
+    for step in tape.steps:
+        graph = tape.graphs[step.graph].graph
+        counted |= {each.offset_bytes // each.size_bytes for each in step.writes if each.buffer == COUNTS}
+        if DRAWN not in graph.buffers:
+            continue
+        arrays, sizes = _written(log, tape, step), dict(zip(SYMBOLS, step.counts, strict=False))
+        for spec in graph.by_role("step"):
+            if spec.name not in arrays and all(sizes.get(str(dim), dim) for dim in spec.shape):
+                raise _missing(log, step, f"{spec.name} was not recorded")
+        if "sample.record" not in arrays:
+            continue
+        records = np.ascontiguousarray(arrays["sample.record"]).view(RECORD)[:, 0]
+        for slot, record in zip(arrays["sample.record_slot"].tolist(), records, strict=True):
+            epoch, row = int(record["epoch"]), int(record["penalty_row"])
+            if epochs.get(slot) != epoch and record["flags"] & SlotFlag.PENALTIES:
+                if row not in counted:
+                    raise _missing(log, step, f"the token counts of slot {slot} were not recorded")
+                counted.remove(row)
+            epochs[slot] = epoch
+
+
+def _missing(log: LogReader, step: RecordedStep, what: str) -> InputError:
+    return InputError(
+        f"{log.path}: step {step.number} draws tokens, and {what}",
+        next="zinc-rt-replay --info lists what there is; record the run again",
+    )
+
+
+def _written(log: LogReader, tape: Tape, step: RecordedStep) -> Arrays:
+    """The host's data for a step, by buffer of its block."""
+    buffers = tape.graphs[step.graph].graph.buffers
+    return {
+        buffer: np.frombuffer(data, np.int32).reshape(-1, *map(int, buffers[buffer].shape[1:]))
+        for write in step.writes
+        if (write.graph, write.key) == (step.graph, step.key)
+        for buffer, _, data in pieces_of(log, write)
+        if buffers[buffer].role == "step"
+    }
+
+
+def _copies(plan: dict[str, Any], copies: list[tuple[int, Arrays]], page_tokens: int) -> Iterator[str]:
+    """The rows that copy steps moved, in the order of the groups."""
+    groups = sorted({group for group, *_ in plan["copies"]})
+    for at, buffer in enumerate(COPIED):
+        wanted = [
+            each[1 + at] * page_tokens + token
+            for group in groups
+            for each in plan["copies"]
+            if each[0] == group
+            for token in range(each[3])
+        ]
+        got = [row for _, arrays in copies for row in arrays[buffer].tolist()]
+        if got != wanted:
+            yield f"the plan copies rows {_short(wanted)} ({buffer}), the steps before it {_short(got)}"
+
+
+def _sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
+    for name, at in (("slot", 0), ("position", 4)):
+        got = arrays.get(PARTS[name])
+        if got is None:
+            continue
+        wanted = [
+            each[at] + (token if name == "position" else 0)
+            for each in plan["sequences"]
+            for token in range(each[5])
+        ]
+        if wanted != got.tolist():
+            yield f"the plan has {name}s {_short(wanted)}, the step block {_short(got.tolist())}"
+
+
+def _continuity(plan: dict[str, Any], ends: dict[tuple[int, int], int]) -> Iterator[str]:
+    """While a request stays in its slot, each of its steps begins where the last one ended."""
+    for slot, request, choice, epoch, first, tokens in plan["sequences"]:
+        end = ends.get((slot, epoch), first)
+        if first != end:
+            yield (
+                f"the plan computes position {first} of request {request}.{choice} in slot {slot}, whose tokens "
+                f"so far end at {end}"
+            )
+        ends[slot, epoch] = first + tokens
+
+
+def _records(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
+    if "sample.record" not in arrays:
+        return
+    records = np.ascontiguousarray(arrays["sample.record"]).view(RECORD)[:, 0]
+    by_slot = dict(zip(arrays["sample.record_slot"].tolist(), range(len(records)), strict=True))
+    for slot, request, choice, epoch, *_ in plan["sequences"]:
+        if slot not in by_slot:
+            yield f"the record of slot {slot} is not in the step block"
+            continue
+        record = records[by_slot[slot] : by_slot[slot] + 1]
+        if check_words(record)[0] != record["check"][0]:
+            yield f"the checksum of the record of slot {slot} is wrong"
+        told = [int(record[name][0]) for name in ("request", "choice", "epoch")]
+        if told != [request, choice, epoch]:
+            yield f"the record of slot {slot} is of request {told[0]}.{told[1]}, the plan's of {request}.{choice}"
+    for slot, _, seed, _ in plan["rows"]:
+        if slot in by_slot and int(records["seed"][by_slot[slot]]) != seed:
+            got = records["seed"][by_slot[slot]]
+            yield f"the plan draws for slot {slot} with seed {seed}, its record has {got}"
+
+
+def _rows(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
+    if "sample.row_slot" not in arrays:
+        return
+    for name, at in (("row_slot", 0), ("position", 1)):
+        wanted, got = [row[at] for row in plan["rows"]], arrays[f"sample.{name}"].tolist()
+        if wanted != got:
+            yield f"the plan's rows have {name} {_short(wanted)}, the step block {_short(got)}"
+    if "sample.mask_row" not in arrays:
+        return
+    masks = arrays["sample.mask"]
+    for row, ((slot, _, _, wanted), place) in enumerate(
+        zip(plan["rows"], arrays["sample.mask_row"].tolist(), strict=True)
+    ):
+        if row in plan["late"]:
+            if place < 0 or masks[place].any():
+                yield f"the mask of slot {slot} was late, and the step does not leave its row out"
+        elif wanted != (OPEN if place < 0 else _digest(masks[place])):
+            yield f"the mask of slot {slot} is not the one of the plan"
+
+
+def _tables(plan: dict[str, Any], arrays: Arrays, graph: OpGraph) -> Iterator[str]:
+    for group, (wanted, names) in enumerate(zip(plan["tables"], TABLES, strict=False)):
+        changes = [arrays[name] for name in names if name in arrays]
+        got = _digest(np.concatenate(changes)) if changes else ""
+        if got != wanted and names[0] in graph.buffers:
+            yield f"the changes of page table {group} are not those of the plan"
+
+
+def _short(numbers: list[int], most: int = 12) -> str:
+    return f"{numbers[:most]}" if len(numbers) <= most else f"{numbers[:most]} and {len(numbers) - most} more"
