@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from zinc_rt.backends.base import Finding
+from zinc_rt.cli.describe import describe_finding
 from zinc_rt.cli.report import Result, Status
 from zinc_rt.validate.measure import Agreement, Measure
 
@@ -88,19 +89,8 @@ class SanitizerMeasure:
     found: Sequence[Finding] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        told = {"found": [described(each) for each in self.found]} if self.found else {}
+        told = {"found": [describe_finding(each) for each in self.found]} if self.found else {}
         return {"findings": self.findings, "level": self.level, "assumptions": list(self.assumptions), **told}
-
-
-def described(finding: Finding) -> dict[str, Any]:
-    """Return a finding as a dictionary for a report."""
-    facts = {
-        "node": finding.node.label if finding.node is not None else "",
-        "kernel": finding.kernel,
-        "source": finding.source,
-        "instruction": finding.instruction,
-    }
-    return {"finding": finding.text, **{name: fact for name, fact in facts.items() if fact}}
 
 
 @dataclass(slots=True)

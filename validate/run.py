@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from zinc_rt.cli.describe import describe_finding
 from zinc_rt.engine.devices import ORACLE
 from zinc_rt.engine.engine import Prefill
 from zinc_rt.golden.capture import CapturedRun, Selection, aliases_of
@@ -21,7 +22,6 @@ from zinc_rt.validate.check_result import (
     ReportFigures,
     SanitizerMeasure,
     ValueMeasure,
-    described,
 )
 from zinc_rt.validate.checks import (
     CheckedPair,
@@ -122,7 +122,7 @@ def _sanitizer(runner: ValidationRunner) -> CheckResult:
             found[:FEW],
         ),
         limit=Limit(findings=0),
-        first_bad=described(found[0]) if found else {},
+        first_bad=describe_finding(found[0]) if found else {},
         cause=found[0].text if found else "",
         repro=job.repro if found else "",
     )

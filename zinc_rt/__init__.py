@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from zinc_rt import harness as harness
     from zinc_rt.engine.llm import LLM as LLM
     from zinc_rt.host.errors import CheckFailed as CheckFailed
+    from zinc_rt.host.errors import FindingError as FindingError
     from zinc_rt.host.errors import InputError as InputError
     from zinc_rt.host.errors import NothingRan as NothingRan
     from zinc_rt.host.errors import OutputError as OutputError
@@ -31,6 +32,7 @@ _LAZY = {  # name -> module; a command's --help must not load a runtime
     "__version__": "zinc_rt.host.version",
     "launch": "zinc_rt.launching.launch",
     "CheckFailed": "zinc_rt.host.errors",
+    "FindingError": "zinc_rt.host.errors",
     "InputError": "zinc_rt.host.errors",
     "NothingRan": "zinc_rt.host.errors",
     "OutputError": "zinc_rt.host.errors",
@@ -40,8 +42,8 @@ _LAZY = {  # name -> module; a command's --help must not load a runtime
 }
 
 __all__ = [
-    "LLM", "CheckFailed", "InputError", "NothingRan", "OutputError", "Sampling", "UnsupportedError",
-    "UsageError", "ZincError", "__version__", "harness", "launch",
+    "LLM", "CheckFailed", "FindingError", "InputError", "NothingRan", "OutputError", "Sampling",
+    "UnsupportedError", "UsageError", "ZincError", "__version__", "harness", "launch",
 ]  # fmt: skip
 
 _moved.install()

@@ -3,6 +3,7 @@ package imports."""
 
 from zinc_rt.host.errors import (
     CheckFailed,
+    FindingError,
     InputError,
     NothingRan,
     OutputError,
@@ -13,6 +14,7 @@ from zinc_rt.host.errors import (
 
 __all__ = [
     "CheckFailed",
+    "FindingError",
     "InputError",
     "NothingRan",
     "OutputError",

@@ -32,7 +32,8 @@ examples:
   zinc-rt perf bench --model M.gguf --vs 'llama-bench -m M.gguf -p 0 -n 128 -r 1 -o json'
   zinc-rt perf bench --model M.gguf --device sim --tier t1 --prompt-tokens 8 --tokens 8 --runs 3
 
-exit codes: 0 measured, 2 unusable input. zinc-rt perf gate decides whether a speed is sufficient.
+exit codes: 0 measured, 1 the simulated device reported a finding, 2 unusable input. zinc-rt perf gate decides
+whether a speed is sufficient.
 """
 
 
@@ -76,7 +77,7 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings, findings_of
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import not_a_gpus
     from zinc_rt.host.errors import UsageError
@@ -121,11 +122,12 @@ def run(arguments: argparse.Namespace) -> int:
         _measure(engine, report, sampler, theirs, loads, arguments.vs)
         describe_ran(report, engine, _drawn(report))
         report.details["samples"] = sampler.samples
-        instrument = engine.backend.instrument
-        report.details["findings"] = [each.text for each in instrument.findings()] if instrument else []
+        findings = findings_of(engine)
+        report.details["findings"] = [each.text for each in findings]
     report.model = describe_model(gguf)
     report.details["predicted"] = _predicted(report, arguments.model)
     _show(report, out)
+    fail_for_findings(report, findings, arguments.model)
     if arguments.history:
         terminal.show(record(arguments.history, report, figures_of), out=out)
     return finish(report, arguments)

@@ -40,7 +40,8 @@ examples:
   zinc-rt perplexity --model M.gguf --tier t1 --device sim --against t_cpu --ctx 64 --chunks 1
   zinc-rt perplexity --model M-Q4.gguf --kl-base f16.npz --max-kl 0.02
 
-exit codes: 0 measured, 1 a logit is NaN or the mean divergence exceeds --max-kl, 2 unusable input.
+exit codes: 0 measured, 1 a logit is NaN, the mean divergence exceeds --max-kl, or the simulated
+device reported a finding, 2 unusable input.
 """
 
 
@@ -65,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings, findings_of
     from zinc_rt.cli.progress import progress
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import SIMULATED
@@ -126,6 +127,7 @@ def _body(arguments: argparse.Namespace) -> int:
             scores = scoring.score(engine, made, base=base, keep=keep, chunk_done=done)
         describe_run(report, engine)
         describe_ran(report, engine)
+        findings = findings_of(engine)
         simulated = [each for each in (engine.backend.device.simulated, "(simulated)" in beside) if each]
     if simulated:
         report.shortcuts.append(SIMULATED)
@@ -138,6 +140,7 @@ def _body(arguments: argparse.Namespace) -> int:
     _show(scores, result, report, beside, out)
     if arguments.save_base:
         terminal.show(f"wrote     {arguments.save_base}: {rows} rows", out=out)
+    fail_for_findings(report, findings, arguments.model)
     return finish(report, arguments)
 
 

@@ -76,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings, findings_of
     from zinc_rt.cli.progress import progress
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import not_a_gpus
@@ -103,6 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
             measured = measure(engine, load, advance=advance)
         describe_run(report, engine)
         describe_ran(report, engine)
+        findings = findings_of(engine)
         limit_gbs, limit_from = _bandwidth(arguments.bandwidth, engine, knobs)
         simulated, caveat = engine.backend.device.simulated, not_a_gpus(engine.backend.device)
     if caveat:
@@ -123,6 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         terminal.show(
             f"wrote     {arguments.chrome}; open it in https://ui.perfetto.dev or chrome://tracing", out=out
         )
+    fail_for_findings(report, findings, arguments.model)
     return finish(report, arguments)
 
 

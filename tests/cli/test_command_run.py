@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planted_kernel import UNINITIALISED, Sanitizer, flip, plant_kernel, plant_store_out_of_bounds
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.kmd_side import KfdSide, UserqSide
@@ -396,3 +397,36 @@ def test_unknown_quantisation_type_is_named(damaged: Callable[[bytes, bytes], st
     assert main(["--model", model, "--tokens", "1"]) == 2
     words = capsys.readouterr().err
     assert "200" in words and "output_norm.weight" in words
+
+
+def test_finding_fails_the_run(
+    qwen3: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuBackend, "instrument", Sanitizer(UNINITIALISED))
+    report = tmp_path / "report.json"
+    words = ["--model", qwen3, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t_cpu", "--json", str(report)]
+    assert main(words) == 1
+    *_, verdict, advice = capsys.readouterr().err.splitlines()
+    assert verdict.startswith("FAIL      the simulated device reported 1 error, the first: uninitialised-memory: ")
+    assert advice == f"next      zinc-rt validate --model {qwen3} --tiers t_cpu"
+    body = json.loads(report.read_text())
+    assert body["verdict"] == {"status": "FAIL", "exit": 1, "counts": {"pass": 1, "fail": 1}}
+    assert body["details"]["findings"] == [UNINITIALISED.text] and len(body["details"]["generated_ids"]) == 2
+    (result,) = [each for each in body["results"] if each["status"] == "fail"]
+    assert result["id"] == "sanitizer" and result["measure"] == {"findings": 1}
+
+
+@pytest.mark.rest
+def test_planted_store_and_page_fault_exit_1(
+    qwen3: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where hang reports go
+    words = ["--model", qwen3, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t1", "--device", "sim"]
+    with monkeypatch.context() as planted:
+        plant_store_out_of_bounds(planted)
+        assert main(words) == 1
+    assert re.search(r"\nFAIL .*out-of-bounds: .*argmax\.s:\d+", capsys.readouterr().err)
+    with monkeypatch.context() as planted:  # 16 MiB further on nothing is mapped
+        plant_kernel(planted, "argmax", lambda zrt: flip(zrt, "global_store_b32", 72 + 22))
+        assert main(words) == 1
+    assert "page fault" in capsys.readouterr().err

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planted_kernel import UNINITIALISED, Sanitizer, plant_store_out_of_bounds
 
-from zinc_rt import LLM, Sampling
+from zinc_rt import LLM, FindingError, Sampling
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner
@@ -382,3 +383,54 @@ def test_importing_the_package_loads_no_heavy_module() -> None:
 
     asked = "import sys, zinc_rt; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout == "False\n"
+
+
+# --- findings of a simulated device ---------------------------------------------------------------------------
+
+
+def test_finding_raises_with_the_answers_and_can_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuBackend, "instrument", sanitizer := Sanitizer())
+    sampling = Sampling(max_tokens=3, ignore_eos=True)
+    with LLM("qwen3-q", tier="t_cpu", slots=2, threads=1) as llm:
+        wanted = llm.generate(PROMPTS, sampling)
+        sanitizer.found.append(UNINITIALISED)
+        with pytest.raises(
+            FindingError, match="reported 1 error, the first: uninitialised-memory: swiglu"
+        ) as raised:
+            llm.generate(PROMPTS, sampling)
+        assert [each.token_ids for each in raised.value.answers] == [each.token_ids for each in wanted]
+        assert raised.value.findings == (UNINITIALISED,) and raised.value.exit_code == 1
+        assert "zinc-rt validate --model" in raised.value.next and "--tiers t_cpu" in raised.value.next
+        pieces = []
+        with pytest.raises(FindingError) as raised:
+            pieces.extend(llm.stream(PROMPTS[0], sampling))
+        assert tuple(token for piece in pieces for token in piece.token_ids) == wanted[0].token_ids
+        assert raised.value.answers[0].token_ids == wanted[0].token_ids
+        assert drained(llm)
+    with LLM("qwen3-q", tier="t_cpu", slots=2, threads=1, check_findings=False) as llm:
+        assert [each.token_ids for each in llm.generate(PROMPTS, sampling)] == [each.token_ids for each in wanted]
+        assert llm.findings() == (UNINITIALISED,)
+    assert llm.findings() == (UNINITIALISED,)
+
+
+def test_finding_that_no_call_raised_is_raised_by_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuBackend, "instrument", Sanitizer(UNINITIALISED))
+    with pytest.raises(FindingError) as raised, LLM("qwen3-q", tier="t_cpu", slots=1, threads=1) as llm:
+        asked = llm.submit([5, 6], Sampling(max_tokens=1))
+        while not asked.done:
+            llm.step()
+    assert raised.value.answers == () and llm.closed
+    llm.close()
+    with pytest.raises(KeyError, match="another"), LLM("qwen3-q", tier="t_cpu", slots=1, threads=1):
+        raise KeyError("another")
+
+
+@pytest.mark.rest
+def test_store_out_of_bounds_on_a_simulated_device_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_store_out_of_bounds(monkeypatch)
+    with LLM("qwen3-q", tier="t1", device="sim", slots=1) as llm:
+        with pytest.raises(
+            FindingError, match=r"out-of-bounds.* argmax.*argmax\.s:\d+.*global_store_b32"
+        ) as raised:
+            llm.generate([5, 6], Sampling(max_tokens=1))
+        assert len(raised.value.answers) == 1 and raised.value.findings[0].kernel == "argmax"

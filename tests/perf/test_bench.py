@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from planted_kernel import UNINITIALISED, Sanitizer
 
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
@@ -132,6 +133,30 @@ def test_several_slot_counts_on_the_command_line(tmp_path: Path, capsys: pytest.
     ):
         assert main([*line, *wrong]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_finding_fails_the_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuBackend, "instrument", Sanitizer(UNINITIALISED))
+    line = [
+        "bench",
+        "--model",
+        str(MODEL),
+        "--tier",
+        "t_cpu",
+        "-p",
+        "2",
+        "-n",
+        "2",
+        "--warmup",
+        "0",
+        "--runs",
+        "1",
+    ]
+    assert main([*line, "--json", "-"]) == 1
+    seen = capsys.readouterr()
+    assert seen.err.splitlines()[-2].startswith("FAIL      the simulated device reported 1 error")
+    report = json.loads(seen.out)
+    assert report["verdict"]["exit"] == 1 and report["details"]["findings"] == [UNINITIALISED.text]
 
 
 def test_missing_speed_gives_no_ratio() -> None:

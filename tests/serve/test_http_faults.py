@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import random
 import resource
 import socket
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -18,10 +20,10 @@ from asking import Answer, alone, settled, some_asks
 from embedded_server import MODEL, Serving, config, running
 from faulty_runner import plant
 from over_http import RequestFailed, asked, body_of, client_of, drop_after, post_bytes
+from planted_kernel import UNINITIALISED, Sanitizer
 from support import Counts
 
 from zinc_rt import Sampling
-from zinc_rt.backends.base import Finding
 from zinc_rt.sched.request import Request
 from zinc_rt.serve.config.settings import ServerSettings
 from zinc_rt.serve.engine import answer_stream
@@ -134,17 +136,32 @@ def test_lost_device_returns_503_and_is_shown_in_health(own: Serving) -> None:
     asyncio.run(main())
 
 
-def test_simulator_findings_appear_in_health_and_metrics(own: Serving) -> None:
-    class Sanitizer:
-        def findings(self) -> list[Finding]:
-            return [Finding("uninitialised", "a load of what nobody wrote")]
+def test_simulator_findings_mark_answers_and_appear_in_health_and_metrics(own: Serving) -> None:
+    body = body_of(LONG, stream=False) | {"max_tokens": 2}
+    counted = 'zinc_rt_device_findings_total{model_name="qwen3-q"} 1.0'
+
+    def streamed() -> list[dict[str, Any]]:
+        text = httpx.post(f"{own.url}/v1/completions", json={**body, "stream": True}).text
+        return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
 
     assert httpx.get(f"{own.url}/health").json() == {"status": "ok"}
-    own.server.model(MODEL).core.engine.backend.instrument = Sanitizer()  # type: ignore[misc, assignment]
+    own.server.model(MODEL).core.engine.backend.instrument = sanitizer = Sanitizer()  # type: ignore[misc, assignment]
+    before = httpx.post(f"{own.url}/v1/completions", json=body)
+    assert "x-zinc-rt-findings" not in before.headers and "findings" not in before.json()["zinc_rt"]
+    assert not any("findings" in chunk.get("zinc_rt", {}) for chunk in streamed())
+    sanitizer.found.append(UNINITIALISED)
+    after = httpx.post(f"{own.url}/v1/completions", json=body)
+    assert after.status_code == 200 and after.json()["choices"] == before.json()["choices"]
+    assert after.headers["x-zinc-rt-findings"] == "1"
+    told = {"count": 1, "first": UNINITIALISED.text}
+    assert after.json()["zinc_rt"]["findings"] == told
+    *_, last = streamed()
+    assert last["zinc_rt"]["findings"] == told
     health = httpx.get(f"{own.url}/health")
     assert health.status_code == 200 and health.json()["status"] == "degraded"
-    assert "reported 1 errors, the first: uninitialised: a load of what" in health.json()["reasons"][0]
-    assert 'zinc_rt_device_findings_total{model_name="qwen3-q"} 1.0' in httpx.get(f"{own.url}/metrics").text
+    assert "reported 1 error, the first: uninitialised-memory: swiglu" in health.json()["reasons"][0]
+    metrics = httpx.get(f"{own.url}/metrics").text
+    assert counted in metrics and 'zinc_rt_answers_with_findings_total{model_name="qwen3-q"} 2.0' in metrics
 
 
 # --- clients that go

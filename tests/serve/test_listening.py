@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 from embedded_server import MODEL, config
 from faulty_runner import plant
+from planted_kernel import UNINITIALISED, Sanitizer, plant_store_out_of_bounds
 
 from zinc_rt import Sampling
 from zinc_rt.serve.app import app
+from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings
 from zinc_rt.serve.engine.requests import Ask
 from zinc_rt.serve.engine.server import InferenceServer
 from zinc_rt.serve.errors import ServeError
-from zinc_rt.serve.http.listening import LOST, bind, listen
+from zinc_rt.serve.http.listening import FAILED, bind, listen
 
 
 def test_lost_device_notifies_every_client_and_exits_1() -> None:
@@ -32,9 +37,58 @@ def test_lost_device_notifies_every_client_and_exits_1() -> None:
 
     with bind("127.0.0.1", 0) as bound:
         ready = lambda: asked.append(asyncio.ensure_future(ask_and_lose()))  # noqa: E731
-        assert listen(server, app(server), bound, ready=ready, say=said.append) == LOST
+        assert listen(server, app(server), bound, ready=ready, say=said.append) == FAILED
     assert asked[0].done() and asked[0].exception() is None
     assert any("lost" in line and "did not come back" in line for line in said)
+
+
+def served_until_told(settings: Config, use: Callable[[InferenceServer], Coroutine[Any, Any, None]]) -> list[str]:
+    """Serve, use the server, and end it with SIGTERM; what it says. Its exit code must be 1."""
+    server, said = InferenceServer(settings), list[str]()
+    used: list[asyncio.Future[None]] = []
+
+    async def use_and_end() -> None:
+        try:
+            await use(server)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+
+    with bind("127.0.0.1", 0) as bound:
+        ready = lambda: used.append(asyncio.ensure_future(use_and_end()))  # noqa: E731
+        assert listen(server, app(server), bound, ready=ready, say=said.append) == FAILED
+    used[0].result()
+    return said
+
+
+async def asked_of(server: InferenceServer, marked: bool) -> None:
+    async with await server.submit(Ask(MODEL, (5, 6), Sampling(max_tokens=2, ignore_eos=True))) as stream:
+        assert [token async for step in stream for each in step for token in each.token_ids]
+    assert bool(stream.findings) is marked
+
+
+def test_finding_of_the_simulated_device_exits_1() -> None:
+    async def use(server: InferenceServer) -> None:
+        backend = server.model(MODEL).core.engine.backend
+        backend.instrument = sanitizer = Sanitizer()  # type: ignore[misc, assignment]
+        await asked_of(server, False)
+        sanitizer.found.append(UNINITIALISED)
+        await asked_of(server, True)
+
+    (line,) = served_until_told(config(), use)
+    assert line.startswith(
+        "FAIL      qwen3-q: the simulated device reported 1 error, the first: uninitialised-memory"
+    )
+    assert line.endswith("; 1 answer marked")
+
+
+@pytest.mark.rest
+def test_store_out_of_bounds_on_a_simulated_device_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_store_out_of_bounds(monkeypatch)
+    settings = config(
+        models=(ModelSettings(MODEL, MODEL, ctx=64, slots=1),), device=DeviceSettings("t1", device="sim")
+    )
+    (line,) = served_until_told(settings, lambda server: asked_of(server, True))
+    assert "out-of-bounds" in line and "argmax.s:" in line and line.endswith("1 answer marked")
 
 
 def test_stopped_server_rejects_calls() -> None:

@@ -10,14 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from planted_kernel import flip, plant_kernel
 from seen import Validate
 
-from zinc_rt.engine import devices
 from zinc_rt.golden.embedded import FOLDER
-from zinc_rt.isa import decode_stream, target_of
-from zinc_rt.kernels import sets
 from zinc_rt.kernels.sets import kernel_set
-from zinc_rt.kernels.zrt import Zrt
 from zinc_rt.validate.command import main
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
@@ -45,19 +42,6 @@ FAULTS = (
 )
 
 
-def flipped(zrt: Zrt, fault: Fault) -> Zrt:
-    matches = [
-        item
-        for item in decode_stream(zrt.code, target_of("gfx1201"))
-        if item.instruction is not None and item.instruction.text.startswith(fault.text)
-    ]
-    assert len(matches) > fault.nth, f"{fault.kernel} has no {fault.text}"
-    at = 8 * matches[fault.nth].at + fault.bit
-    code = bytearray(zrt.code)
-    code[at // 8] ^= 1 << at % 8
-    return replace(zrt, code=bytes(code))
-
-
 @pytest.mark.rest(keep=1)
 @pytest.mark.parametrize(
     "fault",
@@ -67,14 +51,7 @@ def flipped(zrt: Zrt, fault: Fault) -> Zrt:
 def test_flipped_bit_in_a_kernel_is_detected_and_its_node_named(
     fault: Fault, validate: Validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = kernel_set("gfx1201")
-    assert whole is not None
-
-    def load(name: str) -> Zrt:
-        return flipped(whole.load(name), fault) if name == fault.kernel else whole.load(name)
-
-    monkeypatch.setattr(sets, "kernel_set", lambda arch: replace(whole, load=load))
-    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    plant_kernel(monkeypatch, fault.kernel, lambda zrt: flip(zrt, fault.text, fault.bit, fault.nth))
     model = str(FOLDER / f"{fault.model}.gguf")
     seen = validate("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0")
     assert seen.exit == 1
@@ -86,15 +63,7 @@ def test_flipped_bit_in_a_kernel_is_detected_and_its_node_named(
 def test_stalled_wave_ends_the_run_at_once_with_its_report(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = kernel_set("gfx1201")
-    assert whole is not None
-
-    def load(name: str) -> Zrt:
-        zrt = whole.load(name)
-        return replace(zrt, code=b"\xff" * 4 + zrt.code[4:]) if name == "swiglu" else zrt
-
-    monkeypatch.setattr(sets, "kernel_set", lambda arch: replace(whole, load=load))
-    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    plant_kernel(monkeypatch, "swiglu", lambda zrt: replace(zrt, code=b"\xff" * 4 + zrt.code[4:]))
     monkeypatch.chdir(tmp_path)
     assert main(["--model", str(FOLDER / "qwen3-q.gguf"), "--tiers", "t1,t_cpu", "--tokens", "3,1"]) == 1
     said = capsys.readouterr().err

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt.cli.options import say
 from zinc_rt.cli.progress import progress
+from zinc_rt.cli.report import Result
+from zinc_rt.host.errors import findings_text
 from zinc_rt.host.machine import host
 from zinc_rt.host.version import runtime_version
 from zinc_rt.ir.op import Op
@@ -14,6 +19,7 @@ from zinc_rt.model.gguf import digest
 from zinc_rt.model.identity import identity
 
 if TYPE_CHECKING:
+    from zinc_rt.backends.base import Finding
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.engine import Engine
     from zinc_rt.engine.resident import Variant
@@ -96,3 +102,46 @@ def _program(variant: Variant) -> _RanProgram:
     graph = variant.graph
     of = sum(node.op is not Op.BARRIER for node in graph.nodes)
     return _RanProgram(graph.name, graph.stage, variant.key, len(variant.built.nodes), of)
+
+
+def findings_of(engine: Engine) -> list[Finding]:
+    """Return what a simulated device has reported so far, each finding once; empty on any other device."""
+    instrument = engine.backend.instrument
+    return instrument.findings() if instrument is not None else []
+
+
+def fail_for_findings(report: Report, findings: Sequence[Finding], model: str) -> None:
+    """Fail a report for findings of a simulated device, whose results may be wrong, and show on stderr how many
+    there are, the first, and the next command. Call it last: these lines are the verdict."""
+    if not findings:
+        return
+    tier = str(report.device["tier"])
+    repro = f"zinc-rt validate --model {shlex.quote(model)} --tiers {tier}"
+    report.details["findings"] = [each.text for each in findings]
+    report.results.append(
+        Result(
+            "sanitizer",
+            "sanitizer",
+            "fail",
+            tier=tier,
+            reference="the rules of its sanitizer",
+            measure={"findings": len(findings)},
+            limit={"findings": 0},
+            first_bad=describe_finding(findings[0]),
+            cause=findings[0].text,
+            repro=repro,
+        )
+    )
+    say(f"FAIL      {findings_text(findings)}; what was computed may be wrong")
+    say(f"next      {repro}")
+
+
+def describe_finding(finding: Finding) -> dict[str, Any]:
+    """Return a finding as a dictionary for a report."""
+    facts = {
+        "node": finding.node.label if finding.node is not None else "",
+        "kernel": finding.kernel,
+        "source": finding.source,
+        "instruction": finding.instruction,
+    }
+    return {"finding": finding.text, **{name: fact for name, fact in facts.items() if fact}}

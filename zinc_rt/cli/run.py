@@ -140,7 +140,14 @@ class _Made:
 
 
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, expanded_weights
+    from zinc_rt.cli.describe import (
+        describe_model,
+        describe_ran,
+        describe_run,
+        expanded_weights,
+        fail_for_findings,
+        findings_of,
+    )
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.answering import Answering
     from zinc_rt.engine.devices import choose_tier
@@ -190,11 +197,11 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         submission = engine.runner.submission
         instrument = engine.backend.instrument
         leans = leaned_on(instrument.consulted()) if instrument is not None else ()
-        findings = instrument.findings() if instrument is not None else []
         graphs = engine.variants.stored
         describe_run(report, engine)
         describe_ran(report, engine, made.drawn)
         report.shortcuts += shortcuts
+        findings = findings_of(engine)
     stopped, load_seconds, prompt_seconds, seconds = (
         made.stopped,
         made.load_seconds,
@@ -216,9 +223,6 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     say(f"stopped   {reason}")
     if leans:
         say(f"device    simulated{leaning([each.id for each in leans])}")
-    if findings:
-        say(f"found     {len(findings)} by the simulated device, first {findings[0].text}")
-        say(f"next      zinc-rt validate --model {arguments.model} --tiers {tier}")
     report.results.append(
         Result(
             "generate",
@@ -241,6 +245,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     )
     if check is not None:
         report.results.append(_prefill_result(check, tier))
+    fail_for_findings(report, findings, arguments.model)
     if arguments.json:
         report.model = describe_model(gguf)
         report.details |= {
@@ -256,7 +261,6 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "sampling": asdict(sampling),
             **({"graphs": asdict(graphs.starts)} if graphs is not None else {}),
             **({"assumptions": told(leans)} if leans else {}),
-            **({"findings": [each.text for each in findings]} if findings else {}),
         }
     return finish(report, arguments)
 

@@ -46,7 +46,7 @@ examples:
     -d '{"model": "M", "messages": [{"role": "user", "content": "Hello"}]}'
 
 exit codes: 0 SIGTERM or Ctrl-C, after running requests have ended; 130 a second signal aborted them; 1 the device
-was lost; 2 an unusable file, option or address.
+was lost, or the simulated device reported an error; 2 an unusable file, option or address.
 """
 
 

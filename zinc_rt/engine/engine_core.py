@@ -12,6 +12,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.backends.base import Finding
 from zinc_rt.engine.engine import Engine, page_pools
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.engine.runner import Runner
@@ -77,6 +78,7 @@ class EngineCore:
         self.ledger = self.scheduler.ledger
         self.runner.attach(self.scheduler.records)
         self._recorder = StepRecorder(self.scheduler)
+        self._findings: tuple[Finding, ...] = ()  # of devices that were opened again since
         self._secrets: dict[str, bytes] = {}  # by tenant, or by the group whose members share a cache
         self._closed = False
 
@@ -88,6 +90,7 @@ class EngineCore:
     def _renew(self) -> Runner:
         """The model on a device that was opened again, after a step that did not come back."""
         assert self._again is not None
+        self._keep_findings()
         with suppress(Exception):  # it hangs
             self.engine.close()
         self.engine = self._again()
@@ -97,7 +100,30 @@ class EngineCore:
         """Release the device. Unfinished requests are lost; a second call has no effect."""
         if not self._closed:
             self._closed = True
+            self._keep_findings()
             self.engine.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def device_findings(self) -> list[Finding]:
+        """Return what the current device, if it is simulated, has reported about any work on it. It reports an
+        error of one instruction once, so work after a finding may be wrong without another."""
+        instrument = self.engine.backend.instrument
+        return instrument.findings() if instrument is not None and not self._closed else []
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what simulated devices have reported since the model was opened, each finding once: also those
+        of devices that hung and were opened again, and after `close`."""
+        return tuple(dict.fromkeys((*self._findings, *self.device_findings())))
+
+    def _keep_findings(self) -> None:
+        """Remember the findings of a device that is to be closed."""
+        instrument = self.engine.backend.instrument
+        if instrument is not None:
+            with suppress(Exception):  # it may be lost
+                self._findings = tuple(dict.fromkeys((*self._findings, *instrument.findings())))
 
     def usage(self, tenant: str = "") -> Counter[str]:
         """Return a tenant's usage counters by name (docs/ledger.md), by default the first tenant's."""

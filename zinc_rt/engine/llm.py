@@ -10,15 +10,17 @@ and waiting for one answer also advances the others.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from zinc_rt.backends.base import Finding
 from zinc_rt.engine.answering import Answering, Completion, Prompt, TextPiece
 from zinc_rt.engine.opening import ModelOptions, engine_opener
-from zinc_rt.host.errors import OutputError, UsageError
+from zinc_rt.host.errors import FindingError, OutputError, UsageError
 from zinc_rt.host.settings import Experts
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.tenant import CLASSES, Tenant, with_budgets
@@ -49,6 +51,7 @@ class LLM(Answering):
         experts: Experts = "auto",
         gap_ms: float | None = None,
         first_token_ms: float | None = None,
+        check_findings: bool = True,
     ) -> None:
         """Open a model. `model`: a GGUF file, or the name of a model in the package. `slots`: concurrent
         answers. `ctx`: maximum tokens of a prompt with its answer (default: the model's context, at most
@@ -56,7 +59,8 @@ class LLM(Answering):
         usage once a second (docs/ledger.md). `graph_cache`: reuse planned graphs from the cache folder.
         `experts`: in VRAM, in host memory ("gtt"), or in host memory if VRAM is full. `gap_ms`,
         `first_token_ms`: latency budgets of interactive and standard requests (docs/scheduler.md), 0 for
-        none (default: 30 and 100 for interactive requests, none for others).
+        none (default: 30 and 100 for interactive requests, none for others). `check_findings`: raise
+        FindingError once a simulated device has reported an error; without it, `findings()` has them.
 
         Raises ZincErrors, each with advice, for an unreadable or unsupported file, an unusable tier, or a
         context that does not fit.
@@ -88,6 +92,8 @@ class LLM(Answering):
         if self._store is not None:
             self._store.add(opened.gguf.path.stem, self.ledger)
         self.why = opened.choice.why
+        self._check_findings = check_findings
+        self._raised = False  # a FindingError was, so `close` need not
 
     def __enter__(self) -> LLM:
         return self
@@ -95,13 +101,33 @@ class LLM(Answering):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._raised |= error is not None  # which is the one to be seen
         self.close()
 
     def close(self) -> None:
         """Release the device and write the usage of the last second. Unfinished answers are lost; a second
-        call has no effect. Raises OutputError if the usage cannot be written."""
+        call has no effect. Raises OutputError if the usage cannot be written, FindingError for findings that no
+        call has raised, as with `submit` and `step`."""
         super().close()
         self._close_store()
+        if not self._raised:
+            self._check()
+
+    def _check(self, answers: Sequence[Completion] = ()) -> None:
+        """Raise FindingError with these answers if the device has reported anything so far."""
+        if self._check_findings and (findings := self.findings()):
+            raise self._finding_error(findings, answers)
+
+    def _finding_error(self, findings: Sequence[Finding], answers: Sequence[Completion] = ()) -> FindingError:
+        self._raised = True
+        backend, path = self.engine.backend, self.engine.model.gguf.path
+        kept = "; the answers are in this error's `answers`" if answers else ""
+        return FindingError(
+            findings,
+            answers,
+            next=f"zinc-rt validate --model {shlex.quote(str(path))} --tiers {backend.spec.tier}; to get answers "
+            f"that may be wrong, open LLM(..., check_findings=False){kept}",
+        )
 
     def _close_store(self) -> None:
         store, self._store = self._store, None
@@ -123,7 +149,8 @@ class LLM(Answering):
 
         `sampling`: one for all, or one for each. `grammar`: constrains each answer
         (`zinc_rt.serve.grammars.grammar`). Raises UsageError before anything starts if a prompt or value
-        cannot be served, and the device's error if a step fails.
+        cannot be served, the device's error if a step fails, and FindingError with the completions in `answers`
+        if a simulated device has reported an error, in this call or before.
         """
         whole = _prompts(prompts)
         each = [sampling] * len(whole) if isinstance(sampling, Sampling) else list(sampling)
@@ -139,7 +166,9 @@ class LLM(Answering):
                 self.step()
         finally:
             self._abandon(asked)
-        return [completion for one in asked for completion in one.completions()]
+        completions = [completion for one in asked for completion in one.completions()]
+        self._check(completions)
+        return completions
 
     def stream(
         self,
@@ -150,7 +179,7 @@ class LLM(Answering):
         grammar: TokenMask | None = None,
     ) -> Iterator[TextPiece]:
         """Yield the answer in pieces; with n > 1 the pieces of the answers are interleaved. Dropping the
-        iterator cancels the rest."""
+        iterator cancels the rest. Raises as `generate`, FindingError after the last piece."""
         asked = self._prepare(prompt, sampling)
 
         def pieces() -> Iterator[TextPiece]:
@@ -165,6 +194,7 @@ class LLM(Answering):
                     yield from fresh
             finally:
                 self._abandon([asked])
+            self._check(asked.completions())
 
         return pieces()
 

@@ -6,6 +6,9 @@ bug and keeps its traceback.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class ZincError(Exception):
     """An error that the user can resolve.
@@ -46,6 +49,25 @@ class CheckFailed(ZincError):
     """A comparison ran and failed."""
 
     exit_code = 1
+
+
+class FindingError(CheckFailed):
+    """A simulated device reported errors, so what was computed on it may be wrong.
+
+    `findings`: what it reported, each once, in order (zinc_rt.backends.base.Finding). `answers`: the complete
+    result of the call that raised the error, empty if the answers were delivered before.
+    """
+
+    def __init__(self, findings: Sequence[Any], answers: Sequence[Any] = (), *, next: str | None = None) -> None:
+        super().__init__(findings_text(findings), next=next)
+        self.findings, self.answers = tuple(findings), tuple(answers)
+
+
+def findings_text(findings: Sequence[Any]) -> str:
+    """Return the number of a simulated device's findings and the first one as one line. It names the kernel,
+    the instruction and the source line as far as the device knows them."""
+    count = f"{len(findings)} error{'s' * (len(findings) != 1)}"
+    return f"the simulated device reported {count}, the first: {findings[0].text}"
 
 
 class NothingRan(ZincError):

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from zinc_rt.backends.base import Finding
 from zinc_rt.serve.api.replies import UsageReply
 from zinc_rt.serve.api.text import ChoicePiece, ChoiceText, TokenReader
 from zinc_rt.serve.engine.answer_stream import AnswerStream
@@ -127,6 +128,11 @@ class Answers:
     @property
     def expired(self) -> bool:
         return any(stream.expired for stream in self.streams)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """Return what the simulated device had reported when the answers were complete."""
+        return max((stream.findings for stream in self.streams), key=len)
 
     def usage(self) -> UsageReply:
         """Return the token usage so far."""

@@ -33,6 +33,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorReply, "description": "refused"},
     "5XX": {"model": ErrorReply, "description": "failed"},
 }
+FINDINGS = "x-zinc-rt-findings"  # how many errors the simulated device had reported, if any
 router = APIRouter(responses=REFUSALS)
 
 
@@ -113,7 +114,8 @@ async def _reply(request: Request, answers: Answers, shape: Shape, body: Samplin
     if body.stream:
         return EventStream(chunks(begun, shape, body))
     await unless_gone(receiver(request), begun.finish())
-    return JSONResponse(shape.whole())
+    found = len(begun.findings)
+    return JSONResponse(shape.whole(), headers={FINDINGS: str(found)} if found else None)
 
 
 def _head(kind: str, model: ServedModel) -> ReplyHead:

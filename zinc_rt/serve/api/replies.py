@@ -31,11 +31,19 @@ class UsageReply(TypedDict):
     prompt_tokens_details: PromptDetails
 
 
+class FindingsPart(TypedDict):
+    """What the simulated device has reported: the number of errors, and the first. The answer may be wrong."""
+
+    count: int
+    first: str
+
+
 class OurPart(TypedDict):
     """Fields that OpenAI does not define. `seed` reproduces the answer; `expired`: the deadline ended it."""
 
     seed: int
     expired: NotRequired[bool]
+    findings: NotRequired[FindingsPart]
     tool_parse_error: NotRequired[str]
 
 

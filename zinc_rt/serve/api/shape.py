@@ -61,6 +61,8 @@ def our_part(answers: Answers) -> OurPart:
     made: OurPart = {"seed": answers.seed}
     if answers.expired:
         made["expired"] = True
+    if found := answers.findings:
+        made["findings"] = {"count": len(found), "first": found[0].text}
     if errors := [choice.reader.error for choice in answers.choices if choice.reader.error]:
         made["tool_parse_error"] = errors[0]
     return made

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from zinc_rt.backends.base import Finding
 from zinc_rt.sched.request import Request, State
 from zinc_rt.serve.engine.endings import DEADLINE, failure, finish_reason
 from zinc_rt.serve.engine.requests import Ask, Delivered
@@ -23,7 +24,8 @@ class AnswerStream:
     It belongs to the event loop that created it; the engine thread calls it through call_soon_threadsafe
     only. `cancel(number, reason, index)` and `hold(number, held)` are callbacks to the engine: hold pauses a
     request whose reader is too slow. `expired`: the deadline passed, and the partial answer has the finish
-    reason "length".
+    reason "length". `findings`: what the simulated device had reported when the last of its steps ended; not
+    empty: the answer may be wrong.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class AnswerStream:
         assert ask.sampling.seed is not None
         self.seed = ask.sampling.seed
         self.expired = False
+        self.findings: Sequence[Finding] = ()  # set by the engine's thread, before it delivers the step
         self.detail = ""  # behind what its client is told of a failure
         self._cancel, self._hold = cancel, hold
         self._open = set(range(ask.sampling.n))

@@ -16,6 +16,7 @@ from zinc_rt.engine.answering import logprob_of
 from zinc_rt.engine.engine import page_pools
 from zinc_rt.engine.engine_core import EngineCore
 from zinc_rt.engine.opening import EMBEDDED, EngineOpener, engine_opener
+from zinc_rt.host.errors import findings_text
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.tenant import Priority
@@ -57,6 +58,7 @@ class ServedModel:
     virtual_seconds: float = 0.0
     was_busy: bool = False  # when a turn was last taken
     used_at: float = field(default_factory=time.monotonic)  # when somebody last asked, at first when it came
+    marked_answers: int = 0  # requests in progress at or after a finding of the simulated device
     leaving: bool = False  # it takes nothing new
     lost: str = ""  # why it answers nobody any more
     lost_code: str = ""  # the same for programs
@@ -116,13 +118,10 @@ class ServedModel:
         return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
 
     def findings(self) -> str:
-        """Return the first finding of the simulated device as a sentence. Findings mean that answers may be
-        wrong."""
-        instrument = self.core.engine.backend.instrument
-        found = instrument.findings() if instrument is not None else []
-        if not found:
-            return ""
-        return f"the simulated device of {self.id} reported {len(found)} errors, the first: {found[0].text}"
+        """Return the number of findings of the simulated device and the first as a sentence. Findings mean that
+        answers may be wrong."""
+        found = self.core.findings()
+        return f"{self.id}: {findings_text(found)}" if found else ""
 
     @property
     def pending(self) -> bool:
@@ -191,7 +190,17 @@ class ServedModel:
         seconds = time.monotonic() - began
         self.used_seconds += seconds
         self.virtual_seconds += seconds / self.settings.weight
+        self._mark_findings()
         return None if batch is None else self._deliveries(batch)
+
+    def _mark_findings(self) -> None:
+        """Mark the answers in progress if the device has reported anything. It reports an error once, so every
+        answer that still needs it may be wrong."""
+        if found := self.core.device_findings():
+            streams = list(self.streams.values())
+            self.marked_answers += sum(not stream.findings for stream in streams)
+            for stream in streams:
+                stream.findings = found
 
     def _deliveries(self, batch: Batch) -> list[Delivery]:
         made: dict[tuple[int, int], Delivered] = {}

@@ -78,6 +78,7 @@ class InferenceServer:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._store: LedgerStore | None = None
         self._look_at = time.monotonic() + LOOK_SECONDS
+        self._findings: list[str] = []  # of the models that were closed, a sentence each
         self._unwritten = ""  # why the ledger's last seconds are not in its file
 
     # --- from outside
@@ -127,6 +128,11 @@ class InferenceServer:
         if self._store is not None:
             found.append(self._store.health().degraded)
         return [sentence for sentence in found if sentence]
+
+    def findings(self) -> list[str]:
+        """Return what the simulated devices of closed models had reported, one sentence for each model with
+        findings. Complete after `stop`."""
+        return list(self._findings)
 
     @property
     def requests(self) -> int:
@@ -250,7 +256,7 @@ class InferenceServer:
         """Remove the model and free its resources."""
         self.models = {id: other for id, other in self.models.items() if other is not model}
         self._end(model, f"{model.id} was unloaded", "model_unloaded")
-        model.core.close()
+        self._close_model(model)
 
     def _step(self) -> bool:
         """Run a step of the next model. Return False if no model has work."""
@@ -290,7 +296,7 @@ class InferenceServer:
         for model in self.models.values():
             if not model.lost and (changed := model.file.changed()):
                 self._end(model, changed, "model_changed")
-                model.core.close()
+                self._close_model(model)
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Deliver output to the event loop with one call. All streams share the loop."""
@@ -306,11 +312,19 @@ class InferenceServer:
         due.append(int(self._look_at * 1e9))
         return max(0.0, (min(due) - time.monotonic_ns()) / 1e9)
 
+    def _close_model(self, model: ServedModel) -> None:
+        if model.core.closed:
+            return
+        model.core.close()
+        if found := model.findings():
+            count = model.marked_answers
+            self._findings.append(f"{found}; {count} answer{'s' * (count != 1)} marked")
+
     def _close(self) -> None:
         self._ended = True
         self._run_calls()
         for model in self.models.values():
-            model.core.close()
+            self._close_model(model)
         if self._store is not None:
             self._unwritten = self._store.close().degraded
 

@@ -26,7 +26,7 @@ from zinc_rt.serve.errors import ServeError
 from zinc_rt.serve.http.connections import HEADER_BYTES, BoundedConnection, OpenConnections
 
 INTERRUPTED = 130
-LOST = 1
+FAILED = 1
 BACKLOG = 1024
 CLOSE_SECONDS = 5.0  # that clients have to take their last bytes, and the engine's thread to end
 
@@ -95,8 +95,8 @@ def listen(
     ready: Callable[[], None],
     say: Callable[[str], None],
 ) -> int:
-    """Serve until a signal, and close everything; the exit code: 0 after a drain, 1 where the device was lost,
-    130 where a second signal cut it short.
+    """Serve until a signal, and close everything. Return the exit code: 0 after a drain, 1 if the device was lost
+    or a simulated device has reported an error, 130 if a second signal aborted requests.
 
     `ready` is called once the models are resident. Raises ZincErrors of what cannot be opened, and OutputError
     where the ledger could not be written.
@@ -105,8 +105,12 @@ def listen(
     if code == INTERRUPTED and not server.stop(CLOSE_SECONDS):
         sys.stdout.flush()
         os._exit(code)  # its thread is in a step, or loads a model: nothing waits for that
-    server.stop()
-    return code
+    try:
+        server.stop()
+    finally:
+        for sentence in server.findings():
+            say(f"FAIL      {sentence}")
+    return FAILED if server.findings() else code
 
 
 async def _serve(
@@ -134,7 +138,7 @@ async def _serve(
         await asyncio.wait({stop, lost, answering}, return_when=asyncio.FIRST_COMPLETED)
         if lost.done():
             say(f"lost      {lost.result()}")
-            return LOST
+            return FAILED
         again = asyncio.ensure_future(signals.acquire())
         drained = asyncio.ensure_future(_drain(server, say))
         await asyncio.wait({drained, again}, return_when=asyncio.FIRST_COMPLETED)

@@ -217,6 +217,11 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
     findings = CounterMetricFamily(
         "zinc_rt_device_findings", "Findings of the simulated device.", labels=["model_name"]
     )
+    marked = CounterMetricFamily(
+        "zinc_rt_answers_with_findings",
+        "Requests in progress at or after a finding; their answers are marked.",
+        labels=["model_name"],
+    )
     for model in models:
         scheduler = model.core.scheduler
         for phase, histogram in model.metrics.step.items():
@@ -229,9 +234,10 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         if (pool := scheduler.cache.rows) is not None:
             for owner, count in _owners([pool]).items():
                 rows.add_metric([model.id, owner], count)
-        if (instrument := model.core.engine.backend.instrument) is not None:
-            findings.add_metric([model.id], len(instrument.findings()))
-    yield from (step, hangs, waiting, pages, rows, findings)
+        if model.core.engine.backend.instrument is not None:
+            findings.add_metric([model.id], len(model.core.findings()))
+            marked.add_metric([model.id], model.marked_answers)
+    yield from (step, hangs, waiting, pages, rows, findings, marked)
 
 
 def _budget_families(models: list[ServedModel]) -> Iterator[Metric]:
