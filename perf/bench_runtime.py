@@ -70,7 +70,7 @@ class NoDevice:
 
 def stored(gguf: GGUFFile, folder: Path) -> StoredGraphs:
     backend: Any = NoDevice
-    return GraphStore(planning_version(), folder).of(gguf, backend, LIMITS)
+    return GraphStore(planning_version(), folder).of(gguf, backend, limits=LIMITS)
 
 
 def start(gguf: GGUFFile, kept: StoredGraphs) -> list[PlannedGraph]:

@@ -14,6 +14,7 @@ import pytest
 from zinc_rt.host import packages as package_table
 from zinc_rt.host import version
 from zinc_rt.host.packages import EVERYWHERE, HARNESS, HARNESS_API, PACKAGES, SUFFIXES
+from zinc_rt.kernels.sets import SETS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -191,6 +192,22 @@ def test_changed_kernel_changes_code_version(tmp_path: Path, monkeypatch: pytest
 def test_graph_planner_files_exist() -> None:
     """Else a plan that was made by other code would be taken for one of this code."""
     assert [name for name in version.PLANNERS if not any(package_table.files_of(name))] == []
+
+
+def test_planning_version_covers_all_that_planning_imports() -> None:
+    """Else a stored graph of older code would be taken for one of this code."""
+    roots = ["engine.variants", "engine.graph_store", "engine.resident", *(name[8:] for name in SETS.values())]
+    waiting, reached = [f"zinc_rt.{name}" for name in roots], set[Path]()
+    while waiting:
+        path = ROOT.joinpath(*waiting.pop().split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if path.exists() and path not in reached:
+            reached.add(path)
+            waiting += imported(path)
+    covered = {file for name in version.PLANNERS for file in package_table.files_of(name)}
+    loose = {ROOT / "zinc_rt" / "__init__.py"}
+    assert len(reached) > 100 and {"fuse.py", "planned_graph.py"} <= {path.name for path in reached}
+    assert sorted(str(path) for path in reached - covered - loose) == []
 
 
 def test_runtime_names_no_harness_folder() -> None:

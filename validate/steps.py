@@ -154,7 +154,7 @@ def _parts(variant: Variant, data: memoryview) -> dict[str, np.ndarray]:
     """Return the block's i32 arrays by the names of runner.PARTS, as placed by the plan."""
     found: dict[str, np.ndarray] = {}
     for spec in variant.graph.by_role("step"):
-        place = variant.program.plan.placements[spec.name]
+        place = variant.plan.placements[spec.name]
         piece = data[place.offset_bytes : place.offset_bytes + place.size_bytes]
         if spec.name == COUNTS or spec.name in NAMES or any(spec.name in pair for pair in TABLES):
             found[NAMES.get(spec.name, spec.name)] = np.frombuffer(piece, np.int32)

@@ -21,6 +21,7 @@ from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.backends.spec import Availability, Host
 from zinc_rt.cli import run
 from zinc_rt.cli.run import main
+from zinc_rt.engine import graph_store
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.runner import Runner
 from zinc_rt.engine.variants import Variants
@@ -430,3 +431,28 @@ def test_planted_store_and_page_fault_exit_1(
         plant_kernel(planted, "argmax", lambda zrt: flip(zrt, "global_store_b32", 72 + 22))
         assert main(words) == 1
     assert "page fault" in capsys.readouterr().err
+
+
+@pytest.mark.rest
+def test_refused_stored_graph_is_planned_again_and_reported(
+    qwen3: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph_store, "cache_folder", lambda: tmp_path)
+    report = tmp_path / "report.json"
+    words = ["--model", qwen3, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t1", "--device", "sim"]
+
+    def told() -> tuple[str, dict[str, Any], list[int]]:
+        assert main([*words, "--json", str(report)]) == 0
+        (line,) = re.findall(r"^graphs +(.*), in \d+ ms$", capsys.readouterr().err, re.M)
+        details = json.loads(report.read_text())["details"]
+        return line, details["graphs"], details["generated_ids"]
+
+    line, _, wanted = told()
+    assert line == "0 read from the cache, 2 planned"
+    one, *_, other = (tmp_path / "graphs").glob("*.zro")
+    one.write_bytes(other.read_bytes())  # whole, and of another name
+    line, graphs, ids = told()
+    assert re.fullmatch(r"\d read from the cache, \d planned, 1 refused \(\w{16}: it was stored for .*\)", line)
+    assert graphs["read"] + graphs["planned"] == 2 and len(graphs["refused"]) == 1 and ids == wanted
+    line, graphs, ids = told()
+    assert line == "2 read from the cache, 0 planned" and graphs["refused"] == [] and ids == wanted

@@ -8,13 +8,22 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from planted_kernel import flip, plant_kernel
 from seen import Validate
 
+from zinc_rt.engine import devices, graph_store, variants
+from zinc_rt.engine.devices import choose_tier, open_backend
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.graph_store import GraphStore, StoredGraphs
+from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.version import planning_version
 from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.model.builder import Overrides
+from zinc_rt.model.gguf import read_gguf
 from zinc_rt.validate.command import main
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
@@ -71,3 +80,39 @@ def test_stalled_wave_ends_the_run_at_once_with_its_report(
     [report] = tmp_path.glob("zinc-rt-hangs/*/report.txt")
     assert "swiglu" in report.read_text() and "\nnode     SWIGLU" in report.read_text()
     assert "ffn_swiglu-0" in json.loads(report.with_name("report.json").read_text())["node"]
+
+
+@pytest.mark.rest
+def test_stored_graph_of_other_settings_is_detected(
+    validate: Validate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that forgets the overrides: the cache then gives a graph that was planned for another scale."""
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    monkeypatch.setattr(graph_store, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(variants, "overrides_of", lambda settings: Overrides(gemma4_attn_scale=0.5))
+    of = GraphStore.of
+
+    def forgetful(self: GraphStore, gguf: Any, backend: Any, **decides: object) -> StoredGraphs:
+        return of(self, gguf, backend, **{**decides, "overrides": None})
+
+    monkeypatch.setattr(GraphStore, "of", forgetful)
+    gguf = read_gguf(FOLDER / "gemma4-q.gguf")
+    options = EngineOptions(store=GraphStore(planning_version()))
+    with (
+        Engine(gguf, open_backend(choose_tier("t1", "sim"), "canonical-1"), ctx=64, options=options) as engine,
+    ):
+        sequence = engine.open()
+        engine.extend(sequence, [3, 1, 4])
+        engine.extend(sequence, [1])
+    monkeypatch.undo()
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    monkeypatch.setattr(graph_store, "cache_folder", lambda: tmp_path)
+    line = ("--model", str(gguf.path), "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "1", "--ctx", "64")
+    seen = validate(*line)
+    assert seen.exit == 0 and seen.result("stored")["measure"]["refused"] == []
+    monkeypatch.setattr(GraphStore, "of", forgetful)
+    seen = validate(*line)
+    assert seen.exit == 1 and seen.named("fail") == ["stored"]
+    assert seen.result("stored")["advice"] == f"rm -r {tmp_path / 'graphs'}"
+    text = json.dumps(seen.report["details"])
+    assert "only graphs read from the cache differ" in text

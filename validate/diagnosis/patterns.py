@@ -54,6 +54,11 @@ PATTERNS = (
         "{advice}",
     ),
     FailurePattern(
+        lambda e: e.only("stored", "sanitizer") and bool(e.of("stored")),
+        "only graphs read from the cache differ: suspect the graph store of {tier}, or its files",
+        "{advice}",
+    ),
+    FailurePattern(
         lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
         "every value is right, but the simulated device reports findings: suspect kernel {kernel_at}",
         "zinc-rt isa lint {kernel_file}",

@@ -223,6 +223,8 @@ def _describe(server: InferenceServer) -> None:
         say(f"tier      {choice.why}")
         if choice.shortcut:
             say(f"shortcut  {choice.shortcut}")
+        if (stored := model.core.engine.variants.stored) is not None:
+            say(f"graphs    {stored.starts.text}")
         say(f"serves    {model.id}: {limits.slots} requests at once, context {limits.ctx:,}")
 
 

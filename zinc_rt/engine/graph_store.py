@@ -1,10 +1,11 @@
 """A persistent cache of graphs and plans, so that a start need not rewrite, verify and plan them again.
 
 There are two kinds of files: a graph as a variant runs it (ir/serial.py), of a stage, with the nodes of a
-sampling form or without, and the memory plan and dispatches of each capacity (lower/flat_plan.py). The file name
-is a digest of everything that determines the content: the model's header, size and time, the limits, the sampling
-form, the ordering, the kernel target, the planning code. Outdated files therefore never match. Each file is
-validated when it is read; a truncated, damaged, foreign-owned or incompatible file is rebuilt and replaced. An
+sampling form or without, and the memory plan and dispatches of each capacity (lower/flat_plan.py). Each begins with
+its key: a line for everything that determines the content, such as the model's header, the limits, the sampling
+form, the ordering, the kernels and the planning code. The file name is the key's digest, so an outdated file has
+another name. A file is used only if its checksum and its whole key are as expected; a damaged, renamed or foreign
+one is refused with its reason, made again and replaced. An
 unwritable folder is not an error: every start then plans anew.
 """
 
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.host.errors import InputError
@@ -23,23 +26,33 @@ from zinc_rt.host.files import cache_folder
 from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.ir import serial
 from zinc_rt.ir.graph import OpGraph
+from zinc_rt.kernels.entry import Entry
 from zinc_rt.lower import PlannedGraph, flat_plan
 from zinc_rt.model.gguf import GGUFFile, header_digest
 
 KEEP_BYTES = 128 << 20  # the least recently used go beyond this; a large model's graph and plan have 0.6 MB
 
 
+T = TypeVar("T")
+MAGIC = b"ZGS1"  # then the length of the key, u32, the key, and zeros to a multiple of 8
+
+
 @dataclass(slots=True)
 class Starts:
-    """Statistics of programs: read from the cache or planned, and the seconds spent, including their graphs."""
+    """Statistics of programs: read from the cache or planned, and the seconds spent, including their graphs.
+    `refused`: the files that were not used, as "NAME: reason"."""
 
     read: int = 0
     planned: int = 0
     seconds: float = 0.0
+    refused: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
-        return f"{self.read} read from the cache, {self.planned} planned, in {1000 * self.seconds:.0f} ms"
+        told = f"{self.read} read from the cache, {self.planned} planned"
+        if self.refused:
+            told += f", {len(self.refused)} refused ({self.refused[0]})"
+        return f"{told}, in {1000 * self.seconds:.0f} ms"
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -52,40 +65,45 @@ class Starts:
 
 class GraphStore:
     """The files in `folder`; None: in the user's cache folder. `version`: of the planning code
-    (code_version.planning_version)."""
+    (host.version.planning_version)."""
 
     def __init__(self, version: str, folder: Path | None = None, keep_bytes: int = KEEP_BYTES) -> None:
         self._version = version
-        self._files = ObjectCache(cache_folder() / "graphs" if folder is None else folder, keep_bytes)
+        self.folder = cache_folder() / "graphs" if folder is None else folder
+        self._files = ObjectCache(self.folder, keep_bytes)
 
-    def of(self, gguf: GGUFFile, backend: Backend, *decides: object) -> StoredGraphs:
+    def of(self, gguf: GGUFFile, backend: Backend, **decides: object) -> StoredGraphs:
         """Return the store of a model on a backend's kernels. `decides`: further inputs that determine the
-        graph, by their repr."""
+        graph, by name, by their repr."""
         kernels = backend.kernels
         return StoredGraphs(
             self._files,
-            (
-                self._version,
-                header_digest(gguf),
-                gguf.file_bytes,
-                gguf.mtime_ns,
-                backend.spec.tier,
-                backend.device.arch,
-                backend.ordering,
-                kernels.target,
-                kernels.fuses,
-                kernels.merging is not None,
-                *decides,
-            ),
+            {
+                "planning code": self._version,
+                "graph format": serial.VERSION,
+                "plan format": flat_plan.VERSION,
+                "model header": header_digest(gguf),
+                "model bytes": gguf.file_bytes,
+                "model time": gguf.mtime_ns,
+                "tier": backend.spec.tier,
+                "chip": backend.device.arch,
+                "ordering": backend.ordering,
+                "kernels": kernels.target,
+                "kernel table": table_digest(kernels.entries),
+                "fuses": kernels.fuses,
+                "merges": None if kernels.merging is None else kernels.merging.most,
+                **decides,
+            },
         )
 
 
 class StoredGraphs:
-    """The stored graphs and plans of one model. Missing entries are built and stored."""
+    """The stored graphs and plans of one model. Missing and refused entries are built and stored. `decides`: by
+    name, what determines them."""
 
-    def __init__(self, files: ObjectCache, decides: tuple[object, ...]) -> None:
+    def __init__(self, files: ObjectCache, decides: Mapping[str, object]) -> None:
         self._files = files
-        self._decides = decides
+        self._decides = dict(decides)
         self._given: dict[object, tuple[OpGraph, bytes]] = {}  # the graph, and the digest of its file
         self.starts = Starts()
 
@@ -93,14 +111,13 @@ class StoredGraphs:
         """Return a graph as variants run it. `what` identifies it by its repr: the stage and the sampling form."""
         key = self._key("graph", what)
         with self.starts.timed():
-            graph, form = None, self._files.mapped(key)
-            if form is not None:
-                with suppress(InputError):  # it is made anew, and replaced
-                    graph = serial.from_bytes(form, name=key)
-            if form is None or graph is None:
+            found = self._read(key, lambda form: (serial.from_bytes(form, name="graph"), form))
+            if found is None:
                 graph = make()
                 form = memoryview(serial.to_bytes(graph))
-                self._files.store(key, form)
+                self._store(key, form)
+                found = graph, form
+            graph, form = found
             self._given[what] = graph, hashlib.sha256(form).digest()
             return graph
 
@@ -109,18 +126,67 @@ class StoredGraphs:
         graph, digest = self._given[what]
         key = self._key("plan", what, capacity)
         with self.starts.timed():
-            form = self._files.mapped(key)
-            if form is not None:
-                with suppress(InputError):
-                    program = flat_plan.from_bytes(form, graph, digest, name=key)
-                    self.starts.read += 1
-                    return program
+            program = self._read(key, lambda form: flat_plan.from_bytes(form, graph, digest, name="plan"))
+            if program is not None:
+                self.starts.read += 1
+                return program
             program = make()
-            self._files.store(key, flat_plan.to_bytes(program, digest))
+            self._store(key, flat_plan.to_bytes(program, digest))
             self.starts.planned += 1
             return program
 
-    def _key(self, *what: object) -> str:
-        return hashlib.sha256(
-            repr((serial.VERSION, flat_plan.VERSION, *self._decides, *what)).encode()
-        ).hexdigest()
+    def _read(self, key: str, parse: Callable[[memoryview], T]) -> T | None:
+        """The content of a file; None if there is none, or if it is refused."""
+        name = _name(key)
+        try:
+            payload = self._files.mapped(name)
+            return None if payload is None else parse(_content(payload, key))
+        except InputError as error:
+            self.starts.refused.append(f"{self._files.path(name).name[:16]}: {error.message}")
+            return None
+
+    def _store(self, key: str, form: bytes | memoryview) -> None:
+        self._files.store(_name(key), _head(key) + form)
+
+    def _key(self, content: str, what: Hashable, capacity: tuple[int, ...] = ()) -> str:
+        lines = {"content": content, "graph": what, "capacity": capacity, **self._decides}
+        return "".join(f"{name}: {value!r}\n" for name, value in lines.items())
+
+
+def table_digest(entries: tuple[Entry, ...]) -> str:
+    """Return a digest of the rows of a kernel table, which decide the fused nodes and the kernel of each node."""
+    rows = [
+        (e.op.name, e.variant, sorted(e.orderings), e.weight_dtypes and sorted(e.weight_dtypes)) for e in entries
+    ]
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def _name(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _head(key: str) -> bytes:
+    """What precedes a file's content."""
+    text = key.encode()
+    head = MAGIC + len(text).to_bytes(4, "little") + text
+    return head + bytes(-len(head) % 8)
+
+
+def _content(payload: memoryview, key: str) -> memoryview:
+    """What follows a file's key. Raises InputError if that is another than expected."""
+    head = _head(key)
+    if payload[: len(head)] != head:
+        raise InputError(_difference(bytes(payload[: len(head) + 4096]), key))
+    return payload[len(head) :]
+
+
+def _difference(head: bytes, key: str) -> str:
+    """Where a file's key differs from the expected one, by the name of the first line that does."""
+    if head[: len(MAGIC)] != MAGIC:
+        return f"its key does not begin with {MAGIC!r}: another version of the format"
+    size = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 4], "little")
+    there = head[len(MAGIC) + 4 :][:size].decode(errors="replace").splitlines()
+    for one, other in zip_longest(there, key.splitlines(), fillvalue="nothing"):
+        if one != other:
+            return f"it was stored for another {other.partition(':')[0]}: {one[:100]}; expected {other[:100]}"
+    return "its key has another length"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.backends.base import Backend
-from zinc_rt.engine.graph_store import GraphStore
+from zinc_rt.engine.graph_store import GraphStore, StoredGraphs
 from zinc_rt.engine.memory_fit import fit
 from zinc_rt.engine.resident import Resident, Variant
 from zinc_rt.exec import Graph, GraphCache, Observer
@@ -99,8 +99,33 @@ class Variants:
         self._run: dict[Built, ir.OpGraph] = {}  # what the variants of one run: rewritten and verified once
         self._fitting: dict[tuple[object, ...], Variant] = {}  # what `fitting` answered, while none is dropped
         self._capacities = token_capacities(limits)
-        store = options.store if options.transform is None and getattr(backend, "builds_planned", False) else None
-        self.stored = store.of(gguf, backend, limits, self.delta_form, self._overrides) if store else None
+        self.stored = self._stored_in(options.store) if options.store is not None and self.can_store else None
+
+    @property
+    def can_store(self) -> bool:
+        """Return whether graphs can come from a store: those of the whole model, on a tier that builds from
+        plans."""
+        return self._transform is None and getattr(self.backend, "builds_planned", False)
+
+    def _stored_in(self, store: GraphStore) -> StoredGraphs:
+        return store.of(
+            self._gguf, self.backend, limits=self.limits, delta_form=self.delta_form, overrides=self._overrides
+        )
+
+    @contextmanager
+    def reading(self, store: GraphStore) -> Iterator[StoredGraphs]:
+        """Within the block, build variants anew, those of the product from `store`, on the same weights and state.
+        They are freed at its end, and the earlier ones are in use again."""
+        before = self._built, self._run, self._fitting, self._graphs, self.stored
+        self._built, self._run, self._fitting = {}, {}, {}
+        self._graphs, self.stored = GraphCache(MAX_GRAPHS, dropped=self._dropped), self._stored_in(store)
+        try:
+            yield self.stored
+        finally:
+            for table in self._built.values():
+                for variant in list(table.values()):
+                    self.resident.drop(variant)
+            self._built, self._run, self._fitting, self._graphs, self.stored = before
 
     def model(self, stage: Stage) -> Model:
         if stage not in self._models:

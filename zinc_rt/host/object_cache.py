@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from zinc_rt.host.errors import InputError, first_line
 from zinc_rt.host.files import cache_folder
 
 MAGIC = b"ZRTOBJ1\0"
@@ -51,20 +52,32 @@ class ObjectCache:
         return payload if _is_whole(content, payload) else None
 
     def mapped(self, key: str) -> memoryview | None:
-        """Map the data instead of reading it. The file must belong to this user and be writable only by its
-        owner."""
+        """Map the data instead of reading it; None if there is no file. Raise InputError with the reason if its
+        content is not to be used: another user owns it or could change it, or it is incomplete or damaged."""
+        path = self.path(key)
         try:
-            with self.path(key).open("rb") as file:
+            with path.open("rb") as file:
                 about = os.fstat(file.fileno())
-                if about.st_uid != os.geteuid() or about.st_mode & OTHERS_WRITE:
-                    return None
+                if about.st_uid != os.geteuid():
+                    raise InputError(f"it belongs to user {about.st_uid}")
+                if about.st_mode & OTHERS_WRITE:
+                    raise InputError("others may write to it")
+                if about.st_size < len(MAGIC) + 32:
+                    raise InputError(f"it has {about.st_size} bytes, a header alone has {len(MAGIC) + 32}")
                 content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             if time.time() - about.st_mtime > TOUCH_SECONDS:
-                os.utime(self.path(key))
-        except (OSError, ValueError):  # ValueError: an empty file
+                with suppress(OSError):
+                    os.utime(path)
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except (OSError, ValueError) as error:  # ValueError: the file became empty meanwhile
+            raise InputError(f"it cannot be read: {first_line(error)}") from error
         payload = content[len(MAGIC) + 32 :]
-        return payload if _is_whole(content, payload) else None
+        if content[: len(MAGIC)] != MAGIC:
+            raise InputError(f"it does not begin with {MAGIC!r}")
+        if not _is_whole(content, payload):
+            raise InputError("the checksum does not match: it is damaged or incomplete")
+        return payload
 
     def store(self, key: str, payload: bytes | memoryview) -> None:
         with suppress(OSError):

@@ -10,10 +10,12 @@ from zinc_rt.host.packages import PACKAGES, ROOT, files_of
 
 __version__ = "0.2.0"
 
-# The Python that turns a model into graphs and plans: packages, and files of packages that hold more than that.
+# The Python that turns a model into graphs and plans, with everything that it imports: packages, and files of
+# packages that hold more than that. tests/test_layout.py follows the imports.
 PLANNERS = (
-    "engine/graph_store.py", "engine/resident.py", "engine/variants.py",
-    "ir", "kernels", "lower", "mem", "model",
+    "backends/base.py", "backends/spec.py", "backends/times.py",
+    "engine/graph_store.py", "engine/memory_fit.py", "engine/resident.py", "engine/variants.py",
+    "exec", "host", "ir", "isa/occupancy.py", "isa/target.py", "kernels", "kmd/driver.py", "lower", "mem", "model",
 )  # fmt: skip
 
 

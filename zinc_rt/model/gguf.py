@@ -149,16 +149,19 @@ def digest(gguf: GGUFFile, *, advance: Callable[[int], None] = lambda size_bytes
 
 
 def header_digest(gguf: GGUFFile) -> str:
-    """Return the sha256 (hex) over metadata, and the tensors' names, types and shapes. Tensor data is not read."""
-    total = hashlib.sha256(b"zinc-rt gguf header 1\n")
+    """Return the sha256 (hex) over metadata, and the tensors' names, types, shapes and places in the file. Tensor
+    data is not read."""
+    total = hashlib.sha256(b"zinc-rt gguf header 2\n")
     for key in sorted(gguf.metadata):
         value = gguf.metadata[key]
         if isinstance(value, np.ndarray):
             total.update(f"{key}\0{value.dtype.str}\0{value.shape}\0".encode() + value.tobytes())
         else:
             total.update(f"{key}\0{value!r}\0".encode())
+    begin = min((tensor.data.ctypes.data for tensor in gguf.tensors.values()), default=0)
     for tensor in gguf.tensors.values():
-        total.update(f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0".encode())
+        place = tensor.data.ctypes.data - begin
+        total.update(f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0{place}\0".encode())
     return total.hexdigest()
 
 
