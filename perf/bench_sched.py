@@ -33,7 +33,7 @@ from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.step_trace import StepNumbers, StepTrace
 from zinc_rt.sched.tenant import Priority, Tenant
-from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind, StepMade, UsageLedger
+from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind, StepMade, UsageLedger
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 
 PAGE, CTX, PROMPT, STEP_TOKENS = 16, 4096, 512, 1024
@@ -291,6 +291,8 @@ class Counted:
         for kind in (StepKind.DECODE_INPUTS, StepKind.TOKENS_GENERATED, StepKind.SLOT_STEPS):
             self.made.counts[kind, :RUNNING] = max(1, RUNNING // tenants)
         self.made.pages[0, -1] = PAGES["full"]
+        gaps_ns = np.random.default_rng(1).integers(2_000_000, 3_000_000, RUNNING)
+        self.made.drawn = DrawnTokens(np.arange(RUNNING) % tenants, np.ones(RUNNING, bool), gaps_ns)
         self.runner = RunnerCounts()
 
     def step(self) -> None:

@@ -7,14 +7,18 @@ import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from support import Counts
 
 from zinc_rt.cli.usage import main
+from zinc_rt.sched.usage import latency
 from zinc_rt.sched.usage.database import UnwrittenUsage, open_to_write, write_batch
-from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind, StepMade, UsageLedger
+from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind, StepMade, UsageLedger
 from zinc_rt.sched.usage.ledger_store import LedgerStore
+from zinc_rt.sched.usage.query import fold
 
 Capture = pytest.CaptureFixture[str]
 MINUTE = 29_500_000  # 2026-02-02T02:40Z
@@ -27,6 +31,7 @@ def a_step(ledger: UsageLedger, tokens: int) -> StepMade:
     made.counts[StepKind.DECODE_INPUTS, 1] = made.counts[StepKind.TOKENS_GENERATED, 1] = 1
     made.counts[StepKind.SLOT_STEPS] = 1
     made.pages[0] = [1, 1, 0, 2]
+    made.drawn = DrawnTokens(np.array([1]), np.array([tokens > 10]), np.array([tokens * 10**6]))
     return made
 
 
@@ -51,7 +56,9 @@ def test_usage_prints_one_row_per_tenant_and_balances(database: Path, capsys: Ca
     assert main([str(database)]) == 0
     head, ada, bob, verdict = capsys.readouterr().out.splitlines()
     assert head.split()[:4] == ["tenant", "requests", "prompt", "cached"]
-    assert ada.split() == ["ada", "3", "30", "0", "0", "0", "0", "0", "2", "5.584"]
+    assert head.split()[-9:] == ["p50", "ttft", "p99", "gap", "p50", "gap", "p99", "hit", "%"]
+    assert ada.split() == ["ada", "3", "30", "0", "0", "0", "0", "0", "2", "5.584", "0"]
+    assert [float(each) for each in bob.split()[-4:]] == pytest.approx([10, 10, 20, 20], rel=0.045)
     assert bob.split()[0] == "bob\\x1b[31m" and ":free" not in bob
     assert verdict == (
         "PASS  2026-02-02T02:40Z to 2026-02-03T02:40Z: 32 tokens and 2 draws in 2 steps are all accounted for"
@@ -117,3 +124,22 @@ def test_damaged_file_prints_one_line(database: Path, capsys: Capture, slow_coun
         codes.add(main([str(database)]))
         assert "Traceback" not in capsys.readouterr().err
     assert 2 in codes and codes <= {0, 1, 2, 77}
+
+
+def test_quantiles_are_of_the_range_and_of_the_merged_days(database: Path, capsys: Capture) -> None:
+    def told(*words: str) -> dict[str, Any]:
+        assert main([str(database), *words, "--json", "-"]) == 0
+        details = json.loads(capsys.readouterr().out)["details"]
+        assert not any(latency.is_latency(counter) for counter in details["usage"])
+        return {group["tenant"]: group for group in details["groups"]}
+
+    whole = told()
+    assert whole["ada"]["prefix_hit_rate"] == 0 and whole["ada"]["time_to_first_token"]["count"] == 0
+    bob = whole["bob\x1b[31m"]
+    assert (bob["time_to_first_token"]["count"], bob["inter_token_latency"]["count"]) == (1, 1)
+    later = told("--from", "2026-02-03")["bob\x1b[31m"]
+    assert later["time_to_first_token"] == {"count": 0, "p50_ms": None, "p99_ms": None}
+    assert later["inter_token_latency"]["p99_ms"] == pytest.approx(20, rel=latency.ERROR)
+    with closing(open_to_write(database, durable=False)) as connection:
+        fold(connection, before_minute=MINUTE + 3 * 1440)
+    assert told() == whole

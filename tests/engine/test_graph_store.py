@@ -299,7 +299,7 @@ DAMAGES: dict[str, str] = {  # what was done to a file -> the reason for which i
     "longer": "checksum does not match",
     "zeros": "checksum does not match",
     "swapped": "it was stored for another (content|capacity): ",
-    "other stage": "it was stored for another stage: stage: 'prefill'; expected stage: 'decode'",
+    "other graph": "it was stored for another graph: graph: 'prefill'; expected graph: 'decode'",
     "other limits": "it was stored for another ctx: ctx: 65; expected ctx: 64",
     "other code": "it was stored for another planning code: planning code: 'older'; expected planning code: 'new'",
     "no key": "its key does not begin with|its key has another length|it was stored for another ",
@@ -339,7 +339,7 @@ def test_damaged_or_foreign_files_are_refused_with_their_reasons(count: int, tmp
     keyed = {"planning code": "new", "model": "a model", "ctx": 64}
     kept = Kept(tmp_path / "own", **keyed)
     foreign = {
-        "other stage": Kept(tmp_path / "stage", small_program(stage="prefill"), **keyed),
+        "other graph": Kept(tmp_path / "stage", small_program(stage="prefill"), **keyed),
         "other limits": Kept(tmp_path / "limits", small_program(65), **{**keyed, "ctx": 65}),
         "other code": Kept(tmp_path / "code", small_program(), **{**keyed, "planning code": "older"}),
     }

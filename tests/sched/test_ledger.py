@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.host.errors import UsageError
+from zinc_rt.sched.usage import latency
 from zinc_rt.sched.usage.balance import LINES, unbalanced
-from zinc_rt.sched.usage.ledger import CACHE, FREE, PEAK, RunnerCounts, StepKind, StepMade, UsageLedger, split_time
+from zinc_rt.sched.usage.ledger import (
+    CACHE,
+    FREE,
+    PEAK,
+    DrawnTokens,
+    RunnerCounts,
+    StepKind,
+    StepMade,
+    UsageLedger,
+    split_time,
+)
 
 PAGES = {"full": 12, "window": 5}
 
@@ -142,3 +157,66 @@ def test_each_equation_can_fail_and_reports_the_amount(counter: str, line: str |
 def test_ambiguous_names_are_rejected(tenants: list[str]) -> None:
     with pytest.raises(UsageError):
         UsageLedger(tenants, {"full": 4})
+
+
+# --- latencies ------------------------------------------------------------------------------------------------
+
+
+def histogram(kind: str, durations_ns: list[int]) -> Counter[str]:
+    return Counter(
+        latency.counter_of(kind, bucket) for bucket in latency.buckets_of(np.array(durations_ns)).tolist()
+    )
+
+
+def test_buckets_are_eighths_of_powers_of_two() -> None:
+    """By exact integers: the bucket b of d nanoseconds is the one with 2^b <= d^8 < 2^(b + 1)."""
+    pick = random.Random(2)
+    edges = [math.isqrt(math.isqrt(math.isqrt(1 << bucket))) for bucket in range(latency.LOWEST, latency.HIGHEST)]
+    durations = [edge + by for edge in edges for by in (0, 1, 2)] + [
+        pick.randrange(1024, 1 << 40) for _ in range(999)
+    ]
+    for duration, bucket in zip(durations, latency.buckets_of(np.array(durations)).tolist(), strict=True):
+        exact = duration**8
+        assert (
+            exact < 1 << latency.LOWEST or 1 << latency.LOWEST + bucket <= exact < 1 << latency.LOWEST + bucket + 1
+        )
+    assert latency.buckets_of(np.array([0, 1, 1 << 40, 1 << 62])).tolist() == [0, 0, *[latency.BUCKETS - 1] * 2]
+
+
+def test_quantiles_are_within_the_stated_error_and_sums_merge() -> None:
+    draw = np.random.default_rng(4)
+    parts = [np.exp(draw.normal(17, spread, count)).astype(np.int64) for spread, count in ((1, 5000), (2, 300))]
+    both = np.sort(np.concatenate(parts))
+    merged = Counter[str]()
+    for part in parts:
+        merged.update(histogram(latency.INTER_TOKEN, part.tolist()))
+    merged.update(histogram(latency.FIRST_TOKEN, [10**9]))  # another kind, in the same counters
+    for share in (0.001, 0.5, 0.9, 0.99, 1.0):
+        exact = int(both[math.ceil(share * len(both)) - 1])
+        found = latency.quantile_ns(merged, latency.INTER_TOKEN, share)
+        assert found is not None and abs(found / exact - 1) <= latency.ERROR < 0.045, share
+    told = latency.quality({**merged, "prompt_tokens_cached": 1, "prompt_tokens_computed": 3, "parks": 9})
+    assert told["inter_token_latency"]["count"] == 5300 and told["prefix_hit_rate"] == 0.25
+    assert told["time_to_first_token"]["p50_ms"] == pytest.approx(1000, rel=latency.ERROR)
+    assert latency.without_latencies({**merged, "parks": 9}) == {"parks": 9}
+    nothing = {"count": 0, "p50_ms": None, "p99_ms": None}
+    assert latency.quality({}) == {**dict.fromkeys(latency.KINDS, nothing), "prefix_hit_rate": None}
+
+
+def test_latencies_are_counted_by_tenant_across_a_change_of_tenants() -> None:
+    ledger, device = UsageLedger(["a", "b"], {"full": 4}), RunnerCounts()
+    made = filled(ledger, [[1, 2]] * len(StepKind), [[1, 2, 0, 1]])
+    made.drawn = DrawnTokens(np.array([1, 0, 1]), np.array([True, False, True]), np.array([5000, 7000, 9000]))
+    ledger.add(made, device := device.after(12, 12, 3, 100))
+    ledger.configure(["b"])
+    made = filled(ledger, [[1]] * len(StepKind), [[1, 0, 3]])
+    made.drawn = DrawnTokens(np.array([0]), np.array([False]), np.array([5000]))
+    ledger.add(made, device.after(4, 4, 1, 100))
+    found = {
+        name: Counter({key: n for key, n in counts.items() if latency.is_latency(key)})
+        for name, counts in ledger.by_account().items()
+    }
+    assert found["a"] == histogram(latency.FIRST_TOKEN, [7000])
+    assert found["b"] == histogram(latency.INTER_TOKEN, [5000, 9000]) + histogram(latency.FIRST_TOKEN, [5000])
+    taken = {key: value for key, value in ledger.take().usage.items() if latency.is_latency(key[1])}
+    assert sum(taken.values()) == 4 and not ledger.take()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import pytest
 from fake_runner import FakeRunner
 from scheduler_machine import PAGE, PlainSchedulerMachine, SchedulerMachine
@@ -19,6 +22,7 @@ from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.tenant import Tenant
 from zinc_rt.sched.usage.balance import unbalanced
+from zinc_rt.sched.usage.latency import FIRST_TOKEN, INTER_TOKEN, buckets_of, counter_of, is_latency
 from zinc_rt.sched.usage.ledger import PEAK, LedgerDelta, UsageLedger
 
 
@@ -59,6 +63,7 @@ def test_every_range_of_any_schedule_balances(machine: type[SchedulerMachine], s
         for (_, counter), value in taken.items():
             sums[counter] += value
         assert sums["tokens_generated"] == sum(map(len, m.made.values()))
+        assert sums["tokens_generated"] == sum(sums[counter] for counter in sums if is_latency(counter))
         assert sums["prompt_tokens_computed"] <= _asked(m)
         ended = sum(value for counter, value in sums.items() if counter.startswith("requests_f"))
         cancelled = sum(value for counter, value in sums.items() if counter.startswith("requests_c"))
@@ -71,13 +76,15 @@ def _asked(m: SchedulerMachine) -> int:
     return sum(m.asked[number][0] for number, _ in m.made)
 
 
-def scheduler_of(tenants: list[Tenant], secrets: bytes) -> tuple[Scheduler, UsageLedger, list[Namespace]]:
+def scheduler_of(
+    tenants: list[Tenant], secrets: bytes, clock: Callable[[], int] | None = None
+) -> tuple[Scheduler, UsageLedger, list[Namespace]]:
     """Plenty of everything, a clock that goes a millisecond a look; a namespace for each tenant's secret."""
-    now = itertools.count(0, 1_000_000)
+    clock = clock or partial(next, itertools.count(0, 1_000_000))
     runner = FakeRunner()
     ledger = UsageLedger([tenant.name for tenant in tenants], {"full": 400})
     cache = KvCache((PageGroup("full", 400),), PAGE, 64, 0)
-    scheduler = Scheduler(SchedulerLimits(4, 64, 40), tenants, cache, runner, lambda: next(now), ledger=ledger)
+    scheduler = Scheduler(SchedulerLimits(4, 64, 40), tenants, cache, runner, clock, ledger=ledger)
     runner.scheduler = scheduler
     spaces = [namespace("m", "canonical-1", "f32", PAGE, secret=bytes([secret]) * 32) for secret in secrets]
     return scheduler, ledger, spaces
@@ -100,6 +107,43 @@ def test_prompt_token_is_computed_once_or_cached_without_pressure() -> None:
         assert usage["decode_inputs"] == sum(number - 1 for number in numbers)
         assert usage["requests_accepted"] == usage["requests_finished.length"] == 6
         assert "tokens_recomputed" not in usage and "parks" not in usage
+
+
+def test_latencies_match_the_times_of_the_batches() -> None:
+    """Requests come and are cancelled while six others wait for four slots; one has two choices, one is paused."""
+    now, pick = [10**9], random.Random(3)
+    scheduler, ledger, spaces = scheduler_of([Tenant("ada"), Tenant("bob")], b"ab", clock=lambda: now[0])
+    arrived: dict[int, int] = {}
+    last: dict[tuple[int, int], int] = {}
+    wanted = {name: Counter[str]() for name in ("ada", "bob")}
+    number = held = 0
+    for step in range(400):
+        now[0] += pick.randrange(10**5, 10**8)
+        if step % 9 == 0 and number < 24:
+            number += 1
+            sampling = Sampling(pick.randrange(1, 14), seed=number, temperature=1.0, n=1 + (number % 6 == 0))
+            prompt = [number] * pick.randrange(3, 30)
+            scheduler.submit(NewRequest(number, number % 2, prompt, spaces[number % 2], sampling))
+            arrived[number] = now[0]
+            if number % 7 == 0:
+                scheduler.cancel(number - 1)
+        if step % 50 == 30:
+            scheduler.hold(held := number, True)
+        if step % 50 == 40:
+            scheduler.hold(held, False)
+        batch = scheduler.step()
+        if batch is None:
+            continue
+        for key in zip(batch.requests.tolist(), batch.choice.tolist(), strict=True):
+            kind, since = (INTER_TOKEN, last[key]) if key in last else (FIRST_TOKEN, arrived[key[0]])
+            last[key] = now[0]
+            (bucket,) = buckets_of(np.array([now[0] - since])).tolist()
+            wanted["ada" if key[0] % 2 == 0 else "bob"][counter_of(kind, bucket)] += 1
+    assert number == 24 and not scheduler.live and not ledger.problems()
+    for name, counts in wanted.items():
+        usage = ledger.usage(name)
+        assert {key: count for key, count in usage.items() if is_latency(key)} == counts
+        assert sum(counts.values()) == usage["tokens_generated"] > 50
 
 
 def test_pages_shared_in_a_group_are_charged_to_the_group() -> None:

@@ -8,6 +8,8 @@ import openai
 import pytest
 from embedded_server import MODEL, Serving, config, running
 
+from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.model.gguf import read_gguf
 from zinc_rt.serve.config.settings import ModelSettings
 
 OTHER = "gemma4-q"
@@ -34,6 +36,23 @@ def test_non_resident_models_report_whether_they_fit(api: openai.OpenAI) -> None
     assert about[MODEL]["loaded"] and about[MODEL]["tier"] == "t_cpu"
     assert not about[OTHER]["loaded"] and about[OTHER]["fits"] and about[OTHER]["bytes"] > 0
     assert not about["gone"]["fits"] and "no-such-file" in about["gone"]["unusable"]
+
+
+def test_resident_model_reports_its_memory(api: openai.OpenAI) -> None:
+    memory = api.models.retrieve(MODEL).model_extra["zinc_rt"]["memory"]  # type: ignore[index]
+    gguf = read_gguf(FOLDER / f"{MODEL}.gguf")
+    heads, width, layers = (
+        int(gguf.metadata[f"qwen3.{name}"])  # type: ignore[call-overload]
+        for name in ("attention.head_count_kv", "attention.key_length", "block_count")
+    )
+    tokens, f32 = 2 * 64, 4  # slots times context
+    pages = 2 * layers * heads * width * f32 * tokens  # keys and values
+    assert 0 <= memory["kv_bytes"] - pages <= 512  # and a page table of 2 times 4 entries, aligned
+    weights = sum(tensor.nbytes for tensor in gguf.tensors.values())
+    assert weights <= memory["weights_bytes"] < 1.2 * weights  # and tables of RoPE
+    assert memory["activations_bytes"] > 0 and memory["steps_bytes"] > 0 and memory["host_weights_bytes"] == 0
+    parts = ("weights", "kv", "state", "activations", "steps")
+    assert memory["total_bytes"] == sum(memory[f"{part}_bytes"] for part in parts)
 
 
 def test_model_is_loaded_used_and_deleted(api: openai.OpenAI) -> None:

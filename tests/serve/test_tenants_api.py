@@ -95,7 +95,15 @@ def test_tenant_is_created_used_updated_and_deleted(admin: httpx.Client, keyed: 
     assert admin.get("/v1/tenants/bob/keys").json()["data"][0]["id"] == "b1"
     assert admin.delete("/v1/tenants/bob/keys/b1").json()["deleted"]
     assert error(complete(keyed, text))[:2] == (401, "invalid_api_key")
-    used = admin.get("/v1/tenants/bob/usage").json()["usage"]
+    told = admin.get("/v1/tenants/bob/usage").json()
+    used = told["usage"]
+    assert told["time_to_first_token"]["count"] == used["requests_accepted"]
+    assert told["inter_token_latency"]["count"] == used["tokens_generated"] - used["requests_accepted"]
+    assert 0 < told["inter_token_latency"]["p50_ms"] <= told["inter_token_latency"]["p99_ms"] < 60_000
+    cached = used.get("prompt_tokens_cached", 0)
+    assert told["prefix_hit_rate"] == cached / (cached + used["prompt_tokens_computed"])
+    assert told["groups"][0]["prefix_hit_rate"] == told["prefix_hit_rate"]
+    assert not any("latency." in counter or "token." in counter for counter in used)
     assert used["requests_accepted"] == 2
     assert admin.delete("/v1/tenants/bob").json() == {
         "id": "bob", "object": "tenant.deleted", "deleted": True, "running": 0

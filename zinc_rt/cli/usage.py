@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 Times are UTC: a day, or a minute of a day. --to is exclusive. The database may be in use; the command reads one
 consistent snapshot. Checks L1 to L5 compare the tenants' sums with the device's own counters (docs/ledger.md).
+Ttft (time to the first token) and gap (between two tokens) are in milliseconds, within 4.5 %; hit is the share of
+prompt tokens from the prefix cache.
 
 examples:
   zinc-rt usage usage.sqlite
@@ -38,6 +40,13 @@ COLUMNS: dict[str, Callable[[Sums], int | str]] = {
     "evictions": lambda c: c.get("evictions", 0),
     "slot steps": lambda c: c.get("slot_steps", 0),
     "device s": lambda c: f"{c.get('device_ns', 0) / 1e9:.3f}",
+}
+QUALITY: dict[str, Callable[[dict[str, Any]], float | None]] = {  # of latency.quality, in milliseconds and percent
+    "ttft p50": lambda q: q["time_to_first_token"]["p50_ms"],
+    "ttft p99": lambda q: q["time_to_first_token"]["p99_ms"],
+    "gap p50": lambda q: q["inter_token_latency"]["p50_ms"],
+    "gap p99": lambda q: q["inter_token_latency"]["p99_ms"],
+    "hit %": lambda q: None if q["prefix_hit_rate"] is None else 100 * q["prefix_hit_rate"],
 }
 
 
@@ -64,6 +73,7 @@ def _usage(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
     from zinc_rt.host.terminal import number, show, table
     from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
+    from zinc_rt.sched.usage.latency import quality, without_latencies
     from zinc_rt.sched.usage.query import END, find_usage
 
     check_writable(report=arguments.json)
@@ -81,19 +91,30 @@ def _usage(arguments: argparse.Namespace) -> int:
             raise as_input_error(path, error) from error
     out = output_stream(arguments)
     rows = [
-        [*(printable(word) for word in group.key), *(column(group.counters) for column in COLUMNS.values())]
+        [
+            *(printable(word) for word in group.key),
+            *(column(group.counters) for column in COLUMNS.values()),
+            *(_three_digits(column(quality(group.counters))) for column in QUALITY.values()),
+        ]
         for group in found.groups
         if not all(counter.startswith("page_steps.") for counter in group.counters)
     ]
-    table([*words, *map(number, COLUMNS)], rows, out)
+    table([*words, *map(number, (*COLUMNS, *QUALITY))], rows, out)
     report.results = _balance(found, whole=not (arguments.first or arguments.before))
     report.details = {
         "database": str(arguments.database),
         "from": _time(found.first),
         "to": _time(found.last),
         "group_by": words,
-        "groups": [{**dict(zip(words, group.key, strict=True)), **group.counters} for group in found.groups],
-        "usage": found.usage,
+        "groups": [
+            {
+                **dict(zip(words, group.key, strict=True)),
+                **without_latencies(group.counters),
+                **quality(group.counters),
+            }
+            for group in found.groups
+        ],
+        "usage": without_latencies(found.usage),
         "device": found.device,
     }
     show(_verdict(found, report.results), out=out)
@@ -128,6 +149,13 @@ def _verdict(found: UsageFound, results: list[Result]) -> str:
         f"in {device.get('steps', 0):,} steps"
     )
     return f"PASS  {_time(found.first)} to {_time(found.last)}: {sums} are all accounted for"
+
+
+def _three_digits(value: float | None) -> str:
+    """A value with three significant digits, in positional notation; nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _minute(text: str | None, option: str, default: int) -> int:

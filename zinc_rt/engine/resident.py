@@ -25,6 +25,7 @@ RESIDENT = ("weight", "constant")  # roles that are uploaded, not allocated by t
 KEPT: tuple[ir.Role, ...] = ("state", "table")  # roles that live across replays, shared by all variants
 MAX_VARIANTS = 64  # of one graph
 CACHE = "state/state.kv_"  # a query sees only rows that were written
+PAGE_TABLES = "table/state.page_table"
 TAPPED_HEAPS = {**ROLE_HEAPS, "activation": BufferHeap.BAR}  # the host looks at them
 
 
@@ -152,6 +153,23 @@ class Variant:
             dtype.itemsize * math.prod(sizes),
         )
         return place
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBytes:
+    """The memory of a model's buffers on its device, in bytes: `weights` with constants; `kv`, the pages of keys
+    and values and their tables; `state`, recurrent state and slot records; `activations`; `steps`, step blocks and
+    outputs. Machine code and packets are not included."""
+
+    weights: int
+    kv: int
+    state: int
+    activations: int
+    steps: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.state + self.activations + self.steps
 
 
 class Resident:
@@ -293,6 +311,21 @@ class Resident:
         for name, buffer in own.items():
             replays.bind(port(name, key), buffer)
         return variant
+
+    def memory(self) -> ModelBytes:
+        """Return the memory in use. May be called from any thread."""
+        kept = {name: buffer.size_bytes for name, buffer in tuple(self._kept.items())}
+        kv = sum(size for name, size in kept.items() if name.startswith((CACHE, PAGE_TABLES)))
+        activations = sum(arena.buffer.size_bytes for arena in tuple(self._arenas))
+        steps = 0
+        for variant in tuple(self._variants.values()):
+            for name, buffer in tuple(variant.buffers.items()):
+                if name == ARENA or name.startswith("activation/"):
+                    activations += buffer.size_bytes if variant.arena is None else 0
+                elif name.partition("/")[0] not in KEPT:
+                    steps += buffer.size_bytes
+        weights = sum(buffer.size_bytes for buffer in tuple(self._weights.values()))
+        return ModelBytes(weights, kv, sum(kept.values()) - kv, activations, steps)
 
     def drop(self, variant: Variant) -> None:
         """Free a variant's memory. Raises InFlight while its last replay runs."""

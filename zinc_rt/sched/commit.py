@@ -10,7 +10,7 @@ from zinc_rt.sched.plan import NO_CANDIDATE, Batch, Drawn, StepPiece, StepPlan
 from zinc_rt.sched.planning import checkpoints
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState
-from zinc_rt.sched.usage.ledger import RunnerCounts, StepKind
+from zinc_rt.sched.usage.ledger import DrawnTokens, RunnerCounts, StepKind
 
 
 def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts) -> Batch:
@@ -25,6 +25,7 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
     tokens = drawn.tokens[: plan.rows]
     drew = [piece.request for piece in plan.prompts if piece.draws]  # behind the decodes, a row each
     bad = [] if _all_finite(drawn) else np.flatnonzero(drawn.nonfinite[: plan.rows] >= 0).tolist()
+    _note_latencies(s, plan, bad)
     if plan.decodes:
         _commit_decodes(s, plan, tokens)
     at = plan.decodes
@@ -62,6 +63,25 @@ def _begin_accounts(s: SchedulerState) -> None:
         for isolation in range(len(row) - 2 - tenants):
             row[tenants + isolation] = pool.shared_by[isolation]
         row[-2], row[-1] = pool.pool.idle, pool.pool.free
+
+
+def _note_latencies(s: SchedulerState, plan: StepPlan, bad: list[int]) -> None:
+    """How long each drawn token took: since its request arrived, or since its last token."""
+    if s.made is None:
+        return
+    s.made.drawn = None
+    if plan.rows == len(bad):
+        return
+    slots, decodes = s.slots, plan.decode_set
+    assert decodes is not None
+    rows: np.ndarray | slice = plan.row_slot[: plan.rows]
+    if bad:
+        rows = np.delete(plan.row_slot[: plan.rows], bad)
+    elif plan.rows == plan.decodes:
+        rows = decodes.index
+    now_ns = s.clock_ns()
+    s.made.drawn = DrawnTokens(slots.tenants[rows].copy(), slots.drew[rows].copy(), now_ns - slots.since_ns[rows])
+    slots.since_ns[rows], slots.drew[rows] = now_ns, True
 
 
 def _all_finite(drawn: Drawn) -> bool:

@@ -99,6 +99,7 @@ class Request:
     capsule: Capsule | None = None  # what it goes on from
     mask: TokenMask | None = None  # what may be drawn; it has seen all tokens that were made
     state: State = State.WAITING
+    drawn_ns: int = 0  # when its last token was drawn, before it last left a slot; 0: none was
     held_ns: int | None = None  # since when nobody reads what it makes: it is left out
     slot: int = -1
     holding: Holding | None = None

@@ -67,6 +67,8 @@ class Slots:
     decoding: np.ndarray = field(init=False)  # bool [slots]
     by_tenant: np.ndarray = field(init=False)  # i64 [tenants]: how many decode
     stop: np.ndarray = field(init=False)  # i32 [slots]
+    drew: np.ndarray = field(init=False)  # bool [slots]: a token of the request was drawn
+    since_ns: np.ndarray = field(init=False)  # i64 [slots]: when the last was, or when the request arrived
     source: np.ndarray = field(init=False)  # i32 [slots]: state rows of its next step
     target: np.ndarray = field(init=False)
     free: list[int] = field(init=False)
@@ -91,6 +93,7 @@ class Slots:
         self.decoding = np.zeros(count, bool)
         self.by_tenant = np.zeros(self.tenant_count, np.int64)
         self.stop = np.zeros(count, np.int32)
+        self.drew, self.since_ns = np.zeros(count, bool), np.zeros(count, np.int64)
         self.source, self.target = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
         self.free = list(range(count - 1, -1, -1))
         self.table_changes = [{} for _ in range(self.groups)]
@@ -120,6 +123,7 @@ class Slots:
         request.row, request.slot = row, slot
         self.requests[slot], self.tenants[slot] = request, request.tenant
         self.numbers[slot], self.choices[slot] = request.number, request.choice
+        self.drew[slot], self.since_ns[slot] = request.drawn_ns > 0, request.drawn_ns or request.arrived_ns
         self.set_state(request, state)
         self.set_rows(request)
         row[CHECK] = np.bitwise_xor.reduce(row[:CHECK])
@@ -133,6 +137,7 @@ class Slots:
         slot = request.slot
         request.tokens = self.history[slot, : request.length].copy()
         request.delivered = request.made
+        request.drawn_ns = int(self.since_ns[slot]) if self.drew[slot] else 0
         request.row = self.words[slot].copy()
         request.slot = -1
         self.words[slot, STATE] = SlotState.FREE

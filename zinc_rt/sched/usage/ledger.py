@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zinc_rt.host.errors import UsageError
+from zinc_rt.sched.usage import latency
 from zinc_rt.sched.usage.balance import PAGE_STEPS, Sums, unbalanced
 
 BLOCK = 32  # steps kept apart until they are summed
@@ -44,13 +45,24 @@ class StepKind(IntEnum):
 INPUT_KINDS = slice(StepKind.PROMPT_TOKENS_COMPUTED, StepKind.DRAFT_INPUTS + 1)
 
 
+class DrawnTokens(NamedTuple):
+    """The tokens that a step drew. `tenants`: i64 [n]; `later`: bool [n], not the first of its answer; `took_ns`:
+    i64 [n], the time since the arrival of the request, or since its last token if `later`."""
+
+    tenants: np.ndarray
+    later: np.ndarray
+    took_ns: np.ndarray
+
+
 @dataclass(slots=True)
 class StepMade:
     """The work of one step. `counts`: i64 [StepKind, tenants]; `pages`: i64 [page groups, accounts], the
-    pages that each account pays for: tenants, then isolation groups, cache, free."""
+    pages that each account pays for: tenants, then isolation groups, cache, free. `drawn`: None if no token was
+    drawn; `add` keeps its arrays."""
 
     counts: np.ndarray
     pages: np.ndarray
+    drawn: DrawnTokens | None = None
 
 
 class RunnerCounts(NamedTuple):
@@ -115,6 +127,8 @@ class UsageLedger:
         self._sums, self._page_steps = np.zeros_like(self._counts[0]), np.zeros_like(self._paid[0])
         self._present, self._time = np.zeros((2, len(tenants)), np.int64)
         self._most = np.zeros(len(tenants), np.int64)  # pages paid for at once
+        self._drawn: list[DrawnTokens] = []  # of the steps held apart
+        self._latencies = Counter[int]()  # by (kind * tenants + tenant) * BUCKETS + bucket
 
     def configure(self, tenants: Sequence[str], groups: Sequence[str] = ()) -> None:
         """Set the tenants from the next step on. The usage of former tenants remains under their names."""
@@ -135,6 +149,8 @@ class UsageLedger:
             self._counts[at] = made.counts
             self._paid[at] = made.pages
             self._device_ns[at] = device.device_ns - self._last.device_ns
+            if made.drawn is not None:
+                self._drawn.append(made.drawn)
             self._last = device
             self._held += 1
             if self._held == BLOCK:
@@ -158,7 +174,18 @@ class UsageLedger:
         busy = np.flatnonzero(tokens.sum(0))
         self._time[busy] += split_time(self._device_ns[:steps], tokens[:, busy]).sum(0)
         self._page_steps += paid.sum(0)
+        self._fold_latencies()
         np.maximum(self._most, paid[:, :, : len(self.tenants)].sum(1).max(0, initial=0), out=self._most)
+
+    def _fold_latencies(self) -> None:
+        drawn, self._drawn = self._drawn, []
+        if drawn:
+            later = np.concatenate([each.later for each in drawn]).astype(np.int64)
+            tenants = np.concatenate([each.tenants for each in drawn])
+            buckets = latency.buckets_of(np.concatenate([each.took_ns for each in drawn]))
+            codes = (later * len(self.tenants) + tenants) * latency.BUCKETS + buckets
+            found, counts = np.unique(codes, return_counts=True)
+            self._latencies.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
 
     def _settle(self) -> None:
         """Bring the sums to the names they belong to."""
@@ -166,6 +193,12 @@ class UsageLedger:
         for kind in StepKind:
             self._give(self.tenants, kind.name.lower(), self._sums[kind])
         self._give(self.tenants, "steps_present", self._present)
+        for code, count in self._latencies.items():
+            place, bucket = divmod(code, latency.BUCKETS)
+            which, tenant = divmod(place, len(self.tenants))
+            counter = latency.counter_of(latency.KINDS[which], bucket)
+            self._fresh_usage[self.tenants[tenant], counter] += count
+        self._latencies.clear()
         self._give(self.tenants, "device_ns", self._time)
         for name, now, before in zip(RunnerCounts._fields, self._last, self._settled, strict=True):
             self._fresh_device[name] += now - before

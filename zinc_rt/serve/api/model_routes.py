@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from zinc_rt.engine.engine import Engine
 from zinc_rt.serve.api.openai import REFUSALS, server_of
 from zinc_rt.serve.api.replies import ModelDeleted, ModelList, ModelReply
 from zinc_rt.serve.api.schema import LoadBody
@@ -75,7 +76,23 @@ def _resident(server: InferenceServer, model: ServedModel) -> ModelReply:
             "simulated": engine.backend.device.simulated,
             "random_weights": model.random_weights,
             "architecture": engine.model.gguf.architecture,
+            "memory": _memory(engine),
         },
+    }
+
+
+def _memory(engine: Engine) -> dict[str, int]:
+    """The bytes of a resident model's buffers; `host_weights_bytes` of its weights are in host memory on a device
+    with memory of its own."""
+    used, residency = engine.variants.resident.memory(), engine.variants.residency
+    return {
+        "weights_bytes": used.weights,
+        "host_weights_bytes": 0 if residency is None else residency.host_bytes,
+        "kv_bytes": used.kv,
+        "state_bytes": used.state,
+        "activations_bytes": used.activations,
+        "steps_bytes": used.steps,
+        "total_bytes": used.total,
     }
 
 

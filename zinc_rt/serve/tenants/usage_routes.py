@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.sched.usage.balance import unbalanced
 from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
+from zinc_rt.sched.usage.latency import quality, without_latencies
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.sched.usage.query import END, UsageFound, find_usage
 from zinc_rt.serve.api.replies import ErrorReply
@@ -36,7 +37,8 @@ def router(server: InferenceServer) -> APIRouter:
         to: Time = None,
         group_by: Annotated[str, Query(max_length=40)] = "model",
     ) -> dict[str, Any]:
-        """Return the counters of a time range in UTC, by model, day or minute. Removed tenants are included."""
+        """Return the counters of a time range in UTC, by model, day or minute, with the quantiles of the time to
+        the first token and between tokens, and the hit rate of the prefix cache. Removed tenants are included."""
         if not caller.may_see(id):
             said = f"key {caller.key or '(none)'} has no access to the usage of {id[:64]!r}"
             raise ServeError(403, said, "permission_error", code="insufficient_scope")
@@ -61,13 +63,13 @@ def _since_the_start(server: InferenceServer, id: str, *, admin: bool) -> dict[s
     for model in server.models.values():
         counters = model.core.ledger.usage(id)
         total.update(counters)
-        groups.append({"model": model.id, **+counters})
+        groups.append({"model": model.id, **without_latencies(+counters), **quality(counters)})
         if admin:
             tenants, device = model.core.ledger.sums()
             found.setdefault("books", {})[model.id] = _books(tenants, device)
     first = datetime.fromtimestamp(server.started_at, UTC).isoformat(timespec="seconds")
     about = {"object": "usage", "tenant": id, "from": first, "to": None, "ledger": None, "lag_s": 0.0}
-    return {**about, "usage": +total, "groups": groups, **found}
+    return {**about, "usage": without_latencies(+total), **quality(total), "groups": groups, **found}
 
 
 def _kept(
@@ -96,8 +98,16 @@ def _kept(
         "to": _time(found.last),
         "ledger": store.path.name,
         "lag_s": store.health().lag_s,
-        "usage": dict(total),
-        "groups": [{**dict(zip(words, group.key[1:], strict=True)), **group.counters} for group in mine],
+        "usage": without_latencies(total),
+        **quality(total),
+        "groups": [
+            {
+                **dict(zip(words, group.key[1:], strict=True)),
+                **without_latencies(group.counters),
+                **quality(group.counters),
+            }
+            for group in mine
+        ],
     }
     return {**made, **({"books": _whole(found)} if admin else {})}
 
@@ -109,7 +119,11 @@ def _whole(found: UsageFound) -> dict[str, Any]:
 
 def _books(tenants: Any, device: Any) -> dict[str, Any]:
     """Return both sides of the ledger, and the lines that do not balance. Such a line is an error."""
-    return {"tenants": dict(tenants), "device": dict(device), "unbalanced": unbalanced(tenants, device)}
+    return {
+        "tenants": without_latencies(tenants),
+        "device": dict(device),
+        "unbalanced": unbalanced(tenants, device),
+    }
 
 
 def _minute(name: str, text: str | None, otherwise: int) -> int:
