@@ -1,12 +1,12 @@
 """A persistent cache of graphs and plans, so that a start need not rewrite, verify and plan them again.
 
 There are two kinds of files: a graph as a variant runs it (ir/serial.py), of a stage, with the nodes of a
-sampling form or without, and the memory plan and dispatches of each capacity (lower/flat_plan.py). Each begins
-with its key: a line for everything that determines the content, such as the model's header, the limits, the sampling
-form, the ordering, the kernels and the planning code. The file name is the key's digest, so an outdated file has
-another name. A file is used only if its checksum and its whole key are as expected; a damaged, renamed or foreign
-one is refused with its reason, made again and replaced. An
-unwritable folder is not an error: every start then plans anew.
+sampling form or without, and the memory plan and dispatches of each capacity (lower/flat_plan.py). Each
+begins with its key: a line for everything that determines the content, such as the model's header, the
+limits, the sampling form, the ordering, the kernels and the planning code. The file name is the key's digest,
+so an outdated file has another name. A file is used only if its checksum and its whole key are as expected; a
+damaged, renamed or foreign one is refused with its reason, made again and replaced. An unwritable folder is
+not an error: every start then plans anew.
 """
 
 from __future__ import annotations
