@@ -209,6 +209,11 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         labels=["model_name", "phase"],
     )
     hangs = CounterMetricFamily("zinc_rt_hangs", "Steps that failed or hung.", labels=["model_name"])
+    late = CounterMetricFamily(
+        "zinc_rt_masks_late",
+        "Rows drawn by a submission of their own because their token mask was late.",
+        labels=["model_name"],
+    )
     waiting = GaugeMetricFamily(
         "zinc_rt_waiting", "Requests waiting for a slot.", labels=["model_name", "priority"]
     )
@@ -227,6 +232,7 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         for phase, histogram in model.metrics.step.items():
             _add_histogram(step, [model.id, phase], histogram)
         hangs.add_metric([model.id], scheduler.counts.failed_steps)
+        late.add_metric([model.id], scheduler.counts.masks_late)
         for priority in Priority:
             waiting.add_metric([model.id, priority.name.lower()], scheduler.queues.by_class[priority])
         for owner, count in _owners(group.pool for group in scheduler.cache.pools).items():
@@ -237,7 +243,7 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         if model.core.engine.backend.instrument is not None:
             findings.add_metric([model.id], len(model.core.findings()))
             marked.add_metric([model.id], model.marked_answers)
-    yield from (step, hangs, waiting, pages, rows, findings, marked)
+    yield from (step, hangs, late, waiting, pages, rows, findings, marked)
 
 
 def _budget_families(models: list[ServedModel]) -> Iterator[Metric]:
