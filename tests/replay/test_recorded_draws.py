@@ -9,15 +9,17 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_masks import FakeMask, ManualPool
+from fake_masks import MS, FakeMask, ManualPool
 from planted import Code, Plant, PlantedBackend
+from support import Counts
 
 from zinc_rt.engine import row_sampler
-from zinc_rt.engine.answering import Answering
+from zinc_rt.engine.answering import Answering, Asked
 from zinc_rt.engine.devices import ORACLE, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.model_runner import PageCopier
@@ -129,6 +131,58 @@ def test_draws_of_a_fast_tier_replay_on_the_oracle_in_another_process(tmp_path: 
         command = [sys.executable, "-c", code, str(path), "--tiers", other]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0 and "PASS" in done.stdout, done.stdout + done.stderr
+
+
+def serve_in_virtual_time(path: Path, tier: str, seconds: int) -> tuple[int, int, list[list[int]]]:
+    """A recorded server whose steps take 20 ms each: a request every five seconds, of any kind, with masks that
+    are late now and then. Return the submissions, the late masks, and all answers."""
+    random = Random(seconds)
+    limits = SequenceLimits(ctx=96, slots=4, step_tokens=24, rows=4, pages=(20,))
+    backend = open_backend(choose_tier(tier), "canonical-1")
+    gguf = read_gguf(FOLDER / "qwen3-q.gguf")
+    with Engine(gguf, backend, limits=limits) as engine, record(engine, path, warn=lambda line: None):
+        llm = Answering(engine)
+        now, pool = [llm.scheduler.now_ns], ManualPool(llm.scheduler.fills)
+        end = now[0] + seconds * 10**9
+        llm.scheduler.clock_ns = lambda: now[0]
+        asked, arrives = list[Asked](), now[0]
+        while now[0] < end or not all(one.done for one in asked):
+            if arrives <= now[0] < end:
+                prompt, sampling = any_request(random)
+                mask = Thirds() if random.random() < 0.4 else None
+                asked.append(llm.submit(prompt, sampling, grammar=mask))
+                arrives += int(random.expovariate(0.2) * 1e9)
+            elif all(one.done for one in asked):
+                now[0] = arrives  # nobody asks for anything until then
+                continue
+            pool.held = random.random() < 0.2
+            if not pool.held:
+                pool.release()
+            llm.step()
+            now[0] += 20 * MS
+        assert llm.scheduler.counts.failed_steps == 0 and not llm.scheduler.check()
+        answers = [answer.token_ids for one in asked for answer in one.answers]
+        return engine.runner.steps, llm.scheduler.counts.masks_late, answers
+
+
+def any_request(random: Random) -> tuple[list[int], Sampling]:
+    prompt = [random.randrange(256) for _ in range(random.choice([1, 3, 20, 40]))]
+    ways: list[dict[str, Any]] = [
+        {}, {"temperature": 1.0, **PENALISED}, {"temperature": 0.8, "top_k": 20, "logprobs": 2},
+        {"temperature": 1.2, "n": 2}, {"logit_bias": {3: 5.0, 8: -9.0}, "temperature": 0.5},
+    ]  # fmt: skip
+    sampling = Sampling(random.randint(1, 20), seed=random.randrange(99), ignore_eos=True, **random.choice(ways))
+    return prompt, sampling
+
+
+@pytest.mark.rest
+def test_thousand_seconds_of_serving_replay(tmp_path: Path, slow_counts: Counts) -> None:
+    path = tmp_path / "run.zlog"
+    steps, late, answers = serve_in_virtual_time(path, "t_cpu_native", slow_counts(60, 1000))
+    assert late and len(answers) > slow_counts(8, 150)
+    for tier in ("t_cpu", "t_cpu_native", "t1", "t2")[: slow_counts(2, 4)]:
+        outcome = replay(path, tier=tier)
+        assert outcome.equal and outcome.steps == steps, outcome.text
 
 
 # --- what is missing, and what is wrong

@@ -79,3 +79,20 @@ def test_impossible_request_is_rejected() -> None:
             await server.submit(Ask(MODEL, (1,), Sampling()))
 
     in_server(main)
+
+
+def test_sampled_token_costs_one_submission_and_one_wait() -> None:
+    sampling = Sampling(
+        max_tokens=12, temperature=0.9, presence_penalty=0.4, frequency_penalty=0.3, logprobs=3, ignore_eos=True
+    )
+
+    async def main(server: InferenceServer) -> None:
+        core = server.model(MODEL).core
+        before = dict(core.engine.runner.submission)
+        await asyncio.gather(*(tokens_of(server, Ask(MODEL, prompt, sampling)) for prompt in PROMPTS))
+        spent = {name: count - before[name] for name, count in core.engine.runner.submission.items()}
+        steps = core.scheduler.counts.steps
+        assert spent["steps"] == spent["waits"] == steps >= 12
+        assert spent["host_writes"] == steps + len(PROMPTS), "and the token counts of each request"
+
+    in_server(main)
