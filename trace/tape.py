@@ -8,11 +8,12 @@ from typing import Any
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.ir import graph as ir
+from zinc_rt.ir.graph import SYMBOLS
 from zinc_rt.ir.serial import from_bytes
 from zinc_rt.trace import records
 from zinc_rt.trace.reader import LogReader
 
-KEY_NUMBERS = 3  # the most tokens, sequences and rows
+KEY_NUMBERS = range(3, len(SYMBOLS) + 1)  # the most tokens, sequences and rows; entries of page tables, or implied
 
 
 @dataclass(slots=True)
@@ -115,7 +116,7 @@ def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, 
             raise InputError(f"{log.path}: a record refers to graph {graph}, which is not in the log")
     elif buffer and buffer not in tape.graphs[graph].graph.buffers:
         raise InputError(f"{log.path}: a record refers to {buffer}, which is not in graph {graph}")
-    if len(key) != KEY_NUMBERS or min(key) < 1:
+    if len(key) not in KEY_NUMBERS or min(key) < 1:
         raise InputError(f"{log.path}: {key} is not a key of a graph")
 
 
