@@ -263,7 +263,7 @@ def test_isfirst_is_set_for_the_first_signalling_wave(others: int) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ([sopp("s_barrier_wait", 0xFFFF)], "without a signal"),
+        ([sopp("s_barrier_wait", 0xFFFF)], "without a preceding signal"),
         ([sop1("s_barrier_signal", 0, constant(-1))] * 2, "twice"),
     ],
 )

@@ -190,7 +190,7 @@ def test_endless_waves_report_their_location(asked: bool) -> None:
             """The first wave's store says nothing of the other two."""
             if asked:
                 owner.gpus[0].tell_unfinished()
-            return bool(owner.findings) and "2 more waves there" in owner.findings[-1].sentence
+            return bool(owner.findings) and "2 more waves at the same place" in owner.findings[-1].sentence
 
         if not asked:
             assert not s.done(0.2)

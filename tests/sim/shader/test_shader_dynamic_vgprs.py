@@ -63,4 +63,4 @@ def test_never_allocated_vgpr_is_out_of_range() -> None:
 def test_freed_vgpr_is_out_of_range() -> None:
     lanes, found = stored(ALLOCATE_64, shrinks=True)
     assert lanes == [list(range(32))] * GROUPS
-    assert found and all("v40 is read" in each or "times more" in each for each in found)
+    assert found and all("v40 is read" in each or "more times" in each for each in found)
