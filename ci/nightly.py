@@ -56,7 +56,7 @@ Milestones M0 to M8 are judged. With --model, what they ask of these models is m
 machine's GPU; a speed that could be measured and was not is a failure then. The history's head stands in the
 summary: note it where nobody who writes into DIR can write.
 
-exit codes: 0 every stage is as expected, 1 one is not, 2 wrong usage, 77 nothing ran.
+exit codes: 0 every stage has the expected results, 1 a stage has not, 2 wrong usage, 77 nothing ran.
 """
 
 
@@ -314,7 +314,7 @@ def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> Non
         lines += [f"  {text[:110]}" for text in row["unexpected"][:5]]
         if len(row["unexpected"]) > 5:
             lines.append(f"  and {len(row['unexpected']) - 5} more in {row['stage']}/")
-        lines += [f"  mended: {text[:100]}" for text in row["mended"][:3]]
+        lines += [f"  fixed: {text[:100]}" for text in row["mended"][:3]]
         lines += [f"  flake: {text[:100]}" for text in row["flakes"][:3]]
         if row["verdicts"]:
             lines.append("  " + ", ".join(f"{name} {verdict}" for name, verdict in row["verdicts"].items()))

@@ -259,7 +259,7 @@ def _show(
     )
     terminal.show(
         f"  predicted {speed:.1f} tok/s ({low:.1f} to {high:.1f}), bound by {parts.bound}; "
-        f"its bytes alone {bytes_alone:.1f}",
+        f"bandwidth limit {bytes_alone:.1f}",
         out=out,
     )
     shares = ", ".join(f"{name} {1e6 * value:.0f} µs" for name, value in parts.as_dict().items() if value > 0)

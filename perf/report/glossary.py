@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-# What a section of the original ZINC_RT design is about, by number or by its first part.
+# Topics of the sections of the original ZINC_RT design, by number or by its first part.
 SECTIONS: Mapping[str, str] = {
-    "1": "targets and where it stands",
+    "1": "targets and status",
     "1.A": "requirements for a valid figure",
     "2": "the time of a token",
     "3.1": "speed of one stream",
-    "3.2": "speed of many slots together",
+    "3.2": "aggregate speed of many slots",
     "3.3": "speed of a prompt",
     "3.4": "time to the first token",
     "3.5": "power",
@@ -19,8 +19,8 @@ SECTIONS: Mapping[str, str] = {
     "8": "tiers",
     "9": "the intermediate representation",
     "10": "memory",
-    "11": "what a kernel gets and how it is made",
-    "12": "submissions a token",
+    "11": "kernel arguments and code generation",
+    "12": "submissions per token",
     "14": "user queues",
     "15": "the CPU tier",
     "16": "the Metal tier",
@@ -29,44 +29,46 @@ SECTIONS: Mapping[str, str] = {
     "19": "the paged cache",
     "20": "speculative decoding",
     "21": "the persistent kernel",
-    "22": "other makers' devices",
+    "22": "devices of other vendors",
     "23": "validation",
     "25": "milestones",
     "25.3": "robustness requirements of a milestone's speed",
 }
-# Where the original is wrong about hardware, kernel or arithmetic: the errata win.
+# Corrections of the original design about hardware, kernel and arithmetic.
 ERRATA: Mapping[str, str] = {
-    "20": "a doorbell alone orders nothing: buffers are used again only behind a fence",
-    "33": "T1 saves no scheduler hop over T2",
+    "20": "a doorbell does not order memory accesses: buffers are reused only after a fence",
+    "33": "T1 does not avoid a scheduler step compared with T2",
     "34": "writing packets costs the same on T1 and T2",
     "37": "user queues are off by default on every kernel: T2 has to be enabled",
     "41": "T2's packets differ from T1's in four details",
     "42": "on user queues a kernel that never ends cannot be preempted; on KFD it can",
-    "56": "the host sees memory in the BAR only behind flushes on both sides",
-    "60": "a page of the cache holds keys and values: it is larger than the original says",
+    "56": "memory in the BAR is coherent with the host only after flushes on both sides",
+    "60": "a page of the cache contains keys and values: it is larger than the original states",
     "61": "gfx1151 is RDNA3.5",
     "62": "the card's nominal power is 300 W, not 200 W",
-    "63": "bits agree across tiers only in a fixed order of sums with fixed rounding",
+    "63": "tiers are bit-exact only with a fixed summation order and fixed rounding",
 }
 TERMS: Mapping[str, str] = {
-    "PASS, FAIL, BLOCKED": "every criterion shown; one shown not to hold; one that could not be shown here. What "
-    "was not shown is never taken for granted.",
-    "structural": "a count taken by running something, on any device, a simulated one included",
-    "measured": "a speed: only a report of zinc-rt perf bench on the hardware named may show it",
+    "PASS, FAIL, BLOCKED": "all criteria are met; a criterion is not met; a criterion could not be checked here. "
+    "A criterion that was not checked never counts as met.",
+    "structural": "a count from a run on any device, including a simulated one",
+    "measured": "a speed, accepted only from a report of zinc-rt perf bench on the named hardware",
     "timed": "a speed of this machine's CPU, from zinc-rt perf native",
-    "manual": "a person's statement, with name and date",
-    "refused": "a report that may not speak, with the rule that says so and why",
-    "not built": "this version has no such thing; the change that builds it turns its criterion on",
+    "manual": "a statement by a person, with name and date",
+    "refused": "a report that does not count as evidence, with the rule and the reason",
+    "not built": "not implemented in this version; the change that implements it enables its criterion",
     "t1, t2": "AMD GPUs through /dev/kfd, and through amdgpu's user queues",
-    "t_cpu, t_cpu_native": "the NumPy oracle that judges all others, and this machine's CPU in machine code",
-    "simulated": "a device of this program's own: it shows what the runtime does and nothing about hardware",
-    "bits equal": "every value compared has the same bits as the oracle's, not merely a near one",
-    "head": "the hash of a history's last entry: noted elsewhere, it shows that no entry was changed or left out",
-    "BAR": "the card's memory as the host maps it",
+    "t_cpu, t_cpu_native": "the NumPy reference for all other tiers, and compiled kernels on this machine's CPU",
+    "simulated": "the simulated device of zinc-rt: its results show the runtime's behaviour, not the hardware's",
+    "bits equal": "every compared value has the same bits as the reference",
+    "head": "the hash of a history's last entry: recorded elsewhere, it proves that no entry was changed or "
+    "removed",
+    "BAR": "the part of the card's memory that the host can map",
     "slots": "sequences that advance together in one submission",
-    "expected": "what a chip need not pass, each with its reason, stands in its expectations file",
-    "flake": "a check that fails now and then, at a rate that its expectations file names",
-    "tok/s": "tokens a second", "ttft": "time to the first token", "p99": "99 of 100 tokens are at least as fast",
+    "expected": "a result that the chip's expectations file allows, with a reason",
+    "flake": "a check that fails intermittently, at the rate in the expectations file",
+    "tok/s": "tokens per second", "ttft": "time to the first token", "p99": "99 % of tokens take at most this "
+    "long",
 }  # fmt: skip
 SECTION = re.compile(r"§([0-9]+(?:\.[0-9A-Z]+)*)")
 ENTRY = re.compile(r"\bE ([0-9]+)\b(:?)")
@@ -100,7 +102,7 @@ def source_in_words(text: str) -> tuple[str, str]:
     """Return a criterion's source in short form and its kind: a section, an entry, a document of the original, or
     a requirement of this project."""
     if text == "issue":
-        return "this project", "asked for by this project, not by the original design"
+        return "this project", "required by this project, not by the original design"
     if text == "batched_prefill":
         return "batched prefill", "the original's note on batched prefill"
     if found := SECTION.match(text):

@@ -144,7 +144,7 @@ def test_hang_report_shows_wave_positions(tmp_path: Path) -> None:
             backend.submit(backend.build(launch(77), {}), stream).wait(2.0)
         [told] = caught.value.report.waves
         assert "pc 0x0 `s_cmp_eq_u32 s2, 0`" in told and "the exit conditions depend on s2 = 0x4d" in told
-        assert "1 more wave there" in told
+        assert "1 more wave at the same place" in told
         bundle = caught.value.bundle
         assert bundle is not None and "wave     " in (bundle / "report.txt").read_text()
         assert json.loads((bundle / "report.json").read_text())["waves"] == [told]

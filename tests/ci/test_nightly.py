@@ -160,7 +160,7 @@ def test_unexpected_pass_is_reported(nightly: Nightly) -> None:
     expected["may"]["fail"] = {"first/one": "issue 12"}
     nightly.expected.write_text(yaml.safe_dump(expected))
     code, said = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "mended: first/one passes" in said
+    assert code == 0 and "fixed: first/one passes" in said
     assert nightly.run("fail", "pass", "pass", extra=("--fresh",))[0] == 1, "a stage that passed nothing at all"
 
 
@@ -272,7 +272,7 @@ def test_flake_that_no_longer_fails_is_reported_as_mended(nightly: Nightly) -> N
     (nightly.out).mkdir()
     (nightly.out / "flakes.json").write_text('{"first/one": [20, 0]}')
     code, said = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "mended: first/one: failed in 0 of 21 nights" in said
+    assert code == 0 and "fixed: first/one: failed in 0 of 21 nights" in said
 
 
 @pytest.mark.parametrize(

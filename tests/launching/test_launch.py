@@ -218,7 +218,9 @@ def test_launch_timeout_reports_wave_positions() -> None:
         run("spin", "calls_32", grid=2, block=64, timeout_seconds=1.0, args={"flag": np.zeros(4, np.int32)})
     [found] = [each for each in stop.value.findings if each.rule == "still-running"]
     assert (
-        "in a loop of" in found.first and "that depends on" in found.first and "3 more waves there" in found.first
+        "in a loop of" in found.first
+        and "the exit conditions depend on" in found.first
+        and "3 more waves at the same place" in found.first
     )
     assert found.workgroup == (0, 0, 0) and found.wave == 0
 

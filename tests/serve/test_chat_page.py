@@ -76,7 +76,9 @@ def test_answer_is_shown_while_it_is_generated(page: Tab, script: Script) -> Non
     assert page.text(f"{LAST} .body") == "A bold word"
     assert page.count(f"{LAST} .body strong") == 1
     figures = page.text(f"{LAST} .stats")
-    assert "7 tokens" in figures and "prompt 31, 16 cached" in figures and "cut at the token limit" in figures
+    assert (
+        "7 tokens" in figures and "prompt 31, 16 cached" in figures and "truncated at the token limit" in figures
+    )
     assert page.text("#status") == "Answer: A **bold** word"
 
 
@@ -304,7 +306,7 @@ def test_content_security_policy_blocks_injected_script(page: Tab) -> None:
 def test_key_is_requested_and_kept_only_in_the_tab(page: Tab, script: Script) -> None:
     script.key, script.answers["Go"] = "zrt_k1_secret", says("Yes")
     page.ask("loadModels()")
-    assert page.text("#greeting") == "This server wants a key. Give a key in the settings."
+    assert page.text("#greeting") == "This server wants a key. Enter an API key in the settings."
     assert page.ask("document.activeElement.id") == "key"
     page.type(script.key)
     page.press("Enter")
@@ -323,7 +325,7 @@ def test_errors_and_broken_streams_are_shown(page: Tab, script: Script) -> None:
     assert page.text(f"{LAST} .body") == "So" and page.text(f"{LAST} .error") == "The device is lost."
     script.answers["Go"] = [delta(content="So")]
     say(page, "Go")
-    assert page.text(f"{LAST} .error") == "The stream ended before the answer did."
+    assert page.text(f"{LAST} .error") == "The stream ended before the answer was complete."
     page.complaints.clear()  # of the 503
 
 

@@ -80,9 +80,9 @@ def test_page_shows_slots_queues_pages_and_tenants(page: Tab) -> None:
     assert page.text("h2").split("\n") == ["m", "simulated", "random weights", "t1"]
     shown = tiles(page)
     assert shown["Running"] == "1 of 2 slots"
-    assert shown["Waiting"] == "7 – parked 5 interactive · 2 standard"
+    assert shown["Waiting"] == "7 – preempted 5 interactive · 2 standard"
     assert shown["KV pages in use"] == "30 of 64, 10 cached"
-    assert shown["Prefix cache"] == "75 % of prompts" and shown["First token"] == "≤ 500 ms p95"
+    assert shown["Prefix cache"] == "75 % of prompts" and shown["Time to first token"] == "≤ 500 ms p95"
     rows = page.ask("[...document.querySelectorAll('tbody tr')].map(each => each.innerText.split('\\t'))")
     assert rows == [
         ["0", "● decode", "41", "alice", "interactive", "312", "–", "–", "28", "4"],
@@ -98,7 +98,7 @@ def test_page_updates_live_and_keeps_scroll_position(page: Tab, script: Script) 
     )
     page.until("document.querySelectorAll('.tile .value')[1].innerText.startsWith('3')")
     assert page.ask("document.activeElement.className") == "scroller"
-    assert float(tiles(page)["Tokens made"].split()[0].replace(",", "")) > 0
+    assert float(tiles(page)["Generated tokens"].split()[0].replace(",", "")) > 0
 
 
 def test_missing_permission_is_shown(page: Tab, script: Script) -> None:

@@ -212,7 +212,7 @@ def test_page_shows_combinations_probes_and_regressions_without_scripts() -> Non
     html = render(seen)
     assert "<script>" not in html and "&lt;script&gt;" in html
     assert "http" not in html.partition("<body>")[2], "nothing is fetched"
-    for text in ("P20/t1", "6.14.0", "✗", "✓", "SIMULATED", "MES is old", "other things differ too"):
+    for text in ("P20/t1", "6.14.0", "✗", "✓", "SIMULATED", "MES is old", "other variables differ too"):
         assert text in html
     assert [row.worst("P20/t1") for row in matrix(seen).rows] == ["pass", "fail", "pass"]
 
