@@ -399,7 +399,7 @@ class TestNativePool:
         seconds: dict[int, list[float]] = {1: [], 4: []}
         sums: list[float] = []
 
-        def rounds() -> None:  # in a thread of its own: pinning lasts as long as the thread
+        def rounds() -> None:  # in a separate thread, because pinning lasts as long as the thread
             adds = PoolOfAdds(code)
             helpers = {threads: Helpers(code.handle, threads, (cpu,)) for threads in seconds}
             for _ in range(POOL_ROUNDS):

@@ -167,7 +167,7 @@ class TestTrace:
             def once(recorded: bool) -> float:
                 nonlocal size
                 with record(engine, tmp_path / "a.zlog", level) if recorded else nullcontext() as log:
-                    generate(engine)  # the first steps write what is written once
+                    generate(engine)  # the first steps do one-time writes
                     before = log.size_bytes if log is not None else 0
                     seconds = generate(engine)
                     if log is not None:

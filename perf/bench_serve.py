@@ -94,7 +94,7 @@ def serving(slots: int, *, threads: int = 0) -> Iterator[tuple[InferenceServer, 
     except ZincError as error:
         pytest.skip(f"no native tier: {error.message}")
     model = ModelSettings(MODEL, MODEL, ctx=CTX, slots=slots)
-    everybody = TenantSettings(id="default", priority=Priority.INTERACTIVE)  # the highest that may be asked for
+    everybody = TenantSettings(id="default", priority=Priority.INTERACTIVE)  # the highest allowed value
     config = Config((model,), device=DeviceSettings("t_cpu_native", threads=threads), tenants=(everybody,))
     server = InferenceServer(config)
     server.start()
@@ -190,7 +190,7 @@ class TestServe:
             peer="the 99th percentile of the step without streams; the limit is 1 ms more",
             load_average=os.getloadavg()[
                 0
-            ],  # above the cores somebody else is using the machine: then it says little
+            ],  # above the core count other processes use the machine, so the value means little
         )
         where = "one core left to the streams" if left else "engine on every core"
         if benchmark.enabled:

@@ -262,7 +262,7 @@ TOKENS = 32  # of the grid that several threads share
 ENDPGM = bytes.fromhex("0000b0bf")
 # v2 = 5; v3 = 0; 16384 times: v[4:5] = v0 * v0 + v[2:3] (v_mad_co_u64_u32), v2 ^= v4
 ADDENDS = bytes.fromhex("8502047e8002067e004004b0047cfed600010a040209043a04818480048007bffaffa2bf0000b0bf")
-# The same, and nobody writes v3: the upper half of the addend, as compilers leave it.
+# The same with v3 unwritten: the upper half of the addend, which compilers leave undefined.
 HALF_ADDENDS = ADDENDS[:4] + bytes.fromhex("000080bf") + ADDENDS[8:]
 
 C_SOURCE = """

@@ -24,7 +24,7 @@ from zinc_rt.perf.machine import machine
 
 FOLDER = Path(__file__).resolve().parent
 HEADERS = ("benchmark", "median", "spread", "rounds", "ratio", "limit", "", "peer or note")
-# extra_info's limits: what is compared with them, in what unit
+# limits in extra_info: the compared measure and its unit
 LIMITS: Mapping[str, tuple[str, float, str]] = {
     "limit_seconds": ("median", 1.0, "s"),
     "limit_median_us": ("median", 1e-6, "µs"),

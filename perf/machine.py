@@ -15,7 +15,7 @@ import psutil
 
 SYSFS = Path("/sys")
 EVERY_SECONDS = 0.5
-# Files of amdgpu's hwmon folder: what they hold, and in how many parts of the unit (Documentation/hwmon of Linux).
+# Files of amdgpu's hwmon folder: the quantity and its scale (Documentation/hwmon of Linux).
 GPU_SENSORS: Mapping[str, tuple[tuple[str, ...], float]] = {
     "gpu_temperature_c": (("temp1_input",), 1e3),
     "gpu_clock_mhz": (("freq1_input",), 1e6),

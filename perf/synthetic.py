@@ -39,7 +39,7 @@ from zinc_rt.ir.dtypes import block_of, row_bytes
 
 # Names that stay as they are, whatever the mixture.
 KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp|per_layer_model_proj|ssm_conv1d|rope_freqs")
-# A row that is no multiple of the block: what takes its place.
+# Replacement types for rows that are not a multiple of the block.
 FALLBACK = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 
 
@@ -288,7 +288,7 @@ def _write(
     for name in planned.order:
         kind = gguf.GGMLQuantizationType[chosen[name].upper()]
         shape = planned.shape(name)
-        if chosen[name] != "f32":  # the package wants the shape in bytes
+        if chosen[name] != "f32":  # the package expects the shape in bytes
             shape = (*shape[:-1], row_bytes(chosen[name], shape[-1]))
         dtype = np.dtype(np.float32 if chosen[name] == "f32" else np.uint8)
         writer.add_tensor_info(name, shape, dtype, sizes[name], raw_dtype=kind)
@@ -301,7 +301,7 @@ def _write(
         at = _aligned(file.seek(0, os.SEEK_END), alignment)
         for name in planned.order:
             file.seek(at)
-            if not header_only or len(planned.shape(name)) == 1:  # what a plan computes with
+            if not header_only or len(planned.shape(name)) == 1:  # inputs of a plan
                 for piece in _pieces(name, planned, chosen[name]):
                     file.write(piece.data)
                     advance(piece.nbytes)

@@ -12,7 +12,7 @@ from typing import Any
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.perf.bench.peers import OUTPUT_BYTES, describe
 
-# What programs print beside their decode speed; the last one of the first form that is found counts.
+# Formats of decode speeds that programs print; the last match of the first matching format counts.
 FORMS = (
     re.compile(r"\btg\s?\d+[^|\n]*\|\s*(?:\d+\s*\|\s*)*([\d.]+)\s*(?:±|\+/-|\|)"),  # llama-bench's table
     re.compile(r"\beval time\b.*?([\d.]+) tokens per second"),  # llama-cli

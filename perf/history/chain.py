@@ -87,7 +87,7 @@ def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[st
     """Record a report. Raise InputError if the chain is already broken, OutputError if it cannot be written."""
     try:
         with path.open("a+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # runs beside each other append one after the other
+            fcntl.flock(file, fcntl.LOCK_EX)  # concurrent runs append one at a time
             file.seek(0)
             text = file.read()
             known = _parse(text)

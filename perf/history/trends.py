@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas
 
 WORSE = 0.03  # a level that is this much worse is a regression
-NOT_COMPARED = ("code",)  # of an entry's context: what a series is there to show changes of
+NOT_COMPARED = ("code",)  # of an entry's context: the variables whose changes a series shows
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Bandwidth:
         self.code.read_all.restype = ctypes.c_uint64
         self.code.read_all.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
         self._buffer = aligned(BUFFER_BYTES)
-        self._buffer.fill(1)  # pages of its own: untouched ones are all the same page of zeros
+        self._buffer.fill(1)  # touched, because all untouched pages are the same page of zeros
 
     def read_gbs(self, threads: int) -> float:
         """Return GB/s of `threads` together, the best of a few passes."""

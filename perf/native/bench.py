@@ -149,7 +149,7 @@ def _round(
     turns: list[Callable[[], None]] = [lambda: _ours(case, engines, samples)]
     if bench.peer is not None:
         turns.append(lambda: _theirs(case, path, bench, samples))
-    for turn in turns[:: -1 if number % 2 else 1]:  # drift favours nobody
+    for turn in turns[:: -1 if number % 2 else 1]:  # so that drift affects both equally
         turn()
     for ordering, engine in oracles.items():
         _add(samples.oracle, (ordering, "decode"), decode(engine, case.oracle))

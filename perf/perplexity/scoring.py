@@ -117,7 +117,7 @@ class TokenScores:
         theirs = log_softmax(base)
         self.base_nll += (-theirs[rows, targets]).tolist()
         weight = np.exp(theirs)
-        with np.errstate(invalid="ignore"):  # what the base holds impossible counts nothing
+        with np.errstate(invalid="ignore"):  # tokens that are impossible in the base do not count
             terms = np.where(weight > 0, weight * (theirs - own), 0.0)
         # rounding alone can bring a sum of equal distributions below 0
         self.kl += np.maximum(terms.sum(axis=1), 0.0).tolist()

@@ -73,7 +73,7 @@ class Ceiling:
 def ceiling_of(work: DispatchWork, device: DeviceRow, assumed: Mapping[str, float]) -> Ceiling:
     """Return the ceiling with these values of the assumptions."""
     simds = device.compute_units * SIMDS_A_CU
-    slots = max(1, simds * work.report.waves // work.waves_a_workgroup)  # workgroups that are there at once
+    slots = max(1, simds * work.report.waves // work.waves_a_workgroup)  # workgroups resident at the same time
     full, left = divmod(work.workgroups, slots)
     resident = min(work.workgroups, slots) * work.waves_a_workgroup
     peak = device.memory_gbps * 1e9

@@ -17,7 +17,7 @@ from zinc_rt.host.files import load_yaml
 
 FILE = Path(__file__).resolve().parent / "devices.yaml"
 SCHEMA = "zinc-rt-devices/1"
-PREDICTION = ("prediction",)  # what those rows of facts.yaml are marked with
+PREDICTION = ("prediction",)  # the mark of those rows of facts.yaml
 CASES = ("pessimistic", "likely", "optimistic")
 SIMDS_A_CU = 2  # each issues one wave32 instruction a cycle (RDNA3 and RDNA4)
 

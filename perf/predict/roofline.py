@@ -23,7 +23,7 @@ class TokenSeconds:
     """Seconds of one token, by cause."""
 
     memory: float
-    issue: float  # beyond what memory hides
+    issue: float  # not hidden by memory accesses
     dispatch: float
     barrier: float
     submit: float

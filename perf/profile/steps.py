@@ -18,7 +18,7 @@ from zinc_rt.mem.traffic import decode_traffic
 from zinc_rt.perf.structure.lab import prompt_of
 from zinc_rt.trace.chrome import HOST, QUEUES, dispatch_slices, node_title, slice_seconds
 
-WITHIN = 0.05  # of the step, that nodes may leave unexplained before the profile says so
+WITHIN = 0.05  # fraction of the step that may be unexplained by nodes without a warning
 CLOCKS_APART = 1.02  # a span of the device longer than the host's whole step by more: one of the clocks is wrong
 PLAN = "the plan's own"  # a dispatch of no node: it makes the grids
 GROUPS = ("op", "node", "kernel", "layer")
@@ -143,7 +143,7 @@ class Profile:
     steps: int
     step_ns: int  # all steps together
     host_ns: int
-    wrong: tuple[str, ...]  # what says that the clock is not to be believed
+    wrong: tuple[str, ...]  # indicators that the clock is unreliable
 
     @property
     def nodes_ns(self) -> int:

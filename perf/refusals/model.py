@@ -14,8 +14,8 @@ from zinc_rt.perf.gate.milestones import WantedModel
 from zinc_rt.perf.gate.offered import OfferedReport, number
 from zinc_rt.perf.predict.devices import table
 
-TENSORS_OF_FILE = 0.95  # what of a file's bytes are weights, at least: the rest is its header and vocabulary
-CACHED = 1.10  # what caches may add to the memory's bandwidth
+TENSORS_OF_FILE = 0.95  # minimum fraction of weights in a file; the rest is its header and vocabulary
+CACHED = 1.10  # maximum factor by which caches raise the memory's bandwidth
 SHAPE = ("architecture", "size_bytes", "layers", "width", "vocab", "parameters", "weights")
 
 
@@ -76,7 +76,7 @@ def ceiling(case: OfferedReport) -> str | None:
     try:
         gbps = table().device(_row_of(case.criterion.hardware["device"])).memory_gbps
     except UsageError:
-        return None  # nobody has put down what this card's memory can do
+        return None  # the bandwidth of this card's memory is not in the table
     said = case.evidence.report.get("model", {})
     bits = bits_a_weight(dict(said.get("weights", {})), int(said.get("parameters", 0)))
     bits = max(wanted.bits_a_weight[0], bits)

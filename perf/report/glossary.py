@@ -92,7 +92,7 @@ def in_words(text: str) -> str:
         return f"design section {found[1]}" + (f" ({told})" if told else "")
 
     def entry(found: re.Match[str]) -> str:
-        told = "" if found[2] else ERRATA.get(found[1], "")  # behind a colon it is said already
+        told = "" if found[2] else ERRATA.get(found[1], "")  # after a colon the text is already there
         return f"errata {found[1]}" + (f" ({told})" if told else "") + found[2]
 
     return ENTRY.sub(entry, SECTION.sub(section, text))

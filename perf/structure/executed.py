@@ -23,12 +23,12 @@ from zinc_rt.isa.target import TARGETS, target_of
 from zinc_rt.perf.structure.lab import CannotMeasure, Lab, LabEngine, Measurement, prompt_of
 
 PROMPT_TOKENS = 4
-WIDE = 1024  # activations of a token: what matrix kernels take is whole groups of so many
+WIDE = 1024  # activations per token: matrix kernels take whole groups of this many
 
 
 def dispatched(variant: Variant) -> list[Node]:
     """Return the nodes that a submission computes on the tier's device, according to the backend."""
-    nodes = getattr(variant.built, "nodes", None)  # what a backend compiled: a GPU tier's with their dwords
+    nodes = getattr(variant.built, "nodes", None)  # a backend's compiled program, with its dwords for a GPU tier
     if nodes is None:
         return [call.node for call in variant.program.calls]
     found = [each[1] if isinstance(each, tuple) else each for each in nodes]

@@ -107,7 +107,7 @@ def _mixed(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
 
 
 PROMPT_TOKENS = 4
-DECODED = 8  # tokens over which a per-token count is taken, warm-up aside
+DECODED = 8  # tokens over which counts per token are taken, without warm-up
 APPENDIX_B = (
     "EMBED RMS_NORM RMS_NORM_FUSED_QKV RMS_NORM_FUSED_MLP_GATE_UP ROPE RMS_NORM_FUSED_ROPE_KV_WRITE FLASH_ATTN "
     "FLASH_ATTN_BATCHED MOE_GATE_TOPK MOE_GATE_UP MOE_SWIGLU MOE_DOWN_ACC SHARED_EXPERT SSM_CONV1D SSM_DELTA_NET "
@@ -192,7 +192,7 @@ def _greedy(engine: Engine, count: int) -> list[int]:
         engine.release(sequence)
 
 
-# --- what a token and a prompt cost -------------------------------------------------------------------------
+# --- cost of a token and a prompt ---------------------------------------------------------------------------
 
 
 def _decode_cost(lab: Lab, tier: str) -> tuple[list[int], list[int], LabEngine]:
@@ -359,7 +359,7 @@ def golden_tokens_differing(lab: Lab) -> Measurement:
     return Measurement(wrong, f"{total} tokens of {len(lab.models('embedded'))} models against {source}")
 
 
-# --- what runs where ----------------------------------------------------------------------------------------
+# --- placement ----------------------------------------------------------------------------------------------
 
 
 def outputs_outside_bar(lab: Lab, tier: str) -> Measurement:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 MODELS = "models"  # of a parser's result: the models that were given, however they were
-_INVALID = re.compile(r"invalid (\w+) value: (.*)", re.DOTALL)  # argparse's words for what a type refused
+_INVALID = re.compile(r"invalid (\w+) value: (.*)", re.DOTALL)  # argparse's message for a rejected value
 _WANTED = {"int": "a whole number", "float": "a number"}
 
 
@@ -29,7 +29,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """argparse with short errors and wrapped help. Subparsers made by add_subparsers are Parsers too."""
 
-    most_models: int | None = 0  # that it takes as plain words; None: any number
+    most_models: int | None = 0  # the positional arguments it accepts; None: any number
     needs_model = False
     checks_models = True  # Command checks that each of them is a GGUF file before it runs
 
@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
 
 def meant(word: str, known: Iterable[str]) -> str:
     """Return `: did you mean X?` with the nearest known word, or an empty string."""
-    import difflib  # late: only what is wrong needs it
+    import difflib  # imported late: only errors need it
 
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f": did you mean {near[0]}?" if near else ""
@@ -128,7 +128,7 @@ def _folded(line: str, width: int) -> str:
     indent = " " * (len(line) - len(words))
     example = words.startswith(("zinc-rt", "python3 "))
     gap = re.search(r" {2,}", words)
-    if example and gap is not None:  # what it does goes to a line of its own
+    if example and gap is not None:  # its effect is on a separate line
         told = f"{indent}    # "
         said = textwrap.fill(words[gap.end() :].lstrip("# "), width, initial_indent=told, subsequent_indent=told)
         return f"{_folded(indent + words[: gap.start()], width)}\n{said}"

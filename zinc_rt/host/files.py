@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from zinc_rt.host.errors import OutputError
 
 _NEXT = "choose another path, or free the disk"
-_SHARED = stat.S_ISVTX | stat.S_IWOTH  # every user may make files there, and none may take away another's
+_SHARED = stat.S_ISVTX | stat.S_IWOTH  # every user may create files there, but not remove those of others
 
 
 def cache_folder() -> Path:
@@ -41,7 +41,7 @@ def load_yaml(text: str) -> Any:
 
     For files of this package: the line that a user's error is reported at is less exact than by yaml.safe_load.
     """
-    import yaml  # only here: most commands read none
+    import yaml  # imported here: most commands do not need it
 
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 

@@ -38,8 +38,8 @@ _COMPUTE = "backends exec ir kernels lower mem model"
 
 PACKAGES: dict[str, Package] = {  # lowest first: a package imports only from rows above its own
     "host": _package(),
-    "errors": _package(),  # the public path of host/errors.py; nothing here imports it
-    # what a model is and what computes it
+    "errors": _package(),  # the public path of host/errors.py; not imported inside the package
+    # models and their kernels
     "exec": _package(computes=True),
     "ir": _package(computes=True),
     "spirv": _package(computes=True),  # adds float modes at load

@@ -24,9 +24,7 @@ TOOLS = {
     WAITCHECK: "waits and hazards in machine code, found on every path without running it",
     DEVICE: "packets, launches and code that the device cannot run or that no document describes",
 }
-STOPS_QUEUE = (
-    "stops",
-)  # as facts.STOPS: `assumptions --flip` makes the queue stop instead of reporting a finding
+STOPS_QUEUE = ("stops",)  # as facts.STOPS: with `assumptions --flip` the queue stops instead of a finding
 GUIDE = "RDNA4 ISA guide"
 
 

@@ -24,8 +24,8 @@ class Settings:
     cpu_affinity: tuple[int, ...] = ()  # (): wherever the system puts them
     cc: str = ""  # "": the ziglang package's
     lm_head_rows: int = 0  # 0: the whole vocabulary
-    max_decode_tokens: int = 0  # 0: as many as asked for
-    decode_topk: int = 0  # 0: what the metadata says
+    max_decode_tokens: int = 0  # 0: as many as requested
+    decode_topk: int = 0  # 0: from the metadata
     gemma4_attn_scale: float = 0.0  # 0: the architecture's own
     batched_prefill: str = "on"
     graph_cache: str = "on"
@@ -143,7 +143,7 @@ KNOBS = (
     ),
 )
 
-# Knobs of the original whose machinery does not exist here: silence would look like obedience.
+# Settings of the original design that do not exist here: ignoring them silently would be misleading.
 NOTHING_BEHIND = (
     "ZINC_RT_FAST_POOL",
     "ZINC_RT_DIRECT_DECODE_SLICE_CADENCE",

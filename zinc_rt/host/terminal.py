@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GAP = 2  # cells between two columns
-NARROWEST = 20  # a terminal below this gets plain lines: there is no layout to save
+NARROWEST = 20  # a narrower terminal gets plain lines
 LEAST_FOLDED = 28  # to less than this a column of words is folded only where it must, never below its longest word
 GOOD, BAD, DIM, WARN, STRONG = "green", "bold red", "dim", "yellow", "bold"
-# What a cell as a whole, or a line's first word, says about how it went; words that help find one's way are bold.
+# Styles of status words (a whole cell or a line's first word); words that guide the reader are bold.
 STYLES = {
     **dict.fromkeys(("pass", "PASS", "usable", "ready"), GOOD),
     **dict.fromkeys(("fail", "FAIL", "FAILS", "HANGS", "BROKEN", "broken", "over", "error", "expired"), BAD),
@@ -151,7 +151,7 @@ class Screen:
             return cls(columns if columns >= NARROWEST else None)
         try:
             width = os.get_terminal_size(stream.fileno()).columns
-        except (OSError, ValueError):  # no file behind it, or none that knows its size
+        except (OSError, ValueError):  # not a file, or a file without a terminal size
             width = 0
         width = columns or width or shutil.get_terminal_size().columns
         return cls(width if width >= NARROWEST else None, colour=not environ.get("NO_COLOR"))
@@ -340,7 +340,7 @@ def _text(text: str, style: str) -> Text:
     from rich.text import Text
 
     made = Text(text)
-    made.stylize(style)  # of the words alone, not of what fills the cell
+    made.stylize(style)  # for the text only, not for the padding
     return made
 
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.counters import LOAD, waits
 
-_TURNS = (
-    2  # of a loop: operations issued in one iteration and waited for in the next are in flight between the two
-)
+_TURNS = 2  # of a loop: an operation may be issued in one iteration and waited for in the next
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from zinc_rt.kernels.zrt import Line, Slot, Zrt, write_zrt
 
 KERNELS = Path(__file__).parent / default_target().kernels
 INCLUDE = KERNELS / "include"
-BUILT = "built"  # the folder beside a set's sources where its containers lie
+BUILT = "built"  # the folder with a set's containers, next to its sources
 _DECLARED = struct.Struct("<9I")
 _USED = struct.Struct("<2I")
 _SYMBOL = re.compile(r"zrt_const\.(.+)\.\d+")
@@ -118,7 +118,7 @@ def _clang(source: Source) -> bytes:
         done, built = _run(source.arch, folder / path.name, [folder], folder / "kernel.o")
         if built is not None:
             return built
-        plain = folder / f"{source.name}.plain.s"  # for the places in its words
+        plain = folder / f"{source.name}.plain.s"  # for the offsets in its words
         plain.write_text(f'.include "{path.resolve()}"\n{source.invocation}', encoding="utf-8")
         done, _ = _run(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o")
         raise InputError(f"{path}: the assembler rejected it\n{done.strip()}")

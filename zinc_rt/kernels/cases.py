@@ -116,7 +116,7 @@ class Case:
             yield port.name, value
 
 
-# What operands need so that indices are inside their tables and no two writes meet: by a port's name and shape.
+# Conditions that keep indices inside their tables and writes disjoint, by a port's name and shape.
 _FITS: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {
     ("position", ("T",)): ("T <= ctx",),
     ("sequence", ("T",)): ("S <= T",),
@@ -141,7 +141,7 @@ def _conditions(op: Op) -> tuple[str, ...]:
 
 
 _DEFAULTS = {"dtype": "f32", "vector": "f32", "values": "mixed", "seed": "0"}
-# Vectors of weights that projections read as they read matrices.
+# Weight vectors that projections read like matrices.
 _BY_DTYPE: dict[Op, tuple[str, ...]] = {Op.SHARED_EXPERT: ("gate_inp",)}
 
 
@@ -341,8 +341,8 @@ VALUES: dict[str, Make] = {
     "infinite": infinite,
 }
 
-# Where the half-precision scales of a block lie, in bytes from its first: ggml-common.h's structs. A type that is
-# not here keeps any bytes.
+# Byte offsets of a block's half-precision scales: ggml-common.h's structs. A type that is
+# not listed may contain any bytes.
 HALF_SCALES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("q4_0", "q5_0", "q8_0", "iq4_nl", "iq4_xs"), (0,)),
     **dict.fromkeys(("iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq1_s"), (0,)),
@@ -373,7 +373,7 @@ def weight(
                 return Weight("f16", shape, make(shape, random).astype(np.float16))
         case "bf16":
             return Weight("bf16", shape, (make(shape, random).view(np.uint32) >> 16).astype(np.uint16))
-    elements, size_bytes = block_of(dtype)  # raises KeyError for a name that ggml does not have
+    elements, size_bytes = block_of(dtype)  # raises KeyError for a name unknown to ggml
     raw = random.integers(0, 256, (*shape[:-1], row_bytes(dtype, shape[-1])), dtype=np.uint8)
     if sane and dtype in HALF_SCALES:
         blocks = raw.reshape(-1, size_bytes)
@@ -479,7 +479,7 @@ def _token(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.G
     return random.integers(-1, names["V"], shape) if "V" in names else random.integers(0, 7, shape)
 
 
-# What an index means, by its port's name.
+# Meaning of an index, by its port's name.
 INDEX: dict[str, Rule] = {
     "token_id": _below("V"),
     "position": _position,

@@ -9,7 +9,7 @@ from typing import Any
 
 from zinc_rt.ir.graph import Node, OpGraph
 
-COUNTS = "step.counts"  # how many of each symbol a step has: ir.graph.SYMBOLS
+COUNTS = "step.counts"  # count of each symbol in a step: ir.graph.SYMBOLS
 
 Grid = tuple[int | str, int | str, int | str]
 """Workgroups of each axis. A symbol of ir.graph.SYMBOLS is that count of the step, never its capacity."""

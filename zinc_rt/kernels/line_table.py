@@ -88,7 +88,7 @@ def _rows(section: bytes, source: str) -> list[tuple[int, int, int]]:
             address += (255 - opcode_base) // line_range * unit
         elif opcode == _FIXED_ADVANCE_PC:
             address += reader.fixed("H")
-        else:  # nothing of it concerns lines: skip its operands
+        else:  # it does not affect lines: skip its operands
             for _ in range(lengths[opcode]):
                 reader.unsigned()
     return rows

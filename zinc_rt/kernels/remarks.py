@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-REMARKS = {"RADV/": frozenset({"sgpr-read"})}  # by how a container's compiler begins
+REMARKS = {"RADV/": frozenset({"sgpr-read"})}  # by the prefix of a container's compiler
 
 
 _CLANG = re.compile(r"clang version (\d+)\.")

@@ -6,7 +6,7 @@ FLOAT_MODE = 0xF0  # round to nearest even; denormals of every width kept
 USER_SGPRS = 2  # s[0:1], the address of the kernarg block
 LDS_UNIT_BYTES = 512
 VGPR_UNIT = {32: 8, 64: 4}
-CACHE_LINE_BYTES = 128  # of the instruction cache: the unit of INST_PREF_SIZE
+CACHE_LINE_BYTES = 128  # instruction cache line: the unit of INST_PREF_SIZE
 PREFETCH_MAXIMUM = 255  # INST_PREF_SIZE has 8 bits on gfx12
 
 _WGP_MODE, _MEM_ORDERED, _FWD_PROGRESS = 1 << 29, 1 << 30, 1 << 31

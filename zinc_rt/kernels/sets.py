@@ -18,7 +18,7 @@ from zinc_rt.kernels.rows.expand import Expansions
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.kernels.zrt import Zrt
 
-# Modules with KERNELS, imported when a set is asked for.
+# Modules with KERNELS, imported when a set is requested.
 SETS = {
     "numpy-reference": "zinc_rt.kernels.reference.table",
     "native": "zinc_rt.kernels.native.table",

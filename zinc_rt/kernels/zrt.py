@@ -26,10 +26,10 @@ VGPRS_MAXIMUM = 256
 SGPRS_MAXIMUM = 106
 LDS_MAXIMUM = 65536
 THREADS_MAXIMUM = 1024
-SCRATCH_MAXIMUM = (2**18 - 1) * 256 // 32  # a lane's part of TMPRING_SIZE.WAVESIZE, 18 bits of 256 bytes a wave
+SCRATCH_MAXIMUM = (2**18 - 1) * 256 // 32  # a lane's share of TMPRING_SIZE.WAVESIZE, 18 bits of 256 bytes per wave
 CODE_ALIGNMENT = 256  # COMPUTE_PGM_LO holds the address shifted right by 8
 S_CODE_END = 0xBF9F0000
-PADDING_LINES = 3  # cache lines of s_code_end behind the code, as LLVM emits on gfx11 and later
+PADDING_LINES = 3  # cache lines of s_code_end after the code, as LLVM emits on gfx11 and later
 
 _HEADER = struct.Struct("<4sHH12I2I15II")
 _SLOT, _LINE, _FILE = struct.Struct("<4I"), struct.Struct("<4I"), struct.Struct("<2I")
@@ -86,7 +86,7 @@ class Zrt:
     lines: tuple[Line, ...] = ()
     files: tuple[str, ...] = ()
     source_hash: bytes = bytes(_HASH_BYTES)
-    compiler: str = ""  # who made the code of something that is no assembly: RADV/Mesa-25.0.7
+    compiler: str = ""  # the compiler of code that is not from assembly: RADV/Mesa-25.0.7
 
     @property
     def kernarg_bytes(self) -> int:

@@ -28,7 +28,7 @@ WEIGHT_DTYPES = frozenset({
 
 
 PAGE_TOKENS, LONGEST_ROW = 16, 8192
-LARGEST_PAGE = 256  # a chunk of attention, which then never spans more pages than with small ones
+LARGEST_PAGE = 256  # a chunk of attention, which then spans as few pages as with small ones
 
 
 def page_tokens_of(ctx: int) -> int:

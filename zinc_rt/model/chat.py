@@ -23,11 +23,11 @@ from zinc_rt.host.errors import InputError
 
 MAX_TEMPLATE_CHARS = 1 << 20
 MAX_OUTPUT_CHARS = 1 << 24
-MAX_VALUE_CHARS = 1 << 22  # any text or list the template builds on its way
-MAX_STEPS = 200_000  # loop rounds, macro calls and filters together
+MAX_VALUE_CHARS = 1 << 22  # any text or list that the template builds
+MAX_STEPS = 200_000  # loop iterations, macro calls and filters together
 MAX_CPU_SECONDS = 10.0
 MAX_INTEGER_BITS = 256
-MAX_NUMBER_ARGUMENT = 1_000_000  # widths, counts, repeats
+MAX_NUMBER_ARGUMENT = 1_000_000  # widths, counts, repetitions
 
 _LONG_WIDTH = re.compile(r"\d{6}|\*")  # a field width in a format text
 _NO_TEMPLATE = "use --prompt without --chat, or use a chat model"
@@ -88,7 +88,7 @@ def render_chat(
             if room < 0:
                 raise _TooMuch(f"it outputs more than {MAX_OUTPUT_CHARS} characters")
             out.append(part)
-    except Exception as error:  # a template can raise anything its expressions can
+    except Exception as error:  # expressions in a template can raise any exception
         raise InputError(f"chat template{_line(error)}: {_reason(error)}", next=_advice(error)) from None
     return "".join(out)
 
@@ -151,7 +151,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return ""
 
     def _guarded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        at = 1 if hasattr(call, "jinja_pass_arg") else 0  # where the filtered value is
+        at = 1 if hasattr(call, "jinja_pass_arg") else 0  # position of the filtered value
 
         @functools.wraps(call)
         def guarded(*args: Any, **kwargs: Any) -> Any:

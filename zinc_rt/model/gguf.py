@@ -21,7 +21,7 @@ from zinc_rt.host.files import cache_folder
 from zinc_rt.host.input_files import unreadable
 from zinc_rt.model.gguf_header import TensorInfo, read_header
 
-# ggml types whose elements NumPy has; bf16 stays as its 16 bits. Everything else is blocks of bytes.
+# ggml types with a NumPy dtype; bf16 keeps its 16 bits. All others are blocks of bytes.
 PLAIN_DTYPES: dict[str, np.dtype] = {
     "f32": np.dtype("<f4"),
     "f16": np.dtype("<f2"),

@@ -10,7 +10,7 @@ from zinc_rt.model.registry import build_model
 
 def page_groups(gguf: GGUFFile) -> tuple[PageGroupSpec, ...]:
     """Return the model's page groups, the one without a window first. Raise the errors of build_model."""
-    shortest = SequenceLimits(ctx=1)  # what a context costs does not depend on its length
+    shortest = SequenceLimits(ctx=1)  # the cost of a context does not depend on its length
     return groups_of(build_model(gguf, shortest, "decode").graph)
 
 

@@ -48,7 +48,7 @@ def recurrent(
         ids = (source, target) if m.delta_form == "ids" else ()
         out = m.activation(label, columns)
         if ids:
-            attrs["disjoint"] = True  # a row has one owner: who schedules sees to it
+            attrs["disjoint"] = True  # a row has one owner: the scheduler guarantees it
         m.node(op, (*inputs, state, sequence, *ids, *trailing), (out, state), label, **attrs)
         return out
     shape = m.shape(state)[1:]

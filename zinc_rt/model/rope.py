@@ -11,7 +11,7 @@ import numpy as np
 from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.model.hyper import Hyper
 
-WIDEST = 1 << 16  # no head comes near; a table of a wrong file's width would fill the memory
+WIDEST = 1 << 16  # far above any real head; a table of a damaged file's width would fill the memory
 
 
 @dataclass(frozen=True, slots=True)

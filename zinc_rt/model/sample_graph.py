@@ -16,7 +16,7 @@ RECORD_TABLE = "slots.record"
 KEPT_LOGITS = "slots.logits"  # of each slot's last row, in forms with masks: a late mask draws from it
 COUNTS = "state.token_counts"
 DRAWN = "sample.token"
-BIASES = 300  # ids that a request may have a bias for
+BIASES = 300  # maximum number of biased ids per request
 RING = 1024  # entries
 
 

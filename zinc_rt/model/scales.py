@@ -10,7 +10,7 @@ import numpy as np
 from zinc_rt.ir.dtypes import block_of
 from zinc_rt.model.gguf import GGUFFile
 
-# Where a block has its float16 scales, from the layouts in ggml-common.h. An mxfp4 block has a power of two
+# Offsets of a block's float16 scales, from the layouts in ggml-common.h. An mxfp4 block has a power of two
 # instead, whose largest code is NaN.
 SCALES: dict[str, tuple[int, ...]] = {
     "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "q8_0": (0,),

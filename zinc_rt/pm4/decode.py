@@ -50,7 +50,7 @@ def decode(words: Sequence[int], offset: int, generation: Generation) -> tuple[P
     A BadPacket's length is the one its header claims, or 1 without a type-3 header.
     """
     header = words[offset]
-    if type(header) is not int:  # NumPy's would wrap where the halves of a VA are joined
+    if type(header) is not int:  # NumPy integers would wrap when the halves of a VA are joined
         return decode(_plain(words[offset : offset + _claimed(int(header))]), 0, generation)
     if header >> 30 != 3:
         return _bad("type", _type_text(header), words, offset, 1)

@@ -21,7 +21,7 @@ from zinc_rt.pm4.generation import BOTH, Generation
 
 Names = Mapping[int, str]
 
-# What values of fields are called that several packets share. Source: PAL's MEC packet headers.
+# Names of the values of fields that several packets share. Source: PAL's MEC packet headers.
 CACHE_POLICY = {0: "lru", 1: "stream", 2: "noa", 3: "bypass"}  # gfx11
 TEMPORAL = {0: "rt", 1: "nt", 2: "ht", 3: "lu"}  # gfx12
 CACHE = (CACHE_POLICY, TEMPORAL)
@@ -54,12 +54,12 @@ class Place:
     spans: tuple[Span, ...]
     on: tuple[Generation, ...] = BOTH
     names: tuple[Names, Names] | None = None  # gfx11, gfx12
-    complete: bool = True  # a value without a name is reserved
-    labels: tuple[str, str] | None = None  # where the generations call it differently
+    complete: bool = True  # unnamed values are reserved
+    labels: tuple[str, str] | None = None  # where the generations use different names
     is_address: bool = False
-    inner: Mapping[Generation, tuple[Bits, ...]] | None = None  # where the field is made of bit fields itself
-    payload: str = ""  # of a tuple: how it lies in the dwords from spans[0] on; see codec.py
-    optional: bool = False  # None leaves out its dwords, the packet's last
+    inner: Mapping[Generation, tuple[Bits, ...]] | None = None  # if the field consists of bit fields itself
+    payload: str = ""  # of a tuple: its layout in the dwords from spans[0] on; see codec.py
+    optional: bool = False  # if None, its dwords, the packet's last, are omitted
 
     def values(self, generation: Generation) -> Names | None:
         return None if self.names is None else self.names[generation == Generation.GFX12]

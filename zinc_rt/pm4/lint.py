@@ -61,7 +61,7 @@ def errors(findings: Sequence[PacketFinding]) -> list[PacketFinding]:
     return [finding for finding in findings if finding.severity == "error"]
 
 
-# --- what every packet is checked for ---------------------------------------------------------------------------
+# --- checks of every packet --------------------------------------------------------------------------------------
 
 
 def _packet(packet: Packet | BadPacket, context: StreamContext) -> Iterator[Complaint]:

@@ -26,7 +26,7 @@ from zinc_rt.pm4.registers import SH, Sh
 
 THREADS_MAXIMUM = 1024  # of a workgroup: 32 waves of 32, 16 of 64
 FULL_THREADS = {Generation.GFX11: 0xFFFF, Generation.GFX12: 0x1FFF}  # NUM_THREAD_FULL
-# What a launch cannot do without: where the code is, what it may use, how large a workgroup is.
+# Registers that a launch requires: program address, resources and workgroup size.
 NEEDED = {
     "PGM_LO": Sh.PGM_LO,
     "PGM_HI": Sh.PGM_HI,
@@ -45,7 +45,7 @@ class DispatchState:
     generation: Generation
     registers: dict[int, int] = field(default_factory=dict)  # SH offset -> value
     elsewhere: bool = False
-    unwritten: bool = False  # a dispatch's stores may still lie in L2
+    unwritten: bool = False  # a dispatch's stores may still be in L2
 
     def threads(self) -> tuple[int, int, int] | None:
         """The workgroup size, or None until it is known."""

@@ -7,7 +7,7 @@ PAL gfx12_merged_pm4_it_opcodes.h and gfx9_plus_merged_pm4_it_opcodes.h, Mesa pm
 
 from __future__ import annotations
 
-OTHER_ENGINES = {  # known to the graphics engines or the driver's own queue, never to a compute queue
+OTHER_ENGINES = {  # for the graphics engines or the driver's own queue, never for a compute queue
     0x12: "CLEAR_STATE",
     0x13: "INDEX_BUFFER_SIZE",
     0x17: "INDIRECT_BUFFER_END",

@@ -44,18 +44,18 @@ class RegisterWrite:
 class Packet:
     """A packet. Subclasses are made by `codec.packet`, which also makes `words` and `read`."""
 
-    # (dword, bits) that no field has; nonzero ones only, in order. Dword 0 is the header's low byte.
+    # (dword, bits) outside all fields; nonzero ones only, in order. Dword 0 is the header's low byte.
     reserved: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
 
     OP: ClassVar[int]
     NAME: ClassVar[str]
     ON: ClassVar[tuple[Generation, ...]]
-    DWORDS: ClassVar[tuple[int, ...]]  # the sizes it can have, smallest first
-    GROUP: ClassVar[int] = 0  # dwords that a longer one grows by; 0 where the size is fixed
+    DWORDS: ClassVar[tuple[int, ...]]  # the possible sizes, smallest first
+    GROUP: ClassVar[int] = 0  # step of the sizes above the smallest; 0 if the size is fixed
     FIELDS: ClassVar[tuple[Field, ...]]
-    SPACE: ClassVar[Space | None] = None  # whose registers it sets
+    SPACE: ClassVar[Space | None] = None  # the register space that it sets
     PRIVILEGED: ClassVar[bool] = False  # for the driver's own queues
-    RESERVED_HINTS: ClassVar[Mapping[int, str]] = {}  # dword -> what to do about its reserved bits
+    RESERVED_HINTS: ClassVar[Mapping[int, str]] = {}  # dword -> advice for its reserved bits
 
     def words(self, generation: Generation) -> list[int]:
         """Return the packet's dwords, header first. Raise EncodeError if a field does not fit."""

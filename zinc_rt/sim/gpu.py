@@ -22,7 +22,7 @@ from zinc_rt.sim.stores import StoreSeen
 GPU_COUNTER_HZ = 100_000_000
 PREEMPT_SECONDS = 9.0  # amdkfd's default for taking a queue off the hardware
 RESET_SECONDS = 1.0
-TELL_SECONDS = 5.0  # at most, for findings that were asked for to come
+TELL_SECONDS = 5.0  # the longest wait for requested findings
 SMALL_BAR_BYTES = 256 << 20
 GTT_BYTES = 64 << 30
 DOORBELL_SLICE_BYTES = 8192  # of one process, gfx9 and later: 1024 doorbells
@@ -206,7 +206,7 @@ class SimGpu:
         before, deadline = len(self.findings), time.monotonic() + TELL_SECONDS
         if engine is not None and hasattr(engine, "tell_unfinished") and engine.tell_unfinished():
             while len(self.findings) == before and time.monotonic() < deadline:
-                time.sleep(0.005)  # the command processor delivers them at the end of its own turn
+                time.sleep(0.005)  # the command processor delivers them at the end of its round
 
     def profile(self) -> list[Any]:
         """Return the counters of every kernel that ran here (sim.shader.run.profile.KernelCounters),
@@ -230,7 +230,7 @@ class SimGpu:
             bo.references += 1
         self.on_hardware.append(QueueOnHardware(queue, owner))
         self.cp.attach(queue)
-        # an AQL queue's first packet has index 0: a doorbell nobody rang holds none
+        # an AQL queue's first packet has index 0: a doorbell that was never rung has none
         unrung = NO_INDEX if queue.kind is QueueKind.KFD_AQL else 0
         self.doorbells.watch(queue, doorbells, index, unrung)
 

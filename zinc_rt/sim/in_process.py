@@ -88,7 +88,7 @@ class SimDriver:
     def list_dir(self, path: str) -> list[str]:
         return self.machine.tree.names(path)
 
-    # --- what no hardware has: asked for by reports and sanitizers ---
+    # --- beyond hardware: for reports and sanitizers ---
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         """Announce a suballocation [va, va + size_bytes); size 0 withdraws it."""

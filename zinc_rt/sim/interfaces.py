@@ -101,7 +101,7 @@ class QueueState(Enum):
 
     ACTIVE = "active"
     HUNG = "hung"  # an illegal packet, a wait that cannot end, or a fault; nothing more runs
-    EVICTED = "evicted"  # taken off the hardware by the driver, may come back
+    EVICTED = "evicted"  # preempted by the driver, may be resumed
     DESTROYED = "destroyed"
 
 
@@ -123,7 +123,7 @@ class HardwareQueue:
     doorbell: int = 0  # the last value rung; the driver side stores it
     rptr: int = 0
     state: QueueState = QueueState.ACTIVE
-    report: str = ""  # why it hung: which dword, which packet, what was wrong
+    report: str = ""  # cause of the hang: dword, packet, error
     extra: dict[str, int] = field(default_factory=dict)  # registers a client may have set through the MQD
 
 
@@ -164,7 +164,7 @@ class DeviceFinding:
     queue_id: int
     position: int  # dword (SDMA: byte) in the ring or IB where the packet starts
     sentence: str
-    packet_va: int = 0  # where that packet lies
+    packet_va: int = 0  # location of that packet
     place: CodePlace | None = None
     fault: DevicePageFault | None = None
 

@@ -98,7 +98,7 @@ class SimMachine:
         self.consulted = Consulted(f"kernel {options.linux}", *(f"chip {each.key}" for each in model.chips))
         self.injector = Injector(options.inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep
-        self.changed = threading.Condition()  # events and fences; never held while `lock` is taken
+        self.changed = threading.Condition()  # events and fences; never held while acquiring `lock`
         self.dmesg: list[str] = []
         self.processes: list[Process] = []
         self._pids = itertools.count(os.getpid() if os.getpid() > 1 else 1000)
@@ -224,7 +224,7 @@ class SimMachine:
                 raise OSError(errno.ENOTTY, f"no KFD ioctl 0x{number:02x}")
             return handler
         handler = drm_ioctls.HANDLERS.get(number) if kind == "d" else None
-        if handler is None:  # the DRM core says EINVAL to numbers it does not know, ENOTTY to another type
+        if handler is None:  # the DRM core returns EINVAL for unknown numbers, ENOTTY for another type
             raise OSError(errno.EINVAL if kind == "d" else errno.ENOTTY, f"no DRM ioctl 0x{number:02x}")
         return handler
 

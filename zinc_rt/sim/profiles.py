@@ -81,7 +81,7 @@ _7_2 = replace(
     _7_0, version="7.2", release="7.2.1", kfd_minor=23, userq_hardened=True, userq_compute_metadata=True
 )
 
-# before kfd_queue.c: any buffer is taken, and a wrong one faults later
+# before kfd_queue.c: any buffer is accepted, and a wrong one faults later
 _6_8 = replace(_6_12, version="6.8", release="6.8.12", kfd_minor=15, buffer_validation=False)
 
 LINUX_VERSIONS: dict[str, LinuxProfile] = {

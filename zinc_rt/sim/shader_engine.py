@@ -23,7 +23,7 @@ class Accesses:
     scalar_reads: Ranges = ()  # through the scalar cache (K$)
     writes: Ranges = ()
     atomics: Ranges = ()
-    low: int = field(init=False, compare=False)  # VAs that all of it lies between
+    low: int = field(init=False, compare=False)  # VA range that contains all of it
     high: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ from zinc_rt.spirv.module import (
 )
 from zinc_rt.spirv.opcodes import ROUNDED, Opcode
 
-NO_CONTRACTION = 42  # a decoration: the operation is rounded by itself (specification, 3.20)
+NO_CONTRACTION = 42  # a decoration: the operation is rounded individually (specification, 3.20)
 ALIGNED = 2  # a memory operand: the alignment in bytes follows (3.26)
 ADDRESS_BYTES = 8
 _BEFORE_ANNOTATIONS = frozenset(

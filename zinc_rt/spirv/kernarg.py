@@ -9,8 +9,8 @@ from zinc_rt.host.errors import InputError
 from zinc_rt.spirv.module import SpirvInstruction, SpirvModule, text_of
 from zinc_rt.spirv.opcodes import Opcode
 
-STRUCT = "Args"  # what KERNARG of kernel.glsl calls it
-RESULT = "y"  # of the arguments that are bare addresses the one that is stored to
+STRUCT = "Args"  # its name in KERNARG of kernel.glsl
+RESULT = "y"  # the stored-to argument among those that are plain addresses
 SPEC_ID, NON_WRITABLE, OFFSET = 1, 24, 35  # decorations (specification, 3.20)
 ADDRESS_BYTES, CONSTANT_BYTES = 8, 4
 

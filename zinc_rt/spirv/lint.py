@@ -20,13 +20,13 @@ from zinc_rt.spirv.uniformity import barriers
 CAPABILITIES = {1: "Shader", 11: "Int64", 5347: "PhysicalStorageBufferAddresses"}
 EXTENSIONS = frozenset({"SPV_KHR_physical_storage_buffer"})
 SET = "GLSL.std.450"
-EXTENDED = {  # of that set: all of them on integers, where everything is exact
+EXTENDED = {  # instructions of that set, all on integers and therefore exact
     5: "SAbs", 7: "SSign", 38: "UMin", 39: "SMin", 41: "UMax", 42: "SMax", 44: "UClamp", 45: "SClamp",
     73: "FindILsb", 74: "FindSMsb", 75: "FindUMsb",
 }  # fmt: skip
 SQRT = 31
-SEEDS = {"division": "fdiv_", "square root": "fsqrt_"}  # the one function of canonical.glsl that may have it
-_INSTEAD = {  # of GLSL.std.450: what a kernel calls
+SEEDS = {"division": "fdiv_", "square root": "fsqrt_"}  # the only function of canonical.glsl that may contain it
+_INSTEAD = {  # of GLSL.std.450: the replacement in a kernel
     1: "frint_", 2: "frint_", 13: "sin by a table", 14: "cos by a table", 21: "ftanh_", 26: "fexp_",
     27: "fexp_", 28: "flog_", 29: "fexp_", 30: "flog_", 31: "fsqrt_", 32: "frsqrt_", 37: "fmin_", 40: "fmax_",
     43: "fmin_ and fmax_", 50: "a product and a sum", 62: "half_to_float", 79: "fmin_", 80: "fmax_",
@@ -34,7 +34,7 @@ _INSTEAD = {  # of GLSL.std.450: what a kernel calls
 }  # fmt: skip
 BUILT_INS = {25: "WorkgroupSize", 26: "WorkgroupId", 27: "LocalInvocationId", 28: "GlobalInvocationId",
             29: "LocalInvocationIndex"}  # fmt: skip
-INVOCATIONS, SHARED_BYTES = 128, 16384  # every Vulkan 1.2 device has them
+INVOCATIONS, SHARED_BYTES = 128, 16384  # limits that every Vulkan 1.2 device supports
 _LOCAL_SIZE = 17  # an execution mode
 _BUILT_IN, _BINDING, _DESCRIPTOR_SET = 11, 33, 34  # decorations
 STORAGE = {  # classes
@@ -64,7 +64,7 @@ def _kind(opcode: int) -> str:
     return next((kind for numbers, kind in ranges.items() if opcode in numbers), opcode_name(opcode))
 
 
-_KINDS = {  # refused opcodes that somebody may write
+_KINDS = {  # rejected opcodes that a kernel author may use
     140: "OpFRem", 141: "OpFMod", 115: "OpFConvert", 116: "OpQuantizeToF16", 148: "OpDot", 156: "OpIsNan",
     157: "OpIsInf", 6035: "an atomic", 143: "OpMatrixTimesScalar", 144: "OpVectorTimesMatrix",
     145: "OpMatrixTimesVector", 146: "OpMatrixTimesMatrix",

@@ -12,7 +12,7 @@ from zinc_rt.host.errors import InputError
 from zinc_rt.spirv.module import HEADER_WORDS, bytes_of, words_of
 from zinc_rt.spirv.opcodes import Opcode
 
-WIDTH = 32  # bits of the floats that the modes are for
+WIDTH = 32  # width of the floats to which the modes apply
 MODES = {  # name: its capability and its mode (specification, 3.31 and 3.6)
     "DenormPreserve": (4464, 4459),
     "SignedZeroInfNanPreserve": (4466, 4461),

@@ -20,7 +20,7 @@ from zinc_rt.spirv.opcodes import TYPELESS, WITHOUT_RESULT, Opcode, opcode_name
 
 MAGIC = 0x07230203
 HEADER_WORDS = 5
-GENERATOR = 2  # the header's word that says who made the module
+GENERATOR = 2  # the generator word of the header
 _KNOWN = frozenset(Opcode)
 _LEAST_WITHOUT_RESULT: dict[int, int] = {
     Opcode.Capability: 1, Opcode.EntryPoint: 2, Opcode.ExecutionMode: 2, Opcode.Name: 1, Opcode.MemberName: 2,

@@ -66,8 +66,8 @@ class Opcode(IntEnum):
     CompositeInsert = 82
     CopyObject = 83
     CopyLogical = 400
-    AtomicIAdd = 234  # of integers: whatever the order, the sum is the same
-    # conversions: those between integers are exact, those to and from floats are the kernel's to keep in range
+    AtomicIAdd = 234  # on integers: the sum does not depend on the order
+    # conversions: exact between integers; for floats the kernel must keep values in range
     ConvertFToU = 109
     ConvertFToS = 110
     ConvertSToF = 111

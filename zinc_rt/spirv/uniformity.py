@@ -20,7 +20,7 @@ from zinc_rt.spirv.remark import Remark, place
 
 _BUILT_IN = 11  # a decoration
 _NUMBERS = frozenset({27, 28, 29})  # LocalInvocationId, GlobalInvocationId, LocalInvocationIndex
-_OWN = frozenset({6, 7})  # storage classes of an invocation: Private, Function
+_OWN = frozenset({6, 7})  # storage classes private to an invocation: Private, Function
 _MERGES = (Opcode.SelectionMerge, Opcode.LoopMerge)
 _BRANCHES = (Opcode.Branch, Opcode.BranchConditional, Opcode.Switch)
 _ADVICE = "every invocation must reach it: move the barrier out of the branch, and do not return before it"
@@ -116,7 +116,7 @@ class _Divergence:
 
     def _loaded(self, pointer: int) -> bool:
         root, first = self._root(pointer)
-        if root in self._numbers:  # of a workgroup in one row, y and z are alike
+        if root in self._numbers:  # in a one-dimensional workgroup, y and z are uniform
             return first is None or self._module.constant(first) not in (1, 2)
         return pointer in self.values or root in self.contents
 

@@ -36,7 +36,7 @@ from zinc_rt.kernels.weight import Weight
 from zinc_rt.lower import LoweredGraph, PlannedGraph
 from zinc_rt.mem.heaps import BufferHeap
 
-FIRST_RUN_SECONDS = 10.0  # a software driver may compile a kernel for so long, on a busy machine
+FIRST_RUN_SECONDS = 10.0  # the longest compilation of a kernel by a software driver on a busy machine
 
 
 @dataclass(frozen=True, slots=True)

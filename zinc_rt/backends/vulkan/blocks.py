@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 GUARD_BYTES = 4096
-POISON = bytes((0xA5, 0xFF))  # as float32 a NaN, as an index negative
+POISON = bytes((0xA5, 0xFF))  # a NaN as float32, negative as an index
 
 
 @dataclass(eq=False, slots=True)

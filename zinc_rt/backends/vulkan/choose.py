@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from zinc_rt.backends.vulkan.physical_device import PhysicalDevice
 from zinc_rt.host.errors import UnsupportedError, UsageError
 
-ANY = ("", "hw", "cpu")  # the first there is, the first GPU, the first driver in software
+ANY = ("", "hw", "cpu")  # the first device, the first GPU, the first software driver
 SOFTWARE = "software driver: slower than a GPU"
 
 

@@ -137,7 +137,7 @@ def _memory_barrier(writes: int, reads: int) -> Any:
     return api.struct("VkMemoryBarrier", srcAccessMask=writes, dstAccessMask=reads)
 
 
-# Submissions of one queue may overlap: what earlier ones and the host did is there for everything behind it.
+# Submissions of one queue may overlap: make earlier writes and the host's visible to everything later.
 BEGIN = CmdPipelineBarrier(
     COMPUTE | TRANSFER | HOST,
     COMPUTE | INDIRECT | TRANSFER,
@@ -146,7 +146,7 @@ BEGIN = CmdPipelineBarrier(
 )
 BETWEEN = CmdPipelineBarrier(COMPUTE, COMPUTE | INDIRECT, SHADER_WRITE, BY_SHADER)
 END = CmdPipelineBarrier(COMPUTE | TRANSFER, HOST, SHADER_WRITE | TRANSFER_WRITE, api.VK_ACCESS_HOST_READ_BIT)
-# In a debug build the number of each barrier is written where it stands.
+# In a debug build each barrier's number is written at its position.
 TO_CHECKPOINT = CmdPipelineBarrier(
     COMPUTE | TRANSFER, COMPUTE | INDIRECT | TRANSFER, SHADER_WRITE | TRANSFER_WRITE, BY_SHADER | BY_TRANSFER
 )

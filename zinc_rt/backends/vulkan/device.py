@@ -27,7 +27,7 @@ from zinc_rt.host.errors import UnsupportedError
 
 ASKED_VERSION = 1 << 22 | 3 << 12  # VK_API_VERSION_1_3: the newest whose structs are used
 PORTABILITY = "VK_KHR_portability_enumeration"  # without it the loader hides MoltenVK
-# Taken where a device has them. A device that has the last must have it enabled.
+# Enabled if a device has them. The last must be enabled if it exists.
 EXTENSIONS = (
     "VK_EXT_external_memory_host",
     "VK_EXT_memory_budget",
@@ -35,7 +35,7 @@ EXTENSIONS = (
     "VK_KHR_portability_subset",
 )
 MOST_QUEUES = 4
-# What Vulkan-Loader says where it finds no driver, and where none of its drivers has a device.
+# Results of Vulkan-Loader without a driver, and with drivers that have no device.
 NO_DEVICE = (
     ("vkCreateInstance", "VK_ERROR_INCOMPATIBLE_DRIVER"),
     ("vkEnumeratePhysicalDevices", "VK_ERROR_INITIALIZATION_FAILED"),

@@ -10,7 +10,7 @@ from zinc_rt.backends.vulkan import api
 from zinc_rt.backends.vulkan.device import VulkanDevice
 
 VK_TIMEOUT = 2
-_LOST = 1 << 64  # above every value: nothing is waited for any more
+_LOST = 1 << 64  # above every value: all waits end
 
 
 class SemaphoreTimeline:
@@ -23,10 +23,10 @@ class SemaphoreTimeline:
         self.name = name
         self.submitted = 0
         self.seen = 0
-        self.last_good = 0  # of `seen`, before the timeline was lost
+        self.last_good = 0  # `seen` before the timeline was lost
         self.error: BaseException | None = None
         self.wait = wait
-        self.next_value = ctypes.c_uint64(1)  # what prepared submissions point to
+        self.next_value = ctypes.c_uint64(1)  # referenced by prepared submissions
         self._vk, self._device = device.vk, device.handle
         self._counter = ctypes.c_uint64()
         kind = api.struct("VkSemaphoreTypeCreateInfo", semaphoreType=api.VK_SEMAPHORE_TYPE_TIMELINE)

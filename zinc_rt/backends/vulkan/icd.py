@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-OWN_LIST = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # in place of the folders; the second is the old name
+OWN_LIST = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # override the folders; the second is the old name
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.machine import available_cores
 
 LIBRARIES = ("libvulkan.so.1", "libvulkan.so", "vulkan-1.dll", "libvulkan.1.dylib", "libMoltenVK.dylib")
-# What a driver is asked for first, before its vk_icdGetInstanceProcAddr (LoaderDriverInterface.md): version 5 and
-# on take an application's apiVersion above their own.
+# Negotiated with a driver before its vk_icdGetInstanceProcAddr (LoaderDriverInterface.md): drivers of version 5
+# and later accept an application's apiVersion above their own.
 NEGOTIATE, INTERFACE_VERSION = "vk_icdNegotiateLoaderICDInterfaceVersion", 5
 INSTALL = (
     "a GPU's driver comes from its vendor; without a GPU: apt install mesa-vulkan-drivers libvulkan1 (lavapipe, "

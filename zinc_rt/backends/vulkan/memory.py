@@ -25,8 +25,8 @@ from zinc_rt.mem.heaps import BufferHeap
 
 ALIGNMENT = 256  # of suballocations, as on T1
 ADDRESS_ALIGNMENT = 16  # the widest load of a kernel
-POOL_BYTES = 1 << 30  # a larger weight is an allocation of its own
-IMPORT_BYTES = 1 << 20  # a smaller weight is copied: an allocation each costs more than its bytes
+POOL_BYTES = 1 << 30  # a larger weight has a separate allocation
+IMPORT_BYTES = 1 << 20  # a smaller weight is copied: a separate allocation costs more than its bytes
 SMALLER = "use a smaller context, a smaller model, or --tier t_cpu"
 SHARES_HOST_MEMORY = ("cpu", "integrated")  # kinds of devices whose memory is the host's
 OUT_OF_MEMORY = ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "VK_ERROR_OUT_OF_HOST_MEMORY")
@@ -155,7 +155,7 @@ class VulkanMemory:
             end = align_up(end + size_bytes, ALIGNMENT)
         return found
 
-    # What the host wrote, and what the device did, in memory that is not coherent
+    # Writes of the host and of the device in non-coherent memory
 
     def flush(self, block: VulkanBlock, offset_bytes: int, size_bytes: int) -> None:
         """Make the host's writes there visible to the device."""

@@ -20,8 +20,9 @@ KINDS = {
     api.VK_PHYSICAL_DEVICE_TYPE_CPU: "cpu",
 }
 API_VERSION = (1, 2)  # timeline semaphores, buffer addresses and float controls in core
-INVOCATIONS, SHARED_BYTES, GRID_YZ = 128, 16 << 10, 65535  # what kernels/spirv may use; Vulkan 1.2's own floors
-# Each with what it is for.
+# The limits of kernels/spirv: the minimums of Vulkan 1.2.
+INVOCATIONS, SHARED_BYTES, GRID_YZ = 128, 16 << 10, 65535
+# Each with the reason why it is required.
 FEATURES = {
     "bufferDeviceAddress": "kernels reach memory by address",
     "timelineSemaphore": "waits for replays use timeline values",
@@ -72,11 +73,11 @@ class DeviceLimits:
     shared_bytes: int
     push_constant_bytes: int
     allocations: int
-    allocation_bytes: int  # of one vkAllocateMemory
+    allocation_bytes: int  # maximum size of one vkAllocateMemory
     buffer_bytes: int
     non_coherent_atom_bytes: int
     map_alignment_bytes: int
-    import_alignment_bytes: int  # of host memory; 0: it takes none
+    import_alignment_bytes: int  # alignment of imported host memory; 0: not supported
     timestamp_period_ns: float
     subgroup: int
 
@@ -172,7 +173,7 @@ def ask(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
             limits.maxComputeSharedMemorySize,
             limits.maxPushConstantsSize,
             limits.maxMemoryAllocationCount,
-            p11.maxMemoryAllocationSize or 1 << 30,  # the floor that every device has
+            p11.maxMemoryAllocationSize or 1 << 30,  # the minimum of every device
             maintenance.maxBufferSize or p11.maxMemoryAllocationSize or 1 << 30,
             limits.nonCoherentAtomSize,
             limits.minMemoryMapAlignment,

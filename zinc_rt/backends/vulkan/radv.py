@@ -58,7 +58,8 @@ def find_driver(named: str = "") -> Path:
             raise InputError(f"--driver {named}: no such file", next=f"expected {LIBRARY} or its manifest")
         return path.resolve()
     drivers = [Path(each.library) for each in icd.installed() if not each.trouble]
-    named_so = [each for each in drivers if each.name == LIBRARY]  # one without a folder the linker has found
+    # A name without a folder was found by the linker.
+    named_so = [each for each in drivers if each.name == LIBRARY]
     for library in [*named_so, *(each.with_name(LIBRARY) for each in drivers)]:
         if library in named_so or library.is_file():
             return library  # absolute, or a name alone

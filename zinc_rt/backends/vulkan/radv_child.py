@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
     mesa = words[words.index("Mesa") + 1].partition("-")[0] if "Mesa" in words[:-1] else "unknown"
     told = {"mesa": mesa, "driver": f"{physical.name}, {physical.driver}"}
     (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
-    with open_device(replace(physical, missing="")) as device:  # without hardware it has no timeline semaphores
+    with open_device(replace(physical, missing="")) as device:  # without hardware it lacks timeline semaphores
         layout = _layout(device)
         for path in sorted(folder.glob("*.spv")):
             (folder / "now").write_text(path.stem, encoding="utf-8")

@@ -19,7 +19,7 @@ from zinc_rt.host.object_cache import ObjectCache
 from zinc_rt.kernels.launch import Launch, Ref
 from zinc_rt.mem.heaps import BufferHeap
 
-INVOCATIONS = 32  # of self_test.comp's workgroup
+INVOCATIONS = 32  # size of self_test.comp's workgroup
 CANONICAL = "canonical-1"
 
 

@@ -136,7 +136,7 @@ def _dot(a: Float32, b: Float32, c: Float32) -> np.ndarray:
     return total
 
 
-OPERATIONS = (  # by the numbers of self_test.comp
+OPERATIONS = (  # indexed by the numbers in self_test.comp
     Operation("a + b", 2, lambda a, b, c: a + b),
     Operation("a - b", 2, lambda a, b, c: a - b),
     Operation("a * b", 2, lambda a, b, c: a * b),

@@ -26,7 +26,7 @@ MakeHang = Callable[[SemaphoreTimeline, int, str, VulkanExecutable | None], Dead
 """(timeline, value that was not reached, why, what was to reach it) -> the error to raise."""
 
 LOST = "was lost with the device"
-KEPT_NAMES = 256  # submissions of a stream that a report can name
+KEPT_NAMES = 256  # submissions of a stream kept for reports
 
 
 class PreparedSubmit:
@@ -197,7 +197,7 @@ class VulkanStreams:
         for fence in single_fences(stream.waits):
             if isinstance(fence, SemaphoreFence) and fence.timeline in ours:
                 if fence.done():
-                    fence.wait(0.0)  # raises what its device was lost by
+                    fence.wait(0.0)  # raises the error that lost the device
                 elif fence.timeline is not state.timeline:
                     found.append(fence)
             else:

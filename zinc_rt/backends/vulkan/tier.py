@@ -40,7 +40,7 @@ def probe(host: Host) -> Availability:
 def open(opening: Opening) -> Backend:
     """Open the backend. Raise UnsupportedError if no device can be used, or if its results differ from
     canonical-1, with the name of the operation; UsageError for a device that does not exist."""
-    from zinc_rt.backends.vulkan import self_test  # with NumPy and kernels: a probe needs none
+    from zinc_rt.backends.vulkan import self_test  # imports NumPy and kernels, which a probe does not need
     from zinc_rt.backends.vulkan.backend import VulkanBackend, VulkanOptions
     from zinc_rt.kernels.spirv.table import KERNELS
 

@@ -54,7 +54,7 @@ class Timestamps:
             return Times(clock, False, ())
         mask = (1 << self._device.valid_bits) - 1
         first = ticks[0]
-        # counted from the first reading: the counter may have gone round
+        # relative to the first reading, because the counter may have wrapped
         nanoseconds = [round(((tick - first) & mask) * period) for tick in ticks[: self.count]]
         readings = zip(self.dispatches, nanoseconds[::2], nanoseconds[1::2], strict=True)
         return Times(clock, False, tuple(Timed(*whose, began, ended) for whose, began, ended in readings))

@@ -13,7 +13,7 @@ from zinc_rt.exec import Stream
 from zinc_rt.mem.heaps import BufferHeap
 
 STAGING_BYTES = 64 << 20
-DWORD = 4  # what vkCmdFillBuffer fills by
+DWORD = 4  # granularity of vkCmdFillBuffer
 
 
 class StagedTransfer:

@@ -41,11 +41,11 @@ def upload(
             )
             for name, offset in pool:
                 buffers[name] = memory.buffer(block, offset, sizes[name], BufferHeap.DEVICE_LOCAL, name)
-            for name, _ in pool:  # one at a time: a model may be most of the host's memory
+            for name, _ in pool:  # one at a time: a model may fill most of the host's memory
                 put(buffers[name].storage, 0, _packed(kernels, arrays[name]))
         finish()
     except BaseException:
-        finish()  # what is on its way must not land in somebody else's memory
+        finish()  # pending copies must not write to memory that is reused
         for buffer in buffers.values():
             memory.free(buffer)
         raise

@@ -476,7 +476,7 @@ STRUCTS = {
     "VkPhysicalDeviceFaultFeaturesEXT": "sType:i32 pNext:ptr deviceFault:u32 deviceFaultVendorBinary:u32",
 }
 
-# what it returns, what it takes
+# return type, parameters
 COMMANDS = {
     "vkGetInstanceProcAddr": "ptr ptr str",
     "vkEnumerateInstanceVersion": "i32 ptr",

@@ -24,8 +24,8 @@ FLAGS = (
     "-std=c23",
     "-ffp-contract=off",  # canonical-1 rounds every product
     "-fno-math-errno",
-    "-fno-sanitize=undefined",  # zig adds traps unless told not to
-    "-ffreestanding",  # the compiler's own headers only: many machines have no other ones
+    "-fno-sanitize=undefined",  # zig adds traps unless disabled
+    "-ffreestanding",  # only the compiler's own headers: many machines have no others
     "-nostdlib",
     "-shared",
     "-fPIC",
@@ -33,16 +33,16 @@ FLAGS = (
     "-g0",  # four times smaller
     "-Wall",
     "-Wextra",
-    "-Wno-unused-parameter",  # a kernel need not look at its grid
+    "-Wno-unused-parameter",  # a kernel may ignore its grid
     "-Werror",
 )
-# What -mcpu names, the best first: where one fails its self-test the next is tried.
+# Values of -mcpu, the best first: if one fails its self-test, the next is tried.
 LEVELS = {
     "x86_64": ("native", "x86_64_v3", "x86_64_v2"),
     "aarch64": ("native", "generic"),
     "arm64": ("native", "generic"),
 }
-COMPILE_SECONDS = 300.0  # on a machine that is busy otherwise
+COMPILE_SECONDS = 300.0  # on a busy machine
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ WHOLE = 1 << 30  # a row is one item
 
 TUNING = Tuning(
     orderings=ORDERINGS,
-    weight_dtypes=(),  # of the GPU's projections: they have rows of their own here
+    weight_dtypes=(),  # options of the GPU's projections, which have separate rows here
     expansions={},
     columns=2048,  # elementwise.c's COLUMNS
     slice_columns=WHOLE,
@@ -61,8 +61,8 @@ TUNING = Tuning(
     sample_columns=WHOLE,
 )
 
-# Families of rows. Those of this folder have other grains of work, or check ids, which the shared rows leave to a
-# device; a shared row is taken for an opcode that they do not have. Rows of float32 vectors take other types too:
+# Families of rows. Those of this folder split work differently, or check ids, which the shared rows leave to a
+# device; a shared row is used for an opcode that they lack. Rows of float32 vectors accept other types too:
 # vectors.py dequantises them first.
 OWN = (
     embed,

@@ -13,7 +13,7 @@ from zinc_rt.spirv.opcodes import Opcode
 
 MOVE_ARGUMENTS = struct.pack("<I", 0xBE820100)  # s_mov_b64 s[2:3], s[0:1]
 FLOAT_MODE = 0xF0  # nearest even, denormals kept
-USER_SGPRS = 4  # two that only scratch uses, and the push constant
+USER_SGPRS = 4  # two that are used only for scratch, and the push constant
 COMPILER = "RADV/Mesa-"
 _LOCAL_SIZE = 17  # SPIR-V's execution mode
 _PUSH_CONSTANT = 9  # and storage class
@@ -33,7 +33,7 @@ def container(name: str, spirv: bytes, cache: bytes, mesa: str) -> Zrt:
             f"kernel {name}: specialization constants, which RADV would compile in", next="pass them as arguments"
         )
     shader = read_shader(cache, name)
-    if shader.scratch_bytes:  # scalar registers may be spilled into lanes, which needs none
+    if shader.scratch_bytes:  # scalar registers may be spilled into lanes, which needs no scratch
         raise UnsupportedError(
             f"kernel {name}: RADV needs {shader.scratch_bytes} bytes of scratch per wave, and graphs provide none",
             next="use fewer values at a time, or unroll loops over private arrays completely",

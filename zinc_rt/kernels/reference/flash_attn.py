@@ -39,7 +39,7 @@ def flash_attn(
         visible = keys <= at
         if window:
             visible &= at - keys < window
-        # a page that nobody sees any more may be another's by now: the last key stands in for its keys
+        # a page outside the window may have been reused: the last key replaces its keys
         kept = np.where(visible.any(axis=0), keys, keys[-1])
         rows = cache_rows(page_table, int(one), kept, page_tokens)
         out[queries] = math.attention(

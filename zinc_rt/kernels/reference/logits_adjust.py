@@ -7,9 +7,7 @@ import numpy as np
 from zinc_rt.ir.slot_record import RECORD, SlotFlag
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 
-OUTPUT = (
-    0x7FFFFFFF  # the bits of a token's count that say how often it is in the output; above them: in the prompt
-)
+OUTPUT = 0x7FFFFFFF  # bits of a token's count for the output; those above count the prompt
 NEVER = np.float32(-np.inf)
 
 

@@ -8,7 +8,7 @@ from zinc_rt.kernels.reference.arithmetic import Arithmetic
 from zinc_rt.kernels.reference.rms_norm import rms_norm
 from zinc_rt.kernels.weight import Weight
 
-SUM_FLOOR = np.float32(6.103515625e-5)  # the smallest normal half: what renormalisation divides by at least
+SUM_FLOOR = np.float32(6.103515625e-5)  # the smallest normal half: the minimum divisor of renormalisation
 
 
 def moe_gate_topk(

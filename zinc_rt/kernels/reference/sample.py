@@ -46,7 +46,7 @@ def sample(
         order = np.argsort(-row, kind="stable")
         if top_k > 0:
             order = order[: max(1, int(min(top_k, row.size)))]
-        # The difference first: logits divided by a tiny temperature overflow, and infinity less infinity is NaN.
+        # Subtract first: logits divided by a tiny temperature overflow, and infinity minus infinity is NaN.
         weight = math.exp((row[order] - row[order[0]]) / temperature)
         if min_p > 0:
             kept = weight >= min_p * weight[0]

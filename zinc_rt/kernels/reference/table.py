@@ -17,7 +17,7 @@ from zinc_rt.kernels.weight import own_bytes
 # code(math, *inputs, **attrs) -> the outputs that are not in place, one array or a tuple of them
 Code = Callable[..., Any]
 
-OTHER_NAMES = {  # two opcodes of one function, and a name that Python has taken
+OTHER_NAMES = {  # two opcodes with one function, and a name reserved by Python
     Op.FLASH_ATTN_BATCHED: "flash_attn",
     Op.MATMUL_WMMA_F16: "matmul_wmma",
     Op.MATMUL_WMMA_Q4K: "matmul_wmma",

@@ -28,7 +28,7 @@ from zinc_rt.kernels.rows.tuning import Tuning
 from zinc_rt.kernels.rows.vectors import as_f32
 
 _BIAS_SHIFT, _X_BY_CHOICE, _BIAS_BY_ROW, _GELU = 2, 1 << 4, 1 << 5, 1 << 6
-MATRIX_TOKENS, MATRIX_ROWS = 16, 64  # of a workgroup of matmul_q8_32
+MATRIX_TOKENS, MATRIX_ROWS = 16, 64  # tokens per workgroup of matmul_q8_32
 
 
 def projection(tuning: Tuning, graph: OpGraph, source: ProjectionInput, part: Part) -> Launch:
@@ -187,7 +187,7 @@ def _project_q8(
             yield _matrix_product(tuning, graph, records[block], part, capacity["tokens"])
             continue
         launch = projection(tuning, graph, replace(source, norm=None), part)
-        _, *others, _ = launch.buffers  # records have taken the place of x, in the order of `row`
+        _, *others, _ = launch.buffers  # records replace x, in the order of `row`
         dtype = tuning.stored(graph.buffers[part.weight].dtype)
         yield replace(launch, kernel=f"matvec_q8_{block}_{dtype}", buffers=(records[block], *others, None))
 

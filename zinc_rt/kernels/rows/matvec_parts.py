@@ -12,7 +12,7 @@ from zinc_rt.kernels.rows.repack import Q8_BLOCKS, WEIGHT_TYPES
 PARTS = 4  # at most
 FAMILY, NORM_FAMILY = "matvec_parts_", "matvec_norm_"
 _MEMBERS = {*WEIGHT_TYPES, *(f"q8_{block}_{dtype}" for dtype, block in Q8_BLOCKS.items())}
-_NEVER = 0xFFFFFFFF  # the first block of a part that is not there
+_NEVER = 0xFFFFFFFF  # the first block of an absent part
 _OF_PART, _X_BY_CHOICE = 0x2F, 1 << 4  # of the flags
 
 

@@ -58,7 +58,7 @@ def expand(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, in
     copy = partial(copy_launches, tuning)
     yield from copy(kv, k, heads, nope, (0, both, heads * both), (0, key, heads * key))
     yield from copy(kv, v, heads, value_dim, (nope, both, heads * both), (0, value_dim, heads * value_dim))
-    yield SYNC  # both parts of a key may lie in one cache line
+    yield SYNC  # both parts of a key may be in one cache line
     yield from copy(k_pe, k, heads, rope, (0, 0, rope), (nope, key, heads * key))
 
 

@@ -14,7 +14,7 @@ from zinc_rt.kernels.rows.operands import Buffer, Count, last_dim
 from zinc_rt.kernels.rows.tuning import Tuning
 
 F32_BYTES = 4
-_NOWHERE = Ref("")  # until it is known where to
+_NOWHERE = Ref("")  # until its target is known
 Launches = Iterator[Launch | Sync]
 
 
@@ -258,7 +258,7 @@ def _shared_expert(
     if with_dot:  # hidden + down * sigmoid(dot(x, gate_inp))
         k = last_dim(graph, x)
         yield Launch("expert_gate_dot", (down, Ref(x), Ref(gate_inp), residual, out), (width, k), grid)
-    else:  # hidden + down * sigmoid(score), score f32 [tokens]; each may be left out
+    else:  # hidden + down * sigmoid(score), score f32 [tokens]; each is optional
         yield Launch("expert_gate", (down, score if gate_inp else None, residual, out), (width,), grid)
 
 

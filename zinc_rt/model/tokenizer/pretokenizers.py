@@ -223,7 +223,7 @@ class Pre:
     split: str  # a key of SPLITS
     clean_spaces: bool = False  # llama.cpp's detokenizer drops spaces before ?!., and some apostrophes
     ignore_merges: bool = False  # a word that is a token as a whole is not merged from its bytes
-    add_bos: bool = False  # where the file does not say
+    add_bos: bool = False  # if the file does not specify it
     add_sep: bool = False
     byte_level: bool = True  # False: raw UTF-8 with <0xXX> fallback
     escape_spaces: bool = False  # U+0020 is written U+2581

@@ -70,7 +70,7 @@ class SPM:
             _, left, stop = heappop(heap)
             right = end[left]
             if not right or right >= count or end[right] != stop:
-                continue  # one of the two has merged with another symbol since
+                continue  # one of the two has been merged since
             end[left], end[right] = stop, 0
             if stop < count:
                 previous[stop] = left

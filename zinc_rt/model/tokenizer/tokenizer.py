@@ -78,11 +78,11 @@ def _cut(text: str, token: str, id: int, kind: int) -> list[Fragment]:
 
 _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 _SPACE = "\u2581"
-# What llama.cpp's detokenizer (`llama_vocab::impl::detokenize`) tidies, in this order.
+# Replacements of llama.cpp's detokenizer (`llama_vocab::impl::detokenize`), in this order.
 _TIDY = ((b" (?=[?!.,])", b""), (b" ' ", b"'"), (b" (?='(?:[sm]|re|ve))", b""))
 
-# The ids each tokenizer model assumes where the file is silent (llama.cpp, `llama_vocab::impl::load`).
-# gpt2's are Falcon's (11): they count only where the file asks for them through add_bos_token or add_eos_token.
+# Default ids of each tokenizer model (llama.cpp, `llama_vocab::impl::load`).
+# gpt2's are Falcon's (11): they apply only if the file requests them with add_bos_token or add_eos_token.
 _DEFAULT_ROLES = {
     "gpt2": {},
     "gemma4": {},

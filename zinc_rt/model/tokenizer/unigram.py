@@ -80,7 +80,7 @@ class Unigram:
         self._unknown_score = float(lowest - np.float32(UNKNOWN_PENALTY))
         scores = vocabulary.scores.tolist()
         self._tokens: dict[str, tuple[int, float]] = {}
-        self._longest: dict[str, int] = {}  # first character -> characters in the longest token that starts so
+        self._longest: dict[str, int] = {}  # first character -> length of the longest token that starts with it
         for id in vocabulary.with_kind(NORMAL | USER_DEFINED | UNUSED):
             text = vocabulary.texts[id]
             self._tokens[text] = id, 0.0 if vocabulary.kinds[id] & USER_DEFINED else scores[id]

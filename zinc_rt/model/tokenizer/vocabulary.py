@@ -36,7 +36,7 @@ _ROLE_KEYS = {
     "fim_sep": ("fim_sep_token_id",),
 }
 
-# role -> texts that give it where the file does not, the likeliest first
+# role -> texts that define it if the file does not, the likeliest first
 _ROLE_TEXTS = {
     "eot": (
         "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>",
@@ -75,7 +75,7 @@ class Vocabulary:
     texts: list[str]
     ids: dict[str, int]
     kinds: list[int]  # UNKNOWN … BYTE, LSTRIP, RSTRIP or-ed, by id
-    scores: np.ndarray  # float32 by id; zeros where the file has none
+    scores: np.ndarray  # float32 by id; zeros if the file has none
     roles: dict[str, int]
     end_ids: frozenset[int] = frozenset()  # end of generation
     warnings: list[str] = field(default_factory=list)
@@ -149,7 +149,7 @@ def _read_roles(vocabulary: Vocabulary, metadata: Metadata, defaults: dict[str, 
             if 0 <= id < count:
                 vocabulary.roles[role] = id
             else:
-                # Real files carry padding ids such as -1 or one past the end: llama.cpp ignores them too.
+                # Real files contain padding ids such as -1 or one past the end: llama.cpp ignores them too.
                 vocabulary.warnings.append(f"{PREFIX}{key} is {id}, outside the {count} tokens: ignored")
 
 

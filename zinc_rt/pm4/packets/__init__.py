@@ -60,7 +60,7 @@ from zinc_rt.pm4.packets.sync import (
 from zinc_rt.pm4.packets.system import InvalidateTlbs, PerfCounterWindow, PerfmonControl, PrimeUtcl2
 from zinc_rt.pm4.packets.userq import FenceWaitMulti, ProtectedFenceSignal
 
-for _module in iter_modules(__path__):  # a file put here is enough: its classes enter themselves
+for _module in iter_modules(__path__):  # a file here needs no registration: its classes register themselves
     import_module(f"{__name__}.{_module.name}")
 
 PACKETS: tuple[type[Packet], ...] = tuple(cls for _, classes in sorted(BY_OPCODE.items()) for cls in classes)

@@ -30,7 +30,7 @@ class WriteData(Packet):
     same_address: int = bits(1, 16, default=0)
     cache_policy: int = bits(1, 26, 25, default=0, values=CACHE, labels=CACHE_LABELS)
     mode: int = bits(1, 21, default=0, on=GFX12)
-    aid_id: int = bits(1, 24, 23, default=0, on=GFX12)  # nvd.h puts it elsewhere: leave 0
+    aid_id: int = bits(1, 24, 23, default=0, on=GFX12)  # at another offset in nvd.h: leave 0
 
     def accesses(self) -> Iterator[Access]:
         if self.dst_sel in (2, 5):

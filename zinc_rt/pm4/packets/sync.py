@@ -18,7 +18,7 @@ from zinc_rt.pm4.packet import Access, Packet
 
 EVERYTHING_256B = (1 << 40) - 1
 
-# Event types the compute engine is sent by shipped software: VGT_EVENT_TYPE in PAL's enum headers.
+# Event types that shipped software sends to the compute engine: VGT_EVENT_TYPE in PAL's enum headers.
 CS_PARTIAL_FLUSH = 0x07
 CACHE_FLUSH_AND_INV_TS = 0x14
 SAMPLE_PIPELINESTAT = 0x1E

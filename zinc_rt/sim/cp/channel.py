@@ -36,7 +36,7 @@ class Channel:
     """A queue on the device. `number` is unique in this device and never reused. Positions are dwords, for
     SDMA too."""
 
-    UNIT = 1  # what the queue's pointers count, in units a dword has
+    UNIT = 1  # unit of the queue's pointers, per dword
 
     def __init__(self, queue: HardwareQueue, device: DeviceState, number: int) -> None:
         self.queue = queue
@@ -55,7 +55,7 @@ class Channel:
         self.wait: Wait | None = None
         self.pending = Pending(None if device.reorder_seed is None else device.reorder_seed + number)
         self.seen: Clock = {}
-        self.released: Clock = {}  # what the RELEASE_MEMs that have run stood behind
+        self.released: Clock = {}  # work ordered before the RELEASE_MEMs that have run
         self.issue = 0
         self.history: deque[tuple[FetchFrame, int, str]] = deque(maxlen=HISTORY)
         self._counts = dict.fromkeys(WorkKind, 0)

@@ -69,7 +69,7 @@ class CommandProcessor:
         )
         self._scheduler = QueueScheduler(hardware_queues)
         self._channels: dict[int, Channel] = {}  # by id(queue): queue ids repeat between processes
-        self._off: dict[int, Channel] = {}  # taken off the hardware, with their state
+        self._off: dict[int, Channel] = {}  # preempted, with their state
         self._lock = threading.RLock()
         self._rung = threading.Event()
         self._poll = poll
@@ -173,7 +173,7 @@ class CommandProcessor:
         if self._thread is None:
             self._closing = False
             thread = threading.Thread(target=self._run, name="command processor", daemon=True)
-            thread.start()  # Ctrl-C may arrive in here: close() joins only what has started
+            thread.start()  # Ctrl-C may arrive here: close() joins only started threads
             self._thread = thread
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ class CommandProcessor:
             if used:
                 quiet_since, sleep = time.monotonic(), WAIT_SLEEP_SECONDS
                 if unfinished:
-                    time.sleep(WAIT_SLEEP_SECONDS)  # who wants the lock gets it: a long dispatch never lets go
+                    time.sleep(WAIT_SLEEP_SECONDS)  # let waiters have the lock: a long dispatch never releases it
                 continue
             if time.monotonic() - quiet_since < SPIN_SECONDS:
                 time.sleep(0)
@@ -286,4 +286,4 @@ class CommandProcessor:
         try:
             return int.from_bytes(channel.space.read(channel.queue.wptr_va, 8), "little")
         except Fault:
-            return None  # found out by whoever checks the queue's buffers
+            return None  # detected when the queue's buffers are checked

@@ -30,7 +30,7 @@ from zinc_rt.sim.tables.registers import (
 LIFTED_RINGS = 1024  # farther on than any overflow of a ring
 
 
-# Registers anybody may set, by offset from SH's base -> the bits no field has; the quick way for SET_SH_REG.
+# Unprivileged registers, by offset from SH's base -> bits outside all fields; a fast path for SET_SH_REG.
 OPEN_SH: Mapping[Generation, Mapping[int, int]] = {
     generation: {
         address - SH.base: ~register.bits[generation] & 0xFFFFFFFF
@@ -165,7 +165,7 @@ class ComputeChannel(Channel):
     def unverified(self, rule: str, sentence: str) -> None:
         self.finding(rule, f"{self.label()}: {sentence}", Severity.FINDING, once=sentence)
 
-    # --- what is odd about a packet -----------------------------------------------------------------------------
+    # --- findings about a packet --------------------------------------------------------------------------------
 
     def _unusual(self, form: PacketForm, packet: Any, words: Sequence[int]) -> None:
         name = form.row.name

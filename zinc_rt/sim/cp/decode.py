@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.pm4.generation import Generation
-from zinc_rt.pm4.opcodes import OTHER_ENGINES  # names for reports of what stops the queue either way
+from zinc_rt.pm4.opcodes import OTHER_ENGINES  # names for reports; these packets stop the queue in any case
 from zinc_rt.sim.cp.interruptions import Illegal
 from zinc_rt.sim.tables.layout import MakeView, PacketRow, view
 from zinc_rt.sim.tables.packets import ONE_DWORD_NOP, ROWS

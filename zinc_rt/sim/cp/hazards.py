@@ -57,7 +57,7 @@ class AccessRecord:
     past_l2: bool = False
     code: Ranges = ()
     cleaned: dict[Cache, int] = field(default_factory=dict)  # cache -> issue number of the first operation
-    settled: int = NEVER  # waves its own queue issues from here on have waited for it and read no stale line of it
+    settled: int = NEVER  # later waves of its own queue have waited for it and read no stale line of it
 
 
 Report = Callable[[AccessRecord, str, str], None]
@@ -82,10 +82,11 @@ class Hazards:
         self._vector_caches, self._scalar_caches = Cache.GLV_INV | wave_caches, Cache.GLK_INV | wave_caches
         self._needed = tuple(self._vector_caches | self._scalar_caches)
         self._records: list[AccessRecord] = []
-        self._cp: dict[tuple[WorkStream, Accesses], AccessRecord] = {}  # what CPs did, the newest of each place
+        # Accesses by CPs, the newest for each address.
+        self._cp: dict[tuple[WorkStream, Accesses], AccessRecord] = {}
         self._code: dict[
             Ranges, AccessRecord
-        ] = {}  # what was not written by waves, for GLI_INV, the newest of each place
+        ] = {}  # writes by others than waves, for GLI_INV, the newest for each address
         self._places: dict[Ranges, list[Ranges]] = {}  # of code: the places of _code that overlap it
         self._reported: set[tuple[str, str, str]] = set()
         self._prune_at = PRUNE_FROM

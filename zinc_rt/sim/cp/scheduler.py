@@ -13,7 +13,7 @@ from zinc_rt.sim.cp.channel import Channel
 from zinc_rt.sim.interfaces import QueueState
 
 SLICE_PACKETS = 64  # at priority 7, KFD's normal one
-QUANTUM_SLICES = 8  # a slot's holder gives way after so many turns, where others want the slot
+QUANTUM_SLICES = 8  # a queue yields its slot after this many rounds if others wait
 
 
 class QueueScheduler:

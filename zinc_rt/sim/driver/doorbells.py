@@ -46,7 +46,7 @@ class Doorbells:
             if value != each.last:
                 each.last = value
                 rung.append((each.queue, value))
-        self._before()  # after the loads above: a flush stored before a doorbell is seen here
+        self._before()  # after the loads above, so that a flush stored before a doorbell is visible here
         for queue, value in rung:
             self._ring(queue, value)
         return bool(rung)

@@ -50,7 +50,7 @@ def _hw_ip(call: IoctlCall, file: DrmFile) -> bytes:
         slots = USERQ_SLOTS_PER_PIPE * gpu.chip.mec_pipes
         record["userq_num_slots"] = slots if ip == amdgpu.AMDGPU_HW_IP_COMPUTE else 1
     if not gpu.linux.userq_slots:
-        return bytes(record.raw)[:32]  # the struct ended here
+        return bytes(record.raw)[:32]  # the struct ended here in older kernels
     return bytes(record.raw)
 
 

@@ -117,7 +117,7 @@ class EventTable:
         event.age += 1
         if event.age >= 1 << 64:
             event.age = 2
-        # an auto-reset event that wakes somebody stays clear
+        # an auto-reset event that wakes a waiter stays clear
         event.signaled = not (event.auto_reset and event.waiters)
         for waiter in event.waiters:
             waiter.activated = True

@@ -97,7 +97,7 @@ def smi_events(call: IoctlCall) -> None:
 
 
 def svm(call: IoctlCall) -> None:
-    # no retry faults on these chips: SVM exists, but only through XNACK-off prefetch, which nothing here uses
+    # no retry faults on these chips: SVM exists, but only through XNACK-off prefetch, which is not used here
     if not call.arg["start_addr"] or not call.arg["size"]:
         raise OSError(errno.EINVAL, "empty range")
     raise OSError(errno.EPERM, "SVM is disabled on this device")

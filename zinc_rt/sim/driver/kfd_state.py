@@ -18,7 +18,7 @@ from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.tables import kfd
 
 MAX_QUEUE_IDS = 1024  # KFD_MAX_NUM_OF_QUEUES_PER_PROCESS
-MAX_QUEUES_PER_GPU = 127  # of one process: a static queue takes one of 128
+MAX_QUEUES_PER_GPU = 127  # per process: a static queue uses one of 128
 SAVE_HEADER_BYTES = 40  # struct kfd_context_save_area_header
 ERROR_FIELDS = struct.Struct("<QI")  # err_payload_addr, err_event_id, after six sizes and offsets
 DOORBELLS = DOORBELL_SLICE_BYTES // 8

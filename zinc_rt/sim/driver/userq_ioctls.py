@@ -30,7 +30,7 @@ def switched_on(gpu: SimGpu) -> bool:
 def ip_usable(gpu: SimGpu, ip_type: int) -> bool:
     """Return whether DEV_INFO.userq_ip_mask includes the IP: parameter, chip and firmware."""
     need, have = gpu.chip.firmware_minimum, gpu.chip.firmware
-    if ip_type != amdgpu.AMDGPU_HW_IP_COMPUTE:  # a real card has more; what is not simulated is not announced
+    if ip_type != amdgpu.AMDGPU_HW_IP_COMPUTE:  # a real card has more; only simulated ones are reported
         return False
     if not switched_on(gpu) or need is None or gpu.injector.on("firmware-old"):
         return False
@@ -81,7 +81,7 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
     slots = doorbell.size_bytes // 8
     if arg["doorbell_offset"] >= slots and gpu.linux.userq_hardened:
         raise OSError(errno.EINVAL, "beyond the doorbell buffer")
-    index = arg["doorbell_offset"] % slots  # unhardened kernels take a doorbell of somebody else's
+    index = arg["doorbell_offset"] % slots  # unhardened kernels accept a doorbell of another process
     eop_va, eop = _mqd(file, gpu, call)
     wptr = file.vm.span_at(arg["wptr_va"])
     if wptr is None or wptr.bo.size_bytes != PAGE_BYTES or gpu.injector.strikes("wptr-rejected"):

@@ -26,7 +26,7 @@ from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 if TYPE_CHECKING:
     from zinc_rt.sim.driver.fences import DmaFence
 
-# no client can shorten what this process has mapped: that would be SIGBUS
+# sealed, so that no client can shrink this process's mappings, which would cause SIGBUS
 FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _CHUNK_BYTES = 1 << 20  # of one comparison: stays in the processor's cache
 
@@ -113,20 +113,20 @@ class Bo:
     store: Shared | Borrowed
     name: str
     host_visible: bool = True
-    public: bool = False  # asked for where the CPU reaches it
+    public: bool = False  # requested in CPU-visible memory
     bar: Shared | Borrowed | None = None
     gl2: Gl2Lines | None = None
     references: int = 1  # handles, imports, mappings of live queues
     host_mappings: int = 0
     flushed_unmapped: bool = False  # flushed since the host last had it mapped
     before: dict[int, bytes] = field(default_factory=dict)  # page: as both copies were, before the GPU wrote it
-    fences: list[DmaFence] = field(default_factory=list)  # of user queues that said they use it
+    fences: list[DmaFence] = field(default_factory=list)  # user queues that declared its use
     lock: threading.Lock = field(default_factory=threading.Lock)
     written: InitialisedBytes | None = (
         None  # None: the host could write it at any time, so it counts as initialised
     )
     saved: np.ndarray | None = None  # uint8 per page: 1 where `before` has it; waves look here first
-    host_changes: int = 0  # counts what `bar`, `written` and `saved` went through
+    host_changes: int = 0  # incremented when `bar`, `written` or `saved` change
 
     def gpu_writes(self, start: int, size_bytes: int) -> None:
         """Prepare a GPU store to these bytes."""

@@ -59,7 +59,7 @@ class Gl2Lines:
         low, high = max(page * PAGE_BYTES, where.start), min((page + 1) * PAGE_BYTES, where.stop)
         changed = differ[low - where.start : high - where.start]
         saved = self._before.get(page)
-        if saved is not None:  # only what the host has stored since: the rest is the GPU's own
+        if saved is not None:  # only the host's stores since then; the rest belongs to the GPU
             was = np.frombuffer(saved, np.uint8).copy()
             part = was[low - page * PAGE_BYTES : high - page * PAGE_BYTES]
             changed = changed & (self._host[low:high] != part)

@@ -16,8 +16,8 @@ from zinc_rt.sim.memory.buffers import Bo
 VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
 VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
 VA_HOLE_END = (1 << 64) - (1 << 47)
-VA_TOP_RESERVED = (1 << 64) - (1 << 21)  # csa, seq64 and trap buffers lie on top
-FREED_KEPT = 1024  # names of what was unmapped or taken back, for reports of faults
+VA_TOP_RESERVED = (1 << 64) - (1 << 21)  # csa, seq64 and trap buffers are at the top
+FREED_KEPT = 1024  # names of unmapped or freed buffers, for fault reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class GpuVm:
     def discard(self, va: int, size_bytes: int) -> None:
         """Mark these bytes as uninitialised, like fresh memory."""
         self._forget(va, va + size_bytes)
-        self.version += 1  # what was known to be written all over is to be looked at again
+        self.version += 1  # pages known to be fully written must be checked again
 
     def _forget(self, start: int, end: int) -> None:
         """Mark whole dwords only."""
@@ -376,7 +376,7 @@ def _without(start: int, end: int, others: Iterable[AnnouncedRange]) -> Iterator
         yield start, end
 
 
-FAR_BYTES = 1 << 30  # what lies further off has nothing to do with it
+FAR_BYTES = 1 << 30  # buffers further away are unrelated
 NULL_BYTES = 1 << 16  # amdgpu leaves the first 64 KiB of every address space free
 
 

@@ -199,7 +199,7 @@ class SimClient:
             record = command.layout.read(arg)
             for each in command.layout.pointed(record):
                 if each.size_bytes > wire.MAX_ARRAY_BYTES:
-                    continue  # as unreadable: the device says what the kernel would
+                    continue  # unreadable: the device returns the kernel's error
                 try:
                     content = self._memory.read(each.address, each.size_bytes)
                 except OSError:
@@ -231,7 +231,7 @@ class SimClient:
         try:
             fd = self._pages.share(address, size)
         except OSError:
-            return []  # the device finds none, and says EFAULT or EINVAL as the kernel does
+            return []  # none: the device returns EFAULT or EINVAL like the kernel
         header["pages"] = (address, size)
         return [fd]
 
@@ -269,7 +269,7 @@ class SimClient:
     def list_dir(self, path: str) -> list[str]:
         return list(self._checked({"op": "list_dir", "path": path}).header["names"])
 
-    # --- what no hardware has ---
+    # --- beyond hardware ---
 
     def announce(self, va: int, size_bytes: int, name: str) -> None:
         self.announce_all([(va, size_bytes, name)])

@@ -21,7 +21,7 @@ class CarriedMemory:
     pages_at: int = 0
     pages: memoryview | None = None
     written: list[tuple[int, bytes]] = field(default_factory=list)
-    pid: int = 0  # of the process whose memory is read where it lies, in place of arrays that came along
+    pid: int = 0  # of the process whose memory is read directly, instead of transferred arrays
 
 
 class RemoteMemory:

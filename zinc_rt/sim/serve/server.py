@@ -60,7 +60,7 @@ class Server:
             except TimeoutError:
                 continue
             connection.setblocking(True)
-            self._last_seen = time.monotonic()  # its session may begin only when its thread gets a turn
+            self._last_seen = time.monotonic()  # its session may start only when its thread is scheduled
             threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
 
     def _converse(self, connection: socket.socket) -> None:
@@ -281,7 +281,7 @@ def _serve(machine: SimMachine, path: Path, *, stay: bool) -> None:
             Server(machine, listener, stay=stay).serve()
         finally:
             signal.signal(signal.SIGTERM, before)
-            with only_one(path):  # nobody finds the socket and then nothing behind it
+            with only_one(path):  # so that no client finds a socket without a server
                 path.unlink(missing_ok=True)
                 listener.close()
 

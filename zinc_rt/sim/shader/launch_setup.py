@@ -50,7 +50,7 @@ class LaunchSetup:
     scratch_bytes: int = 0
     mode: int = FLOAT_MODE
     ids_enabled: Triple = (1, 1, 1)  # 0: that axis of the workgroup id comes out as 0
-    dynamic_vgprs: bool = False  # a wave begins with one block; `vgprs` is what it may have
+    dynamic_vgprs: bool = False  # a wave starts with one block; `vgprs` is its maximum
     wgp_mode: bool = False  # a workgroup's waves are on both compute units of its processor
     places: tuple[int, ...] = (0,)  # HW_ID1 of the workgroup processors that take its workgroups
 

@@ -18,8 +18,8 @@ VGPR_LIMIT = 256
 VGPR_BLOCK, VGPR_BLOCKS = 16, 8  # with dynamic VGPRs: how many come at a time; how many such a wave has at most
 # SGPRs are numbered as in the encoding: s0 to s105, vcc, ttmp0 to ttmp15, null, m0, exec
 VCC_LO, TTMP0, NULL, M0, EXEC_LO, EXEC_HI = 106, 108, 124, 125, 126, 127
-SCC = 128  # beside the SGPRs, wherever registers are numbered
-FP16_OVFL = 1 << 23  # of MODE: what overflows 16 or 8 bits becomes the largest number
+SCC = 128  # after the SGPRs in register numbers
+FP16_OVFL = 1 << 23  # of MODE: overflow of 16 or 8 bits gives the largest number
 NO_PHASE = 0xFFFFFFFF  # of a wave that has not signalled the barrier it may wait at
 
 ALIGNMENT = 64

@@ -66,13 +66,13 @@ SIGNAL_VALUE, SIGNAL_START_TS = 8, 32
 
 # amd_queue_t, by the distance from its start
 QUEUE_READ_INDEX = 0x80
-QUEUE_BASE_OFFSET = 0x88  # where read_dispatch_id_field_base_byte_offset lies: how the CP finds the start
+QUEUE_BASE_OFFSET = 0x88  # offset of read_dispatch_id_field_base_byte_offset, from which the CP finds the start
 QUEUE_TMPRING_SIZE = 0x8C
 QUEUE_SCRATCH_VA = 0xA0
 QUEUE_PROPERTIES = 0xB4
 QUEUE_INACTIVE_SIGNAL = 0xC0
 PROPERTY_PROFILING = 1 << 3
-INACTIVE_SCRATCH = 1  # what the inactive signal is set to: a dispatch needs more scratch than the queue has
+INACTIVE_SCRATCH = 1  # value of the inactive signal if a dispatch needs more scratch than the queue has
 
 # kernel_code_properties
 SGPR_SEGMENT_BUFFER, SGPR_DISPATCH_PTR, SGPR_QUEUE_PTR, SGPR_KERNARG = 1 << 0, 1 << 1, 1 << 2, 1 << 3

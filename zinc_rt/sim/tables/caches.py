@@ -14,7 +14,7 @@ from zinc_rt.pm4.generation import Generation
 ACQUIRE_GLI = 0x3  # bits [1:0]: instruction caches
 ACQUIRE_GLK_INV, ACQUIRE_GLV_INV, ACQUIRE_GL1_INV = 1 << 7, 1 << 8, 1 << 9
 ACQUIRE_GL2_DISCARD, ACQUIRE_GL2_INV, ACQUIRE_GL2_WB = 1 << 13, 1 << 14, 1 << 15
-# what has a name; gfx12 takes the others too, those of gfx11's GL1 and GLM
+# named bits; gfx12 also accepts those of gfx11's GL1 and GLM
 ACQUIRE_BITS: Mapping[Generation, int] = {Generation.GFX11: 0x7FFFF, Generation.GFX12: 0x7FDCF}
 
 RELEASE_GLV_INV, RELEASE_GL1_INV = 1 << 2, 1 << 3

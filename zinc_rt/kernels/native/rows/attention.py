@@ -14,10 +14,10 @@ from zinc_rt.kernels.rows.operands import Buffer
 from zinc_rt.kernels.rows.tuning import Tuning
 
 CHUNK = 256  # keys: attention.c's, and canonical-1's
-QUERIES = 16  # of an item, at most: attention.c's
+QUERIES = 16  # maximum per item: attention.c
 WIDEST = 2048  # head: attention.c's
 SPLITS = 16  # shares of a query's keys
-ITEMS = 32  # that share a token's work, at most
+ITEMS = 32  # maximum that share a token's work
 PARTIALS_BYTES = 64 << 20  # chunks' results kept at most; beyond, threads share heads and tokens only
 
 
@@ -49,7 +49,7 @@ def attention_launches(
     partials = Temp("partials", partial_bytes) if split else None
     splits = min(SPLITS, chunks) if split else 1
     units = kv_heads * -(-group // heads_an_item)
-    yield Task(  # a few items have all of the work: they are claimed one by one
+    yield Task(  # few items contain all the work, so they are claimed individually
         "attention",
         (
             Ref(q),

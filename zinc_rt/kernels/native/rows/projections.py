@@ -29,10 +29,10 @@ from zinc_rt.kernels.rows.projections import (
 )
 from zinc_rt.kernels.rows.tuning import Tuning
 
-PANEL = 16  # rows of a weight to an item: projection.h
-SEGMENT = 1024  # elements to an item of quantise.c
-LEAST_BYTES, MOST_BYTES = 128 << 10, 512 << 10  # of weights to a claim
-IS_COUNT = 1 << 31  # of a constant: the rest is an index of the step's counts
+PANEL = 16  # rows of a weight per item: projection.h
+SEGMENT = 1024  # elements per item of quantise.c
+LEAST_BYTES, MOST_BYTES = 128 << 10, 512 << 10  # bytes of weights per claim
+IS_COUNT = 1 << 31  # flag of a constant: the rest is an index into the step's counts
 
 
 def project(

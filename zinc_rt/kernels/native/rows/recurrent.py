@@ -20,10 +20,10 @@ from zinc_rt.kernels.native.vectors import matrix
 from zinc_rt.kernels.rows.operands import F32, Buffer, last_dim, row_shape
 from zinc_rt.kernels.rows.tuning import Tuning
 
-CONV_CHANNELS = 256  # of an item: convolution.c's
-TAPS = 32  # the most: convolution.c's
+CONV_CHANNELS = 256  # per item: convolution.c
+TAPS = 32  # maximum: convolution.c
 SCAN_CHANNELS = 16  # scan.c's
-VALUES = 16  # rows of a head's state to an item: delta_net.c's
+VALUES = 16  # rows of a head's state per item: delta_net.c
 
 Launches = Iterator[Launch | Sync]
 

@@ -22,7 +22,7 @@ def dequantise(weight: Weight) -> np.ndarray:
         case "bf16":
             return (raw.astype(np.uint32) << 16).view(np.float32)
     try:
-        with np.errstate(all="ignore"):  # odd scales in a file overflow quietly, as they do in C
+        with np.errstate(all="ignore"):  # invalid scales in a file overflow silently, as in C
             if weight.dtype in UNPACK:
                 return unpack(weight.dtype, raw).dequantise()
             values = gguf_dequantize(raw, GGMLQuantizationType[weight.dtype.upper()])

@@ -57,7 +57,8 @@ def exp(x: np.ndarray) -> np.ndarray:
     r = (x - n * LN2_HIGH) - n * LN2_LOW
     y = np.asarray(((r * r) * _horner(r, EXP_P5) + r) + ONE)
     exponent = np.where(np.isnan(n), 0, n).astype(np.int32)
-    return (y.view(np.int32) + (exponent << 23)).view(np.float32)  # y is in [0.70, 1.42]: exponents just add
+    # y is in [0.70, 1.42]: the exponents can be added.
+    return (y.view(np.int32) + (exponent << 23)).view(np.float32)
 
 
 @np.errstate(all="ignore")

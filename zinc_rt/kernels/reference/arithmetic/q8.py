@@ -14,8 +14,8 @@ from zinc_rt.kernels.reference.arithmetic.rows import tokens_of
 from zinc_rt.kernels.weight import Weight
 
 MAX_QUANT = np.float32(127)
-SMALLEST_AMAX = np.float32(2**-100)  # below it a block is zero: 127 / amax stays far from overflow
-TOKENS = 8  # worked on at once: bounds memory, and keeps products by 32-blocks too small for BLAS to use threads
+SMALLEST_AMAX = np.float32(2**-100)  # below it a block is zero, which keeps 127 / amax far from overflow
+TOKENS = 8  # processed at once: bounds memory, and keeps products of 32-blocks too small for threads in BLAS
 
 
 class Canonical1Q8(Canonical1):

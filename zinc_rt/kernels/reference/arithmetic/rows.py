@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 BLOCK_ELEMENTS = 1 << 20  # 4 MiB of float32; smaller blocks leave threads waiting for the interpreter lock
-BLOCK_ROWS = 1024  # 512 KiB of accumulators for the one token in work
+BLOCK_ROWS = 1024  # 512 KiB of accumulators for the current token
 
 
 class RowBlocks:

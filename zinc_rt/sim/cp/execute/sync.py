@@ -169,7 +169,7 @@ def event_write(channel: ComputeChannel, packet: View) -> None:
     if packet.event_type != CS_PARTIAL_FLUSH:
         if packet.event_index == PARTIAL_FLUSH:
             raise Illegal(f"event index 4 (CS partial flush) with event type {packet.event_type:#x}")
-        return  # tracing, counters: nothing to see here
+        return  # tracing, counters: no visible effect
     if packet.event_index != PARTIAL_FLUSH:
         channel.unverified("value-unverified", f"CS_PARTIAL_FLUSH with event index {packet.event_index}, not 4")
 

@@ -106,7 +106,7 @@ def _narrowed(e: Emitter, value: ir.Value, to: ir.Type) -> ir.Value:
     return half_directed(e, value, rounding)
 
 
-UP = 2.0**15  # moves what is about the smallest normal number away from the denormals of 16, 32 and 64 bits
+UP = 2.0**15  # moves numbers near the smallest normal away from the denormals of 16, 32 and 64 bits
 SMALLEST = {HALF: 2.0**-14, FLOAT: 2.0**-126, DOUBLE: 2.0**-1022}
 
 

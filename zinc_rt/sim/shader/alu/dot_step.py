@@ -36,7 +36,7 @@ class _Format:
     fraction: int
     exponent: int
     smallest: int  # exponent of the smallest normal number
-    factor_nan: int  # what a NaN factor gives
+    factor_nan: int  # the result of a NaN factor
     invalid: int
 
 

@@ -104,7 +104,7 @@ class Packed:
     build: Build
     saturated: Build | None = None
     accumulates: bool = False
-    flushes: bool = True  # results, where the mode says so
+    flushes: bool = True  # results, if the mode requires it
 
     def __call__(self, e: Emitter, instruction: Instruction) -> None:
         taken = instruction.operands[1:]

@@ -75,7 +75,7 @@ class VectorOperation:
                 build = self.saturated
             if instruction.modifier("omod") is None:
                 self._finish(e, instruction, operands[0], build(e, *values), values)
-            else:  # it makes a zero of what is tiny, whatever the mode
+            else:  # it flushes tiny values to zero in every mode
                 with e.flushing_results():
                     self._finish(e, instruction, operands[0], build(e, *values), values)
 
@@ -205,7 +205,7 @@ def clamped_to_one(e: Emitter, instruction: Instruction, value: ir.Value) -> ir.
     return e.b.select(e.b.fcmp_ordered("<", value, one), value, one)
 
 
-# --- what several tables use
+# --- shared by several tables
 
 
 def by_intrinsic(name: str) -> Build:

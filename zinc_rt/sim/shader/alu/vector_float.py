@@ -555,9 +555,9 @@ OPS = {
     "v_cubesc_f32": op("f=fff", _cube(_cube_sc)),
     "v_cubetc_f32": op("f=fff", _cube(_cube_tc)),
     "v_cubema_f32": op("f=fff", _cube(_cube_ma)),
-    # Moves take neg and abs, so they read floats; what they write is bits that no output modifier touches.
+    # Moves accept neg and abs, so they read floats; they write bits, to which output modifiers do not apply.
     "v_mov_b32": op("i=F", bits_of),
-    # Captured: denormal sources are flushed as the mode says, NaNs quieted.
+    # Captured: denormal sources are flushed according to the mode, NaNs quieted.
     "v_pack_b32_f16": op("i=hh", lambda e, a, b: halves_joined(e, *(_quiet_bits(e, each) for each in (a, b)))),
 }
 

@@ -136,7 +136,7 @@ def _with_flag(e: Emitter, found: ir.Value, i: Instruction) -> list[ir.Value]:
     bits = e.b.split(found)
     any_bit = e.b.unequal(found, 0)
     if not isinstance(found.type, ir.VectorType):
-        return [*bits, any_bit]  # SCC, where there is one
+        return [*bits, any_bit]  # SCC, if it exists
     if "_co_" in i.mnemonic:
         lanes = e.b.and_(e.b.bits(any_bit), e.exec.bits())
         bits += e.b.split(lanes)

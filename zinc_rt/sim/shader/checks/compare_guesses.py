@@ -40,7 +40,7 @@ def _is_guess(graph: Flow, block: Block, at: int, target: Target) -> bool:
     if place is None or own.writes & own.reads:
         return False
     first = (registers(load.operands[0]) & -registers(load.operands[0])).bit_length() - 1
-    words = {first + word: word for word in range(bits // 32)}  # register: which dword of what was loaded
+    words = {first + word: word for word in range(bits // 32)}  # register: dword index in the loaded value
     zeros: set[int] = set()  # VGPRs
     for instruction in _ahead(graph, block, at + 1):
         if _SWAPS.get(instruction.row.name) == bits:

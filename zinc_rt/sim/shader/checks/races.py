@@ -29,7 +29,7 @@ MANY = 63
 _WAVE, _ATOMIC, _EPOCH = 4, 10, 11
 _GROUP, _SERIAL = 24, 48
 _EVERY_GROUP = (1 << 24) - 1
-RETURNS = 1 << 28  # beside the number of the first rule's site: an atomic that gives the old value
+RETURNS = 1 << 28  # flag next to the number of the first rule's site: the atomic returns the old value
 SCOPED = 1 << 29  # an access of a scope that the first cache has not
 SYNCHRONISING = 1 << 31  # an access of device or system scope
 LDS_RACE = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32, I32])
@@ -235,7 +235,7 @@ def _build_global(function: ir.Function) -> None:
     records = b.get(where, RANGE, "races")
     serial = b.get(context, CONTEXT, "serial")
     reads = b.any(b.equal(kind, WaveAccess.READ), b.equal(kind, WaveAccess.SCALAR_READ))
-    # All threads look at this record with every access: once it says so, nobody writes to it.
+    # All threads read this record at every access; once it is set, it is never written again.
     first = b.unequal(b.get(where, RANGE, "stored"), serial)
     with b.if_then(b.and_(b.not_(reads), first), likely=False):
         b.put(where, RANGE, "stored", serial)

@@ -13,7 +13,7 @@ from zinc_rt.sim.shader.checks.finding_text import WaveFinding, text_at
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
 from zinc_rt.sim.shader.sources import own_sources
 
-_DYNAMIC = ("unwritten", "illegal", "end", "header")  # told where it happens, by wave
+_DYNAMIC = ("unwritten", "illegal", "end", "header")  # reported when executed, by wave
 
 
 def static_findings(

@@ -26,7 +26,7 @@ from zinc_rt.sim.shader.emit.values import (
 )
 from zinc_rt.sim.shader.layout import RecordLayout
 
-_NEVER = 1 << 20  # branch weight of what is expected
+_NEVER = 1 << 20  # branch weight of the likely path
 
 
 def _typed(one: Any, other: Any) -> tuple[ir.Value, ir.Value]:
@@ -105,7 +105,7 @@ class CodeBuilder(ir.IRBuilder):
         if not isinstance(value.type, ir.HalfType):
             return made
         # Where an f16 becomes a mask of lanes by way of i16, LLVM for AVX-512 makes one bitcast of both and then
-        # cannot select it. It does not look through assembly, which here is empty.
+        # cannot select it. It does not look through inline assembly, which is empty here.
         return self.asm(ir.FunctionType(made.type, [made.type]), "", "=r,0", [made], False)
 
     # --- memory

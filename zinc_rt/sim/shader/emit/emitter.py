@@ -23,7 +23,7 @@ from zinc_rt.sim.shader.layout import EXEC_LO, NULL, TTMP0, VCC_LO, KernelVarian
 
 class NotSimulated(Exception):
     """Raised by an emit function for an instruction, or a form of it, that is not implemented. The message is a
-    predicate of the instruction: "wants a named barrier". The wave ends with Status.ILLEGAL when it reaches the
+    predicate of the instruction: "is not simulated". The wave ends with Status.ILLEGAL when it reaches the
     instruction.
     """
 

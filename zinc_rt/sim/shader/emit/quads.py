@@ -48,9 +48,9 @@ class Quads:
         self._variables: dict[int, ir.Value] = {}
         self._loaded: dict[int, ir.Value] = {}  # first register: the quad as it was at the block's start
         self._dirty: set[int] = set()  # members whose value is in their own variable
-        self._last: dict[int, ir.Value] = {}  # register: what this block wrote last
-        self._fresh: list[tuple[int, ir.Value, ir.Block]] = []  # what the instruction wrote so far, and where
-        self._same: dict[int, tuple[ir.Value, ir.Value]] = {}  # id of what was read: what was written; itself
+        self._last: dict[int, ir.Value] = {}  # register: the value that this block wrote last
+        self._fresh: list[tuple[int, ir.Value, ir.Block]] = []  # the instruction's writes so far
+        self._same: dict[int, tuple[ir.Value, ir.Value]] = {}  # id of a read value: written value, read value
         self._known: dict[int, tuple[ir.Value, int, ir.Value]] = {}  # id of a value: quad, word; and itself
         self._made: dict[tuple[object, ...], ir.Value] = {}  # arithmetic on quads
         self._sources: dict[int, tuple[ir.Value, ir.Value]] = {}  # id of a whole load: where it still is; itself

@@ -32,7 +32,7 @@ class Touched:
     masked: int = 0
     partial: int = 0  # those of `masked` that leave out lanes besides
     halves: int = 0  # writes that keep some of the register's bits
-    saves: bool = False  # stores what is `carried` to scratch as it is
+    saves: bool = False  # stores `carried` registers to scratch unchanged
     restores: bool = False  # loads dwords from scratch
     whole: int = 0  # VGPR reads of lanes that EXEC may leave out
     exec_reads: int = 0  # EXEC bits read by masking alone: none where EXEC is known to be full
@@ -56,7 +56,7 @@ class UnprovenReads:
     tracked: int = 0  # registers whose undefined bits are kept at run time
     saved: bool = False  # undefined registers may be stored to scratch, and come back from there
     computed: int = 0  # those that may be so because they were computed from others
-    by_pc: dict[int, int] = field(default_factory=dict)  # pc -> reads to be checked, or carried on, there
+    by_pc: dict[int, int] = field(default_factory=dict)  # pc -> reads to check or to propagate there
 
 
 def register_name(key: int) -> str:

@@ -56,7 +56,7 @@ def lines(records: np.ndarray, count: int, target: Target, code: bytes) -> Itera
         yield f"… {count - len(records)} further records did not fit"
 
 
-# --- what is emitted
+# --- emitted code
 
 
 class Tracer:

@@ -23,7 +23,7 @@ class UndefinedBits:
 
     def __init__(self, slots: RegisterSlots) -> None:
         self._slots, self._b = slots, slots.frame.b
-        self.carried: frozenset[int] = frozenset()  # what the operation reads without a check
+        self.carried: frozenset[int] = frozenset()  # values that the operation reads without a check
         self.used: dict[int, int] = {}  # of these registers it uses some bits only
         self._fill: int | None = None
         self._results: list[ir.Value] | None = None
@@ -72,7 +72,7 @@ class UndefinedBits:
         """Set the undefined bits like `given`, until the next instruction."""
         self._coming = list(bits)
 
-    # --- what Registers asks and tells
+    # --- interface for Registers
 
     def filled(self, key: int, value: ir.Value) -> ir.Value:
         """Return the register's contents for the current emission."""

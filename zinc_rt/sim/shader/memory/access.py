@@ -221,7 +221,7 @@ def store(
     value = together(e, dwords, size_bytes)
     site = memory_site(e)
     behind = b.append_basic_block()
-    if not e.checks.full:  # there each store is looked at
+    if not e.checks.full:  # there each store is checked
         fast, slow = b.append_basic_block("fast"), b.append_basic_block("slow")
         condition, first, end = _fast(e, at, size_bytes, site)
         b.cbranch(condition, fast, slow).set_weights([OFTEN, 1])

@@ -26,7 +26,7 @@ ATOMICS: dict[str, tuple[str, int]] = {
     "cmpswap_b64": ("cmpswap", 8),
 }
 """name behind "atomic_": operation, bytes"""
-_TWO = ("cmpswap",)  # new value, then what to compare with
+_TWO = ("cmpswap",)  # new value, then the comparison value
 _RETURN = 1  # in th
 
 

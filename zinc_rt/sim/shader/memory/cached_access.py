@@ -17,7 +17,7 @@ _LOADED = ir.FunctionType(I1, [I64, I64, POINTER, POINTER, I64, I1, I64])
 _UPDATED = ir.FunctionType(VOID, [I64, I64, POINTER, I64])
 _DROPPED = ir.FunctionType(VOID, [I64, I64])
 _EMPTIED = ir.FunctionType(VOID, [I64])
-_HELD = 1  # in a tag, beside the line's VA
+_HELD = 1  # in a tag, next to the line's VA
 
 
 def loaded(b: CodeBuilder, shape: CacheShape) -> ir.Function:

@@ -26,7 +26,7 @@ LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER, 
 RULES = ("out-of-bounds", "uninitialised-memory", "misaligned", "race", "stale-line")
 """Of a memory instruction; their sites are numbered in this order."""
 OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE, STALE = range(5)
-HIGH = 1 << 30  # beside the number of the first rule's site: offsets have 64 bits
+HIGH = 1 << 30  # flag next to the number of the first rule's site: offsets have 64 bits
 SITE_BITS = RETURNS - 1
 SAVE_PAGES = ir.FunctionType(VOID, [I64, I64])
 

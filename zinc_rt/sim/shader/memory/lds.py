@@ -66,7 +66,7 @@ def load_lanes(e: Emitter, low: ir.Value, size_bytes: int) -> list[ir.Value]:
     slow, behind = b.append_basic_block("slow"), b.append_basic_block()
     ends = []
     wide = size_bytes >= 4 and not e.checks.full
-    if wide:  # what is narrower, or looked at for races, goes lane by lane
+    if wide:  # narrower accesses, and those checked for races, go lane by lane
         fast = b.append_basic_block("fast")
         condition, first, host = _simple(e, low, size_bytes)
         if e.checks.fast:

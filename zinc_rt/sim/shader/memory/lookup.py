@@ -137,7 +137,7 @@ def _widen(function: ir.Function) -> None:
     high = b.get(site, MEMORY_SITE, "va_hi")
     before = b.add(b.get(site, MEMORY_SITE, "plain_lo"), b.get(site, MEMORY_SITE, "room"))
     reach = b.get(site, MEMORY_SITE, "reach")
-    goes_on = b.below(b.sub(first, before), reach)  # not far behind what was known
+    goes_on = b.below(b.sub(first, before), reach)  # shortly after the known range
     doubled = b.shl(reach, 1)
     doubled = b.select(b.below(doubled, _FURTHEST), doubled, _FURTHEST)
     reach = b.select(goes_on, doubled, _REACH)

@@ -38,7 +38,7 @@ class RangeFlag(IntFlag):
     WRITE = 2
     CLEAN = 4  # all of it initialised, or it cannot be known (the host may write it)
     SAVED = 8  # VRAM with a second copy: pages are saved before their first store
-    BEYOND = 16  # mapped, but past the end of what lies there
+    BEYOND = 16  # mapped, but past the end of the buffer
 
 
 @dataclass(slots=True, eq=False)

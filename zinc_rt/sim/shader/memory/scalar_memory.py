@@ -14,7 +14,7 @@ from zinc_rt.sim.shader.memory import access, cached_access, lane_access
 from zinc_rt.sim.shader.memory.loads_stores import check_modifiers, offset
 from zinc_rt.sim.shader.memory.lookup import touch
 
-# name behind the underscore: bytes, whether the sign is extended
+# name after the underscore: bytes, sign extension
 _LOADS: dict[str, tuple[int, bool]] = {
     "u8": (1, False),
     "i8": (1, True),

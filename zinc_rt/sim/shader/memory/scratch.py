@@ -182,7 +182,7 @@ def _store(e: Emitter, i: Instruction, dwords: list[ir.Value], size_bytes: int) 
 
 
 def _masked_store(e: Emitter, place: ir.Value, value: ir.Value, align: int) -> None:
-    if not e.exec.full:  # nobody else looks at it meanwhile
+    if not e.exec.full:  # no other thread reads it meanwhile
         value = e.b.select(e.exec.mask(), value, e.b.load(place, typ=value.type, align=align))
     e.b.store(value, place, align=align)
 

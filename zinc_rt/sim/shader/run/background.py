@@ -53,5 +53,5 @@ class Background:
         try:
             with worker.stdin as pipe:
                 pickle.dump((self._cache, variants), pipe)
-        except BrokenPipeError:  # it ended at once: seen when it is asked for
+        except BrokenPipeError:  # it ended immediately: detected on request
             return

@@ -48,7 +48,7 @@ from zinc_rt.sim.tables.registers import (
 
 SLICE_SECONDS = 0.02  # of one dispatch, before the command processor looks after its other queues
 TELL_SECONDS = 2.0  # for dispatches under way to say where their waves are
-STOPPED_SECONDS = 1e-3  # a wave that cannot go on is asked about no oftener
+STOPPED_SECONDS = 1e-3  # the shortest interval between checks of a stuck wave
 RUNS_KEPT = 1024  # launches whose memory stays set up
 HITS_KEPT = 1 << 14  # of one address space, since `set_watchpoint`
 SENTENCES_OF_SITE = 4  # of one instruction and rule of a kernel, in the life of the device
@@ -75,7 +75,7 @@ class _Memory:
     """
 
     def __init__(self, vm: GpuVm, *, bounds: bool, races: bool, caches: int | None) -> None:
-        self.codes: dict[int, FetchedCode] = {}  # program VA: what stood there last
+        self.codes: dict[int, FetchedCode] = {}  # program VA: the last code there
         self.ranges = RangeCache(vm, bounds=bounds, races=races)
         self.caches = None if caches is None else LineCaches(caches)
         vm.wave_caches = self.caches
@@ -155,7 +155,7 @@ class GfxEngine:
         self._linted: set[KernelVariant] = set()
         self._forgets = False
         self._serials = itertools.count(1)
-        self._asked = 0  # how often it was asked where waves are
+        self._asked = 0  # number of requests for the positions of waves
         self._beginning: ShaderDispatch | None = None  # its kernel may be compiled: seconds
         self._watchpoints: WeakKeyDictionary[AddressSpace, tuple[int, int]] = WeakKeyDictionary()
         self._watchpoint_hits: WeakKeyDictionary[AddressSpace, list[StoreSeen]] = WeakKeyDictionary()
@@ -168,7 +168,7 @@ class GfxEngine:
             asked, self._beginning = self._asked, dispatch
             try:
                 under_way = self._begin(dispatch)
-                under_way.answered = asked  # who asks while it begins is answered too
+                under_way.answered = asked  # requests during the start are answered too
                 self._under_way[dispatch] = under_way
             except Refused as refused:
                 dispatch.report(refused.rule, f"{dispatch.label}: {refused}")
@@ -231,7 +231,7 @@ class GfxEngine:
             self._report_unfinished(dispatch, under_way.run, "still-running")
         self._finish(dispatch, under_way)
 
-    # --- beside it ---
+    # --- concurrent requests ---
 
     def prepare(self, launches: Iterable[tuple[FetchedCode, LaunchSetup]]) -> None:
         """Compile kernels, on all cores, before they are dispatched."""
@@ -278,7 +278,7 @@ class GfxEngine:
         self._asked += 1
         deadline = time.monotonic() + TELL_SECONDS
         while time.monotonic() < deadline:
-            begins = self._beginning is not None  # read before what is under way, which it joins
+            begins = self._beginning is not None  # read before the running work, which it joins
             running = [each for each in list(self._under_way.values()) if not each.dead]
             if not begins and all(each.answered == self._asked for each in running):
                 return bool(running)

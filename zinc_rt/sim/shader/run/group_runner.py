@@ -37,7 +37,7 @@ from zinc_rt.sim.shader.run.compile import Loaded, compile_ir, host_cpu
 
 MAX_WAVES = 32  # of a workgroup: 1024 threads
 SLICE_FUEL = 1 << 17  # of one wave before the next wave of its group has its turn
-WAVE_FUEL = 64  # what calling a wave costs, so that a grid of empty waves comes to an end of its fuel too
+WAVE_FUEL = 64  # cost of running a wave, so that a grid of empty waves also runs out of fuel
 SIMDS, SIMD_SHIFT = 4, 8  # of a workgroup processor; HW_ID1: WAVE_ID 4:0, SIMD_ID 9:8
 
 JOB = RecordLayout("""
@@ -100,7 +100,7 @@ class Stop(IntEnum):
     """The result of run_groups: Status, and the position if needed."""
 
     DONE = Status.DONE  # no workgroup is left to take
-    STUCK = Status.BARRIER  # every wave of the slot's group waits, and nobody is left to let them go
+    STUCK = Status.BARRIER  # every wave of the slot's group waits, and no wave is left to signal
     FUEL = Status.FUEL
     FAULT = Status.FAULT
     ILLEGAL = Status.ILLEGAL
@@ -129,7 +129,8 @@ def _start_group(module: ir.Module, wave: int) -> ir.Function:
     with b.count(waves) as (index, _):
         wide = index.to(I64)
         state = b.record(STATE, states + wide * state_bytes)
-        b.copy(state.address, template, STATE.fields["sgpr_undefined"].offset)  # what follows needs no contents
+        # The following fields need no initial contents.
+        b.copy(state.address, template, STATE.fields["sgpr_undefined"].offset)
         state.status = Status.FUEL
         state.wave_in_group, state.wave_index, state.group = index, first_wave + index, group
         state.group_x, state.group_y, state.group_z = ids
@@ -271,7 +272,7 @@ def _mismatch_recorder(module: ir.Module) -> ir.Function:
     with b.count(slot.waves) as (wave, _):
         state = b.record(STATE, states + wave.to(I64) * state_bytes)
         ended = state.status == Status.DONE
-        came = completed & (wave == index) | (state.barrier_phase == over)  # it may have ended behind the barrier
+        came = completed & (wave == index) | (state.barrier_phase == over)  # it may have ended after the barrier
         with b.if_(came & ~ended):
             waiter.value = wave
         with b.if_(ended & ~came):

@@ -16,7 +16,7 @@ from zinc_rt.sim.shader.layout import Checks
 from zinc_rt.sim.shader.run.compile import Loaded, compile_quickly, host_cpu, packed, unpacked
 from zinc_rt.sim.shader.sources import own_sources
 
-_loaded: dict[str, Loaded] = {}  # of this process, whichever cache they came from: a key says all
+_loaded: dict[str, Loaded] = {}  # shared in this process for all caches: the key is complete
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from zinc_rt.sim.shader.run.helpers import HelperLibrary
 from zinc_rt.sim.shader.sources import own_sources
 from zinc_rt.sim.shader.translate.translation import Translation, translate
 
-HOT_SECONDS = 1.0  # of running quick code: about what compiling it with optimisation costs
+HOT_SECONDS = 1.0  # seconds of unoptimised execution, about the cost of an optimised compilation
 KEPT_KERNELS = 2048  # in memory; a client that makes up code makes thousands a minute
 
 

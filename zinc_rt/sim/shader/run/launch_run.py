@@ -55,7 +55,7 @@ SHORT_SECONDS = 100e-6  # a launch that took longer the last time wakes them at 
 SHARE_SECONDS = 50e-6  # of work is worth waking a thread for
 TURN_FUEL = 1 << 22  # of one thread before it looks at the clock
 SHARED_BASE, PRIVATE_BASE = 1 << 48, 2 << 48  # apertures of flat addresses, as KFD lays them out on gfx9 and later
-LDS_FILL = 0xA5  # what a workgroup finds in its LDS
+LDS_FILL = 0xA5  # initial contents of a workgroup's LDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class LaunchRun:
         """
         self._traced = traced
         self.kernel, self.launch = kernel, launch
-        self.watchpoint: StoreWatchpoint | None = None  # set before `begin`
+        self.watchpoint: StoreWatchpoint | None = None  # set before `begin` is called
         self._wave_threads = wave_threads
         self._seed, self._vgpr_seed = seed, vgpr_seed
         scratch_bytes = launch.scratch_bytes * launch.wave

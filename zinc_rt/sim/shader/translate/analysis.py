@@ -36,7 +36,7 @@ Records = Mapping[tuple[int, int], Touched]
 class Analysis:
     at_start: int  # initialised SGPRs at the entry
     exec_full: frozenset[tuple[int, int]]  # (block start, pc) of instructions before which EXEC is all ones
-    live: dict[int, int]  # block start -> registers that are needed there
+    live: dict[int, int]  # block start -> live registers
     unproven: UnprovenReads
 
 
@@ -138,7 +138,7 @@ def _liveness(graph: Flow, records: Records, full: frozenset[tuple[int, int]], e
                 uses |= touched.masked | touched.exec_reads
                 if (
                     touched.reads | touched.carried
-                ):  # a check of what is read names EXEC's lanes, and is not written yet
+                ):  # a check of reads needs EXEC's lanes, which are not emitted yet
                     uses |= execution
             used |= uses & ~written
             written |= kills
@@ -209,7 +209,7 @@ def _unproven(
         return known
 
     forward(graph, at_start | 1 << _RELATIVE, step)
-    if unproven.saved:  # then what comes back from scratch may be undefined
+    if unproven.saved:  # then values loaded from scratch may be undefined
         saved = True
         forward(graph, at_start | 1 << _RELATIVE, step)
     for missing in unproven.by_pc.values():

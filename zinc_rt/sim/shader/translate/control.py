@@ -136,7 +136,7 @@ def _wait(e: Emitter, i: Instruction) -> None:
     e.b.cbranch(incomplete, e.flow.suspension(e.frame.pc, Status.BARRIER), go_on)
     e.b.position_at_end(go_on)
     e.frame.set_state_field("barrier_phase", NO_PHASE)
-    if e.checks.full:  # what was before the barrier is ordered by it
+    if e.checks.full:  # the barrier orders earlier accesses
         e.frame.set_state_field("waves_seen", 0)
         e.frame.set_state_field("waves_acquired", 0)
     e.b.branch(e.flow.edge(following, e.frame.pc))

@@ -18,7 +18,7 @@ REACH_BYTES = 1 << 24  # to either side of the entry
 HEAD_BYTES = 64  # from the entry on, by which known code is looked up
 LONGEST_BYTES = 16
 """Of one instruction: a shorter rest of a page may be half of one."""
-ERASED = b"\xff"  # what was not fetched: no instruction
+ERASED = b"\xff"  # not fetched: not an instruction
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ class _Components:
 
     def __init__(self) -> None:
         self.of: dict[int, int] = {}  # register: 0 to 3, _APART; absent: as at the block's start
-        self.start: dict[int, int] = {}  # what that must have been
-        self.apart: set[int] = set()  # read as they were at the start by what needs lanes in order
+        self.start: dict[int, int] = {}  # the required value
+        self.apart: set[int] = set()  # their initial values are read by operations that need lanes in order
 
     def operation(self, instruction: Instruction, base: str) -> None:
         destination, *sources = instruction.operands
