@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zinc_rt.host.version import __version__
+from zinc_rt.kernels.native.levels import levels_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -177,8 +178,8 @@ def _amd_render_nodes(paths: HostPaths) -> Iterator[str]:
 
 
 def _cpu_tiers() -> Iterator[str]:
-    machine = platform.machine() in ("x86_64", "AMD64", "aarch64", "arm64")  # kernels.native.build.LEVELS
-    if machine and (os.environ.get("ZINC_RT_CC", "").strip() or find_spec("ziglang") is not None):
+    has_kernels = bool(levels_of(platform.machine()))
+    if has_kernels and (os.environ.get("ZINC_RT_CC", "").strip() or find_spec("ziglang") is not None):
         yield "t_cpu_native"
     yield "t_cpu"
 

@@ -16,6 +16,7 @@ import pytest
 from kernels.native.libraries import assembly, compiler, disassembly, faulty, faulty_source, library_bytes
 
 from zinc_rt.kernels.native import build
+from zinc_rt.kernels.native.levels import LEVELS
 
 FUSED = re.compile(r"\tvfn?m(?:add|sub)|\tfn?m(?:add|sub)\b|\tfml[as]\b|\tbfml")
 FUNCTION = re.compile(r"(?:[0-9a-f]+ <)?_?([A-Za-z]\w*)(?:>)?:")  # as a compiler and as objdump write it
@@ -96,7 +97,7 @@ def test_kernels_call_no_library() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [level for level in build.LEVELS["x86_64"] if level != "native"])
+@pytest.mark.parametrize("level", [level for level in LEVELS["x86_64"] if level != "native"])
 def test_no_level_calls_a_library(level: str) -> None:
     if level not in build.levels():
         pytest.skip("the levels of x86-64")

@@ -16,6 +16,7 @@ from pathlib import Path
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.host.files import cache_folder
 from zinc_rt.kernels.native import grids
+from zinc_rt.kernels.native.levels import levels_of
 
 SOURCES = Path(__file__).parent / "c"
 HEADERS = Path(__file__).parent / "include"
@@ -36,12 +37,6 @@ FLAGS = (
     "-Wno-unused-parameter",  # a kernel may ignore its grid
     "-Werror",
 )
-# Values of -mcpu, the best first: if one fails its self-test, the next is tried.
-LEVELS = {
-    "x86_64": ("native", "x86_64_v3", "x86_64_v2"),
-    "aarch64": ("native", "generic"),
-    "arm64": ("native", "generic"),
-}
 COMPILE_SECONDS = 300.0  # on a busy machine
 
 
@@ -55,8 +50,8 @@ class Compiler:
 
 def levels() -> tuple[str, ...]:
     """Return the instruction-set levels of this machine. Raise UnsupportedError if there are none."""
-    found = LEVELS.get(platform.machine().replace("AMD64", "x86_64"))
-    if found is None:
+    found = levels_of(platform.machine())
+    if not found:
         raise UnsupportedError(f"no native kernels for {platform.machine()}: only x86-64 and arm64 are supported")
     return found
 
