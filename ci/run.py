@@ -179,8 +179,8 @@ def set_up_docs() -> int:
     return 0
 
 
-def command(name: str, arguments: list[str]) -> list[list[str]]:
-    """Return the process or processes of a command, run in order until one fails."""
+def command(name: str, arguments: list[str], venv: Path = VENV) -> list[list[str]]:
+    """Return the process or processes of a command, run in order until one fails. `venv` has the site builder."""
     if name == "test":
         return [[str(PYTHON), "-m", "pytest", *arguments]]
     if name == "lint":
@@ -197,8 +197,7 @@ def command(name: str, arguments: list[str]) -> list[list[str]]:
         found = arguments or [str(path) for path in sorted((ROOT / "perf").glob("bench_*.py"))]
         return [[str(PYTHON), "-m", "pytest", *once, *found]]
     if name == "docs":
-        python = PYTHON if ready() else DOCS_VENV / "bin" / "python"
-        return [[str(python), "-m", "properdocs", "build", "--strict", "--quiet", *arguments]]
+        return [[str(venv / "bin" / "python"), "-m", "properdocs", "build", "--strict", "--quiet", *arguments]]
     if name == "sbom":
         return [[str(PYTHON), str(ROOT / "ci" / "sbom.py"), *arguments]]
     if name == "nightly":
@@ -229,10 +228,9 @@ def main() -> int:
     if sys.version_info < (3, 11):  # noqa: UP036  (this file is what tells them)
         return fail(f"needs Python 3.11 or newer, this is {sys.version.split()[0]}")
     name, arguments = sys.argv[1], sys.argv[2:]
-    docs_only = name == "docs" and not ready()
-    venv = DOCS_VENV if docs_only else VENV
+    venv = DOCS_VENV if name == "docs" and not ready() else VENV
     try:
-        if status := set_up_docs() if docs_only else set_up():
+        if status := set_up_docs() if venv == DOCS_VENV else set_up():
             return status
     except OSError as error:
         where = error.filename or venv
@@ -241,7 +239,7 @@ def main() -> int:
         os.chdir(ROOT)
     if name == "test":  # the tests start hundreds of Python processes, which would compile each module again
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    *first, last = command(name, arguments)
+    *first, last = command(name, arguments, venv)
     for argv in first:
         if status := subprocess.call(argv):
             return status

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command, registered
 from zinc_rt.cli.observer import CommandObserver, observer_of
-from zinc_rt.cli.output import add_format, begin
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, UsageError
@@ -52,8 +52,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "-v", "--verbose", action="store_true", help="show the reason and the dependants of each row"
     )
-    add_format(made)
-    made.add_argument("--json", metavar="F", help="write the JSON report to F (- for stdout)")
+    add_json(made)
     made.add_argument("--flip", action="append", default=[], metavar="ID", help="negate this assumption")
     made.add_argument(
         "--record",
@@ -82,7 +81,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.report import Report, Result, write_text
+    from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.facts import ORIGINS, table
     from zinc_rt.host.files import check_writable
     from zinc_rt.probes.learning import leaning
@@ -100,17 +99,13 @@ def _list(arguments: argparse.Namespace) -> int:
     report.results.append(Result("facts.yaml", "table", "pass", measure=dict(counts)))
     for row in rows:
         report.results.append(_result(row, leaning.on(leans, row.id), _card(row, learned)))
-    if arguments.json == "-":
-        print(report.to_json())
-        return report.exit_code()
-    terminal.show(
-        _verbose(rows, leans, learned) if arguments.verbose else _table(rows, leans, learned, all_=arguments.all)
-    )
     words = ", ".join(f"{count} {origin}" for origin, count in counts.items())
-    terminal.show(f"\n{sum(counts.values())} facts: {words}; cards that told some: {len(learned)}")
-    if arguments.json:
-        write_text(arguments.json, report.to_json())
-    return report.exit_code()
+    terminal.show(
+        _verbose(rows, leans, learned) if arguments.verbose else _table(rows, leans, learned, all_=arguments.all),
+        f"\n{sum(counts.values())} facts: {words}; cards measured: {len(learned)}",
+        out=output_stream(arguments),
+    )
+    return finish(report, arguments)
 
 
 def value_of(row: Fact) -> Any:

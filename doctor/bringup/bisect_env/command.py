@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.command import Command
-from zinc_rt.cli.output import add_format, begin
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import CheckFailed, UsageError
 from zinc_rt.host.terminal import Table
 
 if TYPE_CHECKING:
-    from zinc_rt.cli.report import Report
     from zinc_rt.doctor.bringup.bisect_env.journal import BisectSession
     from zinc_rt.doctor.bringup.bisect_env.propose import Proposal
     from zinc_rt.doctor.bringup.bisect_env.variables import Assignment
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
 schema: zinc-rt-bisect-env/1
-test: zinc-rt pm4-test -k P20        # what fails on the bad machine and passes on the good one
-test_minutes: 5                      # of one test, and of whoever sits there; a reboot costs 4 more
-# flaky: {bad_passes: 0.1, good_fails: 0.0}   # leave out where nobody knows: it is found out on the way
+test: zinc-rt pm4-test -k P20        # fails on the bad machine and passes on the good one
+test_minutes: 5                      # duration of one test, including the tester's work; a reboot adds 4
+# flaky: {bad_passes: 0.1, good_fails: 0.0}   # omit if unknown: it is estimated from the runs
 variables:
-  kernel:                            # values between good and bad, in order: where it begins is found too
+  kernel:                            # ordered values between good and bad: the first bad one is found too
     good: "6.12.57"
     bad: "7.0.4"
     values: ["6.12.57", "6.18.36", "7.0.4"]
@@ -75,8 +74,7 @@ def parser() -> argparse.ArgumentParser:
         "what", nargs="?", metavar="WHAT", help="start: VARIABLES.yaml; record: pass, fail or unclear"
     )
     made.add_argument("--journal", type=Path, metavar="FILE", help="journal file of the bisection, synced to disk")
-    add_format(made)
-    made.add_argument("--json", metavar="F", help="write the JSON report to F (- for stdout)")
+    add_json(made)
     made.add_argument("--again", action="store_true", help="start again although a bisection is in progress")
     made.add_argument(
         "--with",
@@ -150,7 +148,7 @@ def _start(arguments: argparse.Namespace) -> int:
     path = _journal(arguments)
     _, document = variables.load(Path(arguments.what))
     journal.begin(path, document, str(Path(arguments.what).resolve()), again=arguments.again)
-    _say(arguments, f"journal    {path}")
+    _show(arguments, f"journal    {path}")
     return _next(arguments)
 
 
@@ -159,14 +157,14 @@ def _next(arguments: argparse.Namespace) -> int:
 
     state = _state(arguments)
     if state.ended:
-        _say(arguments, wording.verdict(state))
+        _show(arguments, wording.verdict(state))
         return _report(arguments, state)
     run, told = state.session.proposed, None
     if run is None:
         told = _propose(state)
         run = told.run
         journal.append(_journal(arguments), {"what": "next", "run": wording.setting(state, run)})
-    _say(arguments, wording.task(state, run, told, _journal_words(arguments)))
+    _show(arguments, wording.task(state, run, told, _journal_words(arguments)))
     return _report(arguments, state, run=run, told=told)
 
 
@@ -187,11 +185,11 @@ def _record(arguments: argparse.Namespace) -> int:
         row |= {"outcome": arguments.what}
     journal.append(_journal(arguments), row)
     state = _state(arguments)
-    _say(arguments, wording.suspects(state))
+    _show(arguments, wording.suspects(state))
     if state.ended:
-        _say(arguments, wording.verdict(state))
+        _show(arguments, wording.verdict(state))
         return _report(arguments, state)
-    _say(arguments, "")
+    _show(arguments, "")
     return _next(arguments)
 
 
@@ -200,12 +198,12 @@ def _status(arguments: argparse.Namespace) -> int:
 
     state = _state(arguments)
     if state.session.torn:
-        _say(arguments, wording.row("journal", f"{state.session.torn} truncated line ignored"))
+        _show(arguments, wording.row("journal", f"{state.session.torn} truncated line ignored"))
     for text in (wording.history(state), wording.suspects(state), wording.verdict(state)):
         if text:
-            _say(arguments, text)
+            _show(arguments, text)
     if state.session.proposed is not None and not state.ended:
-        _say(arguments, wording.row("next", f"zinc-rt bisect-env next{_journal_words(arguments)}"))
+        _show(arguments, wording.row("next", f"zinc-rt bisect-env next{_journal_words(arguments)}"))
     return _report(arguments, state, run=state.session.proposed)
 
 
@@ -243,8 +241,8 @@ def _simulate(arguments: argparse.Namespace) -> int:
         limit = f"{median:g} of {setting.median_limit}"
         rows.append([setting.text, limit, f"{late:g}", f"{right:.1%}", "pass" if holds else "FAIL"])
     headers = [f"guilty, of {VARIABLES} variables", "median runs", "nine of ten within", "right", ""]
-    _say(arguments, Table(headers, rows))
-    return _finish(arguments, report)
+    _show(arguments, Table(headers, rows))
+    return finish(report, arguments)
 
 
 # --- what they share ---
@@ -369,26 +367,15 @@ def _report(
             measure={"guilty": _names(session, best.variables), "text": best.text, "confidence": state.confidence},
         )
     )
-    return _finish(arguments, report)
+    return finish(report, arguments)
 
 
 def _names(session: BisectSession, places: Sequence[int]) -> list[str]:
     return [session.problem.variables[at].name for at in places]
 
 
-def _finish(arguments: argparse.Namespace, report: Report) -> int:
-    from zinc_rt.cli.report import write_text
-
-    if arguments.json == "-":
-        print(report.to_json())
-    elif arguments.json:
-        write_text(arguments.json, report.to_json())
-    return report.exit_code()
-
-
-def _say(arguments: argparse.Namespace, text: str | Table) -> None:
-    if arguments.json != "-":
-        terminal.show(text)
+def _show(arguments: argparse.Namespace, part: str | Table) -> None:
+    terminal.show(part, out=output_stream(arguments))
 
 
 main = Command("bisect-env", parser, _body)
