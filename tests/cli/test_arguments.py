@@ -11,6 +11,7 @@ import pytest
 
 from zinc_rt.cli.completion import SHELLS, parsers, whole
 from zinc_rt.host.arguments import Parser, add_models, meant
+from zinc_rt.host.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]
 POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
@@ -38,9 +39,9 @@ def made(*, several: bool = False, required: bool = True) -> Parser:
         ("M --ctx abc", "-c/--ctx: expected a whole number, not 'abc'"),
         ("M --top-p abc", "--top-p: expected a number, not 'abc'"),
         ("M --prompt", "-p/--prompt: expected one argument"),
-        ("", "which model? Give a GGUF file"),
-        ("A B", "B: one model is taken, and A is it"),
-        ("A -m B", "A: the model is given already, as --model B"),
+        ("", "no model given: name a GGUF file"),
+        ("A B", "B: only one model is accepted, and A is given"),
+        ("A -m B", "A: the model is already given with --model B"),
     ],
 )
 def test_parse_error_prints_one_line(words: str, said: str, capsys: Capture) -> None:
@@ -78,6 +79,21 @@ def test_unknown_option_is_reported_for_its_subcommand(capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         parser.parse_args(["bnech"])
     assert "no 'bnech': did you mean bench?" in capsys.readouterr().err
+
+
+def test_parser_for_python_callers_raises_instead_of_exiting(capsys: Capture) -> None:
+    parser = Parser("zinc-rt y")
+    action = parser.add_subparsers(dest="action").add_parser("bench")
+    action.add_argument("--runs", type=int)
+    parser.raise_errors()
+    with pytest.raises(UsageError, match=r"zinc-rt y bench: no option --rnus: did you mean --runs\?") as caught:
+        parser.parse_args(["bench", "--rnus", "3"])
+    assert caught.value.next == "zinc-rt y bench --help"
+    with pytest.raises(UsageError, match="zinc-rt y bench: --runs: expected a whole number, not 'x'"):
+        parser.parse_args(["bench", "--runs", "x"])
+    with pytest.raises(UsageError, match="zinc-rt y: action: no 'bnech'"):
+        parser.parse_args(["bnech"])
+    assert capsys.readouterr().err == ""
 
 
 def test_misspelling_suggests_nearest_command() -> None:

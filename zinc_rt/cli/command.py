@@ -10,12 +10,12 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.backends import registry
 from zinc_rt.cli.observer import CommandObserver
+from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import OutputError, UsageError, ZincError
 from zinc_rt.host.input_files import check_model_file
 from zinc_rt.host.settings import Settings, read_settings, settings_error
@@ -64,15 +64,12 @@ class Command:
     def parse(self, words: Sequence[str], *, screen: TextIO) -> argparse.Namespace:
         """Parse the words for a caller from Python; tables and text go to `screen`.
 
-        Raises UsageError for words that the command does not take, and for a wrong setting in the environment.
+        Raise UsageError for words that the command does not accept, and for an invalid setting in the environment.
         """
-        errors = io.StringIO()
-        try:
-            with redirect_stderr(errors):
-                arguments = self._parsed(self.parser(), list(words), None)
-        except SystemExit as ended:
-            message, _, following = errors.getvalue().strip().partition("\n  next: ")
-            raise UsageError(message, next=following or None) from ended
+        parser = self.parser()
+        assert isinstance(parser, Parser)
+        parser.raise_errors()
+        arguments = self._parsed(parser, list(words), None)
         environment_settings()
         arguments.screen = screen
         return arguments

@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from zinc_rt.host.errors import UsageError
+
 MODELS = "models"  # of a parser's result: the models that were given, however they were
 _INVALID = re.compile(r"invalid (\w+) value: (.*)", re.DOTALL)  # argparse's message for a rejected value
 _WANTED = {"int": "a whole number", "float": "a number"}
@@ -32,13 +34,26 @@ class Parser(argparse.ArgumentParser):
     most_models: int | None = 0  # the positional arguments it accepts; None: any number
     needs_model = False
     checks_models = True  # Command checks that each of them is a GGUF file before it runs
+    raises = False  # wrong arguments raise UsageError instead of ending the process
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **{"formatter_class": Help, **named})
 
     def error(self, message: str) -> NoReturn:
-        """Exit with code 2 after an error message, a suggestion if there is one, and the command for help."""
-        self.exit(2, f"{self.prog}: {_said(message)}\n  next: {self.prog} --help\n")
+        """Exit with code 2 after an error message, a suggestion if there is one, and the command for help; after
+        `raise_errors`, raise UsageError with the same text."""
+        text, advice = f"{self.prog}: {_said(message)}", f"{self.prog} --help"
+        if self.raises:
+            raise UsageError(text, next=advice)
+        self.exit(2, f"{text}\n  next: {advice}\n")
+
+    def raise_errors(self) -> None:
+        """Make this parser and its subparsers raise UsageError for wrong arguments."""
+        self.raises = True
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for subparser in action.choices.values():
+                    subparser.raise_errors()
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -61,14 +76,14 @@ class Parser(argparse.ArgumentParser):
         """Store the models; `model` is the first of `models`, `model_files` are those that Command checks."""
         named = taken.model
         if words and named is not None:
-            self.error(f"{words[0]}: the model is given already, as --model {named}")
+            self.error(f"{words[0]}: the model is already given with --model {named}")
         if self.most_models is not None and len(words) > self.most_models:
-            self.error(f"{words[self.most_models]}: one model is taken, and {words[0]} is it")
+            self.error(f"{words[self.most_models]}: only one model is accepted, and {words[0]} is given")
         taken.models = words if named is None else [named]
         taken.model = taken.models[0] if taken.models else None
         taken.model_files = taken.models if self.checks_models else []
         if self.needs_model and taken.model is None:
-            self.error("which model? Give a GGUF file")
+            self.error("no model given: name a GGUF file")
 
     def _not_taken(self, word: str) -> str:
         if not word.startswith("-"):

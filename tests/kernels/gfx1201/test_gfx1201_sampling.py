@@ -137,5 +137,5 @@ def test_vocabulary_of_a_large_model(slow_counts: Callable[[int, int], int]) -> 
 
 def test_vocabulary_too_large_for_the_sort_is_rejected() -> None:
     logits, two = np.zeros((1, (1 << 18) + 1), np.float32), np.zeros((1, 2), np.int32)
-    with pytest.raises(AssertionError, match="262145 logits; the sort takes up to 262144"):
+    with pytest.raises(AssertionError, match="262145 logits; the sort supports at most 262144"):
         check(Op.SAMPLE, logits, two, np.zeros((1, 4), np.float32), two[0, :1], two[0, :1])

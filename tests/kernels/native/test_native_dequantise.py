@@ -180,7 +180,7 @@ def test_f32_vector_and_strided_matrix_are_not_copied() -> None:
 
 def test_unreadable_vector_error_gives_the_reason() -> None:
     graph = _norm_graph("q8_1", (64,)).build()
-    assert vector_refusal(graph.nodes[0], graph) == "no native kernel reads q8_1 weights"
+    assert vector_refusal(graph.nodes[0], graph) == "no native kernel supports q8_1 weights"
     graph = _norm_graph("q8_0", (2, 2, 64)).build()
     assert "3 dimensions" in (vector_refusal(graph.nodes[0], graph) or "")
     assert vector_refusal(graph.nodes[0], graph, "w") is None
