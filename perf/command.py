@@ -12,7 +12,7 @@ from zinc_rt.host.arguments import Parser
 
 # each a folder with a command.py that has HELP, EXAMPLES, `add_options` and `run`
 ACTIONS = ("bench", "native", "gate", "history", "predict", "profile", "report")
-TABLES = ("gate", "native", "predict", "profile")  # actions that print tables
+TABLES = ("gate", "history", "native", "predict", "profile")  # actions that print tables
 EXAMPLES = """\
 examples:
   zinc-rt perf bench --model M.gguf            decode, prefill and first-token speed

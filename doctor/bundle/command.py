@@ -12,6 +12,7 @@ from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.errors import InputError, UsageError, first_line
+from zinc_rt.host.terminal import Column, Table
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Report
@@ -95,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     for each in (take, page, export):
         each.add_argument("--store", type=Path, metavar="F", help="the store (default: in the state folder)")
     for each in (show, diff, take, page, export):
-        add_json(each, tables=False)
+        add_json(each, tables=each is diff)
     return made
 
 
@@ -155,15 +156,19 @@ def _diff(arguments: argparse.Namespace) -> int:
     check_writable(report=arguments.json)
     found = diff(read(arguments.a), read(arguments.b))
     out = output_stream(arguments)
-    width = min(44, max((len(each.name) for each in found), default=0))
-    kind = ""
-    for each in found:
-        if each.kind != kind:
-            kind = each.kind
-            terminal.show(kind, out=out)
-        line = f"  {each.name:<{width}}  {each.a or '(not found)'}  →  {each.b or '(not found)'}"
-        terminal.show(printable(line, 240), out=out)
-    terminal.show(f"{len(found)} differences" if found else "no difference in the data that both have", out=out)
+    if found:
+        columns = ("kind", Column("name", widest=44), Column("a", widest=60), Column("b", widest=60))
+        rows = [
+            [
+                each.kind,
+                printable(each.name),
+                *(printable(side, 240) or "(not found)" for side in (each.a, each.b)),
+            ]
+            for each in found
+        ]
+        terminal.show(Table(columns, rows), out=out)
+    count = f"{len(found)} difference{'s' * (len(found) != 1)}"
+    terminal.show(count if found else "no difference in the data that both bundles contain", out=out)
     report = _report(arguments, "bundle diff")
     _result(report, f"{arguments.a.name}..{arguments.b.name}", {"differences": len(found)})
     report.details = {"differences": [asdict(each) for each in found]}

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zinc_rt.cli.output import begin, finish, output_stream
 from zinc_rt.host import terminal
+from zinc_rt.host.terminal import Column, Table, number
+
+if TYPE_CHECKING:
+    from zinc_rt.perf.history.trends import Series
 
 HELP = "show recorded speeds, verify the chain, find regressions"
 EXAMPLES = """\
@@ -23,6 +28,16 @@ examples:
 
 exit codes: 0 done, 1 a broken chain or a regression, 2 an unreadable file.
 """
+COLUMNS = (
+    "series",
+    number("runs"),
+    number("last"),
+    number("level before"),
+    number("after"),
+    "since",
+    number("p"),
+    Column("", key="verdict"),
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -81,14 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
                 measure={"values": series.values, "changes": [(c.index, c.before, c.after) for c in changes]},
             )
         )
-        line = f"  {len(series.values)} runs, last {series.values[-1]:.4g}"
-        terminal.show(f"{series.title}\n{line}", out=out)
-        for change in changes:
-            mark = "  REGRESSION" if change == worse else ""
-            at = series.entries[change.index].at
-            terminal.show(
-                f"  {change.before:.4g} -> {change.after:.4g} from {at}, p {change.p:.3f}{mark}", out=out
-            )
+    if every:
+        terminal.show(Table(COLUMNS, [row for series in every for row in _rows(series)]), out=out)
     if arguments.plot:
         write_plot(arguments.plot, every)
     if arguments.csv:
@@ -98,3 +107,20 @@ def run(arguments: argparse.Namespace) -> int:
     terminal.show(f"head      {known.head}", out=out)
     terminal.show(f"{'FAIL' if report.exit_code() else 'PASS'}  {arguments.history}: {verdict}", out=out)
     return finish(report, arguments)
+
+
+def _rows(series: Series) -> list[list[str]]:
+    """Format a series as one row, or as one row per change of its level."""
+    start = [series.title, str(len(series.values)), f"{series.values[-1]:.4g}"]
+    worse = series.regression()
+    return [
+        [
+            *start,
+            f"{change.before:.4g}",
+            f"{change.after:.4g}",
+            series.entries[change.index].at,
+            f"{change.p:.3f}",
+            "REGRESSION" if change == worse else "",
+        ]
+        for change in series.changes()
+    ] or [[*start, "", "", "", "", ""]]
