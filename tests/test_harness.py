@@ -77,6 +77,19 @@ def test_an_embedded_model_is_compared_with_its_golden() -> None:
     assert report.details["jobs"]["qwen3-q"]["layers"][:2] == [0, 1]
 
 
+def test_isolation_returns_the_report_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "m.gguf"
+    write_tiny(model, "llama", seed=1, quant="f32")
+    report = harness.isolation(model, requests=2, seed=3)
+    seen = capsys.readouterr()
+    assert report.passed and report.models == 1 and seen.out == seen.err == ""
+    assert [(verdict.tier, verdict.passed) for verdict in report.verdicts] == [("t_cpu", True)]
+    assert report.details["mixes"][0]["requests"] == 2
+    same(report, validate_command, [str(model), "--isolation", "--requests", "2", "--seed", "3"], tmp_path)
+    with pytest.raises(UsageError, match="--requests 0: expected 1 or more"):
+        harness.isolation(model, requests=0)
+
+
 @pytest.mark.rest
 def test_probes_return_the_report_of_the_command(tmp_path: Path) -> None:
     report = harness.probes("sim", only="P01-P02")

@@ -19,7 +19,7 @@ from zinc_rt.host.terminal import Part
 
 if TYPE_CHECKING:
     from zinc_rt.host.settings import Settings
-    from zinc_rt.validate.report import ValidationReport
+    from zinc_rt.validate.report import IsolationReport, ValidationReport
     from zinc_rt.validate.runner import ValidationJob
 
 EPILOG = """\
@@ -115,18 +115,24 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.validate import html
     from zinc_rt.validate.finish import finish
 
-    if arguments.isolation:
-        from zinc_rt.validate.isolation.command import isolation
-
-        settings = options.settings()
-        return isolation(arguments, settings, _jobs(arguments, settings), _show(arguments))
     check_writable(arguments.junit, arguments.html, report=arguments.json)
+    if arguments.isolation:
+        mixes = validate_isolation(arguments)
+        return finish(mixes, arguments, mixes.models, _show(arguments))
     report = validate_models(arguments)
     code = finish(report, arguments, report.models, _show(arguments))
     if arguments.html:
         page = html.to_html(report, report.checks, report.matrices, strict=arguments.strict)
         write_text(arguments.html, page)
     return code
+
+
+def validate_isolation(arguments: argparse.Namespace) -> IsolationReport:
+    """Compare a mix of requests with solo runs, for every model that the options name."""
+    from zinc_rt.validate.isolation.command import isolation
+
+    settings = options.settings()
+    return isolation(arguments, settings, _jobs(arguments, settings), _show(arguments))
 
 
 def validate_models(arguments: argparse.Namespace) -> ValidationReport:

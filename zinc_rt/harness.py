@@ -35,12 +35,13 @@ if TYPE_CHECKING:
     from zinc_rt.probes.report import ProbeReport
     from zinc_rt.replay.report import ReplayReport
     from zinc_rt.validate.goldens.report import GoldenReport
-    from zinc_rt.validate.report import ValidationReport
+    from zinc_rt.validate.report import IsolationReport, ValidationReport
 
 __all__ = [
     "doctor",
     "golden_check",
     "golden_diff",
+    "isolation",
     "perf_gate",
     "perf_predict",
     "probes",
@@ -95,7 +96,7 @@ def validate(
     if len(models) == 1 and golden is None and tokens is None and prompt is None and models[0] in named:
         golden = named[str(models[0])].golden
     words = [
-        *(str(named[str(each)].model) if each in named else os.fspath(each) for each in models),
+        *_models(models),
         *_option("tiers", ",".join(tiers)),
         *_device(device, sanitizer, coherence, reorder, facts, unchecked=unchecked),
         *_option("golden", golden),
@@ -114,6 +115,47 @@ def validate(
         *_flag("no-cache", on=not cache),
     ]
     return _run(main, words, validate_models)
+
+
+def isolation(
+    model: AnyPath | Sequence[AnyPath] | None = None,
+    *,
+    tiers: Sequence[str] = ("t_cpu",),
+    device: str = "auto",
+    requests: int = 24,
+    seed: int = 0,
+    ordering: str = "canonical-1",
+    ctx: int | None = None,
+    timeout_seconds: float | None = None,
+    threads: int | None = None,
+    sanitizer: Sanitizer | None = None,
+    coherence: Coherence | None = None,
+    reorder: int | None = None,
+    facts: AnyPath | None = None,
+    strict: bool = False,
+    unchecked: bool = False,
+) -> IsolationReport:
+    """Compare each request of a mix with its solo run, bit for bit, as `zinc-rt validate --isolation` does.
+
+    `model`, `tiers`, `ctx`, `timeout_seconds`, `strict`: as for `validate`. `requests`: number of requests in the
+    mix, which `seed` determines.
+    """
+    from zinc_rt.validate.command import main, validate_isolation
+
+    words = [
+        *_models(model),
+        "--isolation",
+        *_option("tiers", ",".join(tiers)),
+        *_device(device, sanitizer, coherence, reorder, facts, unchecked=unchecked),
+        *_option("requests", requests),
+        *_option("seed", seed),
+        *_option("ordering", ordering),
+        *_option("ctx", ctx),
+        *_option("timeout", timeout_seconds),
+        *_option("threads", threads),
+        *_flag("strict", on=strict),
+    ]
+    return _run(main, words, validate_isolation)
 
 
 def probes(
@@ -308,6 +350,15 @@ def golden_diff(got: AnyPath, want: AnyPath) -> GoldenReport:
 def _run(command: Command, words: list[str], work: Callable[[argparse.Namespace], Made]) -> Made:
     """Run a command's work with the options that the words give; its text is discarded."""
     return work(command.parse(words, screen=io.StringIO()))
+
+
+def _models(model: AnyPath | Sequence[AnyPath] | None) -> list[str]:
+    """Return the paths of the models; an embedded model may be given by its name."""
+    from zinc_rt.golden.embedded import embedded
+
+    named = {pair.model.stem: str(pair.model) for pair in embedded()}
+    models = [] if model is None else [model] if isinstance(model, str | os.PathLike) else list(model)
+    return [named.get(os.fspath(each), os.fspath(each)) for each in models]
 
 
 def _paths(paths: Sequence[AnyPath]) -> list[str]:

@@ -155,7 +155,7 @@ def test_stalled_scheduler_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatc
     [
         (["--ordering", "float32-dequant"], "does not guarantee"),
         (["--requests", "0"], "--requests 0: expected 1 or more"),
-        (["--tokens", "1,2"], "--tokens is for layers"),
+        (["--tokens", "1,2"], "--tokens cannot be used with --isolation"),
     ],
 )
 def test_invalid_arguments_are_rejected(

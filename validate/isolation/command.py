@@ -13,34 +13,41 @@ from zinc_rt.cli.progress import ProgressStage, stages
 from zinc_rt.cli.report import Report
 from zinc_rt.engine.devices import SIMULATED
 from zinc_rt.host.errors import UsageError
-from zinc_rt.host.files import check_writable
 from zinc_rt.host.settings import Settings
 from zinc_rt.host.terminal import Part
-from zinc_rt.validate.finish import finish
 from zinc_rt.validate.isolation.trial import MixTrial
 from zinc_rt.validate.isolation.verdict import MixVerdict
+from zinc_rt.validate.report import IsolationReport
 from zinc_rt.validate.runner import ValidationJob
 
-NO_CLAIM = "float32-dequant"  # its sums are in the order of whoever calls BLAS
+NO_CLAIM = "float32-dequant"  # its summation order depends on the BLAS call
 OTHER = ("prompt", "tokens", "golden", "resync", "emit_repro", "html")  # of a validation of layers
 
 
 def isolation(
     arguments: argparse.Namespace, settings: Settings, jobs: list[ValidationJob], show: Callable[[Part], None]
-) -> int:
-    """Run every mix of every model on every tier and return the exit code."""
-    check_writable(arguments.junit, report=arguments.json)
+) -> IsolationReport:
+    """Run every mix of every model on every tier and show each result. The verdict line and the files of the
+    results are left to the caller."""
     for name in OTHER:
         if getattr(arguments, name):
-            raise UsageError(f"--{name.replace('_', '-')} is for layers, not for --isolation", next="leave it out")
+            raise UsageError(f"--{name.replace('_', '-')} cannot be used with --isolation", next="remove it")
     if arguments.requests < 1:
         raise UsageError(f"--requests {arguments.requests}: expected 1 or more")
-    report = begin(Report("validate", ordering=arguments.ordering, shortcuts=settings.clamps()), arguments)
+    report = IsolationReport(
+        "validate",
+        ordering=arguments.ordering,
+        shortcuts=settings.clamps(),
+        strict=arguments.strict,
+        models=len(jobs),
+    )
+    begin(report, arguments)
     digest: list[str] = []
-    with stages(plain=True) as stage:
+    with stages(plain=not hasattr(arguments, "screen")) as stage:  # a caller from Python gets no plain lines
         for number, job in enumerate(jobs, 1):
             name = f"model {number} of {len(jobs)}: {job.name}"
             for made in _verdicts(job, arguments, report, stage, name, show):
+                report.verdicts.append(made)
                 report.results += made.results()
                 digest += made.lines()
     if arguments.device != "sim" and report.simulated_tiers():
@@ -52,7 +59,7 @@ def isolation(
         show(line)
     if failed := [result for result in report.results if result.status == "fail"]:
         show(f"repro      {failed[0].repro}")
-    return finish(report, arguments, len(jobs), show)
+    return report
 
 
 def _verdicts(
