@@ -96,7 +96,7 @@ def test_configuration_is_served_and_conflicting_option_is_rejected(tmp_path: Pa
         process.kill()
         process.communicate()
     done = subprocess.run([*line, "--slots", "3"], capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 2 and "--slots beside --config" in done.stderr
+    assert done.returncode == 2 and "--slots cannot be used with --config" in done.stderr
     file.write_text("version: 1\nmodels: [{id: a, pth: x}]\n")
     done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 2 and "serve.yaml:2: " in done.stderr and "path" in done.stderr

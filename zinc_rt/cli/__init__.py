@@ -1,1 +1,1 @@
-"""The runtime's commands, and what every command shares: parsing, reports, tables, progress."""
+"""The runtime's commands, and the parts that all commands share: parsing, reports, tables, progress."""

@@ -1,4 +1,4 @@
-"""`python -m zinc_rt.cli NAME ...`: the command line without its installed program."""
+"""Run the command line without the installed program: `python -m zinc_rt.cli NAME ...`."""
 
 import sys
 

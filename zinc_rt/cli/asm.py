@@ -101,7 +101,7 @@ def _say(refused: list[ZincError]) -> None:
 
 
 def _assembled(found: list[Source]) -> tuple[list[tuple[Source, bytes]], list[ZincError]]:
-    """What each source gives, and why some give nothing. Raises NothingRan without the assembler."""
+    """Assemble each source; return the containers and the errors. Raise NothingRan without the assembler."""
     from zinc_rt.kernels.assemble import assemble
 
     def one(source: Source) -> bytes | ZincError:
@@ -110,7 +110,7 @@ def _assembled(found: list[Source]) -> tuple[list[tuple[Source, bytes]], list[Zi
         except InputError as error:
             return error
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a process of its own
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each thread waits for a process
         done = list(zip(found, pool.map(one, found), strict=True))
     made = [(source, data) for source, data in done if isinstance(data, bytes)]
     return made, [error for _, error in done if isinstance(error, ZincError)]

@@ -1,4 +1,4 @@
-"""Machine code as the isa commands are given it: hex text, a code object, a .zrt kernel."""
+"""Read the machine code for the isa commands: hex text, a code object or a .zrt kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _no_place(pc: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodeSection:
-    """`code` at `address`; `symbols` are (address, name); line_at answers for a byte offset in `code`."""
+    """`code` at `address`. `symbols` are (address, name); line_at takes a byte offset in `code`."""
 
     name: str
     address: int
@@ -39,7 +39,7 @@ class CodeSection:
 
 @dataclass(frozen=True, slots=True)
 class CodeInput:
-    """`header` is what to show first; `details` go into the report; `given` is the flag and file again."""
+    """`header` is shown first; `details` go into the report; `given` repeats the flag and the file."""
 
     arch: str
     wave: int
@@ -50,7 +50,8 @@ class CodeInput:
 
 
 def read_code(arguments: argparse.Namespace, source: str) -> CodeInput:
-    """What --hex, --elf or --zrt names, with --arch and --wave applied. `source` is its name for messages."""
+    """Read the code named by --hex, --elf or --zrt, with --arch and --wave applied. `source` is its name in
+    messages."""
     if arguments.hex:
         return _hex(arguments, source)
     return _zrt(arguments, source) if arguments.zrt else _elf(arguments, source)
@@ -126,7 +127,7 @@ def _read(name: str, source: str) -> bytes:
 
 
 def hex_bytes(line: str, source: str) -> bytes:
-    """The bytes of a line of hex text; # starts a comment."""
+    """Return the bytes of a line of hex text; # starts a comment."""
     line = line.partition("#")[0].strip()
     try:
         return bytes.fromhex(line)

@@ -1,4 +1,4 @@
-"""A command as a value: parse its words, run it, and turn what ends it early into a sentence and an exit code."""
+"""A command as a value: parse its arguments, run it, and convert errors to a message and an exit code."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 INTERRUPTED = 130
-READER_GONE = 141  # as of a process that SIGPIPE ended, so that a shell takes it for one
+READER_GONE = 141  # as for a process ended by SIGPIPE
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command as a value: called with its words, it runs and returns its exit code.
+    """A command as a value: called with its arguments, it runs and returns its exit code.
 
-    `body` gets the parsed words, and with them `observer`, who follows the command from outside, and `line`, how
-    to run it again. What stands behind the first word of `before_another` is the line of another command:
-    `wrapped`, None where no such word is there.
+    `body` gets the parsed arguments, with `observer`, which follows the command from outside, and `line`, the
+    command line to run it again. The words after the first one in `before_another` are the line of another
+    command: `wrapped`, None without such a word.
     """
 
     name: str
@@ -44,8 +44,8 @@ class Command:
     before_another: tuple[str, ...] = ()
 
     def __call__(self, argv: list[str] | None = None, observer: CommandObserver | None = None) -> int:
-        """Parse and run: a ZincError becomes its sentence and exit code, Ctrl-C becomes 130. `argv` None: the
-        process's own line."""
+        """Parse and run. Return the exit code: that of a ZincError, whose message is printed, or 130 for Ctrl-C.
+        `argv` None: the arguments of the process."""
         parser = self.parser()
         words = sys.argv[1:] if argv is None else argv
 
@@ -55,7 +55,7 @@ class Command:
                 sys.stdout.reconfigure(errors="backslashreplace")  # a path or a terminal can lack a character
             for model in getattr(arguments, "model_files", ()):
                 check_model_file(model)
-            environment_settings()  # every command refuses a misspelt setting, including those that read none
+            environment_settings()  # every command rejects a misspelt setting, including those that read none
             with table_format(getattr(arguments, "format", "text")):
                 return self.body(arguments)
 
@@ -89,7 +89,7 @@ class Command:
 def environment_settings() -> Settings:
     """Read the settings from the process's environment.
 
-    Raises UsageError for a value that does not parse, a knob that does not exist, and a tier without a row in
+    Raise UsageError for a value that does not parse, an unknown setting, and a tier without a row in
     `backends/registry.py`.
     """
     settings = read_settings(os.environ)
@@ -102,15 +102,15 @@ def environment_settings() -> Settings:
 
 
 def registered() -> dict[str, EntryPoint]:
-    """Every installed command by its name; `load()` gives the Command."""
-    from importlib.metadata import entry_points  # late: Ctrl-C while it loads is caught
+    """Return every installed command by name; `load()` returns the Command."""
+    from importlib.metadata import entry_points  # imported late, so that Ctrl-C during the import is caught
 
     return {point.name: point for point in entry_points(group="zinc_rt.commands")}
 
 
 def guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
-    """Run body(), with what ends it early in one sentence on stderr and as an exit code. `program`: the process
-    ends then, and Ctrl-C comes too late to change how."""
+    """Run body() and return its exit code. An error is printed on stderr in one sentence. `program`: the process
+    ends afterwards, so a later Ctrl-C is ignored."""
     _occupy_standard_streams()
     if sys.stdout is None:
         print(f"{who}: stdout is closed\n  next: redirect it, to /dev/null if it is not wanted", file=sys.stderr)
@@ -135,7 +135,7 @@ def guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
         # the signal however it was handled. Running other source takes the note back.
         exec("")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of a pipe has gone: nothing is left to say
+    except BrokenPipeError:  # the reader of a pipe has gone
         _discard_stdout()
         return READER_GONE
     except OSError as error:
@@ -150,13 +150,14 @@ def guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
 
 
 def _began_by_ctrl_c(error: BaseException) -> bool:
-    """What fails while an interrupt gives everything back says nothing that the user did not ask for."""
+    """Return whether an error occurred during the clean-up after Ctrl-C; such an error is not reported."""
     earlier = error.__context__
     return earlier is not None and (isinstance(earlier, KeyboardInterrupt) or _began_by_ctrl_c(earlier))
 
 
 def _occupy_standard_streams() -> None:
-    """Where a caller has closed one, the next file opened would take its number and receive our words."""
+    """Open the null device for closed standard streams; otherwise the next opened file would receive the
+    output."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
@@ -167,5 +168,5 @@ def _occupy_standard_streams() -> None:
 
 
 def _discard_stdout() -> None:
-    """What is still buffered goes nowhere, so that the interpreter's own flush at exit cannot fail again."""
+    """Discard buffered output, so that the interpreter's flush at exit cannot fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -53,7 +53,7 @@ def _completion(arguments: argparse.Namespace) -> int:
 
 
 def whole() -> argparse.ArgumentParser:
-    """One parser of `zinc-rt` with every command's below it, each option saying what completes its value."""
+    """Return one parser of `zinc-rt` with those of all commands, where each option states its completion."""
     made = argparse.ArgumentParser(prog="zinc-rt")
     made.add_argument("--version", action="store_true", help="print the version")
     commands = made.add_subparsers(dest="command", metavar="COMMAND")
@@ -65,7 +65,7 @@ def whole() -> argparse.ArgumentParser:
 
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command's name and parser, from the commands themselves."""
+    """Return every command's name and parser."""
     for name, point in sorted(registered().items()):
         command: Command = point.load()
         parser = command.parser()

@@ -1,4 +1,4 @@
-"""What a report says of the model, the device and what did the arithmetic."""
+"""Describe the model, the device and the arithmetic in a report."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 def describe_model(gguf: GGUFFile) -> dict[str, Any]:
-    """What the file is, by its bytes and its shape. Reads the whole file once, for its digest."""
+    """Describe a model file by its digest and shape. Read the whole file once."""
     with progress(gguf.file_bytes, "digest", "B") as advance:
         sha256 = digest(gguf, advance=advance)
     return {"path": str(gguf.path), "digest": sha256, **identity(gguf).as_dict()}
 
 
 def describe_run(report: Report, engine: Engine) -> None:
-    """Fill in the device, its host, the ordering, the context, the settings with their clamps, the code, and what
-    computed the model so far: `describe_ran` says it again once all has run."""
+    """Add the device, its host, the ordering, the context, the settings with their clamps, the code version, and
+    the parts of the model that ran so far; `describe_ran` updates these at the end."""
     tier = engine.backend.spec.tier
     report.device = {"tier": tier, **asdict(engine.backend.device)}
     report.ordering = engine.backend.ordering
@@ -52,13 +52,13 @@ def describe_run(report: Report, engine: Engine) -> None:
 
 
 def expanded_weights(engine: Engine) -> tuple[ExpandedType, ...]:
-    """By type, the model's weights that the tier's kernels read as another."""
+    """Return the weights that the tier's kernels read in another type, by type."""
     return expanded_types(engine.backend.kernels.expansions, engine.model.weights.values())
 
 
 @dataclass(slots=True)
 class DrawCounts:
-    """Where tokens were drawn: by the tier (`device`), or from logits that the host read (`host`)."""
+    """Return where tokens were sampled: by the tier (`device`), or from logits read by the host (`host`)."""
 
     device: int = 0
     host: int = 0
@@ -70,8 +70,8 @@ class DrawCounts:
 
 
 def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None) -> None:
-    """Fill in how much of the model the tier has run, counted from the programs that were replayed to their end,
-    and where tokens were drawn."""
+    """Add the fraction of the model that the tier ran, counted from completed replays, and where tokens were
+    sampled."""
     tier = engine.backend.spec.tier
     programs = [_program(variant) for variant in engine.variants.ran()]
     decode = [each for each in programs if each.stage == "decode"]
@@ -89,7 +89,7 @@ def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None
 
 @dataclass(frozen=True, slots=True)
 class _RanProgram:
-    """A program that was replayed to its end: `nodes` of the graph's were computed by the tier, `of` in all."""
+    """A program that was replayed completely: the tier computed `nodes` of the graph's `of` nodes."""
 
     graph: str
     stage: str

@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
-    """Print the table and write the report. `driver` None: no Linux, so no GPU tier."""
+    """Print the table and write the report. `driver` None: not Linux, so there is no GPU tier."""
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.files import check_writable
     from zinc_rt.kmd.discover import GpuInventory, find_gpus
@@ -110,7 +110,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
 
 
 def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
-    """A row for each GPU and tier, then what runs elsewhere."""
+    """Return a row for each GPU and tier, then those for tiers without a GPU."""
     from zinc_rt.backends import registry
     from zinc_rt.backends.spec import Host, OnDevice
     from zinc_rt.host.machine import available_cores
@@ -132,7 +132,7 @@ def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
 
 
 def _brought_up(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
-    """A row with what pm4-test has shown of it: a driver that is ready is not yet a card that was seen to work."""
+    """Return a row with the result of pm4-test: a ready driver does not mean that the card works."""
     from zinc_rt.engine import checked
 
     if driver.simulated or not device.usable or device.gpu is None:

@@ -165,7 +165,7 @@ def _one(path: str, arguments: argparse.Namespace) -> Report:
 
 
 def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
-    """A result for every tensor with a number that is none, and for every type that nothing is known of."""
+    """Return a result for every tensor with a non-finite number, and for every unknown type."""
     from zinc_rt.cli.report import Result
     from zinc_rt.model.scales import knows, not_finite
 
@@ -221,7 +221,7 @@ def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> N
 
 @dataclass(frozen=True, slots=True)
 class _TensorClass:
-    """Tensors of the same name in all layers and of the same type, together."""
+    """Group tensors of the same name and type in all layers."""
 
     name: str
     dtype: str
@@ -266,7 +266,7 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _value(value: object) -> str:
-    """A metadata value on one line, long arrays by their first items."""
+    """Format a metadata value on one line; of long arrays the first items."""
     if isinstance(value, str):
         return printable(value, WIDTH)
     if isinstance(value, bool | int | float):
@@ -299,8 +299,8 @@ def _file_details(gguf: GGUFFile) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """What a model needs: its graph, the memory plan of one step, what a context takes, and what a decoded token
-    moves."""
+    """The requirements of a model: its graph, the memory plan of one step, the memory of a context, and the
+    traffic of a decoded token."""
 
     graph: OpGraph
     page_groups: tuple[PageGroupSpec, ...]
@@ -314,7 +314,7 @@ class _Needs:
 
     @staticmethod
     def of(gguf: GGUFFile, arguments: argparse.Namespace, knobs: Settings) -> _Needs:
-        """Raises ZincError where there is nothing to plan, UsageError for a wrong option."""
+        """Plan a model. Raise ZincError if there is nothing to plan, UsageError for a wrong option."""
         from zinc_rt.cli.options import say
         from zinc_rt.engine.engine import ctx_warning, default_ctx
         from zinc_rt.engine.memory_fit import check_context_memory, steps_of
@@ -382,7 +382,7 @@ class _Needs:
         _table(out, ("kind", "class", "type", "read", "written"), moved)
 
     def _heaps(self) -> list[tuple[str, str, int, int]]:
-        """(heap, role, payload bytes, total bytes), one row for each role in each heap."""
+        """Return (heap, role, payload bytes, total bytes), one row for each role in each heap."""
         sums: dict[tuple[str, str], list[int]] = {}
         for name, allocation in self.plan.allocations.items():
             row = sums.setdefault((allocation.heap.value, name.partition("/")[0]), [0, 0])
@@ -391,7 +391,7 @@ class _Needs:
         return [(heap, role, payload, total) for (heap, role), (payload, total) in sorted(sums.items())]
 
     def _context(self) -> list[tuple[str, ...]]:
-        """A row for each page group, then one for the recurrent state."""
+        """Return a row for each page group, then one for the recurrent state."""
         one = replace(self.limits, slots=1)
         rows: list[tuple[str, ...]] = [
             (
@@ -439,8 +439,8 @@ class _Needs:
 def _residency(
     model: Model, tokens: int, rows: int, arguments: argparse.Namespace, knobs: Settings
 ) -> Residency | None:
-    """Where the weights lie on a GPU of --vram bytes, as the default chip packs them. Raises InputError where they
-    do not fit."""
+    """Place the weights on a GPU of --vram bytes, packed as for the default chip. Raise InputError if they do not
+    fit."""
     from zinc_rt.engine.memory_fit import fit
     from zinc_rt.engine.variants import overrides_of
     from zinc_rt.kernels.sets import code_of, kernel_set

@@ -1,4 +1,4 @@
-"""`zinc-rt isa report --beside SET`: a chip's own kernels and another set's for the same chip, row under row."""
+"""`zinc-rt isa report --beside SET`: compare the kernels of a chip with another set, row by row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = ("VGPRs", "waves", "LDS", "bytes", "instr.", "vopd %", "loops", "loop", 
 
 
 def report_beside(arguments: argparse.Namespace) -> int:
-    """Always 0: figures are no verdict."""
+    """Print the comparison. Return 0: figures are not a verdict."""
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.files import check_writable
 
@@ -43,7 +43,7 @@ def report_beside(arguments: argparse.Namespace) -> int:
 
 
 def _sets(beside: str) -> dict[str, BinaryKernelSet]:
-    """The set of that name behind the own one of the chip that runs it. Raises UsageError."""
+    """Return the chip's own set and the set of that name. Raise UsageError for an unknown name."""
     from zinc_rt.host.errors import UsageError
     from zinc_rt.kernels.sets import SETS, BinaryKernelSet, kernel_set
 
@@ -57,8 +57,8 @@ def _sets(beside: str) -> dict[str, BinaryKernelSet]:
 
 
 def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
-    """Those that both sets have; those asked for by name or pattern also where one has them alone. Raises
-    UsageError for a name that none has."""
+    """Return the kernels in both sets, and those requested by name or pattern that are in one set only. Raise
+    UsageError for a name in neither."""
     from fnmatch import filter as matching
 
     from zinc_rt.host.errors import UsageError

@@ -85,7 +85,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _figures(names: Sequence[str]) -> list[Column]:
-    """All but the first are numbers."""
+    """Return the columns: the first for text, the others for numbers."""
     return [Column(name, right=at > 0) for at, name in enumerate(names)]
 
 

@@ -1,4 +1,4 @@
-"""JUnit XML, the form CI systems show."""
+"""Write JUnit XML, which CI systems display."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MARK = " [SIMULATED]"
 
 
 def to_junit(report: Report) -> str:
-    """The report as JUnit XML, one testcase a result; a skip carries its reason, a failure its measure and first
-    bad element. What a simulated device had a part in says so in its name."""
+    """Return the report as JUnit XML, one test case per result. A skip has its reason, a failure its measure and
+    first bad element. Names mark results of a simulated device."""
     counts = report.counts()
     tiers = set(report.simulated_tiers())
     whole = report.simulated and not tiers

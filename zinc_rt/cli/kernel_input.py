@@ -1,4 +1,4 @@
-"""Kernels as `isa lint` and `isa report` are given them: files of any of the three forms, one kernel at a time."""
+"""Read the kernels for `isa lint` and `isa report` from files of any of the three formats."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _MAGIC = {b"ZRT\0": "zrt", b"\x7fELF": "elf"}
 
 @dataclass(frozen=True, slots=True)
 class KernelInput:
-    """`section.code` from byte `entry` on. `kernel` False: a function that others call. `compiler`: as a container
-    names it, or a code object's comments."""
+    """`section.code` from byte `entry`. `kernel` False: a function that other code calls. `compiler`: from the
+    container, or from the comments of a code object."""
 
     name: str
     section: CodeSection
@@ -51,7 +51,8 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def read_kernels(arguments: argparse.Namespace) -> Iterator[KernelInput]:
-    """Every kernel and function of the files. Raises UsageError without any, InputError where one is damaged."""
+    """Return every kernel and function of the files. Raise UsageError if there is none, InputError for damaged
+    files."""
     if bool(arguments.files) == bool(arguments.hex):
         raise UsageError("expected files, or --hex FILE")
     if arguments.hex:
@@ -88,7 +89,7 @@ def _of_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[Ke
 def _of_whole(
     sections: tuple[CodeSection, ...], name: str, source: str, details: dict[str, Any], target: Target
 ) -> Iterator[KernelInput]:
-    """A .zrt, or hex: one kernel."""
+    """Read one kernel from a .zrt file or hex text."""
     from zinc_rt.isa.lint.operands import Limits
 
     (section,) = sections
@@ -119,8 +120,8 @@ def _of_whole(
 def _of_elf(
     sections: tuple[CodeSection, ...], name: str, source: str, details: dict[str, Any], target: Target
 ) -> Iterator[KernelInput]:
-    """A code object: its functions, of which those with a descriptor are kernels. The others have the wave size of
-    the kernels beside them, which call them."""
+    """Read the functions of a code object; those with a descriptor are kernels. The others have the wave size of
+    the object's kernels, which call them."""
     from zinc_rt.isa.elf import descriptors, section_contents
     from zinc_rt.isa.lint.operands import Limits
 
@@ -149,7 +150,8 @@ def _of_elf(
 
 
 def _pointers(data: bytes, source: str) -> dict[str, Pointers]:
-    """Where each kernel's metadata has addresses of buffers; nothing for an object that is not linked."""
+    """Return the offsets of buffer addresses in each kernel's arguments; empty for an object that is not
+    linked."""
     from zinc_rt.host.errors import InputError
     from zinc_rt.isa.lint.origins import Pointers
     from zinc_rt.launching.code_object import read_code_object

@@ -123,7 +123,7 @@ def _logits(arguments: argparse.Namespace) -> int:
 def compute(
     engine: Engine, tokens: list[int], *, prefill: Prefill, rows: Rows, layers: bool
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The logits, f32 [T, V] or [1, V], and l_out f32 [L, T, D] where asked for."""
+    """Return the logits, f32 [T, V] or [1, V], and l_out f32 [L, T, D] if requested."""
     import numpy as np
 
     outputs: dict[int, list[np.ndarray]] = {}

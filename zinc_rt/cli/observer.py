@@ -1,4 +1,4 @@
-"""Who follows a command from outside: `zinc-rt trace` records the engines that another command opens, for one."""
+"""Observe a command from outside: `zinc-rt trace` records the engines that another command opens."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class CommandObserver:
-    """Ignores everything: override what you need. Each command has one, `arguments.observer`."""
+    """The base observer, which ignores all events. Each command has one, `arguments.observer`."""
 
     records_engines = False
-    """Whether a result that was kept from an earlier run will not do, since no engine is opened for it."""
+    """Whether the observer needs an engine to be opened, so that cached results must not be used."""
 
     def around_engine(self, engine: Engine) -> AbstractContextManager[object]:
-        """The context that an engine of the command lives in, entered once it is open."""
+        """Return a context manager that is active while an engine of the command is open."""
         return nullcontext()
 
     def report_begun(self, report: Report) -> None:
-        """The command begins a report: its device and results are still to come."""
+        """Called when the command begins a report, before its device and results are known."""
 
 
 def observer_of(arguments: argparse.Namespace) -> CommandObserver:
-    """The observer of the command that has these arguments."""
+    """Return the observer of the command with these arguments."""
     observer: CommandObserver = arguments.observer
     return observer

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the engine they describe."""
+"""Options that several commands share, and the engine that they configure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ORDERING_CHOICES = ("canonical-1", "canonical-1-q8", "float32-dequant")  # witho
 
 
 def device_name(text: str) -> str:
-    """The argparse type of --device. Which of a tier's devices there are is asked later."""
+    """Parse --device, as argparse's `type`. Whether the device exists is checked later."""
     tiers = [row.tier for row in registry.built() if row.lists_devices]
     if text in DEVICES or text.partition(":")[0] in tiers:
         return text
@@ -51,7 +51,7 @@ def device_name(text: str) -> str:
 
 
 class _DeviceAction(argparse.Action):
-    """sim:CHIP is the device sim, and which chip it simulates."""
+    """Split sim:CHIP into the device sim and the chip that it simulates."""
 
     def __call__(
         self,
@@ -174,7 +174,7 @@ def add_timeout(group: argparse._ArgumentGroup) -> None:
 
 
 def token_list(text: str) -> list[int]:
-    """The argparse type of token ids like `1,2,3`. An empty text is an empty list."""
+    """Parse token ids like `1,2,3`, as argparse's `type`. An empty text is an empty list."""
     try:
         return [int(part) for part in text.split(",")] if text.strip() else []
     except ValueError as error:
@@ -192,8 +192,8 @@ def threads(arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What --sanitizer, --coherence, --reorder and --facts ask of a simulated device. Raises InputError and
-    UsageError for a facts file that is none, or is another chip's."""
+    """Return the options of a simulated device from --sanitizer, --coherence, --reorder and --facts. Raise
+    InputError or UsageError for a facts file that is invalid or of another chip."""
     asked: dict[str, Any] = {"sanitizer": arguments.sanitizer or DEFAULT_SANITIZER}
     asked |= {
         name: getattr(arguments, name) for name in ("chip", *ORDER) if getattr(arguments, name, None) is not None
@@ -208,17 +208,17 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def simulated_name(asked: Mapping[str, Any]) -> str:
-    """The simulated device as --device takes it."""
+    """Return the name of the simulated device for --device."""
     return f"sim:{asked['chip']}" if asked.get("chip") else "sim"
 
 
 def order_words(asked: Mapping[str, Any]) -> list[str]:
-    """The options of a command that asks the same again of --coherence and --reorder."""
+    """Return the options --coherence and --reorder that repeat these arguments."""
     return [word for name in ORDER if asked.get(name) is not None for word in (f"--{name}", str(asked[name]))]
 
 
 def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
-    """Check every option that was given: UsageError for one that none of the tiers takes, nor their device."""
+    """Raise UsageError for a given option that neither the tiers nor their device accept."""
     tiers = ", ".join(dict.fromkeys(choice.tier for choice in choices))
     takes = "take" if "," in tiers else "takes"
     if arguments.threads and not any("threads" in choice.spec.options for choice in choices):
@@ -251,8 +251,8 @@ def open_engine(
     transform: Transform | None = None,
     stored: bool = False,
 ) -> Engine:
-    """The engine that --tier, --device, --ordering, --ctx and --threads describe; `transform` as it takes it.
-    `stored`: it may start from graphs that an earlier one planned."""
+    """Open the engine for --tier, --device, --ordering, --ctx and --threads; `transform` is passed to it.
+    `stored`: it may use graphs planned by an earlier run."""
     from zinc_rt.engine.devices import choose_tier, open_backend
     from zinc_rt.engine.engine import Engine, ctx_warning
     from zinc_rt.engine.graph_store import GraphStore
@@ -299,7 +299,7 @@ def say(line: str) -> None:
 
 
 def timeout(arguments: argparse.Namespace) -> float | None:
-    """The seconds of --timeout, None where it is not given. Raises UsageError."""
+    """Return --timeout in seconds, or None if it is not given. Raise UsageError unless it is positive."""
     seconds: float | None = arguments.timeout
     if seconds is not None and not 0 < seconds < float("inf"):
         raise UsageError(f"--timeout {seconds:g}: expected seconds, more than 0")
@@ -307,7 +307,7 @@ def timeout(arguments: argparse.Namespace) -> float | None:
 
 
 def read_model(path: str) -> GGUFFile:
-    """The model file, if it can be computed with. Raises InputError for a vocabulary alone."""
+    """Read the model file. Raise InputError for a file with only a vocabulary."""
     from zinc_rt.model.gguf import read_gguf
 
     gguf = read_gguf(path)
@@ -320,7 +320,7 @@ def read_model(path: str) -> GGUFFile:
 
 
 def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | None) -> list[int]:
-    """The ids of --tokens as given, or of --prompt by the model's own tokenizer."""
+    """Return the ids of --tokens, or those of --prompt by the model's tokenizer."""
     if tokens:
         return list(tokens)
     if prompt is None:

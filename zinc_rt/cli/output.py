@@ -1,4 +1,4 @@
-"""Where a command's words and its report go."""
+"""Select the streams of a command's text and of its report."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def add_format(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
 
 def output_stream(arguments: argparse.Namespace) -> TextIO:
     """Return the stream for tables and text: stdout, or stderr if --json - takes stdout. A caller from Python
-    (zinc_rt.harness) has passed its own stream to `Command.parse`."""
+    (zinc_rt.harness) passes its own stream to `Command.parse`."""
     screen: TextIO | None = getattr(arguments, "screen", None)
     return screen or (sys.stderr if arguments.json == "-" else sys.stdout)
 
 
 def begin(report: Report, arguments: argparse.Namespace) -> Report:
-    """Begin a command's report: whoever follows the command knows of it from now on. `finish` writes it."""
+    """Begin a command's report and notify the command's observer. `finish` writes it."""
     observer_of(arguments).report_begun(report)
     return report
 
 
 def finish(report: Report, arguments: argparse.Namespace) -> int:
-    """Write the report where --json asks for it. Return the exit code."""
+    """Write the report as --json requests. Return the exit code."""
     from zinc_rt.cli.report import write_text
 
     if arguments.json == "-":
@@ -61,8 +61,8 @@ def finish(report: Report, arguments: argparse.Namespace) -> int:
 
 
 def simulated_note(report: Report) -> str:
-    """The words behind a verdict in which a simulated device had a part, with its tiers; nothing where none
-    had."""
+    """Return the note for a verdict to which a simulated device contributed, with its tiers; empty if none
+    did."""
     if not report.simulated:
         return ""
     whole = report.device.get("simulated") and "devices" not in report.details  # the one device there was
@@ -71,14 +71,14 @@ def simulated_note(report: Report) -> str:
 
 
 def printable(text: str, width: int = 0) -> str:
-    """Text from a file, safe for a terminal: control characters as escapes, cut to `width` where given."""
+    """Make text from a file safe for a terminal: escape control characters, and truncate to `width` if given."""
     if width and len(text) > width:
         text = text[: width - 1] + "…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def readable_size(size_bytes: int) -> str:
-    """`1,234,567 B (1.18 MiB)`: exact, then readable."""
+    """Format a size exactly and rounded: `1,234,567 B (1.18 MiB)`."""
     value, unit = float(size_bytes), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":

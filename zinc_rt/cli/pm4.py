@@ -86,7 +86,7 @@ def _decode(arguments: argparse.Namespace) -> int:
 
 
 def _read(name: str, *, hexadecimal: bool) -> Sequence[int]:
-    """The dwords of FILE or stdin. Raises InputError saying where it stops making sense."""
+    """Read the dwords of FILE or stdin. Raise InputError with the position of the first invalid text."""
     source = "stdin" if name == "-" else name
     try:
         raw = stdin_bytes() if name == "-" else Path(name).read_bytes()

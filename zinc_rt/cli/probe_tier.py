@@ -1,4 +1,4 @@
-"""What `zinc-rt run --probe-tier` prints: for every tier whether it is usable here, why, and what to do."""
+"""Print for `zinc-rt run --probe-tier` whether each tier is usable here, why, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zinc_rt.host import terminal
 
 
 def probe(arguments: argparse.Namespace) -> int:
-    """Print a line for each tier. Exit code 0 where one of those asked for is usable, else 77."""
+    """Print a line for each tier. Return 0 if a requested tier is usable, otherwise 77."""
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.devices import probe_tiers, require_gpu
     from zinc_rt.host.files import check_writable

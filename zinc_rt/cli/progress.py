@@ -3,8 +3,6 @@
 A terminal shows one live display; nested work adds a line below it. A pipe or file gets plain lines from the
 commands that ask for them.
 
-One display at a time: what begins inside something else is a line below it.
-
     model 2 of 3: qwen3-q, t1  0:00:31
     prompt  ━━━━━━━━━╸━━━━━━━━━━  412/1024 token  0:00:12, 0:00:18 left
 """
@@ -36,7 +34,7 @@ LEAST_TEXT = 12  # cells, on a narrow terminal
 
 @dataclass(slots=True)
 class ProgressLine:
-    """One thing under way: `total` None where nobody knows how much of it there is."""
+    """An activity in progress. `total` is None if unknown."""
 
     text: str
     total: int | None = None
@@ -62,8 +60,8 @@ class ProgressLine:
 
 
 class Display:
-    """Lines on stderr, drawn by a thread so that the clock goes on through one long step. They appear after a
-    while, and are gone while the command says something."""
+    """Lines on stderr, drawn by a thread so that the clock advances during a long step. They appear after a
+    delay, and are removed while the command prints."""
 
     def __init__(self) -> None:
         self.lines: list[ProgressLine] = []
@@ -79,7 +77,7 @@ class Display:
         self._thread.start()
 
     def compiling(self, done: int, total: int) -> None:
-        """Show a line of its own while a simulated device compiles kernels."""
+        """Show a separate line while a simulated device compiles kernels."""
         if not done:
             self._compiling = ProgressLine("")
             self.lines.append(self._compiling)
@@ -175,7 +173,7 @@ def progress(
 
 @dataclass(frozen=True, slots=True)
 class ProgressStage:
-    """What is being done, in words that change."""
+    """A stage whose text changes."""
 
     line: ProgressLine
     display: Display | None
@@ -186,7 +184,7 @@ class ProgressStage:
             self.display.hidden = False
 
     def clear(self) -> None:
-        """Take it off the terminal, before the command says something."""
+        """Remove it from the terminal before the command prints."""
         if self.display is not None:
             self.display.hide()
 

@@ -31,7 +31,7 @@ Status = Literal["pass", "fail", "skip", "flake", "blocked"]
 
 @dataclass(slots=True)
 class Result:
-    """One thing that was checked. `measure` holds what was found, `limit` what was allowed."""
+    """The result of one check. `measure` contains the measured values, `limit` the allowed ones."""
 
     id: str
     kind: str
@@ -70,11 +70,11 @@ class Report:
 
     @property
     def simulated(self) -> bool:
-        """Whether a simulated device had a part in it."""
+        """Return whether a simulated device contributed to it."""
         return bool(self.device.get("simulated")) or bool(self.simulated_tiers())
 
     def simulated_tiers(self) -> list[str]:
-        """The tiers that ran on one, as far as the report tells tiers apart."""
+        """Return the tiers that ran on a simulated device, if the report distinguishes tiers."""
         devices = self.details.get("devices", {})
         found = [tier for tier, device in devices.items() if device.get("simulated")]
         found += [result.tier for result in self.results if result.measure.get("simulated") and result.tier]
@@ -82,7 +82,7 @@ class Report:
 
     @property
     def simulated_unasked(self) -> list[str]:
-        """Tiers that were simulated without --device sim, as the command noted them in its details."""
+        """Return the tiers that were simulated without --device sim, from the report's details."""
         return list(self.details.get("simulated_unasked", []))
 
     def counts(self) -> dict[str, int]:
@@ -181,8 +181,8 @@ def _html_row(cell: str, texts: Sequence[str]) -> str:
 
 
 def joined(reports: Sequence[Report]) -> Report:
-    """One report of what a command did for several models, in turn: each result's id begins with its model's file
-    name, and what is of one model alone is in `details["models"]`. A single report is itself."""
+    """Join the reports of several models: each result's id begins with its model's file name, and data of a single
+    model is in `details["models"]`. A single report is returned unchanged."""
     first = reports[0]
     if len(reports) == 1:
         return first
@@ -201,12 +201,12 @@ def joined(reports: Sequence[Report]) -> Report:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a result file whole or not at all. Raises OutputError saying why not."""
+    """Write a result file atomically. Raise OutputError with the reason if it fails."""
     write_whole(path, lambda file: file.write(text.encode()))
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NumPy scalars, NaN or infinity: the latter become words, never null."""
+    """Convert values that JSON lacks: NumPy scalars to numbers, NaN and infinity to strings."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -130,7 +130,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class _Made:
-    """How an answer came about. `stopped`: end, context or max_tokens."""
+    """The outcome of a generation. `stopped`: end, context or max_tokens."""
 
     stopped: str
     load_seconds: float
@@ -274,7 +274,7 @@ def _ask(
     *,
     chrome: str | None,
 ) -> _Made:
-    """The answer by way of the scheduler: one request of one tenant."""
+    """Generate the answer through the scheduler, as one request of one tenant."""
     from zinc_rt.cli.describe import DrawCounts
 
     with stages() as stage:
@@ -316,7 +316,7 @@ def _ask(
 
 
 def _validate_prefill(engine: Engine, tokens: list[int]) -> PrefillCheck:
-    """Compute the prompt in one pass and token by token, and say how far apart the last logits are."""
+    """Compute the prompt in one pass and token by token, and report the difference of the last logits."""
     from zinc_rt.engine.prefill import prefill, prepare
 
     sequence = engine.open()
@@ -336,7 +336,7 @@ def _speed(steps: int, seconds: float) -> str:
 
 
 def _where(report: Report, engine: Engine) -> str:
-    """What ran it: a speed says nothing without. The oracle's, and a simulated device's, say nothing with it."""
+    """Describe the device of a speed. Speeds of the oracle and of a simulated device are not meaningful."""
     from zinc_rt.backends import registry
 
     tier, name = report.device["tier"], report.device["name"]
@@ -376,7 +376,7 @@ def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: i
 
 
 def _tokenizer(gguf: GGUFFile, *, needed: bool) -> Tokenizer | None:
-    """The file's tokenizer; None where this build cannot read it, unless it is needed."""
+    """Return the file's tokenizer, or None if this version cannot read it and it is not required."""
     from zinc_rt.host.errors import ZincError
     from zinc_rt.model.tokenizer import Tokenizer
 
@@ -418,7 +418,7 @@ def _prompt_ids(arguments: argparse.Namespace, gguf: GGUFFile, tokenizer: Tokeni
 
 
 class _Stream:
-    """Tokens as text in whole characters, or as ids where there is no tokenizer."""
+    """Print tokens as text in complete characters, or as ids without a tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer | None, out: TextIO) -> None:
         self.ids: list[int] = []
@@ -435,7 +435,7 @@ class _Stream:
             self._write(self._decoder.feed(token))
 
     def show(self, answer: Answer) -> None:
-        """Show what is new of an answer."""
+        """Show the new part of an answer."""
         piece = answer.piece()
         if piece is None:
             return
@@ -447,7 +447,7 @@ class _Stream:
             self._write(piece.text)
 
     def close(self) -> None:
-        """End the text, also after Ctrl-C: what was generated stays, on a line of its own."""
+        """End the text with a line break, also after Ctrl-C."""
         self._write(self._decoder.flush() if self._decoder is not None else "")
         if self.ids and not self.text.endswith("\n"):
             print(file=self._out, flush=True)

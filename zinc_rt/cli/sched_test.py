@@ -169,7 +169,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _workload(name: str) -> Workload:
-    """A built-in one by its name, or a file's."""
+    """Return a built-in workload by name, or the one in a file."""
     from zinc_rt.sched.simulation.workload_file import read_workload, tenants_of
     from zinc_rt.sched.simulation.workloads import WORKLOADS, Workload
 
@@ -239,7 +239,7 @@ def _tenants(workload: Workload, arguments: argparse.Namespace, settings: Simula
 
 
 def _again(name: str, arguments: argparse.Namespace, seen: SimulatedRun) -> str:
-    """The command that shows a failure again: up to the step that broke, looking after each."""
+    """Return the command that reproduces a failure: up to the failed step, with checks after each step."""
     words = ["zinc-rt", "sched-test", "--workload", name, "--seed", str(arguments.seed)]
     for option in ("slots", "pages", "tenants", "gap_budget", "first_token_budget", "seconds"):
         value = getattr(arguments, option)
@@ -271,7 +271,7 @@ def _result(name: str, finding: CheckOutcome, again: str) -> Result:
 
 
 def _figures(workload: Workload, seen: SimulatedRun) -> dict[str, Any]:
-    """What is reported and not judged."""
+    """Return the figures that are reported without a limit."""
     from zinc_rt.sched.simulation.simulation_log import percentiles
     from zinc_rt.sched.tenant import Priority
 
@@ -351,7 +351,7 @@ def _budget(seen: SimulatedRun) -> str:
 
 
 def _said(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:
-    """`steps_most 2 (limit 4)`."""
+    """Format a figure with its limit: `steps_most 2 (limit 4)`."""
     return [
         f"{key} {value:.3g}{f' (limit {limit[key]:.3g})' if key in limit else ''}"
         if isinstance(value, float)

@@ -192,7 +192,7 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 
 def _from_file(arguments: argparse.Namespace) -> Config:
-    """Where it listens and keeps its books may be said beside the file, and nothing else."""
+    """Read the configuration file. Raise UsageError for options other than the address and the ledger."""
     from zinc_rt.serve.config.checks import check_exposure
     from zinc_rt.serve.config.file import read_config
 
@@ -203,7 +203,7 @@ def _from_file(arguments: argparse.Namespace) -> Config:
     ):  # fmt: skip
         if getattr(arguments, name) != made.get_default(name):
             name = name.replace("_", "-")
-            raise UsageError(f"--{name} beside --config: the file says it", next=f"say it in {arguments.config}")
+            raise UsageError(f"--{name} cannot be used with --config", next=f"set it in {arguments.config}")
     config = read_config(arguments.config)
     server, ledger = config.server, config.ledger
     if arguments.host is not None:

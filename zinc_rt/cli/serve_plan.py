@@ -1,4 +1,4 @@
-"""What zinc-rt serve shows without serving: a configuration's memory, what its tenants are sure of, a new key."""
+"""Show a configuration's memory, the guarantees of its tenants, or a new key, without serving."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def show_plan(config: Config, *, tenants: bool) -> int:
-    """What each model takes, and with `tenants` what each tenant is sure of. Raises ZincErrors of what cannot be
-    served as it is said, InputError where it does not fit the device."""
+    """Show the memory of each model, and with `tenants` the guarantees of each tenant. Raise ZincError for an
+    invalid configuration, InputError if it does not fit the device."""
     from zinc_rt.serve.config.memory_plan import check_fits, plan_of, tenant_shares
 
     plans = [plan_of(model, config.device) for model in config.models if model.loaded]
@@ -54,7 +54,7 @@ def show_plan(config: Config, *, tenants: bool) -> int:
 
 
 def show_new_key(arguments: argparse.Namespace) -> int:
-    """A key, and what of it goes into the configuration's file. It is kept nowhere."""
+    """Create a key and print its entry for the configuration file. The key is not stored."""
     from typing import get_args
 
     from zinc_rt.serve.config.settings import Scope
@@ -67,7 +67,7 @@ def show_new_key(arguments: argparse.Namespace) -> int:
         )
     key, kept = new_key(scopes=scopes)
     print(key, flush=True)
-    terminal.show("", "the key is shown once; of it the configuration's file has, below its tenant:", "")
+    terminal.show("", "the key is shown only once; add this entry to its tenant in the configuration file:", "")
     terminal.show(f"  - id: {arguments.new_key}")
     terminal.show(f"    keys: [{{id: '{kept.id}', sha256: '{kept.sha256}', scopes: [{', '.join(scopes)}]}}]")
     return 0

@@ -70,7 +70,7 @@ SHOWN_OF_RULE = 8  # places
 
 
 def show(found: tuple[FindingGroup, ...], out: TextIO) -> None:
-    """The first places of each rule, in the order in which the device met them; of the others, how many."""
+    """Return the first findings of each rule, in the order of detection, and the number of the others."""
     from zinc_rt.launching.finding_groups import times_of_rules
 
     left: dict[str, list[FindingGroup]] = {}

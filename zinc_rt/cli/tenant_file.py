@@ -35,7 +35,8 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def read_tenants(path: str, *, pages: int) -> list[Tenant]:
-    """The file's tenants. `pages`: of which a share is meant. Raises InputError naming tenant and field."""
+    """Read the tenants of a file. `pages`: the total for shares. Raise InputError with the tenant and the
+    field."""
     rows = _rows(path)
     found = [_tenant(path, number, row, pages) for number, row in enumerate(rows, 1)]
     names = [tenant.name for tenant in found]
@@ -88,7 +89,7 @@ def _tenant(path: str, number: int, row: Any, pages: int) -> Tenant:
 
 
 def _bucket(where: str, kind: str, row: dict[str, Any]) -> tuple[int, int] | None:
-    """A rate, and what may come at once: a second's tokens unless it is said."""
+    """Return a rate and its burst, by default the tokens of one second."""
     rate, burst = row.get(f"{kind}_rate"), row.get(f"{kind}_burst")
     if rate is None and burst is not None:
         raise InputError(f"{where}: {kind}_burst without {kind}_rate", next=f"give {kind}_rate as well")

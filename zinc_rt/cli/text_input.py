@@ -1,4 +1,4 @@
-"""Text from the command line or stdin, to the byte."""
+"""Read text from the command line or stdin without changing it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zinc_rt.host.input_files import unreadable
 
 
 def read_text(argument: str) -> str:
-    """The text itself, or stdin's for "-": nothing stripped. Raises InputError where it is not UTF-8."""
+    """Return the text, or that of stdin for "-", unstripped. Raise InputError if it is not UTF-8."""
     if argument == "-":
         return _decode(stdin_bytes(), "stdin")
     return _decode(os.fsencode(argument), "the text")
 
 
 def read_file(path: str) -> str:
-    """A file's text, to the byte. Raises InputError where it cannot be read, or is not UTF-8."""
+    """Return a file's text unchanged. Raise InputError if it cannot be read or is not UTF-8."""
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
@@ -27,7 +27,7 @@ def read_file(path: str) -> str:
 
 
 def stdin_bytes() -> bytes:
-    """All of stdin. Raises InputError where it is closed."""
+    """Return all of stdin. Raise InputError if it is closed."""
     if sys.stdin is None:
         raise InputError("stdin is closed", next="redirect it: < FILE")
     return sys.stdin.buffer.read()

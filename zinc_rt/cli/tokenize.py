@@ -80,7 +80,7 @@ def _tokenize(arguments: argparse.Namespace) -> int:
 
 
 def _shown(piece: bytes) -> str:
-    """A piece in quotes, so that spaces show; bytes that are only part of a character as \\xNN."""
+    """Format a token in quotes, so that spaces are visible, with incomplete characters as \\xNN."""
     return f"'{printable(piece.decode('utf-8', 'backslashreplace'))}'"
 
 

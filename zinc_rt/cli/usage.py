@@ -122,7 +122,8 @@ def _usage(arguments: argparse.Namespace) -> int:
 
 
 def _balance(found: UsageFound, *, whole: bool) -> list[Result]:
-    """A result for each line. Tokens may be delivered minutes after they were made, so L6 is of all times only."""
+    """Return a result for each line. Tokens may be delivered minutes after generation, so L6 holds only over all
+    time."""
     from zinc_rt.cli.report import Result
     from zinc_rt.sched.usage.balance import LINES, l6_delivered
 

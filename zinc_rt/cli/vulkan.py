@@ -138,7 +138,7 @@ def _say(refused: list[ZincError]) -> None:
 def _compiled(
     wanted: list[GlslSource], how: Callable[[GlslSource], bytes]
 ) -> tuple[list[tuple[GlslSource, bytes]], list[ZincError]]:
-    """What each source gives, and why some give nothing. Raises NothingRan without the compiler."""
+    """Compile each source; return the modules and the errors. Raise NothingRan without the compiler."""
 
     def one(source: GlslSource) -> bytes | ZincError:
         try:

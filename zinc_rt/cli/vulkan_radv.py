@@ -1,4 +1,4 @@
-"""`zinc-rt vulkan compile --radv CHIP`: the committed SPIR-V to .zrt containers, by Mesa's RADV without a card."""
+"""`zinc-rt vulkan compile --radv CHIP`: convert the committed SPIR-V to .zrt containers with Mesa's RADV."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RadvKernel:
-    """A module and where its container goes."""
+    """A module and the path of its container."""
 
     name: str
     spirv: bytes
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compile_radv(arguments: argparse.Namespace) -> int:
-    """0 where every container is made, or with --check is what it would be; 1 otherwise."""
+    """Return 0 if every container was written, or with --check is up to date; otherwise 1."""
     from zinc_rt.backends.vulkan.radv import compile_modules
     from zinc_rt.host.files import write_whole
     from zinc_rt.kernels.zrt import write_zrt
@@ -83,7 +83,7 @@ def compile_radv(arguments: argparse.Namespace) -> int:
 
 
 def _is_same(path: Path, zrt: Zrt) -> bool:
-    """Whether a committed container is this one; says so where it is not."""
+    """Return whether a committed container equals this one; print it otherwise."""
     from zinc_rt.kernels.zrt import write_zrt
 
     same = path.is_file() and path.read_bytes() == write_zrt(zrt)
@@ -93,7 +93,7 @@ def _is_same(path: Path, zrt: Zrt) -> bool:
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]]:
-    """What to compile; and where none is named, the containers without a module."""
+    """Return the modules to compile and, if none is named, the containers without a module."""
     from zinc_rt.kernels.radv.container import module_hash
     from zinc_rt.kernels.radv.table import BUILT
     from zinc_rt.kernels.sources import read_source
@@ -128,7 +128,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]
 def _container(
     kernel: RadvKernel, caches: Mapping[str, bytes], mesa: str
 ) -> tuple[Zrt, list[LintFinding], list[LintFinding]]:
-    """The container, what the static sanitizer finds in it, and what of that is only a remark."""
+    """Return the container, the static sanitizer's findings in it, and those that are only remarks."""
     from zinc_rt.isa import target_of
     from zinc_rt.isa.lint import Limits, lint
     from zinc_rt.kernels.radv.container import container
