@@ -138,7 +138,7 @@ def unpack(archive: Path) -> MachineCapture:
 
 
 def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> MachineCapture:
-    """The folder of the capture inside: where capture.json, proc/version or kernel.log lies nearest to the top."""
+    """Create a capture from an archive's files. Its folder is the topmost with capture.json, proc/version, ..."""
     for mark in (INDEX, "proc/version", "kernel.log", "etc/os-release", "lspci.txt"):
         at = sorted((name for name in files if name == mark or name.endswith(f"/{mark}")), key=len)
         if at:
@@ -170,7 +170,7 @@ def _walk(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
 
 
 def _index(path: Path) -> dict[str, str]:
-    """What a capture says it could not read. A capture made by hand has no index."""
+    """Return the files that a capture could not read, with reasons. A capture made by hand has no index."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:

@@ -119,7 +119,7 @@ def _capture(arguments: argparse.Namespace) -> MachineCapture:
 
 
 def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport:
-    """A result each finding: broken is a failure, the rest ran and is told of; no GPU is a skip."""
+    """Return a result per finding: `broken` is a failure, the others are reported; no GPU is a skip."""
     from dataclasses import asdict
 
     from zinc_rt.cli.report import Result, Status

@@ -85,7 +85,7 @@ def _read_device(root: Path, name: str, device: Path, files: Files, unreadable: 
 
 
 def _with_patience(device: Path, where: str, files: Files, unreadable: Reasons) -> None:
-    """What the card itself must answer, in a thread of its own that may be left behind."""
+    """Query the card in a separate thread, which is abandoned if the card does not answer."""
     read: Files = {}
     refused: Reasons = {}
     done: list[bool] = []

@@ -293,7 +293,7 @@ def _without_address(found: dict[str, InspectedGpu], entry: lspci.Function) -> I
 
 
 def _logged(capture: MachineCapture) -> dict[str, InspectedGpu]:
-    """Those the kernel's log tells of, where nothing else does: a driver that gave up leaves no device."""
+    """Return the GPUs that only the kernel log mentions: a driver that failed leaves no device."""
     text = capture.text("kernel.log") or ""
     found = {}
     for address in dict.fromkeys(

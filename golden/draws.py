@@ -97,7 +97,7 @@ def _survivors(
 
 
 def _drawn(ids: np.ndarray, likely: np.ndarray, draw: Draw) -> int | None:
-    """The token drawn. None where the draw lies within CLEAR of a border between two tokens."""
+    """Return the sampled token, or None if the draw is within CLEAR of a border between two tokens."""
     key = (draw.seed & 0xFFFFFFFF, draw.seed >> 32)
     place = (philox((draw.choice, draw.position, 0, 0), key)[0] >> 8) / 2**24
     borders = np.cumsum(likely)[:-1]

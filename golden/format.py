@@ -168,7 +168,7 @@ def _experts(path: Path, arrays: dict[str, np.ndarray], variant: str, counts: se
 def _nodes(
     path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int], meta: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """What is neither of the arrays above: values of the graph, under their label."""
+    """Return the other arrays: values of the graph, by label."""
     found = {}
     further = meta.get("nodes_without_layer", ())
     for name, array in arrays.items():

@@ -1,6 +1,6 @@
-"""What a PyTorch model computes for a prompt, as an .npz that `zinc-rt golden import --from npz` takes.
+"""Record a PyTorch model's values for a prompt in an .npz for `zinc-rt golden import --from npz`.
 
-Runs in your environment, with your transformers or vLLM; it needs NumPy and nothing of ZINC_RT. Forward hooks,
+Runs in your environment, with your transformers or vLLM; it needs only NumPy, not ZINC_RT. Forward hooks,
 found by module name, keep what each layer hands to the next and, with --all, the values inside a layer, under the
 names that llama.cpp and ZINC_RT give them.
 

@@ -111,7 +111,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _read(fd: int, until: float) -> tuple[bytes, bool]:
-    """All bytes up to the end of the pipe, and whether that came in time."""
+    """Read all bytes up to the end of the pipe. Return them, and whether the end was reached in time."""
     parts: list[bytes] = []
     while True:
         left = until - time.monotonic()
@@ -135,13 +135,13 @@ def _reap(pid: int, timeout_seconds: float) -> int | None:
 
 
 def _sweep(pid: int) -> None:
-    """What the child started and left behind."""
+    """Kill the processes that the child started and left behind."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def _kill(pid: int) -> bool:
-    """Whether it is gone."""
+    """Kill the child and its processes. Return whether it has ended."""
     _sweep(pid)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

@@ -201,7 +201,7 @@ def _plan(
 
 
 def _default_hazard(spec: DeviceSpec, device: dict[str, Any]) -> tuple[int, str]:
-    """What runs unasked, and why no more does, where that surprises."""
+    """Return the highest hazard that runs by default, and the reason if it is reduced."""
     if spec.simulated:
         return 2, ""
     if device.get("displays"):

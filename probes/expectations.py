@@ -1,4 +1,4 @@
-"""What is known of a chip: probes that fail, flake or are not to be run, each with its reason on the same line.
+"""Expectations of a chip: probes that fail, flake or must not run, each with its reason on the same line.
 
     chip gfx1201
     fail   P45/t1   MES 0x4f does not answer REMOVE_QUEUE (linux-firmware of May)

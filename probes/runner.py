@@ -146,7 +146,7 @@ class ProbeRunner:
         return replace(outcome, log=(*self._kernel_log()[before:], *outcome.log)), ended.seconds
 
     def _afterwards(self, probe: Probe, tier: str, outcome: Outcome) -> Outcome:
-        """Whether the GPU still answers, in a new process."""
+        """Check in a new process whether the GPU still answers, and return the outcome."""
         alive = self.plan.alive
         if outcome.symptom == "stuck-in-kernel":
             self._dead = f"{probe.id} left a process stuck in the kernel: reboot before anything hazardous"

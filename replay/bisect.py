@@ -69,7 +69,7 @@ def bisect(
 
 
 class _Unended(Exception):
-    """A replay of a step known to differ ended by an error of its own."""
+    """A replay of a step that is known to differ ended with another error."""
 
 
 class _BisectSearch:
@@ -295,7 +295,7 @@ class _BisectSearch:
     def _stored(
         self, step: RecordedStep, variant: Variant, before: dict[str, bytes], name: str, element: int
     ) -> dict[str, Any]:
-        """Who stored an element last, on a simulated device: the step runs once more, watched."""
+        """Find the last store to an element on a simulated device by running the step again with a watch."""
         place = variant.plan.placements[name]
         buffer = variant.replays.ports[port(place.allocation, variant.key)]
         instrument = self.suspect.backend.instrument
@@ -327,8 +327,8 @@ class _BisectSearch:
     def _operands(
         self, step: RecordedStep, right: Variant, node: Node, before: dict[str, bytes], *, tapped: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """What T-CPU's node read and made; state that it updates as the step found it. Untapped: what the whole
-        step made."""
+        """Return the inputs and outputs of T-CPU's node, with updated state as before the step. Without taps: the
+        outputs of the whole step."""
         buffers = right.graph.buffers
         results = node.outputs if tapped else [spec.name for spec in right.graph.by_role("output", *KEPT)]
         made = {name: value_of(right, name, step).copy() for name in results}

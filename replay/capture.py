@@ -195,7 +195,7 @@ def _captured(
 
 
 def _parts(variant: Variant) -> Iterable[tuple[int, int, str]]:
-    """What the graph keeps where, by the names of the IR."""
+    """Yield the parts of the graph's buffers with storage, with their IR names."""
     for buffer, parts in variant.built.placed.items():
         if buffer.storage is not None:
             yield from parts

@@ -139,7 +139,7 @@ class _TracedNode:
 
 
 def _of_lane(steps: Iterable[Traced], code: bytes, target: Target, lane: int) -> Iterator[str]:
-    """What one lane sees of a wave's trace: instructions it took part in, registers as it has them."""
+    """Return one lane's view of a wave's trace: the instructions that it executed, with its register values."""
     active, last = True, -1
     for step in steps:
         if step.pc != last or not step.name:

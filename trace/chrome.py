@@ -104,7 +104,7 @@ def name_of(labels: list[str], node: int) -> str:
 
 
 def _labels(log: LogReader, record: records.GraphCreated) -> list[str]:
-    """What its nodes are called, in the order of its calls. None where the log lacks the graph."""
+    """Return the names of its nodes in the order of calls, or None if the log lacks the graph."""
     if not log.has(record.ir):
         return []
     nodes = from_bytes(log.blob(record.ir), name=f"{log.path}, graph {record.graph}").nodes

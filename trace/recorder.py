@@ -216,7 +216,7 @@ class Recorder(Observer):
     def _parts(
         self, number: int, key: ShapeKey, allocation: str, offset_bytes: int, data: memoryview
     ) -> tuple[tuple[records.WrittenPart, ...], memoryview]:
-        """The buffers that a write covers, as far as its step counts, and their bytes one behind the other."""
+        """Return the buffers that a write covers, limited by the step's counts, and their bytes, concatenated."""
         variant, counts = self._variants[number, key], self._counts.get((number, key), NO_COUNTS)
         parts, pieces = [], []
         _, names = self._names[number, key, allocation]

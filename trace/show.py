@@ -174,7 +174,7 @@ def _chosen(graph: OpGraph, wanted: str) -> list[tuple[int, Node]]:
 
 
 def _results(graph: OpGraph, node: Node) -> list[str]:
-    """What a step leaves of it: no state, which other steps change."""
+    """Return the node's outputs except state, which later steps change."""
     return [name for name in node.outputs if name and graph.buffers[name].role in ("activation", "output")]
 
 

@@ -197,7 +197,7 @@ class ValidationRunner:
         return tuple(spec for spec in self.job.tiers if spec.choice.simulated)
 
     def marks(self) -> dict[str, str]:
-        """Return the kind of device behind each tier that is not hardware, by the tier's text."""
+        """Return the kind of device of each tier that is not hardware, by the tier's text."""
         devices = {spec.text: self.engine(spec).backend.device for spec in self.job.tiers if spec in self._engines}
         return {
             text: "simulated" if device.simulated else "in software"

@@ -159,7 +159,7 @@ def _walk(
 
 
 def _run(line: list[str], path: Path, *, quiet: bool) -> int:
-    """A stage's command in a process of its own: what ends it does not end the walk."""
+    """Run a stage's command in a separate process, so that its crash does not end the walk."""
     made = [sys.executable, "-m", "zinc_rt.cli", *line, "--json", str(path)]
     with nullcontext() if terminal.is_terminal(sys.stderr) else plain_lines(ProgressLine(f"zinc-rt {line[0]}")):
         done = subprocess.run(made, check=False, stdin=subprocess.DEVNULL, stdout=sys.stderr if quiet else None)
@@ -178,7 +178,7 @@ def _ask(yes: Collection[str], stage: BringupStage) -> bool | None:
 
 
 def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
-    """What a pass is worth for: the next kernel starts anew."""
+    """Return the configuration for which a pass is valid: another kernel starts again."""
     from zinc_rt.engine import checked
     from zinc_rt.probes.child import run_apart
     from zinc_rt.probes.output.passed import identify

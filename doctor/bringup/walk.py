@@ -63,7 +63,7 @@ class Walk:
     # --- whether ---
 
     def _without_running(self, stage: BringupStage, earlier: EarlierWalks | None) -> Result | None:
-        """What is known of a stage before it runs; None: run it."""
+        """Return a stage's result if it is known before it runs, otherwise None."""
         if stage.name in self.skip:
             return self._result(stage, "skip", f"--skip {stage.name}")
         if stage.name == DOCTOR:

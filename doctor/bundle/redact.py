@@ -358,7 +358,7 @@ def _inner(value: str) -> Any:
 
 
 def _unescaped(name: str, text: str) -> str:
-    """JSON that cannot be parsed, as text: a name behind an escaped line end would else pass for a word."""
+    """Undo the escapes of invalid JSON; otherwise a name after an escaped line end would be part of a word."""
     if not name.endswith((".json", ".jsonl", ".journal")):
         return text
     marks = {"n": "\n", "t": "\t", '"': '"', "/": "/", "\\": "\\", "r": "\r"}

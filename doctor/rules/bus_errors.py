@@ -37,7 +37,7 @@ def _folder(machine: InspectedMachine, address: str) -> str:
 
 
 def _latched(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """Bits of the AER status that stay set until somebody clears them: `UESta: ... CmpltTO+`."""
+    """Report AER status bits, which stay set until they are cleared: `UESta: ... CmpltTO+`."""
     functions = lspci.parse(machine.capture.text("lspci.txt") or "")
     own = functions.get(gpu.address)
     for function in [*([own] if own else []), *(lspci.chain(functions, gpu.address) if own else [])]:

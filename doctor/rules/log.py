@@ -17,7 +17,7 @@ def _interrupts(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _resets_that_helped(machine: InspectedMachine) -> Iterator[Seen]:
-    """A reset that came back is a warning of its own; one that did not is log.reset-failed."""
+    """Report a successful reset as a warning; a failed one is log.reset-failed."""
     yield from logged("reset")(machine)
 
 

@@ -46,7 +46,7 @@ def _limited_by(gpu: InspectedGpu, machine: InspectedMachine) -> Link | None:
 
 
 def _slow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
-    """What the slot can do at most: an idle GPU lowers its speed and raises it again."""
+    """Report a slow link by its maximum speed, because an idle GPU temporarily lowers the current one."""
     if gpu.integrated or machine.host.hypervisor:
         return None
     most = [link.speed_most for link in gpu.links if link.speed_most]

@@ -58,7 +58,7 @@ def _opened_by_udev(machine: InspectedMachine) -> bool:
 
 
 def _closed(node: DeviceNode, groups: frozenset[str], uid: int | None) -> bool:
-    """Whether mode, owner and group keep this user out of a node that a tier opens. An ACL may let it in."""
+    """Return whether mode, owner and group deny this user a node that a tier opens. An ACL may allow it."""
     if not (node.path.endswith("/kfd") or "/renderD" in node.path) or node.acl:
         return False
     mine = node.mode[4:6] if node.gid in groups else node.mode[1:3] if node.uid == str(uid) else node.mode[7:9]

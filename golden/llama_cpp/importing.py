@@ -89,7 +89,7 @@ def _columns(array: np.ndarray) -> int:
 
 
 def _occurrence(value: NodeValue, seen: Sequence[tuple[str, np.ndarray]]) -> np.ndarray | None:
-    """The one of these that the opcode here stands for; the last where nothing tells them apart."""
+    """Return the candidate that the opcode stands for; the last one if they cannot be distinguished."""
     if value.op == "ROPE":
         fitting = [array for op, array in seen if op == "ROPE"]
     elif value.op == "MATMUL":

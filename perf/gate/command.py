@@ -154,7 +154,7 @@ def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> GateReport:
 
 
 def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
-    """What each file is, by its digest. Raises InputError for one that is no model."""
+    """Describe the model files by digest. Raise InputError for a file that is not a model."""
     from zinc_rt.cli.describe import describe_model
 
     told = [describe_model(options.read_model(str(path))) for path in paths]

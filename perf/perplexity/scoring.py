@@ -70,7 +70,7 @@ def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
                 row, token = map(int, np.argwhere(np.isnan(logits))[0])
                 raise CheckFailed(
                     f"position {start + wanted[row]}: logit {token} is not a number",
-                    next="zinc-rt validate says in which layer it starts",
+                    next="zinc-rt validate shows the layer in which it starts",
                 )
             if wanted:
                 yield logits

@@ -144,7 +144,7 @@ def matrix(c: ProbeContext) -> Outcome:
 
 
 def without_cache_packets(bench: ShaderBench, memory: MappedBuffer) -> str:
-    """What the host writes between two reads of the command processor, with no invalidation between them."""
+    """Read with the command processor, write from the host, and read again without an invalidation."""
     queue = bench.queue
     read = []
     for number in (1, 2):

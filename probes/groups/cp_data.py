@@ -154,7 +154,8 @@ _EXPECTED = (
 
 
 def _atomics_at(queue: ProbeQueue, va: int) -> str:
-    """What came out wrong; empty where all is right. The CP carries the values: VRAM has no host side."""
+    """Return the wrong values, empty if all are right. The CP copies the values, because VRAM is not mapped by
+    the host."""
     start = {0: 100, 8: 1 << 33, 16: 7, 20: 20, 24: 8, 32: 299, 40: 4}
 
     def setup() -> Iterable[Packet]:

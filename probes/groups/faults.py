@@ -188,7 +188,7 @@ def bad_packet(c: ProbeContext) -> Outcome:
 
 
 def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
-    """The queue freezes, goes away when told to, and the GPU is there afterwards."""
+    """The queue hangs, can be destroyed, and the GPU works afterwards."""
     queue = c.queue()
     at = FREE_AT
     queue.finish([Nop()], "before")

@@ -182,7 +182,7 @@ def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
 
 
 def _save_areas(known: tuple[CwsrSizes, ...]) -> Iterator[CwsrSizes]:
-    """The sizes that this chip may want, then control stacks a few pages beside them."""
+    """Yield the sizes that this chip may require, then control stacks that differ by a few pages."""
     yield from known
     for sizes in known:
         for pages in (1, -1, 2, -2, 3, -3):

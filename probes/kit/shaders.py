@@ -1,4 +1,4 @@
-"""What shader probes work with: their kernels, and the packets that launch one on a queue.
+"""Tools for shader probes: their kernels, and the packets that launch one on a queue.
 
 bench = ShaderBench(c)                              # a queue, memory for code and arguments
 store = bench.load("store", VALUE=7)          # probes/kernels/store.zrt, its constant patched

@@ -144,7 +144,7 @@ def cards(folder: Path) -> dict[str, FactsFile]:
 
 
 def _card(row: Fact, learned: dict[str, FactsFile]) -> str:
-    """What cards told about it."""
+    """Return the values that cards reported for a row."""
     told = [f"{facts.facts[row.id].value!r} ({name})" for name, facts in learned.items() if row.id in facts.facts]
     return "; ".join(told)
 
@@ -213,7 +213,7 @@ def _verbose(rows: Sequence[Fact], leans: Leaning, learned: dict[str, FactsFile]
 
 
 class _FlipNote(CommandObserver):
-    """Says in each report of a command which rows are flipped; whoever followed the command before still does."""
+    """Note the negated rows in each report of a command; events are passed to the previous observer."""
 
     def __init__(self, rows: Sequence[Fact], outer: CommandObserver) -> None:
         self._rows, self._outer = rows, outer

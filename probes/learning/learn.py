@@ -307,7 +307,7 @@ def ib_nesting(c: ProbeContext) -> Outcome:
 
 
 def _nested(depth: int, c: ProbeContext) -> bool:
-    """Whether every buffer's marks, on the way in and out, arrive in time."""
+    """Return whether the marks of every buffer, in both directions, arrive in time."""
     with c:
         queue = c.queue()
         va = queue.memory.gpu_va + FREE_AT

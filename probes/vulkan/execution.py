@@ -130,8 +130,8 @@ def _device(which: str) -> PhysicalDevice:
 
 
 def _asked() -> tuple[tuple[PhysicalDevice, ...], str, str]:
-    """What devices there are, asked in a process of its own: no driver survives the fork of a probe. Why there are
-    none, and what to do."""
+    """List the devices in a separate process, because no driver survives the fork of a probe. If there are none,
+    also return the reason and advice."""
     ended = run_apart(_ask, ASK_SECONDS)
     if ended.how == "returned":
         answer: tuple[tuple[PhysicalDevice, ...], str, str] = ended.value

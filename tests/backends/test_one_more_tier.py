@@ -47,7 +47,7 @@ def test_devices_and_probe_tier_report_it_as_usable(capsys: Capture) -> None:
     assert "t_more on abacus" in capsys.readouterr().out.splitlines()[-1]
     assert run.main(["--probe-tier"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0].split()[:3] == ["t_more", "usable", "beads"] and out[-1] == "auto takes t_more"
+    assert out[0].split()[:3] == ["t_more", "usable", "beads"] and out[-1] == "auto selects t_more"
 
 
 def test_auto_selects_the_preferred_tier(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

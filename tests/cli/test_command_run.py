@@ -304,7 +304,7 @@ def test_probe_prints_status_reason_and_advice_of_every_tier(capsys: Capture) ->
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:6] == ["t2", "no", "no", "AMD", "GPU", "here"]
     assert any(line.split()[:5] == ["t_cpu", "usable", "the", "NumPy", "oracle,"] for line in lines)
-    assert lines[-1] == f"auto takes {'t_cpu_native' if native_tier().usable else 't_cpu'}"
+    assert lines[-1] == f"auto selects {'t_cpu_native' if native_tier().usable else 't_cpu'}"
 
 
 def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:

@@ -97,7 +97,7 @@ def test_unbalanced_ledger_fails_and_names_the_equation(database: Path, capsys: 
     ("words", "said"),
     [
         (["missing.sqlite"], "missing.sqlite: no such file"),
-        (["DB", "--from", "yesterday"], "--from: 'yesterday' is no time"),
+        (["DB", "--from", "yesterday"], "--from: 'yesterday' is not a time"),
         (["DB", "--from", "2026-03-01", "--to", "2026-02-01"], "is not before"),
         (["DB", "--group-by", "tenants"], "no grouping by 'tenants'"),
         ([__file__], "not a usage database"),

@@ -127,9 +127,9 @@ def test_memory_bandwidth_is_reported_for_known_cards() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"threads": 4}, "tier t1 takes no --threads"),
-        ({"sanitizer": "full"}, "--sanitizer is for a simulated device, and t1 runs on none"),
-        ({"facts": "f.json"}, "--facts is for a simulated device, and t1 runs on none"),
+        ({"threads": 4}, "tier t1 does not support --threads"),
+        ({"sanitizer": "full"}, "--sanitizer needs a simulated device, which t1 does not use"),
+        ({"facts": "f.json"}, "--facts needs a simulated device, which t1 does not use"),
     ],
 )
 def test_unused_option_is_an_error(given: dict[str, Any], sentence: str) -> None:

@@ -121,7 +121,7 @@ def test_invalid_golden_is_unusable(made: Path, capsys: Any) -> None:
     [
         (["--tier", "nonsense"], "no tier is called 'nonsense'"),
         (["--tier", "t1", "--device", "cpu"], "--device cpu runs"),
-        (["--sanitizer", "full"], "--sanitizer is for a simulated device"),
+        (["--sanitizer", "full"], "--sanitizer needs a simulated device"),
     ],
 )
 def test_unusable_tier_reports_the_reason(options: list[str], said: str, made: Path, capsys: Any) -> None:

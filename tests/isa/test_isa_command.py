@@ -70,7 +70,7 @@ def test_stdin_prints_one_instruction_per_line(
 def test_invalid_hex_line_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     feed(monkeypatch, f"{ADD}\nwhat\n")
     assert main(["disasm", "--hex", "-"]) == 2
-    assert "stdin, line 2: 'what' is no hex bytes" in capsys.readouterr().err
+    assert "stdin, line 2: 'what' is not hex bytes" in capsys.readouterr().err
 
 
 def test_wave64_requires_an_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

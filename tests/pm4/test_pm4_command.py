@@ -69,9 +69,9 @@ def test_report_matches_text_output(tmp_path: Path, capsys: pytest.CaptureFixtur
         (b"\x00" * 7, [], "7 bytes, expected a multiple of 4"),
         (b"", [], "no dwords"),
         (b"# nothing", ["--hex"], "no dwords"),
-        (b"c0004600\nzz", ["--hex"], "line 2: 'zz' is no dword"),
-        (b"123456789", ["--hex"], "is no dword"),
-        (b"\xff\xfe\x00", ["--hex"], "is no dword"),
+        (b"c0004600\nzz", ["--hex"], "line 2: 'zz' is not a dword"),
+        (b"123456789", ["--hex"], "is not a dword"),
+        (b"\xff\xfe\x00", ["--hex"], "is not a dword"),
         (b"\x00" * 4, ["--arch", "gfx900"], "no PM4 encoders for 'gfx900'"),
     ],
 )

@@ -40,7 +40,7 @@ from zinc_rt.validate.kernel_test.verdicts import KernelVerdict, verdicts
 
 SHRINK_SECONDS = 20.0  # of one case: its kernels are compiled by now
 Met = dict[str, list[PlannedCase]]
-"""By tier and kernel set, what its orderings so far come to: one is tested where it dispatches other kernels."""
+"""The dispatches so far by tier and kernel set: an ordering is tested only if it dispatches other kernels."""
 
 
 def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
@@ -193,7 +193,7 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
         raise NothingRan("no tier can run its kernels here", next="add --device sim, or see zinc-rt devices")
     for name in ("sanitizer", *ORDER):
         if getattr(arguments, name) is not None and not any(side.simulated for side in found):
-            raise UsageError(f"--{name} is for a simulated device, and none runs here", next="add --device sim")
+            raise UsageError(f"--{name} needs a simulated device, and none runs here", next="add --device sim")
     check_globs(arguments.kernel, [side.set() for side in found])
     for tier in dict.fromkeys(side.tier for side in found if side.simulated):
         report.shortcuts.append(f"{tier}: {SIMULATED}")

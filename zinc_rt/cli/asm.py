@@ -57,7 +57,7 @@ def _asm(arguments: argparse.Namespace) -> int:
     path = Path(arguments.source)
     found = sources_of(path)
     if arguments.output and len(found) > 1:
-        raise UsageError(f"{path} gives {len(found)} kernels: -o names one file", next="leave -o out")
+        raise UsageError(f"{path} produces {len(found)} kernels, but -o names one file", next="leave -o out")
     for source in found:
         data = assemble(source)
         output = Path(arguments.output or source.container)
@@ -84,7 +84,7 @@ def _check(found: list[Source]) -> int:
     containers = {source.container for source in found}
     orphans = [path for folder in folders for path in sorted(folder.glob("*.zrt")) if path not in containers]
     for source in stale:
-        print(f"stale   {source.container.name}: not what {source.path.name} gives")
+        print(f"stale   {source.container.name}: differs from the output of {source.path.name}")
     for path in orphans:
         print(f"orphan  {path.name}: no source")
     _say(refused)

@@ -133,5 +133,5 @@ def hex_bytes(line: str, source: str) -> bytes:
         return bytes.fromhex(line)
     except ValueError:
         raise InputError(
-            f"{source}: {printable(line, 40)!r} is no hex bytes", next="expected hex like 050003d501050200"
+            f"{source}: {printable(line, 40)!r} is not hex bytes", next="expected hex like 050003d501050200"
         ) from None

@@ -113,7 +113,7 @@ def guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
     ends afterwards, so a later Ctrl-C is ignored."""
     _occupy_standard_streams()
     if sys.stdout is None:
-        print(f"{who}: stdout is closed\n  next: redirect it, to /dev/null if it is not wanted", file=sys.stderr)
+        print(f"{who}: stdout is closed\n  next: redirect it, for example to /dev/null", file=sys.stderr)
         return OutputError.exit_code
     try:
         try:
@@ -145,7 +145,7 @@ def guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
         print(f"{who}: stdout: cannot write: {error.strerror}", file=sys.stderr)
         return OutputError.exit_code
     except MemoryError:
-        print(f"{who}: out of memory\n  next: a smaller --ctx, or fewer tokens or layers", file=sys.stderr)
+        print(f"{who}: out of memory\n  next: use a smaller --ctx, or fewer tokens or layers", file=sys.stderr)
         return ZincError.exit_code
 
 

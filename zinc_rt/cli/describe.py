@@ -78,7 +78,7 @@ def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None
     most = max(decode or programs, key=lambda each: each.nodes, default=None)
     report.direct_compute_ops = 0 if most is None else most.nodes
     report.model_execution = (
-        f"{tier}: nothing has run here, whatever is told of it was kept from an earlier run"
+        f"{tier}: nothing ran here; its values are cached from an earlier run"
         if most is None
         else f"{tier}: {most.nodes} of {most.of} nodes of {most.graph}, in {engine.backend.ordering}"
     )

@@ -30,7 +30,7 @@ examples:
 """
 
 
-SIMULATED = "zinc-rt pm4-test --device sim brings up a simulated GPU, which says nothing about hardware"
+SIMULATED = "zinc-rt pm4-test --device sim runs the probes on a simulated GPU, which says nothing about hardware"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
     if beside:
         terminal.show(f"note      Vulkan runs on {beside[0].device}: --tier vulkan", out=out)
     if not machine.gpus:
-        terminal.show("note      no AMD GPU found: the CPU runs what names no device", out=out)
+        terminal.show("note      no AMD GPU found: commands without --device use the CPU", out=out)
         terminal.show(f"next      {SIMULATED}", out=out)
     for row in rows:
         if row.next:

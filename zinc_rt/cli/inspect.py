@@ -366,7 +366,7 @@ class _Needs:
         _table(out, ("heap", "what", "bytes", "padding", "total"), rows)
         if self.residency is not None:
             terminal.show(f"\n{self.residency.text}", out=out)
-        terminal.show("\nwhat a context takes, F32", out=out)
+        terminal.show("\nmemory of a context, F32", out=out)
         held = f"a sequence of {self.limits.ctx}"
         _table(out, ("", "layers", "a token", f"a page of {self.limits.page_tokens}", held), self._context())
         read, written = (sum(getattr(row, f"{way}_bytes") for row in self.traffic) for way in ("read", "written"))

@@ -136,7 +136,7 @@ def _listing(arguments: argparse.Namespace) -> int:
             "disasm",
             "isa-disasm",
             "fail" if bad else "pass",
-            reason=f"{bad} places hold no instruction" if bad else "",
+            reason=f"{bad} offsets are not valid instructions" if bad else "",
             measure={"instructions": len(rows) - bad, "invalid": bad},
             first_bad=first_bad,
             repro=again if bad else "",

@@ -52,7 +52,7 @@ def _sets(beside: str) -> dict[str, BinaryKernelSet]:
     found = others.get(beside)
     if found is None or beside == found.target:
         fit = ", ".join(name for name, each in others.items() if name != each.target)
-        raise UsageError(f"--beside {beside}: no second kernel set of a chip", next=f"--beside {fit}")
+        raise UsageError(f"--beside {beside}: not a second kernel set of a chip", next=f"--beside {fit}")
     return {found.target: others[found.target], beside: found}
 
 

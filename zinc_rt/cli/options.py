@@ -220,25 +220,23 @@ def order_words(asked: Mapping[str, Any]) -> list[str]:
 def check_taken(choices: Sequence[Choice], arguments: argparse.Namespace) -> None:
     """Raise UsageError for a given option that neither the tiers nor their device accept."""
     tiers = ", ".join(dict.fromkeys(choice.tier for choice in choices))
-    takes = "take" if "," in tiers else "takes"
+    does = "do" if "," in tiers else "does"
     if arguments.threads and not any("threads" in choice.spec.options for choice in choices):
         takers = ", ".join(row.tier for row in registry.built() if "threads" in row.options)
-        raise UsageError(f"tier {tiers} {takes} no --threads", next=f"leave it out, or use {takers}")
+        raise UsageError(f"tier {tiers} {does} not support --threads", next=f"remove it, or use {takers}")
     if getattr(arguments, "unchecked", False) and not any(choice.gpu is not None for choice in choices):
         raise UsageError(
-            f"--unchecked is for a GPU of this machine, and {tiers} {'run' if ',' in tiers else 'runs'} on none",
-            next="leave it out",
+            f"--unchecked needs a GPU of this machine, which {tiers} {does} not use",
+            next="remove it",
         )
     of = str(getattr(arguments, "device", "auto")).partition(":")[0]
     if any(row.tier == of for row in registry.built()) and not any(choice.tier == of for choice in choices):
-        raise UsageError(
-            f"--device {arguments.device} is for {of}, which is not among {tiers}", next="leave it out"
-        )
+        raise UsageError(f"--device {arguments.device} is for {of}, which is not among {tiers}", next="remove it")
     for name in ("sanitizer", *ORDER, "facts"):
         if getattr(arguments, name, None) is not None and not any(choice.simulated for choice in choices):
             raise UsageError(
-                f"--{name} is for a simulated device, and {tiers} {'run' if ',' in tiers else 'runs'} on none",
-                next=f"add --device sim, or leave out --{name}",
+                f"--{name} needs a simulated device, which {tiers} {does} not use",
+                next=f"add --device sim, or remove --{name}",
             )
 
 
@@ -324,10 +322,10 @@ def model_tokens(gguf: GGUFFile, tokens: Sequence[int] | None, prompt: str | Non
     if tokens:
         return list(tokens)
     if prompt is None:
-        raise UsageError("nothing to run", next="give --tokens 1,2,3 or --prompt TEXT")
+        raise UsageError("nothing to run", next="use --tokens 1,2,3 or --prompt TEXT")
     from zinc_rt.model.tokenizer import Tokenizer
 
     ids = Tokenizer.from_metadata(gguf.metadata).encode(prompt)
     if not ids:
-        raise UsageError("the prompt has no tokens", next="give a longer --prompt, or --tokens 1,2,3")
+        raise UsageError("the prompt has no tokens", next="use a longer --prompt, or --tokens 1,2,3")
     return ids

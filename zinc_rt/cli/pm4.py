@@ -111,7 +111,7 @@ def _read_hex(raw: bytes, source: str) -> list[int]:
         for token in _COMMENT.sub("", line).replace(",", " ").split():
             if not _DWORD.fullmatch(token):
                 raise InputError(
-                    f"{source}, line {number}: {printable(token, 40)!r} is no dword",
+                    f"{source}, line {number}: {printable(token, 40)!r} is not a dword",
                     next="expected hex like c0001000",
                 )
             dwords.append(int(token, 16))

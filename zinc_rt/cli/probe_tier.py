@@ -49,6 +49,6 @@ def probe(arguments: argparse.Namespace) -> int:
     terminal.show(terminal.Table(columns, rows, headings=False), out=out)
     first = next((tier for tier, state in states if state.usable), None)
     terminal.show(
-        f"auto takes {first}" if first and asked == "auto" else f"{first or 'no tier'} is usable", out=out
+        f"auto selects {first}" if first and asked == "auto" else f"{first or 'no tier'} is usable", out=out
     )
     return finish(report, arguments)

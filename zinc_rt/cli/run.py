@@ -120,11 +120,11 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.max_tokens < 1:
         raise UsageError(f"--max-tokens {arguments.max_tokens}: expected 1 or more")
     if arguments.chat and arguments.prompt is None:
-        raise UsageError("--chat needs --prompt TEXT", next="--tokens are taken as they are, without a template")
+        raise UsageError("--chat needs --prompt TEXT", next="--tokens are used unchanged, without a template")
     if arguments.system is not None and not arguments.chat:
         raise UsageError("--system needs --chat", next="put the text into --prompt, or add --chat")
     if arguments.prompt is None and not arguments.tokens:
-        raise UsageError("nothing to run", next="give --prompt TEXT or --tokens 1,2,3")
+        raise UsageError("nothing to run", next="use --prompt TEXT or --tokens 1,2,3")
     return _generate(arguments, settings())
 
 
@@ -304,7 +304,7 @@ def _ask(
     if answer.ended == "logits_not_finite":
         raise CheckFailed(
             f"position {len(tokens) + len(answer.token_ids)}: a logit is not a number",
-            next="zinc-rt validate says in which layer it starts",
+            next="zinc-rt validate shows the layer in which it starts",
         )
     if chrome:
         asking.trace(chrome)
@@ -369,7 +369,7 @@ def _reason(stopped: str, arguments: argparse.Namespace, max_tokens: int, ctx: i
     if stopped == "end":
         return "at an end-of-generation token"
     if stopped == "context":
-        return f"the context of {ctx} tokens is full (a larger --ctx holds more, up to the model's own)"
+        return f"the context of {ctx} tokens is full (a larger --ctx is possible up to the model's trained length)"
     if max_tokens < arguments.max_tokens:
         return f"after {max_tokens} tokens: ZINC_RT_MAX_DECODE_TOKENS clamps --max-tokens {arguments.max_tokens}"
     return f"after --max-tokens {max_tokens}"
@@ -413,7 +413,7 @@ def _prompt_ids(arguments: argparse.Namespace, gguf: GGUFFile, tokenizer: Tokeni
         )
         ids = tokenizer.encode(rendered, add_special=not (bos and rendered.startswith(bos)))
     if not ids:
-        raise UsageError("the prompt has no tokens", next="give a longer --prompt, or --tokens 1,2,3")
+        raise UsageError("the prompt has no tokens", next="use a longer --prompt, or --tokens 1,2,3")
     return ids
 
 

@@ -162,7 +162,10 @@ def _config(arguments: argparse.Namespace) -> Config:
     model = arguments.model
     if model is None:
         model = EMBEDDED
-        say(f"model     {EMBEDDED}, which ships with the package: its weights are random, and so is what it says")
+        say(
+            f"model     {EMBEDDED}, which ships with the package: its weights are random, so its text is "
+            "meaningless"
+        )
     asked = {name: getattr(arguments, name) for name in ("ctx", "slots") if getattr(arguments, name) is not None}
     budgets = ClassSettings(gap_ms=arguments.gap_budget, first_token_ms=arguments.first_token_budget)
     config = Config.for_model(

@@ -38,7 +38,7 @@ def show_plan(config: Config, *, tenants: bool) -> int:
     if tenants:
         named = {tenant.id: tenant for tenant in config.tenants}
         terminal.table(
-            ["tenant", "class", "model", number("slots, sure"), number("at most"), number("tokens kept, sure"),
+            ["tenant", "class", "model", number("slots, sure"), number("at most"), number("KV tokens guaranteed"),
              number("at most"), number("keys")],
             [
                 (each.tenant, named[each.tenant].priority.name.lower(), each.model, each.slots, each.most_slots,

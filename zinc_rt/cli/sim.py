@@ -27,7 +27,7 @@ def _body(arguments: argparse.Namespace) -> int:
     if wrapped is not None:
         return _program(arguments, wrapped)
     if arguments.json:
-        raise UsageError("--json: of a program, expected behind --", next="zinc-rt sim --json F -- PROGRAM")
+        raise UsageError("--json needs a program after --", next="zinc-rt sim --json F -- PROGRAM")
     return server.run(arguments)
 
 
@@ -45,7 +45,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     from zinc_rt.sim.serve.program import run_program
 
     if not words:
-        raise UsageError("--: no program behind it")
+        raise UsageError("no program after --")
     check_writable(None, report=arguments.json)
     usual = {each.dest: each.default for each in server.parser()._actions}
     names = {each.name for each in fields(MachineOptions)}

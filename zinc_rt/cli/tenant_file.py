@@ -92,7 +92,7 @@ def _bucket(where: str, kind: str, row: dict[str, Any]) -> tuple[int, int] | Non
     """Return a rate and its burst, by default the tokens of one second."""
     rate, burst = row.get(f"{kind}_rate"), row.get(f"{kind}_burst")
     if rate is None and burst is not None:
-        raise InputError(f"{where}: {kind}_burst without {kind}_rate", next=f"give {kind}_rate as well")
+        raise InputError(f"{where}: {kind}_burst without {kind}_rate", next=f"set {kind}_rate as well")
     return None if rate is None else (rate, rate if burst is None else burst)
 
 

@@ -166,7 +166,7 @@ def _minute(text: str | None, option: str, default: int) -> int:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{option}: {text!r} is no time", next="2026-11-23, or 2026-11-23T14:30, in UTC"
+            f"{option}: {text!r} is not a time", next="2026-11-23, or 2026-11-23T14:30, in UTC"
         ) from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() // 60)
 

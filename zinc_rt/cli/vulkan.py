@@ -111,7 +111,7 @@ def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
         old += [source for source, data in made if source.built.read_bytes() != data]
         bad += len(refused)
     for source in old:
-        terminal.show(f"stale   {source.built.name}: not what {source.path.name} gives")
+        terminal.show(f"stale   {source.built.name}: differs from the output of {source.path.name}")
     if old:
         terminal.show(
             f"repro   zinc-rt vulkan compile {' '.join(source.name for source in old)} && git diff --stat"

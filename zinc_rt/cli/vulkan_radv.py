@@ -54,7 +54,7 @@ def compile_radv(arguments: argparse.Namespace) -> int:
     for path in orphans:
         terminal.show(f"orphan  {path.name}: no module {path.stem}.spv")
     if not wanted:
-        terminal.show(f"{'FAIL' if orphans else 'PASS'}  every container is of its module")
+        terminal.show(f"{'FAIL' if orphans else 'PASS'}  every container belongs to a module")
         return int(bool(orphans))
     made = compile_modules({each.name: each.spirv for each in wanted}, arguments.radv, driver=arguments.driver)
     terminal.show(f"RADV of Mesa {made.mesa}: {made.driver}")
@@ -88,7 +88,7 @@ def _is_same(path: Path, zrt: Zrt) -> bool:
 
     same = path.is_file() and path.read_bytes() == write_zrt(zrt)
     if not same:
-        terminal.show(f"stale   {path.name}: not what {zrt.compiler} gives")
+        terminal.show(f"stale   {path.name}: differs from the output of {zrt.compiler}")
     return same
 
 

@@ -85,7 +85,7 @@ class _Held:
 
 
 _held: dict[Path, _Held] = {}
-"""By file. A process holds a lock or does not: flock itself would refuse the second backend of one process."""
+"""Locks by file. They are shared within the process, because flock would reject a second backend in it."""
 
 
 def take(gpu: str, *, folder: Path | None = None) -> Path:

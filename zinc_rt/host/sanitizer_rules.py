@@ -363,4 +363,4 @@ _ROWS = (
 # fmt: on
 
 RULES: Mapping[str, SanitizerRule] = {rule.id: rule for rule in _ROWS}
-"""By id, in the order of `zinc-rt assumptions`."""
+"""Rules by id, in the order of `zinc-rt assumptions`."""

@@ -220,7 +220,7 @@ def _row(encoding: str, opcode: int, mnemonic: str, operands: tuple[str, ...], w
 # --- vector arithmetic: short forms and VOP3
 
 _SHORT = {"VOP1": 0x180, "VOP2": 0x100, "VOPC": 0}
-"""Where the opcodes of the short encodings begin in VOP3."""
+"""First VOP3 opcode of the short encodings."""
 # Halves of registers: LLVM shows them on gfx11, and whole registers on gfx12, where short encodings reach to v127.
 _HALF_KINDS = {
     ("VOP", 12): {"h1": "t1", "hf": "t16", "hi": "ti16"},

@@ -1,4 +1,4 @@
-"""One row of a kernel table: the nodes that a kernel supports, and the reason when it refuses one."""
+"""One row of a kernel table: the nodes that a kernel supports, and the reason if it rejects one."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from zinc_rt.pm4.registers import DISPATCH_INITIATOR, PGM_RSRC1, PGM_RSRC2, Sh
 Range = tuple[int, int]  # first byte, and the one behind the last
 FLUSH = "put a CS_PARTIAL_FLUSH and an ACQUIRE_MEM between them"
 Extent = Callable[[str], Range]
-"""Where a buffer of the graph lies, by name."""
+"""The address of a buffer of the graph, by name."""
 
 
 @dataclass(frozen=True, slots=True)

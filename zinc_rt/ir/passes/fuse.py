@@ -11,7 +11,7 @@ from zinc_rt.ir.graph import ABSENT, Node, OpGraph
 from zinc_rt.ir.op import OPS, Op
 
 Answers = Callable[[Node, OpGraph], bool]
-"""Whether a kernel set runs the node of the graph."""
+"""Predicate: a kernel set supports the node of the graph."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from zinc_rt.kernels.rows import repack
 from zinc_rt.kernels.weight import Weight
 
 Expansions = Mapping[str, str]
-"""By a type in the file, the type of its weights on the device. Others stay as they are."""
+"""Weight types on the device by their type in the file; other types are unchanged."""
 
 _STORED: Expansions = {
     "tq1_0": "f16",  # a float16 times -1, 0 or 1

@@ -327,7 +327,7 @@ u64 reach               # how far the initialised bytes behind an access were lo
     padded=16,
 )
 PLAIN, WATCHED = 0x100, 0x200
-"""In MEMORY_SITE.flags: being inside the range is all there is to check; some of it is watched for stores."""
+"""In MEMORY_SITE.flags: only the range must be checked; some of it is monitored for stores."""
 
 EXTENT = RecordLayout(
     """
@@ -379,8 +379,8 @@ u32 reserved
     padded=16,
 )
 SITE_BARRIER = 0xFFFFFFFE
-"""In a FINDING, a barrier that not all waves came to: `address` is the pc at which `wave` signalled it, `lanes`
-has a bit for each wave that had ended, `end_pc` is where the first of these did."""
+"""In a FINDING, a barrier that not all waves reached: `address` is the pc at which `wave` signalled it, `lanes`
+has a bit for each ended wave, `end_pc` is the pc at which the first of these ended."""
 
 FINDINGS_PER_SITE = 64  # records of one site; so one loop cannot fill the buffer
 

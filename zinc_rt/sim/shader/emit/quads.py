@@ -34,7 +34,7 @@ _BINARY = {
     name: name + "_" * (name in ("and", "or"))
     for name in ("fmul", "fadd", "fsub", "add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr")
 }
-"""Of LLVM: the builder's name."""
+"""LLVM's name of the builder."""
 _FMA = "llvm.fma."
 
 

@@ -149,4 +149,4 @@ COMMON: dict[str, tuple[str, int]] = {
     "pk_add_f16": ("pk_add_f16", 4),
     "pk_add_bf16": ("pk_add_bf16", 4),
 }
-"""What global memory and LDS both have."""
+"""Atomic operations of both global memory and LDS."""

@@ -24,7 +24,7 @@ from zinc_rt.sim.shader.memory.ranges import RangeFlag
 LANES = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I32, I64, I64, POINTER, POINTER])
 """(state, context, MEMORY_SITE, number of the first rule's site, lanes, base, offsets, data) -> faulted"""
 RULES = ("out-of-bounds", "uninitialised-memory", "misaligned", "race", "stale-line")
-"""Of a memory instruction; their sites are numbered in this order."""
+"""Rules of a memory instruction; their sites are numbered in this order."""
 OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE, STALE = range(5)
 HIGH = 1 << 30  # flag next to the number of the first rule's site: offsets have 64 bits
 SITE_BITS = RETURNS - 1

@@ -29,7 +29,7 @@ EXEC = {32: sgpr(EXEC_LO), 64: sgpr(EXEC_LO) | sgpr(EXEC_HI)}
 IDS_AND_EXEC = sum(sgpr(TTMP0 + index) for index in (7, 8, 9)) | EXEC[64]
 
 Records = Mapping[tuple[int, int], Touched]
-"""Of (block start, pc)."""
+"""Facts by (block start, pc)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from zinc_rt.sim.interfaces import AddressSpace, Fault
 REACH_BYTES = 1 << 24  # to either side of the entry
 HEAD_BYTES = 64  # from the entry on, by which known code is looked up
 LONGEST_BYTES = 16
-"""Of one instruction: a shorter rest of a page may be half of one."""
+"""Maximum size of an instruction: a shorter remainder of a page may contain only a part of one."""
 ERASED = b"\xff"  # not fetched: not an instruction
 
 

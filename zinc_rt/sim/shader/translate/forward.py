@@ -7,7 +7,7 @@ from collections.abc import Callable
 from zinc_rt.isa.control_flow import Block, Flow
 
 Found = dict[tuple[int, int], int]
-"""Of (block start, pc): the facts before that instruction."""
+"""Facts before an instruction, by (block start, pc)."""
 
 Step = Callable[[Block, int, Found | None], int]
 """From a block and the facts before it, those behind it; into `Found` those before each instruction, if given."""
