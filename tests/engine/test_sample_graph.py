@@ -28,10 +28,12 @@ from zinc_rt.model.copy_graph import caches, copy_graph, states
 from zinc_rt.model.sample_graph import (
     BIASES,
     COUNTS,
+    CURSOR,
     KEPT_LOGITS,
     LOGITS,
     RECORD_TABLE,
     RING,
+    RING_ENTRIES,
     SampleForm,
     late_draw,
     sampled,
@@ -122,31 +124,31 @@ def test_every_row_samples_the_same_token_as_the_oracle(tier: str, form: SampleF
     with opened(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)
         made = bench(resident, form, 8)
-        ring, cursor = np.zeros((RING, 2), np.int32), np.zeros(1, np.int32)
+        ring, cursor = np.zeros((RING_ENTRIES, 4), np.int32), np.zeros(1, np.int32)
         for seed, (rows, values) in enumerate([(7, "mixed"), (1, "ties"), (5, "edges")]):
             given = operands(form, rows, values, seed)
             if form.mask_rows:  # each row's logits are kept in its slot
                 given["row_slot"] = np.random.default_rng(seed).permutation(SLOTS)[:rows].astype(np.int32)
-            entry = (7 + seed) << 10 | given["row_slot"]
             filled = {f"sample.{name}": array for name, array in given.items() if array is not None}
             del filled["sample.logits"], filled["sample.counts"], filled["sample.record"]
-            filled |= {"sample.entry": entry, "sample.record_slot": np.arange(SLOTS, dtype=np.int32)}
+            filled |= {"sample.record_slot": np.arange(SLOTS, dtype=np.int32)}
             made.sample.write(COUNTS, given["counts"])
             counts = made.draw(given["logits"], {**filled, "sample.record": given["record"]}, SLOTS)
 
-            wanted = oracle(form, given, entry, ring, cursor)
+            wanted = oracle(form, given, ring, cursor)
             for name, want in wanted.items():
                 same(made.sample.read(f"sample.{name}", counts), want, name)
             same(made.sample.read(COUNTS, counts), given["counts"], "counts")
             same(made.sample.read(RECORD_TABLE, counts), given["record"], "records")
-            same(made.sample.read("sample.ring", counts)[: cursor[0]], ring[: cursor[0]], "ring")
+            same(made.sample.read(CURSOR, counts), cursor, "cursor")
+            same(made.sample.read(RING, counts), ring, "ring")
             if form.mask_rows:
                 same(made.sample.read(KEPT_LOGITS, counts)[given["row_slot"]], given["logits"], "kept")
         resident.unload()
 
 
 def oracle(
-    form: SampleForm, given: dict[str, np.ndarray], entry: np.ndarray, ring: np.ndarray, cursor: np.ndarray
+    form: SampleForm, given: dict[str, np.ndarray], ring: np.ndarray, cursor: np.ndarray
 ) -> dict[str, np.ndarray]:
     """What the reference functions draw, by output. Counts, ring and cursor are updated in place."""
     math = arithmetic("canonical-1")
@@ -159,7 +161,7 @@ def oracle(
             logprobs = FUNCTIONS[Op.LOGPROBS](math, given["logits"], token, top=form.top)
             names = ("logprob", "top_id", "top_logprob") if form.top else ("logprob",)
             wanted |= dict(zip(names, logprobs, strict=False))
-        FUNCTIONS[Op.STREAM_OUT](math, token, entry, ring, cursor)
+        FUNCTIONS[Op.STREAM_OUT](math, token, slot, position, record, ring, cursor)
     return wanted
 
 
@@ -173,12 +175,12 @@ def test_late_row_draws_the_token_that_it_would_have_drawn_in_time(tier: str) ->
         given = operands(MASKED, 5, "mixed", 7)
         given["record"].view(RECORD)["penalty_row"] = np.arange(SLOTS)[:, None]  # as a scheduler assigns them
         given["mask_row"][:] = [0, 1, -1, 1, 0]
-        in_time = oracle(MASKED, {**given, "counts": (counted := given["counts"].copy())}, *unread(5))
+        in_time = oracle(MASKED, {**given, "counts": (counted := given["counts"].copy())}, *unread())
         assert (in_time["token"] >= 0).all() and (counted != given["counts"]).any()
 
         filled = {f"sample.{name}": array for name, array in given.items()}
         del filled["sample.logits"], filled["sample.counts"]
-        filled |= {"sample.record_slot": np.arange(SLOTS, dtype=np.int32), "sample.entry": unread(5)[0]}
+        filled |= {"sample.record_slot": np.arange(SLOTS, dtype=np.int32)}
         made.sample.write(COUNTS, given["counts"])
         none, rows = given["mask"].copy(), given["mask_row"].copy()
         none[2], rows[late] = 0, 2
@@ -194,8 +196,9 @@ def test_late_row_draws_the_token_that_it_would_have_drawn_in_time(tier: str) ->
         made.draw(other["step.x"], {**filled, **quiet}, SLOTS)
         made.sample.write(COUNTS, before)
 
-        of_rows = ("row_slot", "position", "mask_row", "entry")
+        of_rows = ("row_slot", "position", "mask_row")
         own = {name: array[late] if name[7:] in of_rows else array for name, array in filled.items()}
+        own |= {"sample.record_slot": (slots := own["sample.row_slot"]), "sample.record": given["record"][slots]}
         counts = made.draw_late(own)
         assert made.late is not None
         for name, want in in_time.items():
@@ -204,9 +207,9 @@ def test_late_row_draws_the_token_that_it_would_have_drawn_in_time(tier: str) ->
         resident.unload()
 
 
-def unread(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ring entries, a ring and its cursor, for a test that looks at none of them."""
-    return np.zeros(rows, np.int32), np.zeros((RING, 2), np.int32), np.zeros(1, np.int32)
+def unread() -> tuple[np.ndarray, np.ndarray]:
+    """A ring and its cursor, for a test that looks at neither."""
+    return np.zeros((RING_ENTRIES, 4), np.int32), np.zeros(1, np.int32)
 
 
 def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
@@ -225,7 +228,7 @@ def test_sampling_record_persists_until_rebound(tier: str) -> None:
         logits = np.zeros((1, VOCAB), np.float32)
         given = operands(PLAIN, 1, "plain", 3)
         step = {"sample.row_slot": np.array([5], np.int32), "sample.position": np.array([9], np.int32)}
-        step |= {"sample.entry": np.array([5], np.int32), "sample.end_id": np.array([-1], np.int32)}
+        step |= {"sample.end_id": np.array([-1], np.int32)}
         record = given["record"]
         record.view(RECORD)["temperature"] = 1
         record.view(RECORD)["flags"] = 0

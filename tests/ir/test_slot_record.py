@@ -68,8 +68,8 @@ def test_kernel_field_offsets_match():
         for name, dword in fields:
             assert int(dword) == (64 if name == "DWORDS" else column(name.lower())), (source.name, name)
         flags = re.findall(r"\bSLOT_FLAG_([A-Z_]+),? *=? *(\d+)", text)
-        assert {name: int(value) for name, value in flags} == {"PENALTIES": 2, "BIAS": 4}
-        assert (SlotFlag.PENALTIES, SlotFlag.BIAS) == (2, 4)
+        assert {name: int(value) for name, value in flags} == {"PENALTIES": 2, "BIAS": 4, "BACKPRESSURE": 64}
+        assert (SlotFlag.PENALTIES, SlotFlag.BIAS, SlotFlag.BACKPRESSURE) == (2, 4, 64)
 
 
 def test_vulkan_kernel_field_offsets_match():
@@ -82,7 +82,8 @@ def test_vulkan_kernel_field_offsets_match():
         assert (int(at), 4 * words) == (at_bytes, size_bytes), name
         assert letter == "f" if kind == "float" else letter in "iu", name
     assert f"SLOT_DWORDS = {BYTES // 4}u" in text
-    assert f"FLAG_PENALTIES = {SlotFlag.PENALTIES}u, FLAG_BIAS = {SlotFlag.BIAS}u" in text
+    for flag in (SlotFlag.PENALTIES, SlotFlag.BIAS, SlotFlag.BACKPRESSURE):
+        assert f"FLAG_{flag.name} = {flag}u" in text
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if name != "check"])

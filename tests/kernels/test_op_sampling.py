@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
 from op_cases import ORDERINGS, floats, run
+from slot_cases import records
 
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.slot_record import RECORD, SlotFlag
 from zinc_rt.kernels.reference.sample import philox4x32
 
 # Random123, tests/kat_vectors, "philox4x32 10": counter, key, result
@@ -261,27 +264,85 @@ def test_verify_accepts_the_agreeing_prefix(ordering: str) -> None:
     assert (accepted.tolist(), following.tolist()) == ([1, 0], [5, 4])
 
 
+def stream_out(
+    ordering: str, ring: np.ndarray, cursor: np.ndarray, record: np.ndarray, rows: list[tuple[int, int, int]]
+) -> None:
+    """STREAM_OUT of rows (slot, position, token)."""
+    slot, position, token = (np.array([row[i] for row in rows], np.int32) for i in range(3))
+    assert run(Op.STREAM_OUT, ordering, token, slot, position, record, ring, cursor) is None
+
+
+def entry(slot: int, position: int, token: int, row: int, *, epoch: int, flags: int, logprobs: int) -> bytes:
+    """An entry of the ring, byte for byte as docs/step.md has it."""
+    return struct.pack("<IiiBBH", epoch * 1024 + slot, position, token, flags, logprobs, row)
+
+
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_stream_out_fills_the_ring_in_order_and_wraps(ordering: str) -> None:
-    ring, cursor = np.full((4, 2), -1, np.int32), np.zeros(1, np.int32)
-    written = []
+    record = records(
+        {"epoch": 5},
+        {"epoch": (1 << 22) - 1, "flags": 1 | 32, "logprobs": 0},
+        {"epoch": 70, "flags": 16 | 1 << 9, "logprobs": 20, "penalty_row": 0},
+    )
+    of = {0: (5, 0, 0), 1: ((1 << 22) - 1, 33, 1), 2: (70, 18, 21)}
+    ring, cursor = np.full((4, 4), -1, np.int32), np.zeros(1, np.int32)
+    written: list[bytes] = []
     for step in range(1, 4):  # two entries, then three, then three: eight in a ring of four
-        tokens = np.arange(2 if step == 1 else 3, dtype=np.int32) + 10 * step
-        slots = np.arange(len(tokens), dtype=np.int32)[::-1].copy()
-        assert run(Op.STREAM_OUT, ordering, tokens, slots, ring, cursor) is None
-        written += list(zip(slots.tolist(), tokens.tolist(), strict=True))
+        rows = [(slot, 1000 * step + slot, 7 * step - slot) for slot in (2, 1, 0)[: 2 if step == 1 else 3]]
+        stream_out(ordering, ring, cursor, record, rows)
+        for row, (slot, position, token) in enumerate(rows):
+            epoch, flags, logprobs = of[slot]
+            written.append(entry(slot, position, token, row, epoch=epoch, flags=flags, logprobs=logprobs))
         assert cursor.tolist() == [len(written)]
-        for i, entry in enumerate(written[-4:], max(0, len(written) - 4)):
-            assert tuple(ring[i % 4].tolist()) == entry
+        for i, wanted in enumerate(written[-4:], max(0, len(written) - 4)):
+            assert ring[i % 4].tobytes() == wanted
     assert len(written) == 8
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_stream_out_of_zero_tokens_and_of_more_than_the_ring_holds(ordering: str) -> None:
-    ring, cursor = np.full((3, 2), -1, np.int32), np.array([5], np.int32)
-    none = np.empty(0, np.int32)
-    run(Op.STREAM_OUT, ordering, none, none, ring, cursor)
+    ring, cursor = np.full((3, 4), -1, np.int32), np.array([5], np.int32)
+    stream_out(ordering, ring, cursor, records({}), [])
     assert cursor[0] == 5 and (ring == -1).all()
-    run(Op.STREAM_OUT, ordering, np.arange(7, dtype=np.int32), np.zeros(7, np.int32), ring, cursor)
+    stream_out(ordering, ring, cursor, records({}), [(0, 9, token) for token in range(7)])
     assert cursor[0] == 12
-    assert ring[:, 1].tolist() == [4, 5, 6]  # entries 9, 10, 11 of all ever written
+    assert ring[:, 2].tolist() == [4, 5, 6]  # entries 9, 10, 11 of all ever written
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_stream_out_counts_modulo_2_32(ordering: str) -> None:
+    ring, cursor = np.full((4, 4), -1, np.int32), np.array([-2], np.int32)
+    stream_out(ordering, ring, cursor, records({}), [(0, 9, token) for token in range(3)])
+    assert cursor[0] == 1
+    assert ring[:, 2].tolist() == [2, -1, 0, 1]
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_stream_out_skips_a_slot_with_backpressure(ordering: str) -> None:
+    slots = [{"epoch": 3, "flags": SlotFlag.BACKPRESSURE if slot in (4, 9) else 0} for slot in range(16)]
+    ring, cursor = np.full((64, 4), -1, np.int32), np.zeros(1, np.int32)
+    rows = [(slot, 50 + slot, 100 + slot) for slot in (*range(15, -1, -1), 4)]
+    stream_out(ordering, ring, cursor, records(*slots), rows)
+    wanted = [
+        entry(slot, position, token, row, epoch=3, flags=0, logprobs=0)
+        for row, (slot, position, token) in enumerate(rows)
+        if slot not in (4, 9)
+    ]
+    assert len(wanted) == cursor[0] == 14
+    assert ring[:14].tobytes() == b"".join(wanted) and (ring[14:] == -1).all()
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_token_under_backpressure_is_not_counted_and_is_drawn_again(ordering: str) -> None:
+    logits, position = floats(5, 3, 300), np.array([4, 5, 6], np.int32)
+    settings = [
+        {"temperature": 1.1, "seed": 40 + slot, "penalty_row": slot, "repetition": 1.3} for slot in range(3)
+    ]
+    free, slow = records(*settings), records(*settings)
+    slow.view(RECORD)["flags"][1] = SlotFlag.PENALTIES | SlotFlag.BACKPRESSURE
+    slots, counts = np.arange(3, dtype=np.int32), np.zeros((3, 300), np.int32)
+    skipped = run(Op.SAMPLE_SLOTS, ordering, logits, slots, position, slow, counts)
+    assert counts.sum(axis=1).tolist() == [1, 0, 1]
+    alone = run(Op.SAMPLE_SLOTS, ordering, logits[1:2], slots[1:2], position[1:2], free, counts)
+    assert alone[0] == skipped[1]
+    assert np.argwhere(counts).tolist() == [[slot, skipped[slot]] for slot in range(3)]

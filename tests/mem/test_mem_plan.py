@@ -140,13 +140,14 @@ def test_tap_mode_reuses_no_memory():
 
 def test_in_place_output_shares_the_placement_of_its_input():
     g = Builder("inplace")
-    ring = g.buffer("host_ring.tokens", (8, 2), "i32", "output")
+    ring = g.buffer("host_ring.tokens", (8, 4), "i32", "output")
     cursor = g.buffer("host_ring.cursor", (1,), "i32", "state")
     token = g.buffer("act.token", ("rows",), "i32", "activation")
-    slot = g.buffer("request.out_slot", ("rows",), "i32", "step")
-    g.node(Op.STREAM_OUT, (token, slot, ring, cursor), (ring, cursor))
+    slot, position = (g.buffer(f"step.{name}", ("rows",), "i32", "step") for name in ("slot", "position"))
+    record = g.buffer("slots.record", (2, 64), "i32", "table")
+    g.node(Op.STREAM_OUT, (token, slot, position, record, ring, cursor), (ring, cursor))
     plan = plan_memory(g.build(), capacity=CAPACITY)
-    assert plan.placements["host_ring.tokens"] == BufferPlacement("output/host_ring.tokens", 0, 64)
+    assert plan.placements["host_ring.tokens"] == BufferPlacement("output/host_ring.tokens", 0, 128)
 
 
 def test_usage_counts_every_byte_of_every_heap():

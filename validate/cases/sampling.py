@@ -39,10 +39,10 @@ SWEEPS = (
     Sweep(Op.LOGPROBS, ({"L": 1, "V": 151936},), attrs=({"top": 5},), values=("plain", "ties")),
     Sweep(
         Op.STREAM_OUT,
-        paired(L=(1, 3, 5, 2), capacity=(4, 4, 3, 1000)),
+        paired(L=(1, 8, 5, 2), capacity=(4, 4, 3, 1000)),
         values=("plain",),
         rooms=ROOMS,
-        more={"one": 1, "two": 2},
+        more={"one": 1, "four": 4, "slots": 11, "words": 64},
     ),
     Sweep(
         Op.VERIFY_K,

@@ -89,7 +89,7 @@ CASES: tuple[Case, ...] = (
     _plain(Op.LOGITS_ADJUST, _of(L=1, V=VOCABULARY, **_SLOTS, ends=2, B=1, biases=300, M=1)),
     _plain(Op.SAMPLE_SLOTS, _of(L=1, V=VOCABULARY, **_SLOTS)),
     _plain(Op.LOGPROBS, _of(L=1, V=VOCABULARY), {"top": 20}),
-    _plain(Op.STREAM_OUT, _of(L=1, capacity=1024, one=1, two=2)),
+    _plain(Op.STREAM_OUT, _of(L=1, capacity=1024, one=1, four=4, slots=1, words=64)),
     _plain(Op.VERIFY_K, _of(S=1, K=8, slots=7)),
     _plain(Op.TABLE_STORE, _of(E=1, slots=1, pages=256)),
 )

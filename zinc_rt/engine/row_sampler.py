@@ -71,12 +71,9 @@ class RowSampler:
         mask that permits no token: it draws -1, which is counted nowhere."""
         views, count = block.views, plan.rows
         rows = plan.row_slot[:count]
-        if "sample.record" in views:
-            self._fill_records(views, plan)
+        self._fill_records(views, plan)
         views["sample.row_slot"][:count] = rows
         views["sample.position"][:count] = plan.row_position[:count]
-        epochs = self._records["epoch"][rows]
-        views["sample.entry"][:count] = (epochs << 10 | rows.astype(np.uint32)).view(np.int32)
         views["sample.end_id"][:] = self._end_ids
         if "sample.bias_id" in views:
             views["sample.bias_id"][:], views["sample.bias_value"][:] = self._bias_id, self._bias_value
@@ -137,12 +134,15 @@ class RowSampler:
         )
 
     def _fill_records(self, views: dict[str, np.ndarray], plan: StepPlan) -> None:
-        """The record of every sequence of the step, whether it draws or not."""
-        slots = views["sample.record_slot"][: plan.sequences]
-        slots[plan.sequence[: plan.tokens]] = plan.slot[: plan.tokens]
+        """The record of every sequence of the step, whether it draws or not, and of every row of a late draw."""
+        slots = views["sample.record_slot"][: plan.sequences if plan.tokens else plan.rows]
+        if plan.tokens:
+            slots[plan.sequence[: plan.tokens]] = plan.slot[: plan.tokens]
+        else:
+            slots[:] = plan.row_slot[: plan.rows]
         records = self._records[slots]
         seal(records)
-        views["sample.record"][: plan.sequences] = dwords(records)
+        views["sample.record"][: len(slots)] = dwords(records)
         self._stored.update(slots.tolist())
 
     def _fill_masks(self, views: dict[str, np.ndarray], rows: np.ndarray, plan: StepPlan) -> None:

@@ -356,14 +356,14 @@ OPS: dict[Op, OpSpec] = {
         OpSpec(Op.MATMUL_WMMA_Q4K, (_f("a", "T", "K"), _w("b", "N", "K")), (_f("c", "T", "N"),)),
         OpSpec(Op.BARRIER, (), (), variadic=True),
         OpSpec(
-            Op.STREAM_OUT,  # append (slot, token) to the host's result ring; cursor counts entries ever written
-            (_i("token", "L"), _i("out_slot", "L"), _i("ring", "capacity", "two"), _i("cursor", "one")),
+            Op.STREAM_OUT,  # append ir/ring_entry.py's entries to the ring; cursor counts entries ever written
+            (_i("token", "L"), *_OF_SLOTS[:3], _i("ring", "capacity", "four"), _i("cursor", "one")),
             (
-                _i("ring_out", "capacity", "two", inplace="ring"),
+                _i("ring_out", "capacity", "four", inplace="ring"),
                 _i("cursor_out", "one", inplace="cursor"),
             ),
             (),
-            ("two == 2", "one == 1"),
+            ("words == 64", "four == 4", "one == 1"),
         ),
         OpSpec(
             Op.LOAD_REQUEST_STATE,

@@ -67,8 +67,9 @@ class SlotState(IntEnum):
 
 
 class SlotFlag(IntFlag):
-    """The requirements of a row of the slot's logits. Kernels read PENALTIES and BIAS; the host reads the
-    others.
+    """The requirements of a row of the slot's logits, and BACKPRESSURE: the slot's reader is slow, so that the
+    device neither counts nor delivers its tokens. Kernels read PENALTIES, BIAS and BACKPRESSURE; the host reads
+    the others.
     """
 
     GREEDY = 1
@@ -77,6 +78,7 @@ class SlotFlag(IntFlag):
     MASK = 8
     LOGPROBS = 16
     IGNORE_END = 32
+    BACKPRESSURE = 64  # in SAMPLE_SLOTS and STREAM_OUT
 
 
 def column(name: str) -> int:

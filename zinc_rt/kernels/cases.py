@@ -432,16 +432,17 @@ SAMPLING = np.array(
 
 
 def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
-    """Return slot records with different sampling settings. No two count in the same row of token counts."""
+    """Return slot records with different bindings and sampling settings; a fifth has backpressure. No two count in
+    the same row of token counts."""
     made = free_records(shape[0])
-    rows = random.permutation(names["P"])
+    rows = random.permutation(names.get("P", 0))
     for slot, of in enumerate(made):
         settings = SAMPLING[random.integers(0, len(SAMPLING))]
         of["temperature"], of["top_k"], of["top_p"], of["min_p"] = settings
         of["seed"], of["choice"] = random.integers(0, 1 << 64, dtype=np.uint64), random.integers(0, 3)
         of["prompt_len"], of["min_tokens"] = random.integers(0, 5, 2)
         of["stop_count"] = random.integers(0, STOP_IDS + 1)
-        of["stop_ids"] = random.integers(0, names["V"], STOP_IDS)
+        of["stop_ids"] = random.integers(0, names.get("V", 7), STOP_IDS)
         if slot < len(rows) and random.random() < 0.8:
             of["flags"] |= SlotFlag.PENALTIES
             of["penalty_row"] = rows[slot]
@@ -450,6 +451,8 @@ def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random
             of["flags"] |= SlotFlag.BIAS
             of["bias_row"] = random.integers(0, names["B"])
             of["bias_count"] = random.integers(0, names["biases"] + 1)
+    made["epoch"], made["logprobs"] = random.integers(0, 1 << 22, len(made)), random.integers(-1, 21, len(made))
+    made["flags"] |= np.where(random.random(len(made)) < 0.2, SlotFlag.BACKPRESSURE, 0).astype(np.uint32)
     seal(made)
     return dwords(made)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from zinc_rt.ir.dtypes import ACTIVATION, INDEX
 from zinc_rt.ir.graph import ABSENT, Builder, Dim, OpGraph
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ring_entry import COLUMNS as ENTRY_COLUMNS
 from zinc_rt.ir.slot_record import COLUMNS
 from zinc_rt.ir.verify import verify
 
@@ -17,7 +18,8 @@ KEPT_LOGITS = "slots.logits"  # of each slot's last row, in forms with masks: a 
 COUNTS = "state.token_counts"
 DRAWN = "sample.token"
 BIASES = 300  # maximum number of biased ids per request
-RING = 1024  # entries
+RING, CURSOR = "sample.ring", "sample.cursor"
+RING_ENTRIES = 1024  # a power of two
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,7 @@ def sampled(forward: OpGraph, form: SampleForm) -> OpGraph:
     builder = Builder(f"{forward.name}-{form.name}", forward.stage)
     for spec in forward.buffers.values():
         builder.buffer(spec.name, spec.shape, spec.dtype, spec.role)
-    record = _record_table(builder, form)
-    given = (
-        builder.buffer("sample.record", ("sequences", COLUMNS), INDEX, "step"),
-        builder.buffer("sample.record_slot", ("sequences",), INDEX, "step"),
-    )
-    builder.node(Op.STORE_REQUEST_STATE, (*given, record), (record,), label="record")
+    record = _stored_records(builder, form, "sequences")
     for node in forward.nodes:
         builder.node(node.op, node.inputs, node.outputs, layer=node.layer, label=node.label, **node.attrs)
     if form.mask_rows:
@@ -68,18 +65,27 @@ def sampled(forward: OpGraph, form: SampleForm) -> OpGraph:
 
 
 def late_draw(form: SampleForm) -> OpGraph:
-    """Return the verified graph that draws rows from the logits that a step kept, with the records it stored."""
+    """Return the verified graph that draws rows from the logits that a step kept, with their present records."""
     builder = Builder(f"late-{form.name}")
     builder.buffer("step.counts", (8,), INDEX, "step")
-    _record_table(builder, form)
+    record = _stored_records(builder, form, "rows")
     row_slot = builder.buffer("sample.row_slot", ("rows",), INDEX, "step")
     logits = builder.buffer("sample.logits", ("rows", form.vocab), ACTIVATION, "activation")
     builder.node(Op.LOAD_REQUEST_STATE, (_kept_logits(builder, form), row_slot), (logits,), label="kept_logits")
+    builder.node(Op.BARRIER, (record,), ())
     return _drawn(builder, form, logits)
 
 
-def _record_table(builder: Builder, form: SampleForm) -> str:
-    return builder.buffer(RECORD_TABLE, (form.slots, COLUMNS), INDEX, "table")
+def _stored_records(builder: Builder, form: SampleForm, count: Dim) -> str:
+    """Store the records in the step block, one for each sequence or row, in the table of all slots. The caller adds a
+    barrier."""
+    record = builder.buffer(RECORD_TABLE, (form.slots, COLUMNS), INDEX, "table")
+    given = (
+        builder.buffer("sample.record", (count, COLUMNS), INDEX, "step"),
+        builder.buffer("sample.record_slot", (count,), INDEX, "step"),
+    )
+    builder.node(Op.STORE_REQUEST_STATE, (*given, record), (record,), label="record")
+    return record
 
 
 def _kept_logits(builder: Builder, form: SampleForm) -> str:
@@ -114,17 +120,16 @@ def _drawn(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
             made.append(output("sample.top_id", "rows", form.top))
             made.append(output("sample.top_logprob", "rows", form.top, dtype=ACTIVATION))
         builder.node(Op.LOGPROBS, (logits, token), tuple(made), label="logprob", top=form.top)
-    _stream_out(builder, token)
+    _stream_out(builder, token, *of_slots[:3])
     graph = builder.build()
     verify(graph)
     return graph
 
 
-def _stream_out(builder: Builder, token: str) -> None:
-    """Append the tokens to the output ring."""
-    entry = builder.buffer("sample.entry", ("rows",), INDEX, "step")
+def _stream_out(builder: Builder, token: str, row_slot: str, position: str, record: str) -> None:
+    """Append the tokens to the output ring. Its tables are shared by all variants, and the host maps them."""
     ring = (
-        builder.buffer("sample.ring", (RING, 2), INDEX, "output"),
-        builder.buffer("sample.cursor", (1,), INDEX, "output"),
+        builder.buffer(RING, (RING_ENTRIES, ENTRY_COLUMNS), INDEX, "table"),
+        builder.buffer(CURSOR, (1,), INDEX, "table"),
     )
-    builder.node(Op.STREAM_OUT, (token, entry, *ring), ring, label="stream_out")
+    builder.node(Op.STREAM_OUT, (token, row_slot, position, record, *ring), ring, label="stream_out")

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from harness import bench, check, run
 from kernels.op_cases import floats
+from kernels.slot_cases import indices, records
 
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.slot_record import SlotFlag
 
 
 @pytest.mark.parametrize("vocab", [1, 2, 31, 1023, 1024, 1025, 5000])
@@ -57,11 +59,34 @@ def test_page_table_receives_its_new_entries(count: int) -> None:
     assert (stored != np.arange(240).reshape(6, 40)).sum() == count
 
 
-@pytest.mark.parametrize(("rows", "room", "cursor"), [(1, 4, 0), (3, 4, 3), (5, 3, 7), (2, 1000, 2_000_000_011)])
+@pytest.mark.parametrize(
+    ("rows", "room", "cursor"), [(1, 4, 0), (3, 4, 3), (5, 3, 7), (2, 1000, 2_000_000_011), (3, 8, -2)]
+)
 def test_tokens_enter_the_ring_in_order(rows: int, room: int, cursor: int) -> None:
-    token, slot = np.arange(100, 100 + rows, dtype=np.int32), np.arange(rows, dtype=np.int32)
-    ring = np.full((room, 2), -1, np.int32)
-    check(Op.STREAM_OUT, token, slot, ring, np.array([cursor], np.int32), capacity={"rows": 8})
+    token, slot = np.arange(100, 100 + rows, dtype=np.int32), np.arange(rows, dtype=np.int32)[::-1].copy()
+    record = records(*[{"epoch": (1 << 22) - 1 - i, "flags": 0xFF9F, "logprobs": 255 - i} for i in range(rows)])
+    ring = np.full((room, 4), -1, np.int32)
+    check(Op.STREAM_OUT, token, slot, -slot, record, ring, np.array([cursor], np.int32), capacity={"rows": 8})
+
+
+@pytest.mark.parametrize("slow", [{0}, {3}, {1, 2, 5}, {0, 1, 2, 3, 4, 5}])
+def test_slots_with_backpressure_are_skipped(slow: set[int]) -> None:
+    slot = np.array([5, 4, 3, 2, 1, 0, 3], np.int32)
+    flags = [(SlotFlag.BACKPRESSURE if i in slow else 0) | SlotFlag.PENALTIES for i in range(6)]
+    record = records(*[{"epoch": i, "flags": flag, "penalty_row": i} for i, flag in enumerate(flags)])
+    ring, cursor = np.full((4, 4), -1, np.int32), indices(6)
+    _, end = check(Op.STREAM_OUT, slot + 70, slot, slot + 900, record, ring, cursor, capacity={"rows": 8})
+    assert end[0] == 6 + 7 - sum(i in slow for i in slot.tolist())
+    _, tally = check(
+        Op.SAMPLE_SLOTS,
+        floats(1, 7, 40),
+        slot,
+        slot + 900,
+        record,
+        np.zeros((6, 40), np.int32),
+        capacity={"rows": 8},
+    )
+    assert np.flatnonzero(tally.any(axis=1)).tolist() == [i for i in range(6) if i not in slow]
 
 
 def test_draft_is_accepted_up_to_the_first_difference() -> None:

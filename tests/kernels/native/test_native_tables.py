@@ -7,11 +7,13 @@ import pytest
 from kernels.native.harness import backend, check
 from kernels.native.unkind import indices, refused, unkind
 from kernels.op_cases import floats
+from kernels.slot_cases import records
 
 from zinc_rt.backends.cpu.one_node import run_node
 from zinc_rt.backends.cpu.tasks import Splitting
 from zinc_rt.host.errors import InputError
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.slot_record import SlotFlag
 
 ONE = ("canonical-1",)
 
@@ -62,17 +64,19 @@ def test_bad_entry_leaves_the_page_table_unchanged(entries: tuple[int, ...]) -> 
     assert (placed[2] == table).all()
 
 
-@pytest.mark.parametrize("cursor", [0, 3, 2**31 - 3])
+RECORDS = records({"epoch": 9}, {"epoch": 8, "flags": SlotFlag.BACKPRESSURE}, {"epoch": 7, "logprobs": 3})
+
+
+@pytest.mark.parametrize("cursor", [0, 3, 2**31 - 1, -2])
 def test_ring_wraps_around(cursor: int) -> None:
-    check(
-        Op.STREAM_OUT,
-        indices(5, 6, 7, 8, 9)[:2],
-        indices(0, 1),
-        np.zeros((3, 2), np.int32),
-        indices(cursor),
-        capacity={"rows": 6},
-        orderings=ONE,
-    )
+    rows = (indices(5, 6, 7, 8), indices(2, 1, 0, 2), indices(11, 12, 13, 14), RECORDS)
+    ring = np.zeros((4, 4), np.int32)
+    check(Op.STREAM_OUT, *rows, ring, indices(cursor), capacity={"rows": 6}, orderings=ONE)
+
+
+def test_ring_entry_of_an_unknown_slot() -> None:
+    rows = (indices(5), indices(3), indices(11), RECORDS)
+    refused("a slot", Op.STREAM_OUT, *rows, np.zeros((3, 4), np.int32), indices(0), fresh=())
 
 
 def test_drafts_are_verified() -> None:

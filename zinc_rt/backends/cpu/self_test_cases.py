@@ -122,7 +122,7 @@ ROWS: tuple[SelfTestRow, ...] = (
     SelfTestRow(Op.SAMPLE_SLOTS, {"L": 6, "V": 1037, **_SLOTS}),
     SelfTestRow(Op.LOGPROBS, {"L": 3, "V": 1037}, {"top": 5}),
     SelfTestRow(Op.ARGMAX, {"L": 3, "V": 1037}),
-    SelfTestRow(Op.STREAM_OUT, {"L": 3, "capacity": 4, "one": 1, "two": 2}),
+    SelfTestRow(Op.STREAM_OUT, {"L": 6, "capacity": 4, "one": 1, "four": 4, "slots": 7, "words": 64}),
     SelfTestRow(Op.VERIFY_K, {"S": 40, "K": 3, "slots": 7}),
     SelfTestRow(Op.TABLE_STORE, {"E": 5, "slots": 3, "pages": 10}),
     SelfTestRow(Op.LOAD_REQUEST_STATE, {"S": 2, "slots": 3, "rest": 37}),

@@ -1,4 +1,5 @@
-// SAMPLE_SLOTS, last: a token that was drawn for a request with penalties counts in its row. One wave a row of logits.
+// SAMPLE_SLOTS, last: a token that was drawn for a request with penalties, and without backpressure, counts in its row.
+// One wave a row of logits.
 //
 // buffers: token i32[L], -1 for none; row_slot i32[L]; record i32[slots][64]; counts i32[P][V]
 // constants: V
@@ -22,8 +23,9 @@ zrt_kernel name=count_tokens, buffers=4, constants=1, threads=32, vgprs=8, sgprs
     s_load_b32 s16, s[8:9], 4*SLOT_PENALTY_ROW
     s_lshl_b32 s12, s12, 2
     s_wait_kmcnt 0x0
-    s_and_b32 s15, s15, SLOT_FLAG_PENALTIES
-    s_cbranch_scc0 .Lend
+    s_and_b32 s15, s15, SLOT_FLAG_PENALTIES|SLOT_FLAG_BACKPRESSURE
+    s_cmp_lg_u32 s15, SLOT_FLAG_PENALTIES
+    s_cbranch_scc1 .Lend
     s_mul_hi_u32 s17, s16, s12
     s_mul_i32 s16, s16, s12
     s_add_nc_u64 s[10:11], s[10:11], s[16:17]

@@ -20,7 +20,7 @@ def sample_slots(
     token_counts: np.ndarray,
 ) -> np.ndarray:
     """Sample token i32 [L] from logits [L, V], each row by its slot's record, and count it in place in
-    token_counts [P, V] if the record has PENALTIES.
+    token_counts [P, V] if the record has PENALTIES and no BACKPRESSURE.
 
     A row whose largest logit is NaN or infinite has no candidate: its token is -1 and is not counted.
     """
@@ -28,7 +28,7 @@ def sample_slots(
     sampling = np.ascontiguousarray(of[:, SAMPLING : SAMPLING + 4]).view(np.float32)
     token = sample(math, logits, of[:, SEED : SEED + 2], sampling, of[:, CHOICE], sample_position)
     token[~np.isfinite(logits.max(axis=1))] = -1
-    penalised = (of.view(RECORD)[:, 0]["flags"] & SlotFlag.PENALTIES != 0) & (token >= 0)
-    rows = of[penalised, column("penalty_row")]
-    np.add.at(token_counts, (rows, token[penalised]), 1)
+    counting = of.view(RECORD)[:, 0]["flags"] & (SlotFlag.PENALTIES | SlotFlag.BACKPRESSURE)
+    counted = (counting == SlotFlag.PENALTIES) & (token >= 0)
+    np.add.at(token_counts, (of[counted, column("penalty_row")], token[counted]), 1)
     return token

@@ -64,9 +64,9 @@ def vocabulary_refusal(tuning: Tuning, node: Node, graph: OpGraph) -> str | None
 
 
 def stream_out(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:
-    token, out_slot, ring, cursor = node.inputs
-    room = int(graph.buffers[ring].shape[0])
-    yield Launch("stream_out", tuple(map(Ref, (token, out_slot, ring, cursor, COUNTS))), (room,))
+    *_, record, ring, _ = node.inputs
+    sizes = tuple(int(graph.buffers[name].shape[0]) for name in (ring, record))
+    yield Launch("stream_out", (*map(Ref, node.inputs), Ref(COUNTS)), sizes)
 
 
 def table_store(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch]:

@@ -1,6 +1,7 @@
 // From logits to tokens: ARGMAX, SAMPLE, VERIFY_K, STREAM_OUT. kernels/rows/sampling.py gives the argument blocks,
 // rows/sample.py SAMPLE's.
 #include "draw.h"
+#include "slot_record.h"
 #include "task.h"
 
 typedef struct {
@@ -43,22 +44,31 @@ KERNEL(sample) {
 }
 
 typedef struct {
-    const int32_t *token, *out_slot;
-    int32_t *ring, *cursor;
+    const int32_t *token, *row_slot, *position;
+    const int32_t *record;  // [slots][64]
+    int32_t *ring;          // [room][4], ir/ring_entry.py
+    int32_t *cursor;
     const int32_t *counts;
-    uint32_t room;
+    uint32_t room, slots;
 } stream_out_arguments;
 
 enum { ROWS = 2 };  // of a step's counts
 
-// One item: (slot, token) of every row, in order, to the ring.
+// One item: an entry for every row whose slot has no backpressure, in order, to the ring.
 KERNEL(stream_out) {
     const stream_out_arguments *g = arguments;
-    for (int32_t i = 0; i < g->counts[ROWS]; i++) {
-        int64_t room = g->room, at = ((int64_t)*g->cursor % room + room) % room;
-        g->ring[2 * at] = g->out_slot[i];
-        g->ring[2 * at + 1] = g->token[i];
-        *g->cursor = (int32_t)((uint32_t)*g->cursor + 1);
+    for (int32_t row = 0; row < g->counts[ROWS]; row++) {
+        uint32_t slot = (uint32_t)g->row_slot[row], cursor = (uint32_t)*g->cursor;
+        if (slot >= g->slots) return BAD_SLOT;
+        const int32_t *of = g->record + (size_t)slot * SLOT_DWORDS;
+        uint32_t flags = (uint32_t)of[SLOT_FLAGS], logprobs = (uint32_t)of[SLOT_LOGPROBS] + 1;
+        if (flags & SLOT_FLAG_BACKPRESSURE) continue;
+        int32_t *entry = g->ring + (size_t)4 * (cursor % g->room);
+        entry[0] = (int32_t)((uint32_t)of[SLOT_EPOCH] << 10 | slot);
+        entry[1] = g->position[row];
+        entry[2] = g->token[row];
+        entry[3] = (int32_t)((flags & 0xff) | (logprobs & 0xff) << 8 | (uint32_t)row << 16);
+        *g->cursor = (int32_t)(cursor + 1);
     }
     return OK;
 }

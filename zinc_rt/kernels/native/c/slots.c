@@ -101,7 +101,8 @@ KERNEL(sample_slots) {
                       (uint32_t)of[SLOT_CHOICE], (uint32_t)g->position[row], g->pairs + room, g->spare + room};
         int32_t token = is_nonfinite(x[argmax_of(x, g->vocab, 0)]) ? -1 : draw(x, g->vocab, &by);
         g->token[row] = token;
-        if (token < 0 || !(of[SLOT_FLAGS] & SLOT_FLAG_PENALTIES)) continue;
+        int32_t counting = of[SLOT_FLAGS] & (SLOT_FLAG_PENALTIES | SLOT_FLAG_BACKPRESSURE);
+        if (token < 0 || counting != SLOT_FLAG_PENALTIES) continue;
         uint32_t penalty_row = (uint32_t)of[SLOT_PENALTY_ROW];
         if (penalty_row >= g->penalty_rows) return BAD_ROW;
         __atomic_fetch_add(g->counts + (size_t)penalty_row * g->vocab + token, 1, __ATOMIC_RELAXED);

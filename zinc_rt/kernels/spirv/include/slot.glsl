@@ -3,6 +3,7 @@
 #define SLOT_GLSL
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Slot {
+    layout(offset = 4) uint epoch;
     layout(offset = 36) int prompt_len;
     layout(offset = 68) float temperature;
     layout(offset = 72) float top_k;
@@ -16,6 +17,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Slo
     layout(offset = 108) int penalty_row;
     layout(offset = 112) int bias_row;
     layout(offset = 116) uint bias_count;
+    layout(offset = 120) int logprobs;
     layout(offset = 124) uint stop_count;
     layout(offset = 128) int stop_ids[8];
     layout(offset = 172) int min_tokens;
@@ -23,7 +25,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Slo
 };
 
 const uint SLOT_DWORDS = 64u;
-const uint FLAG_PENALTIES = 2u, FLAG_BIAS = 4u;  // SlotFlag
+const uint FLAG_PENALTIES = 2u, FLAG_BIAS = 4u, FLAG_BACKPRESSURE = 64u;  // SlotFlag
 
 #define slot_of(record, slot) row_of(Slot, record, slot, SLOT_DWORDS)
 
