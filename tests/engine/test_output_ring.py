@@ -1,0 +1,116 @@
+"""The output ring's reader: what STREAM_OUT wrote is taken once, in order, by the rows that it belongs to."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from zinc_rt.engine.output_ring import OutputRing, RingError, Taken
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records
+from zinc_rt.kernels.reference.arithmetic import arithmetic
+from zinc_rt.kernels.reference.table import FUNCTIONS
+
+SLOTS = 16
+
+
+class Device:
+    """A ring of `capacity` entries, and records of 16 slots."""
+
+    def __init__(self, capacity: int = 64, cursor: int = 0) -> None:
+        self.ring = np.full((capacity, 4), -1, np.int32)
+        self.cursor = np.array([cursor], np.uint32).view(np.int32)
+        self.records = free_records(SLOTS)
+        self.records["epoch"] = np.arange(SLOTS) + 100
+        self.records["logprobs"] = np.arange(SLOTS) - 1
+        self.reader = OutputRing()
+        self.reader.start(int(self.cursor[0]))
+
+    def write(self, rows: list[tuple[int, int, int]]) -> None:
+        """STREAM_OUT of (slot, position, token)."""
+        slot, position, token = (np.array([row[i] for row in rows], np.int32) for i in range(3))
+        arguments = (token, slot, position, dwords(self.records), self.ring, self.cursor)
+        FUNCTIONS[Op.STREAM_OUT](arithmetic("canonical-1"), *arguments)
+
+    def take(self, rows: list[tuple[int, int, int]]) -> Taken:
+        slot, position = (np.array([row[i] for row in rows], np.int32) for i in range(2))
+        return self.reader.take(self.ring, int(self.cursor[0]), slot, position, self.records)
+
+    def step(self, rows: list[tuple[int, int, int]]) -> Taken:
+        self.write(rows)
+        return self.take(rows)
+
+
+@pytest.mark.parametrize("start", [0, 60, 2**31 - 5, 2**32 - 7])
+def test_tokens_of_many_steps_are_taken_by_row(start: int) -> None:
+    device, random = Device(cursor=start), Random(start)
+    for step in range(50):
+        slow = set(random.sample(range(SLOTS), random.randrange(4)))
+        device.records["flags"] = [64 * (slot in slow) | slot % 8 for slot in range(SLOTS)]
+        rows = [(slot, step * 7 + slot, random.randrange(1000)) for slot in random.sample(range(SLOTS), 11)]
+        taken = device.step(rows)
+        assert taken.tokens.tolist() == [-1 if slot in slow else token for slot, _, token in rows]
+        assert taken.skipped.tolist() == [slot in slow for slot, _, _ in rows]
+        assert taken.logprobs.tolist() == [0 if slot in slow else slot for slot, _, _ in rows]
+
+
+def test_step_without_rows_to_deliver_takes_nothing() -> None:
+    device = Device()
+    assert not len(device.step([]).tokens)
+    device.records["flags"] = SlotFlag.BACKPRESSURE
+    assert device.step([(3, 4, 5)]).skipped.all() and device.cursor[0] == 0
+
+
+def test_ring_may_be_filled_by_one_step_but_not_overrun() -> None:
+    rows = [(slot, slot, slot) for slot in range(SLOTS)]
+    device = Device(capacity=16)
+    assert device.step(rows).tokens.tolist() == list(range(SLOTS))
+    device.write([(0, 1, 2)])
+    with pytest.raises(RingError, match="overrun: 17 entries since the last step, and it holds 16"):
+        device.step(rows)
+
+
+@pytest.mark.parametrize(
+    ("written", "error"),
+    [
+        ((5, 70, 9), r"has row 0 of slot 5 \(epoch 105\), position 70, .*wanted row 0 of slot 4 \(epoch 104\)"),
+        ((4, 71, 9), "position 71, .* position 70"),
+    ],
+)
+def test_entry_of_another_row_is_an_error(written: tuple[int, int, int], error: str) -> None:
+    device = Device()
+    device.write([written])
+    with pytest.raises(RingError, match=error):
+        device.take([(4, 70, 9)])
+
+
+@pytest.mark.parametrize(("field", "value"), [("epoch", 103), ("flags", SlotFlag.BIAS)])
+def test_entry_by_a_stale_record_is_an_error(field: str, value: int) -> None:
+    device = Device()
+    device.write([(4, 70, 9)])
+    device.records[field][4] = value
+    with pytest.raises(RingError, match="the output ring has row 0 of slot 4"):
+        device.take([(4, 70, 9)])
+
+
+def test_missing_and_additional_entries_are_errors() -> None:
+    device = Device()
+    device.write([(4, 70, 9)])
+    with pytest.raises(RingError, match="1 entries of a step with 2 rows"):
+        device.take([(4, 70, 9), (5, 1, 1)])
+    device.records["flags"][5] = SlotFlag.BACKPRESSURE
+    device.write([(4, 70, 9), (6, 1, 1)])
+    with pytest.raises(RingError, match="2 entries of a step with 1 rows"):
+        device.take([(4, 70, 9), (5, 1, 1)])
+
+
+def test_entries_of_an_abandoned_step_are_skipped() -> None:
+    device = Device()
+    device.write([(4, 70, 9)])
+    device.reader.stop()
+    with pytest.raises(RingError, match="before it was started"):
+        device.take([(4, 70, 9)])
+    device.reader.start(int(device.cursor[0]))
+    assert device.step([(4, 70, 8)]).tokens.tolist() == [8]
