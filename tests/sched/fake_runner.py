@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from zinc_rt.ir.slot_record import SlotFlag
 from zinc_rt.sched.kv.kv_cache import UNSET, ZERO, KvCache
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.scheduler import Scheduler
@@ -60,13 +61,16 @@ class FakeRunner:
             drawn(int(record["seed"]), int(record["choice"]), int(position))
             for record, position in zip(who, plan.row_position[rows], strict=True)
         ]
-        nonfinite = [0 if int(record["request"]) in self.nan else -1 for record in who]
+        skipped = who["flags"] & SlotFlag.BACKPRESSURE != 0
+        nonfinite = np.array([0 if int(record["request"]) in self.nan else -1 for record in who], np.int32)
+        nonfinite[skipped] = -1
         for row in plan.late:
             tokens[row] = -1
         bound = int(np.count_nonzero(records["state"]))
-        drew = plan.rows - len(plan.undrawn(np.array(nonfinite)))
-        self.counts = self.counts.after(plan.tokens, drew, bound, 1000 + plan.tokens)
-        return Drawn(np.array(tokens, np.int32), np.array(nonfinite, np.int32))
+        self.counts = self.counts.after(
+            plan.tokens, plan.rows - len(plan.undrawn(nonfinite)), bound, 1000 + plan.tokens
+        )
+        return Drawn(np.where(skipped, -1, tokens).astype(np.int32), nonfinite, None, skipped)
 
     def read_and_write(self, plan: StepPlan) -> None:
         pass

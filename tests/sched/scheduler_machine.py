@@ -153,6 +153,24 @@ class SchedulerMachine(RuleBasedStateMachine):
     def hold(self, back: int, held: bool) -> None:
         self.scheduler.hold(self.number - back, held)
 
+    @rule(back=st.integers(1, 6), resumed=st.booleans())
+    def hold_after_planning(self, back: int, resumed: bool) -> None:
+        """A reader stalls after the next step is planned, and may go on before it is over."""
+        number, schedule = self.number - back, self.scheduler.schedule
+
+        def late() -> StepPlan:
+            plan = schedule()
+            self.scheduler.hold(number)
+            return plan
+
+        self.scheduler.schedule = late  # type: ignore[method-assign]
+        try:
+            self.one_step(10)
+        finally:
+            self.scheduler.schedule = schedule  # type: ignore[method-assign]
+        if resumed:
+            self.scheduler.resume(number)
+
     @precondition(lambda self: any(True for _ in self.scheduler.running()))
     @rule()
     def park(self) -> None:

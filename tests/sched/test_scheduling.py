@@ -11,9 +11,11 @@ from fake_runner import CheckingRunner, drawn
 from scheduler_machine import only_hangs
 
 from zinc_rt.host.errors import UsageError
+from zinc_rt.ir.slot_record import SlotFlag
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.kv.prefix import namespace
+from zinc_rt.sched.plan import StepPlan
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Batch, NewRequest, Scheduler, SchedulerLimits
@@ -106,6 +108,86 @@ def test_resumed_reader_misses_no_tokens(after_ms: int) -> None:
     b.s.resume(number)
     b.until_idle()
     assert b.made[number, 0] == [drawn(3, 0, 6 + at) for at in range(20)]
+
+
+def hold_between_plan_and_submission(b: Bench, number: int) -> None:
+    """The next step is planned before its reader stalls, and submitted after."""
+    schedule = b.s.schedule
+
+    def late() -> StepPlan:
+        plan = schedule()
+        b.s.hold(number)
+        b.s.schedule = schedule  # type: ignore[method-assign]
+        return plan
+
+    b.s.schedule = late  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("rows", [0, 24])
+@pytest.mark.parametrize("prompt", [1, 6, 8, 40])
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 9])  # of the prompt, of its last piece, of a token
+def test_token_of_a_planned_step_is_skipped_and_drawn_again(step: int, prompt: int, rows: int) -> None:
+    b = Bench([Tenant("a"), Tenant("b")], slots=16, pages=300, rows=rows)
+    slow = b.submit(0, range(prompt), 20)
+    others = [b.submit(1, [n, n + 1, 7], 20) for n in range(15)]
+    b.step(step - 1)
+    made = len(b.made.get((slow, 0), ()))
+    hold_between_plan_and_submission(b, slow)
+    b.step(6)
+    assert len(b.made.get((slow, 0), ())) == made
+    assert min(len(b.made[number, 0]) for number in others) >= 4
+    b.s.resume(slow)
+    b.until_idle()
+    assert b.made[slow, 0] == [drawn(3, 0, prompt + at) for at in range(20)]
+    for number in others:
+        assert b.made[number, 0] == [drawn(3, 0, 3 + at) for at in range(20)]
+    assert set(b.ended.values()) == {"length"}
+
+
+def test_reader_that_stalls_and_resumes_before_submission_misses_nothing() -> None:
+    b = Bench([Tenant("a")])
+    number = b.submit(0, [1] * 6, 20)
+    for _ in range(8):
+        hold_between_plan_and_submission(b, number)
+        b.step()
+        b.s.resume(number)
+        b.step()
+    b.until_idle()
+    assert b.made[number, 0] == [drawn(3, 0, 6 + at) for at in range(20)]
+
+
+@pytest.mark.parametrize("steps", [1, 10, 100, 101])
+def test_stalled_reader_is_kept_for_a_number_of_steps(steps: int) -> None:
+    b = Bench([Tenant("a")], client_timeout_steps=100)
+    slow, other = b.submit(0, [1] * 6, 20), b.submit(0, [2] * 6, 118)
+    b.step(3)
+    b.s.hold(slow)
+    b.step(steps)
+    b.s.resume(slow)
+    b.until_idle()
+    made = [drawn(3, 0, 6 + at) for at in range(118)]
+    assert b.made[other, 0] == made
+    assert b.made[slow, 0] == (made[:20] if steps <= 100 else made[:3])
+    assert b.ended[slow, 0] == ("length" if steps <= 100 else "client_too_slow")
+
+
+def test_records_have_backpressure_while_their_reader_stalls() -> None:
+    b = Bench([Tenant("a")])
+    number = b.submit(0, [1] * 6, 60)
+    b.step(3)
+    slot = b.request(number).slot
+    b.s.hold(number)
+    b.step()
+    assert b.s.records["flags"][slot] & SlotFlag.BACKPRESSURE
+    b.s.resume(number)
+    b.step()
+    assert not b.s.records["flags"][slot] & SlotFlag.BACKPRESSURE
+    b.s.hold(number)
+    b.step(2, ms=1000)  # it is parked
+    assert b.request(number).slot < 0
+    b.s.resume(number)
+    b.step(2)
+    assert b.request(number).slot >= 0 and not (b.s.records["flags"] & SlotFlag.BACKPRESSURE).any()
 
 
 def test_deadline_ends_waiting_and_running_requests() -> None:

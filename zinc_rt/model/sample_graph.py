@@ -77,8 +77,8 @@ def late_draw(form: SampleForm) -> OpGraph:
 
 
 def _stored_records(builder: Builder, form: SampleForm, count: Dim) -> str:
-    """Store the records in the step block, one for each sequence or row, in the table of all slots. The caller adds a
-    barrier."""
+    """Store the records of the step block, one for each sequence or row, in the table of all slots. The caller
+    adds a barrier."""
     record = builder.buffer(RECORD_TABLE, (form.slots, COLUMNS), INDEX, "table")
     given = (
         builder.buffer("sample.record", (count, COLUMNS), INDEX, "step"),

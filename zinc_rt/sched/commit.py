@@ -25,27 +25,35 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
     tokens = drawn.tokens[: plan.rows]
     drew = [piece.request for piece in plan.prompts if piece.draws]  # behind the decodes, a row each
     bad = [] if _all_finite(drawn) else np.flatnonzero(drawn.nonfinite[: plan.rows] >= 0).tolist()
-    _note_latencies(s, plan, bad)
+    skipped = [] if drawn.skipped is None else np.flatnonzero(drawn.skipped[: plan.rows]).tolist()
+    _note_latencies(s, plan, sorted(bad + skipped))
     if plan.decodes:
         _commit_decodes(s, plan, tokens)
     at = plan.decodes
     for piece in plan.prompts:
         wrong = _why_bad(drawn, at) if piece.draws and at in bad else ""
-        _commit_prompt(s, piece, int(tokens[at]) if piece.draws else -1, wrong, charged=not plan.tokens)
+        if piece.draws and at in skipped:
+            _skip_prompt(s, piece)
+        else:
+            token = int(tokens[at]) if piece.draws else -1
+            _commit_prompt(s, piece, token, wrong, charged=not plan.tokens)
         at += piece.draws
     for at in bad:
         if at < plan.decodes:
             _fail(s, _decoder(s, plan, at), _why_bad(drawn, at))
+    for at in skipped:
+        if at < plan.decodes:
+            _skip_decode(s, _decoder(s, plan, at))
     for at in s.ends.rows(tokens):
         request = _decoder(s, plan, at) if at < plan.decodes else drew[at - plan.decodes]
         if request is not None and request.state not in TERMINAL and s.ends.ends(request, int(tokens[at])):
             s.end(request, State.FINISHED, "stop")
     if s.masked:
-        _advance_masks(s, plan, tokens, drew)
+        _advance_masks(s, plan, tokens, drew, skipped)
     _attend(s, plan, drew)
     if s.ledger is not None and s.made is not None:
         s.ledger.add(s.made, device)
-    return _batch(s, plan, drawn, drew, bad)
+    return _batch(s, plan, drawn, drew, sorted(bad + skipped))
 
 
 def _begin_accounts(s: SchedulerState) -> None:
@@ -243,10 +251,12 @@ def _charge_late(s: SchedulerState, row: LateRow) -> None:
 # --- what does not go on
 
 
-def _advance_masks(s: SchedulerState, plan: StepPlan, tokens: np.ndarray, drew: list[Request]) -> None:
+def _advance_masks(
+    s: SchedulerState, plan: StepPlan, tokens: np.ndarray, drew: list[Request], skipped: list[int]
+) -> None:
     """Masks learn what was drawn; who is complete ends, who cannot go on fails."""
     for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):
-        if slot not in s.masked:
+        if slot not in s.masked or row in skipped:
             continue
         request = _decoder(s, plan, row) if row < plan.decodes else drew[row - plan.decodes]
         if request is None or request.state in TERMINAL or request.mask is None:
@@ -275,8 +285,44 @@ def _fail(s: SchedulerState, request: Request | None, reason: str) -> None:
     s.end(request, State.FAILED, reason)
 
 
+def _skip_decode(s: SchedulerState, request: Request | None) -> None:
+    """Take back a decode whose token was not delivered. Its last input is computed again when it resumes."""
+    assert request is not None
+    if s.made is not None:
+        s.made.counts[StepKind.TOKENS_GENERATED, request.tenant] -= 1
+    row = request.row
+    row[POSITION] -= 1
+    row[GENERATED] -= 1
+    row[LAST_TOKEN] = s.slots.history[request.slot, row[POSITION]]
+    s.slots.read_more(-1)
+    _skip(s, request)
+
+
+def _skip_prompt(s: SchedulerState, piece: StepPiece) -> None:
+    """Commit the end of a prompt whose token was not delivered, except the last token."""
+    request, last = piece.request, piece.last
+    holding = request.holding
+    assert holding is not None
+    _charge_prompt(s, request, piece.first, last)
+    request.reached, request.ran_ns = max(request.reached, last), s.now_ns
+    if s.cache.rows is None and last - 1 > holding.computed:
+        request.row[POSITION] = last - 1
+        s.cache.ran(holding, s.slots.history[request.slot], last - 1, now_ns=s.now_ns)
+    _skip(s, request)
+
+
+def _skip(s: SchedulerState, request: Request) -> None:
+    """A recurrent state has passed the last input, so such a request is recomputed from its tokens."""
+    if s.made is not None:
+        s.made.counts[StepKind.ROWS_DISCARDED, request.tenant] += 1
+    if s.cache.rows is not None:
+        assert request.holding is not None
+        request.holding.spoilt = True
+        s.evict(request)
+
+
 def _batch(s: SchedulerState, plan: StepPlan, drawn: Drawn, drew: list[Request], bad: list[int]) -> Batch:
-    """What goes out; the arrays are nobody else's."""
+    """What goes out, without the rows `bad`; the arrays are nobody else's."""
     decodes = plan.decode_set
     assert decodes is not None
     numbers, choices, tokens = decodes.numbers, decodes.choices, drawn.tokens[: plan.rows].copy()

@@ -59,7 +59,13 @@ def set_aside(s: SchedulerState, plan: StepPlan, drawn: Drawn) -> tuple[StepPlan
     rest.prompts = [piece for piece in plan.prompts if all(piece is not row.piece for row in rows)]
     _set_rows(s, rest, plan.row_slot[kept], plan.row_position[kept], int((kept < plan.decodes).sum()))
     logprobs = None if drawn.logprobs is None else drawn.logprobs.take(kept)
-    return rest, Drawn(drawn.tokens[kept], drawn.nonfinite[kept], logprobs), rows
+    skipped = None if drawn.skipped is None else drawn.skipped[kept]
+    return rest, Drawn(drawn.tokens[kept], drawn.nonfinite[kept], logprobs, skipped), rows
+
+
+def unpaused(s: SchedulerState) -> list[LateRow]:
+    """Return the late rows whose clients read."""
+    return [row for row in s.late.values() if not row.request.held]
 
 
 def plan_late(s: SchedulerState) -> StepPlan | None:
@@ -68,7 +74,7 @@ def plan_late(s: SchedulerState) -> StepPlan | None:
     for request in list(s.late):
         if request.mask is not None and (reason := s.fills.failure(request.mask)):
             s.end(request, State.FAILED, reason)
-    ready = [row for row in s.late.values() if s.fills.words(s.masked[row.request.slot]) is not None]
+    ready = [row for row in unpaused(s) if s.fills.words(s.masked[row.request.slot]) is not None]
     if not ready:
         return None
     ready.sort(key=lambda row: (row.piece is not None, row.request.slot))
@@ -79,7 +85,7 @@ def plan_late(s: SchedulerState) -> StepPlan | None:
         del s.late[request]
         s.drawn_late.append(request)
         if row.piece is None:
-            s.slots.leave_out(request, request.held or request.left_out > 0)
+            s.slots.leave_out(request, request.left_out > 0)
         else:
             plan.prompts.append(row.piece)
     slots = np.array([row.request.slot for row in ready], np.int32)

@@ -34,11 +34,13 @@ class RowLogprobs:
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """The sampled tokens of a step, i32 [rows] each; `nonfinite`: the index of the first non-finite logit, or
-    NO_CANDIDATE; -1 if a token was sampled."""
+    NO_CANDIDATE; -1 if a token was sampled, or not delivered. `skipped` bool [rows]: the slot has backpressure,
+    and its token was not delivered; None: all were."""
 
     tokens: np.ndarray
     nonfinite: np.ndarray
     logprobs: RowLogprobs | None = None
+    skipped: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)

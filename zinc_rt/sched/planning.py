@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.sched import preempt
 from zinc_rt.sched.forking import fork_choices
-from zinc_rt.sched.late import settle_masks
+from zinc_rt.sched.late import settle_masks, unpaused
 from zinc_rt.sched.plan import ORDINALS, StepPiece, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
@@ -100,7 +100,7 @@ def _grow(s: SchedulerState) -> None:
 
 def _others_run(s: SchedulerState) -> bool:
     """Whether a step without those that were left out would compute anything."""
-    return bool(s.late) or bool(s.slots.decoding.any()) or any(not request.held for request in s.prefilling)
+    return bool(unpaused(s)) or bool(s.slots.decoding.any()) or any(not request.held for request in s.prefilling)
 
 
 def _alone(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:

@@ -17,6 +17,7 @@ from zinc_rt.sched.tenant import Priority
 from zinc_rt.sched.token_mask import TokenMask
 
 POSITION, GENERATED, LAST_TOKEN = column("position"), column("generated"), column("last_token")
+FLAGS = column("flags")
 
 
 class State(Enum):
@@ -153,6 +154,13 @@ class Request:
     def effective(self) -> Priority:
         """Return its class, promoted by one after a long wait."""
         return Priority(self.priority - 1) if self.lifted and self.priority else self.priority
+
+    def set_backpressure(self, on: bool) -> None:
+        """Set whether the device skips its rows, in its record."""
+        if on:
+            self.row[FLAGS] |= SlotFlag.BACKPRESSURE
+        else:
+            self.row[FLAGS] &= ~SlotFlag.BACKPRESSURE
 
     def move(self, state: State) -> None:
         assert state in MOVES[self.state], (

@@ -25,7 +25,7 @@ from zinc_rt.sched.configure import check_quotas, configure
 from zinc_rt.sched.kv.capsule import Capsule, drop, snapshot
 from zinc_rt.sched.kv.kv_cache import KvCache
 from zinc_rt.sched.kv.prefix import chain
-from zinc_rt.sched.late import plan_late
+from zinc_rt.sched.late import plan_late, unpaused
 from zinc_rt.sched.plan import Batch, Drawn, StepPlan
 from zinc_rt.sched.planning import plan_step
 from zinc_rt.sched.recovery import acquit, recover
@@ -86,6 +86,7 @@ class Scheduler(SchedulerState):
             None
         )  # hears of a step that failed
         self._mailbox: deque[Callable[[], None]] = deque()
+        self._announced: dict[int, bool] = {}  # requests to pause or resume, in the mailbox
 
     # --- what others ask for
 
@@ -127,8 +128,13 @@ class Scheduler(SchedulerState):
         self._mailbox.append(lambda: self.end_number(number, State.CANCELLED, reason, choice=choice))
 
     def hold(self, number: int, held: bool = True) -> None:
-        """Pause a request that no client reads; may be called from any thread. It loses its slot after a
-        delay, later its pages, and is finally cancelled."""
+        """Pause a request that no client reads; may be called from any thread.
+
+        No later step contains it. The device skips its rows in a step that is planned but not submitted. It
+        loses its slot after a delay, later its pages, and ends with `client_too_slow` after
+        `client_timeout_ns` or `client_timeout_steps`.
+        """
+        self._announced[number] = held
         self._mailbox.append(lambda: self._hold(number, held))
 
     def resume(self, number: int) -> None:
@@ -213,6 +219,8 @@ class Scheduler(SchedulerState):
         if not plan.tokens and not plan.rows:
             return self._without_tokens() or self._wait_for_masks()
         planned_ns = self.clock_ns()
+        if self._announced and plan.tokens:
+            self._hold_planned()
         try:
             handle = self.runner.submit(plan)
             drawn = self.runner.collect(handle)
@@ -233,6 +241,11 @@ class Scheduler(SchedulerState):
         self.now_ns = self.clock_ns()
         while self._mailbox:
             self._mailbox.popleft()()
+        while self.held:
+            request, since = next(iter(self.held.items()))
+            if self.counts.steps - since < self.limits.client_timeout_steps:
+                break
+            self.end(request, State.CANCELLED, "client_too_slow")
 
     def schedule(self) -> StepPlan:
         """Run due timers, admit requests to slots and pages, and plan the next step. If no request can
@@ -268,10 +281,11 @@ class Scheduler(SchedulerState):
         return batch
 
     def _wait_for_masks(self) -> Batch | None:
-        """Wait briefly for the masks of late rows. Return None if there are none."""
-        if not self.late:
+        """Wait briefly for the masks of late rows whose clients read. Return None if there are none."""
+        rows = unpaused(self)
+        if not rows:
             return None
-        self.fills.settle(self.masked[request.slot] for request in self.late)
+        self.fills.settle(self.masked[row.request.slot] for row in rows)
         return Batch(self.counts.steps)
 
     def _without_tokens(self) -> Batch | None:
@@ -318,7 +332,14 @@ class Scheduler(SchedulerState):
         first.siblings = requests[1:]
         self.queue(first, first=False)
 
+    def _hold_planned(self) -> None:
+        """Set backpressure for requests that were paused since the step was planned."""
+        for number, held in self._announced.copy().items():
+            for request in self.live.get(number, ()):
+                request.set_backpressure(held or request.held)
+
     def _hold(self, number: int, held: bool) -> None:
+        self._announced.pop(number, None)
         for request in self.live.get(number, ()):
             if held and not request.held:
                 self._begin_hold(request)
@@ -327,6 +348,8 @@ class Scheduler(SchedulerState):
 
     def _begin_hold(self, request: Request) -> None:
         request.held_ns = since = self.now_ns
+        request.set_backpressure(True)
+        self.held[request] = self.counts.steps
 
         def still() -> bool:
             return request.held_ns == since
@@ -349,6 +372,8 @@ class Scheduler(SchedulerState):
 
     def _end_hold(self, request: Request) -> None:
         request.held_ns = None
+        request.set_backpressure(False)
+        del self.held[request]
         if request in self.aside:
             del self.aside[request]
             self.queue(request, first=True)

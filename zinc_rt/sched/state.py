@@ -49,8 +49,8 @@ class SchedulerLimits:
 
     `step_tokens` limits a step; `classes` also have latency budgets, which limit a step by its time as `cost`
     predicts it before it is measured. A paused request keeps its slot for `hold_ns` and lives for
-    `client_timeout_ns`; a session's pages stay for `session_ttl_ns`. `check_every`: steps between checks of
-    all invariants, 0: never.
+    `client_timeout_ns` and for `client_timeout_steps` steps of others, whichever ends first; a session's pages
+    stay for `session_ttl_ns`. `check_every`: steps between checks of all invariants, 0: never.
     """
 
     slots: int
@@ -60,6 +60,7 @@ class SchedulerLimits:
     checkpoint_tokens: int = 4096  # of a long prompt, from one recurrent state that is kept to the next
     hold_ns: int = SECOND_NS
     client_timeout_ns: int = 30 * SECOND_NS
+    client_timeout_steps: int = 8192
     session_ttl_ns: int = 1800 * SECOND_NS
     check_every: int = 256
     classes: Classes = field(default_factory=lambda: CLASSES)
@@ -167,6 +168,7 @@ class SchedulerState:
         self.pins = SessionPins(cache, limits.session_ttl_ns)
         self.live: dict[int, list[Request]] = {}
         self.aside: dict[Request, None] = {}  # held so long that they lost their slot: they wait for their reader
+        self.held: dict[Request, int] = {}  # paused, by the step before the pause, ascending
         self.parked_requests: dict[Request, None] = {}
         self.prefilling: list[Request] = []
         self.capsules: dict[Capsule, None] = {}
@@ -455,6 +457,7 @@ class SchedulerState:
             if state is State.FINISHED and request.session:
                 self._pin(request)
             self.let_go(request)
+        self.held.pop(request, None)
         self.candidates.put(request.tenant)
         if self.collector is request:
             self.stop_collecting()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from zinc_rt.ir.slot_record import SlotFlag
 from zinc_rt.sched.kv.kv_cache import UNSET, ZERO
 from zinc_rt.sched.kv.prefix import NO_ROW
 from zinc_rt.sched.request import QUEUED, RUNNING, TERMINAL, Request, State
@@ -48,6 +49,8 @@ def i02(s: SchedulerState) -> str | None:
             return f"slot {slot} belongs to request {request.number}, whose slot is {request.slot}"
         if int(record["tenant"]) != request.tenant or int(s.slots.tenants[slot]) != request.tenant:
             return f"slot {slot} is of tenant {record['tenant']}, its request of {request.tenant}"
+        if request.held and not record["flags"] & SlotFlag.BACKPRESSURE:
+            return f"slot {slot} has a paused request, and no backpressure"
         waits = request.held or request.left_out or request in s.late
         decodes = request.state is State.DECODE and not waits
         if bool(s.slots.decoding[slot]) != decodes:

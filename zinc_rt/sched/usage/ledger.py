@@ -37,7 +37,7 @@ class StepKind(IntEnum):
     DRAFT_INPUTS = auto()
     TOKENS_GENERATED = auto()
     DRAFT_REJECTED = auto()
-    ROWS_DISCARDED = auto()  # drawn for a request that had failed: nobody was given the token
+    ROWS_DISCARDED = auto()  # of a request that had failed, or whose reader is slow: nobody was given the token
     PROMPT_ROWS = auto()
     SLOT_STEPS = auto()
 
