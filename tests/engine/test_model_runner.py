@@ -1,5 +1,5 @@
-"""Any mix is alone: whoever else runs, is parked, evicted, forked or found in the cache, every request has the
-tokens and the logits, to the bit, that it has on an engine of its own."""
+"""Any mix is alone: whoever else runs, is parked, evicted, forked, skipped for a slow reader or found in the
+cache, every request has the tokens and the logits, to the bit, that it has on an engine of its own."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Mix:
 
     llm: Answering
     random: Random
+    stalls: Random  # which readers stall
     asked: list[Asked] = field(default_factory=list)
     cancelled: set[int] = field(default_factory=set)
     logits: dict[Key, bytes] = field(default_factory=dict)
@@ -70,9 +71,34 @@ class Mix:
                 self.cancelled.add(id(asked := random.choice(live)))
                 self.llm.cancel(asked)
             if live:
-                self.llm.step()
-                self.steps += 1
+                stalled = self.stalls.choice(live) if self.stalls.random() < 0.35 else None
+                self.step(stalled)
+                if stalled is not None:
+                    self.llm.scheduler.resume(stalled.number)
             assert scheduler.check() == []
+
+    def step(self, stalled: Asked | None) -> None:
+        """One step. A reader may stall after it is planned and before it is submitted."""
+        scheduler = self.llm.scheduler
+        schedule = scheduler.schedule
+
+        def planned() -> StepPlan:
+            plan = schedule()
+            if stalled is not None:
+                scheduler.hold(stalled.number)
+            return plan
+
+        scheduler.schedule = planned  # type: ignore[method-assign]
+        try:
+            self.llm.step()
+        finally:
+            scheduler.schedule = schedule  # type: ignore[method-assign]
+        self.steps += 1
+
+    @property
+    def skipped(self) -> int:
+        """How many rows the device skipped."""
+        return self.llm.usage()["rows_discarded"]
 
 
 def requests_of(random: Random, count: int, vocab: int, *, sampled: bool) -> list[tuple[list[int], Sampling]]:
@@ -178,7 +204,7 @@ def mixed(model: str, tier: str, alone: Engine, *, count: int, seed: int, sample
     )
     with Engine(gguf, backend, limits=limits) as engine:
         random = Random(seed)
-        mix = Mix(Answering(engine), random)
+        mix = Mix(Answering(engine), random, Random(seed))
         mix.run(requests_of(random, count, engine.model.vocab, sampled=sampled))
         findings = backend.instrument.findings() if backend.instrument is not None else []
         assert not findings, findings[0].text
@@ -196,7 +222,7 @@ def test_random_request_mix_on_oracle_matches_solo_runs(model: str, alone: Engin
     assert sum(each.parked for each in counts) > 1 and sum(each.evicted for each in counts) > 0
     assert sum(asked.cached_tokens for mix in mixes for asked in mix.asked) > 0
     assert sum(asked.sampling.n > 1 for mix in mixes for asked in mix.asked) > 0
-    assert sum(mix.steps for mix in mixes) > 20
+    assert sum(mix.steps for mix in mixes) > 20 and sum(mix.skipped for mix in mixes) > 1
 
 
 @pytest.mark.parametrize(("model", "tier"), TIERS, indirect=["model"])

@@ -32,7 +32,9 @@ def soaked(machine: type[SchedulerMachine], choice: random.Random, requests: int
             m.scheduler.cancel(m.number - choice.randint(1, 20))
         elif what < 0.30:
             m.scheduler.hold(m.number - choice.randint(1, 20), True)
-        elif what < 0.36:
+        elif what < 0.32:
+            m.hold_after_planning(choice.randint(1, 20), choice.random() < 0.5)
+        elif what < 0.38:
             for number in list(m.scheduler.live):
                 m.scheduler.hold(number, False)
         else:

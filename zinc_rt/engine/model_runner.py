@@ -115,7 +115,7 @@ class ModelRunner:
         if self.watch is not None and plan.rows and plan.tokens:
             self.watch(plan, output.logits())
         sampled = DRAWN in output.handle.variant.graph.buffers
-        drawn = self._sampler.drawn(output) if sampled else _likeliest(output)
+        drawn = self._sampler.drawn(output, plan) if sampled else _likeliest(output)
         bound = int(np.count_nonzero(self._records["state"]))
         rows, took_ns = plan.rows - len(plan.undrawn(drawn.nonfinite)), time.monotonic_ns() - running.begun_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
@@ -124,6 +124,7 @@ class ModelRunner:
     def reopen(self) -> bool:
         """Reopen the device after a hung step; memory contents are lost. Return False if that is impossible."""
         if self.interrupted:
+            self._sampler.abandon()
             return self.runner.drain()
         if self._renew is None:
             return False

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from zinc_rt.engine.output_ring import OutputRing
 from zinc_rt.engine.resident import Variant
 from zinc_rt.engine.runner import Runner, StepBlock, StepOutput, block_of
 from zinc_rt.ir.graph import OpGraph
 from zinc_rt.ir.slot_record import RECORD, SlotFlag, dwords, seal
-from zinc_rt.model.sample_graph import BIASES, COUNTS, DRAWN, RECORD_TABLE, SampleForm, late_draw
+from zinc_rt.model.sample_graph import BIASES, COUNTS, CURSOR, RECORD_TABLE, RING, SampleForm, late_draw
 from zinc_rt.sched.plan import NO_CANDIDATE, Drawn, RowLogprobs, StepPlan
 from zinc_rt.sched.sampling import Sampling
 
-NEEDS_SAMPLING = SlotFlag.PENALTIES | SlotFlag.BIAS | SlotFlag.MASK | SlotFlag.LOGPROBS
+NEEDS_SAMPLING = SlotFlag.PENALTIES | SlotFlag.BIAS | SlotFlag.MASK | SlotFlag.LOGPROBS | SlotFlag.BACKPRESSURE
 TOPS = (0, 5, 20)  # alternatives that a graph has; a request gets the first of them
 MASKS = 4  # rows with masks that a graph has: 1, or a power of this
 IN_PROMPT = np.uint32(1 << 31)  # of a token's count
@@ -35,6 +36,7 @@ class RowSampler:
         self._stored: set[int] = set()  # slots whose present record a sampled step has stored on the device
         self._to_count: dict[int, np.ndarray] = {}  # slot -> counts that are not on the device
         self._late: dict[SampleForm, OpGraph] = {}
+        self._ring = OutputRing()
         self._bias_id = np.zeros((len(records), BIASES), np.int32)
         self._bias_value = np.zeros((len(records), BIASES), np.float32)
 
@@ -83,6 +85,8 @@ class RowSampler:
             block.variant.write(COUNTS, counts, offset_bytes=4 * self._vocab * slot)
             self._runner.host_writes += 1
         self._to_count.clear()
+        if not self._ring.started:
+            self._ring.start(int(block.variant.read(CURSOR, ())[0]))
 
     def late(self, plan: StepPlan) -> StepBlock:
         """Return a filled block of the graph that draws a plan's rows from the logits that earlier steps kept."""
@@ -96,14 +100,20 @@ class RowSampler:
         self.fill(block, plan)
         return block
 
-    def drawn(self, output: StepOutput) -> Drawn:
-        """Return the tokens that a sampled step or a late draw drew."""
+    def drawn(self, output: StepOutput, plan: StepPlan) -> Drawn:
+        """Return the tokens that a sampled step or a late draw drew, taken from the output ring."""
         variant, counts = output.handle.variant, output.handle.counts
-        tokens = variant.read(DRAWN, counts).copy()
-        nonfinite = output.nonfinite if len(output.nonfinite) else np.full(len(tokens), -1)  # a late draw has none
+        slots, positions = plan.row_slot[: plan.rows], plan.row_position[: plan.rows]
+        ring, cursor = variant.read(RING, ()), int(variant.read(CURSOR, ())[0])
+        taken = self._ring.take(ring, cursor, slots, positions, self._records)
+        nonfinite = output.nonfinite if len(output.nonfinite) else np.full(plan.rows, -1)  # a late draw has none
         why = np.where(nonfinite < 0, NO_CANDIDATE, nonfinite)
-        wrong = np.where(tokens < 0, why, -1).astype(np.int32)
-        return Drawn(tokens, wrong, _logprobs(variant, counts))
+        wrong = np.where((taken.tokens < 0) & ~taken.skipped, why, -1).astype(np.int32)
+        return Drawn(taken.tokens, wrong, _logprobs(variant, counts), taken.skipped)
+
+    def abandon(self) -> None:
+        """Skip the output of a step that is not collected."""
+        self._ring.stop()
 
     def stored(self) -> tuple[np.ndarray, list[int]] | None:
         """Return, for an audit, the device's records, RECORD [slots], and which slots are current. None
