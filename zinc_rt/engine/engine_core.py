@@ -56,10 +56,11 @@ class EngineCore:
         again: Callable[[], Engine] | None = None,
         classes: Classes = CLASSES,
         client_timeout_seconds: float = 30.0,
+        client_timeout_steps: int = 8192,
     ) -> None:
         """Create the core. `step_tokens`: the maximum tokens per step, if lower than the engine's limit.
-        `again`: reopens the engine after a hung step; None: a hang is fatal. `client_timeout_seconds`: how
-        long an unread request is kept."""
+        `again`: reopens the engine after a hung step; None: a hang is fatal. `client_timeout_seconds`,
+        `client_timeout_steps`: how long, and for how many steps, an unread request is kept."""
         self.engine = engine
         self.tokenizer, self.no_tokenizer = _tokenizer(engine.model.gguf)
         self.end_ids = self.tokenizer.eog_ids if self.tokenizer is not None else frozenset[int]()
@@ -72,6 +73,7 @@ class EngineCore:
             tuple(tenants) or (EVERYBODY,),
             step_tokens=step_tokens or engine.limits.step_tokens,
             client_timeout_ns=int(client_timeout_seconds * SECOND_NS),
+            client_timeout_steps=client_timeout_steps,
             classes=classes,
         )
         assert self.scheduler.ledger is not None

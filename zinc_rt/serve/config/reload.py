@@ -20,8 +20,8 @@ from zinc_rt.serve.tenants.tenant_changes import change
 
 AT_START = ("device", "ledger", "log", "classes")  # sections that are read once
 ADDRESS = (  # of `server`
-    "host", "port", "max_connections", "connections_per_address", "header_s", "idle_s", "client_timeout_s", "cors",
-    "strict_parameters", "metrics_open", "router_key",
+    "host", "port", "max_connections", "connections_per_address", "header_s", "idle_s", "client_timeout_s",
+    "client_timeout_steps", "cors", "strict_parameters", "metrics_open", "router_key",
 )  # fmt: skip
 
 

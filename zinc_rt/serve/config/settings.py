@@ -43,8 +43,9 @@ class ServerSettings:
     """Network settings.
 
     `header_s`, `body_s`: time limits for a request's headers and body. `idle_s`: how long a connection may
-    have no request; `client_timeout_s`: how long a client may read nothing of its answer; `drain_s`: how long
-    running requests may continue after SIGTERM. `connections_per_address`: limit within `max_connections`;
+    have no request; `client_timeout_s`, `client_timeout_steps`: how long, and during how many steps of the
+    model, a client may read nothing of its answer; `drain_s`: how long running requests may continue after
+    SIGTERM. `connections_per_address`: limit within `max_connections`;
     `requests_per_key`: concurrent requests. `insecure`: allow non-loopback addresses without keys.
     `strict_parameters`: reject unknown parameters. `metrics_open`: /metrics needs no key. `router_key`:
     shared with routers, which receive cache contents hashed with it (serve/observe/routing.py).
@@ -59,6 +60,7 @@ class ServerSettings:
     body_s: Seconds = 30.0
     idle_s: Seconds = 75.0
     client_timeout_s: Seconds = 30.0
+    client_timeout_steps: Count = 8192
     max_connections: Count = 1024
     connections_per_address: Count = 256
     requests_per_key: Count = 1024

@@ -248,6 +248,7 @@ def open_model(
             again=opener,
             classes=scheduler_classes(config),
             client_timeout_seconds=config.server.client_timeout_s,
+            client_timeout_steps=config.server.client_timeout_steps,
         )
         core.build_all()  # no client waits for weights and graphs
     except BaseException:
