@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from zinc_rt.sched.forking import begin_choices, fork_choices
-from zinc_rt.sched.late import LateRow, set_aside
-from zinc_rt.sched.plan import NO_CANDIDATE, Batch, Drawn, StepPiece, StepPlan
+from zinc_rt.sched.late import set_aside
+from zinc_rt.sched.plan import NO_CANDIDATE, Batch, Drawn, LateRow, StepPiece, StepPlan
 from zinc_rt.sched.planning import checkpoints
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState

@@ -6,22 +6,12 @@ A late row is committed only once its token is drawn. Until then its request tak
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.sched.plan import Drawn, StepPiece, StepPlan
-from zinc_rt.sched.request import Request, State
+from zinc_rt.sched.plan import Drawn, LateRow, StepPlan
+from zinc_rt.sched.request import State
 from zinc_rt.sched.state import SchedulerState
-
-
-@dataclass(frozen=True, slots=True)
-class LateRow:
-    """The row of a request: `position` of the token to be drawn, and the piece of a prompt that it follows."""
-
-    request: Request
-    position: int
-    piece: StepPiece | None
 
 
 def settle_masks(s: SchedulerState, plan: StepPlan) -> None:

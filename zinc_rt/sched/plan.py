@@ -66,6 +66,15 @@ class StepPiece:
     draws: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LateRow:
+    """A row with a late token mask: `position` of the token to be drawn, and the piece of a prompt before it."""
+
+    request: Request
+    position: int
+    piece: StepPiece | None
+
+
 @dataclass(slots=True)
 class StepPlan:
     """A step as arrays, which all steps reuse: the contents are valid until the next step is planned.

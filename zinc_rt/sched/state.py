@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from math import lcm
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from zinc_rt.sched.kv.capsule import Capsule
 from zinc_rt.sched.kv.kv_cache import KvCache, PageCopy
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.mask_fills import MaskFills
-from zinc_rt.sched.plan import Batch, StepPlan
+from zinc_rt.sched.plan import Batch, LateRow, StepPlan
 from zinc_rt.sched.queues import Candidates, WaitingQueues, band, waits_since
 from zinc_rt.sched.request import POSITION, RUNNING, TERMINAL, EndTokens, Request, State
 from zinc_rt.sched.sessions import SessionPins
@@ -38,9 +38,6 @@ from zinc_rt.sched.tenant import (
 from zinc_rt.sched.timers import Timers
 from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger import StepMade, UsageLedger
-
-if TYPE_CHECKING:
-    from zinc_rt.sched.late import LateRow
 
 
 @dataclass(frozen=True, slots=True)
