@@ -14,7 +14,7 @@ from zinc_rt import LLM, Sampling
 from zinc_rt.engine.answering import Asked
 from zinc_rt.engine.variants import Variants
 
-TIERS = ("t_cpu", "t_cpu_native", "vulkan", "t1", "t2")
+TIERS = ("t_cpu", "t1", "t2", "vulkan", "t_cpu_native")
 DRAWS = Sampling(
     max_tokens=12, temperature=0.9, seed=5, presence_penalty=0.4, frequency_penalty=0.3, repetition_penalty=1.2,
     logit_bias={7: 2.0, 9: -100.0}, min_tokens=12, logprobs=3, ignore_eos=True,

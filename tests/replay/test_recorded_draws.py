@@ -121,7 +121,7 @@ def test_draws_replay_on_another_tier(log: Path, tier: str) -> None:
 
 
 @pytest.mark.parametrize("tier", ["t_cpu_native", "t1"])
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 def test_draws_of_a_fast_tier_replay_on_the_oracle_in_another_process(tmp_path: Path, tier: str) -> None:
     path = tmp_path / "run.zlog"
     answers, _ = serve(path, "qwen3-q", tier)
@@ -299,7 +299,7 @@ NODES = {  # what is planted: the node that bisect names
 
 
 @pytest.mark.parametrize("what", NODES)
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_bisect_names_the_faulty_node(log: Path, what: str) -> None:
     label, plant = NODES[what]
     found = bisect(log, lambda ordering: PlantedBackend(ordering, plant))
@@ -384,7 +384,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("what", GIVEN)
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 def test_step_that_was_not_given_what_was_planned_is_named(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
