@@ -303,7 +303,7 @@ def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcom
             "want": first.want,
             "got": first.got,
         }
-    failed = bool(outcome.differences or outcome.findings)
+    failed = bool(outcome.differences or outcome.departures or outcome.findings)
     reason = outcome.text if outcome.compared or not failed else f"{outcome.tier}: {outcome.findings[0]}"
     return Result(
         f"replay/{outcome.tier}",
@@ -319,9 +319,10 @@ def _result(arguments: argparse.Namespace, choice: Choice, outcome: ReplayOutcom
             "seconds": outcome.seconds,
             "recorded_seconds": outcome.live_seconds,
             "findings": len(outcome.findings),
+            "departures": len(outcome.departures),
             "simulated": choice.simulated,
         },
-        limit={"differ": 0, "findings": 0},
+        limit={"differ": 0, "findings": 0, "departures": 0},
         first_bad=bad,
         cause=outcome.findings[0] if outcome.findings else "",
         repro=bisect_command(arguments, choice) if failed else "",

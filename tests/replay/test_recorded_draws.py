@@ -31,6 +31,7 @@ from zinc_rt.ir.slot_record import column
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.sample_graph import COUNTS
+from zinc_rt.replay import command
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.run import replay
 from zinc_rt.sched import planning
@@ -128,8 +129,8 @@ def test_draws_of_a_fast_tier_replay_on_the_oracle_in_another_process(tmp_path: 
     assert answers == serve(tmp_path / "other.zlog", "qwen3-q", "t_cpu")[0]
     for other in ("t_cpu", "t_cpu_native"):
         code = "import sys; from zinc_rt.replay.command import main; sys.exit(main(sys.argv[1:]))"
-        command = [sys.executable, "-c", code, str(path), "--tiers", other]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        words = [sys.executable, "-c", code, str(path), "--tiers", other]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0 and "PASS" in done.stdout, done.stdout + done.stderr
 
 
@@ -386,7 +387,7 @@ GIVEN = {
 @pytest.mark.parametrize("what", GIVEN)
 @pytest.mark.rest(keep=1)
 def test_step_that_was_not_given_what_was_planned_is_named(
-    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant, said = GIVEN[what]
     path = tmp_path / "run.zlog"
@@ -400,3 +401,5 @@ def test_step_that_was_not_given_what_was_planned_is_named(
     assert f"step {step} was not given what was planned: {text}" in outcome.text
     found = bisect(path, ORACLE)
     assert (found.step, found.where) == (step, None) and text in found.text
+    assert command.main([str(path), "--tiers", "t_cpu"]) == 1
+    assert f"step {step} was not given what was planned" in capsys.readouterr().out
