@@ -347,7 +347,7 @@ def _main(arguments: argparse.Namespace) -> int:
             print(f"{name:<26}{size_bytes_of(shape) / 1e9:6.2f} GB  {shape.architecture}")
         return 0
     if arguments.name not in SHAPES:
-        raise UsageError(f"no shape is called {arguments.name!r}", next=f"one of {', '.join(SHAPES)}")
+        raise UsageError(f"unknown shape {arguments.name!r}", next=f"one of {', '.join(SHAPES)}")
     suffix = ".header" if arguments.header_only else ""
     path = arguments.file or cache_folder() / "synthetic" / f"{arguments.name}{suffix}.gguf"
     print(write_synthetic(path, SHAPES[arguments.name], header_only=arguments.header_only))

@@ -127,7 +127,7 @@ class Recorder(Observer):
         warn: Callable[[str], None],
     ) -> None:
         if level not in LEVELS:
-            raise UsageError(f"no level is called {level!r}", next=f"one of {', '.join(LEVELS)}")
+            raise UsageError(f"unknown level {level!r}", next=f"one of {', '.join(LEVELS)}")
         if any(isinstance(each, Recorder) for each in engine.variants.observers):
             raise UsageError("this engine is already being recorded")
         started = [sequence.slot for sequence in engine.sequences if sequence.position]

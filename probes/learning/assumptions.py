@@ -270,7 +270,7 @@ def _record(reports: Sequence[str]) -> int:
     from zinc_rt.probes.learning import leaning
 
     if not reports:
-        raise UsageError("--record wants reports", next="zinc-rt pm4-test --device sim --json REPORT.json")
+        raise UsageError("--record needs reports", next="zinc-rt pm4-test --device sim --json REPORT.json")
     found = leaning.of_reports([Path(each) for each in reports])
     leaning.save(found)
     terminal.show(f"{leaning.FILE}: {len(found)} results")

@@ -102,7 +102,7 @@ def test_freed_buffer_is_returned_exactly_once(bench: Bench) -> None:
 
 
 def test_unknown_heap_is_rejected(bench: Bench) -> None:
-    with pytest.raises(ValueError, match="no heap is called 'disk'"):
+    with pytest.raises(ValueError, match="unknown heap 'disk'"):
         bench.backend.alloc(16, "disk", "buffer")
 
 

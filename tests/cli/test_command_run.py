@@ -327,7 +327,7 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         (["--model", "MODEL", "--tokens", "1,2,3", "--ctx", "2"], "do not fit the context of 2"),
         (["--model", "MODEL", "--prompt", "x", "--timeout", "0"], "--timeout 0: expected seconds, more than 0"),
         (["--model", "MODEL", "--prompt", "x", "--tier", "t2"], "tier t2: no AMD GPU here"),
-        (["--model", "MODEL", "--prompt", "x", "--tier", "t9"], "no tier is called 't9'"),
+        (["--model", "MODEL", "--prompt", "x", "--tier", "t9"], "unknown tier 't9'"),
         (
             ["--model", "MODEL", "--prompt", "x", "--tier", "t1", "--device", "cpu"],
             "--device cpu runs t_cpu_native, t_cpu, vulkan, not t1",
@@ -346,7 +346,7 @@ def test_probe_of_one_unusable_tier_exits_77(capsys: Capture) -> None:
         (["--model", "MODEL", "--prompt", "x", "--system", "y"], "--system needs --chat"),
         (["--model", "MODEL", "--tokens", "1", "--chat"], "--chat needs --prompt"),
         (["--model", "MODEL", "--prompt", "x", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),
-        (["--probe-tier", "--tier", "t9"], "no tier is called 't9'"),
+        (["--probe-tier", "--tier", "t9"], "unknown tier 't9'"),
     ],
 )
 def test_usage_error_prints_one_line_and_exits_2(

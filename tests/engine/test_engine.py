@@ -251,7 +251,7 @@ def test_wrong_tensor_shape_is_reported_with_both_shapes(
     tmp_path: Path, name: str, edit: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     write_changed(tmp_path / "m.gguf", with_tensor(name, edit))
-    with pytest.raises(InputError, match=rf"m\.gguf: {name} has shape \(.*\), the metadata asks for \(.*\)"):
+    with pytest.raises(InputError, match=rf"m\.gguf: {name} has shape \(.*\), the metadata requires \(.*\)"):
         run(tmp_path / "m.gguf")
 
 

@@ -332,7 +332,7 @@ def test_invalid_argument_prints_one_line_and_starts_nothing(
 
 
 def test_unknown_tenant_is_named(llm: LLM) -> None:
-    with pytest.raises(UsageError, match="no tenant is called 'them'"):
+    with pytest.raises(UsageError, match="unknown tenant 'them'"):
         llm.generate([[1]], tenant="them")
 
 

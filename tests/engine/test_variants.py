@@ -56,12 +56,12 @@ def test_single_token_step_can_bind_a_cached_prefix() -> None:
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        ({"slots": 0}, "slots is at least 1, not 0"),
-        ({"pages": (4, 0)}, r"pages\[1\] is at least 1, not 0"),
-        ({"state_rows": 1}, "state_rows is at least 2, not 1"),
-        ({"step_tokens": 0}, "step_tokens is at least 1, not 0"),
-        ({"rows": 0}, "rows is at least 1, not 0"),
-        ({"page_tokens": 4}, "page_tokens is at least 8, not 4"),
+        ({"slots": 0}, "slots must be at least 1, not 0"),
+        ({"pages": (4, 0)}, r"pages\[1\] must be at least 1, not 0"),
+        ({"state_rows": 1}, "state_rows must be at least 2, not 1"),
+        ({"step_tokens": 0}, "step_tokens must be at least 1, not 0"),
+        ({"rows": 0}, "rows must be at least 1, not 0"),
+        ({"page_tokens": 4}, "page_tokens must be at least 8, not 4"),
     ],
 )
 def test_contradictory_limits_print_one_line(limits: dict[str, int], says: str) -> None:

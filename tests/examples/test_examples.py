@@ -109,7 +109,7 @@ def test_movement_mismatch_fails(capsys: pytest.CaptureFixture[str], monkeypatch
 def test_unsupported_setup_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("vision_to_action", "token_loop"):
         assert example(name).main(["--tier", "t9"]) == 2
-        assert "no tier is called 't9'" in capsys.readouterr().err
+        assert "unknown tier 't9'" in capsys.readouterr().err
 
 
 @pytest.mark.rest

@@ -119,7 +119,7 @@ def test_invalid_golden_is_unusable(made: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--tier", "nonsense"], "no tier is called 'nonsense'"),
+        (["--tier", "nonsense"], "unknown tier 'nonsense'"),
         (["--tier", "t1", "--device", "cpu"], "--device cpu runs"),
         (["--sanitizer", "full"], "--sanitizer needs a simulated device"),
     ],

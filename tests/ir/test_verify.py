@@ -199,7 +199,7 @@ BROKEN = {
         "attribute",
         "expected one of silu, gelu, saw 'relu'",
     ),
-    "dtype": (chain(dtype="f16").build(), "dtype", r"x \(step.x\) wants f32, saw f16"),
+    "dtype": (chain(dtype="f16").build(), "dtype", r"x \(step.x\) needs f32, saw f16"),
     "any: two dtypes": (
         with_buffer(example(Op.LOAD_REQUEST_STATE), "act.value", dtype="i32"),
         "dtype",
@@ -208,7 +208,7 @@ BROKEN = {
     "weight from an activation": (
         with_buffer(example(Op.EMBED), "in.table", role="state"),
         "role",
-        "wants a weight or constant, saw role state",
+        "needs a weight or constant, saw role state",
     ),
     "weight as a value": (with_buffer(chain().build(), "step.x", role="weight"), "role", "takes no weight"),
     "shape": (

@@ -141,7 +141,7 @@ def test_incomparable_inputs_are_rejected(capsys: pytest.CaptureFixture[str]) ->
     for words, says in {
         ("--beside", "spirv"): "not a second kernel set of a chip",
         ("--beside", "gfx1201"): "next: --beside radv",
-        ("--beside", "radv", "nosuch"): "no kernel is called nosuch",
+        ("--beside", "radv", "nosuch"): "unknown kernel nosuch",
     }.items():
         assert main(["report", *words]) == 2
         assert says in capsys.readouterr().err

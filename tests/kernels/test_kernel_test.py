@@ -270,7 +270,7 @@ def test_invalid_arguments_are_rejected_with_a_message(capsys: pytest.CaptureFix
         ("--kernel", "swigul", *SIMULATED): "did you mean swiglu",
         ("--family", "odd", *SIMULATED): "there is no such family",
         ("--tier", "t_cpu"): "it is the oracle",
-        ("--tier", "t9"): "no tier is called 't9'",
+        ("--tier", "t9"): "unknown tier 't9'",
         ("--jobs", "0"): "expected 1 or more",
         ("--replace", "nosuch.zrt", *SIMULATED): "cannot read",
         (*SIMULATED, "--ordering", "float32-dequant"): "t1 computes canonical-1",

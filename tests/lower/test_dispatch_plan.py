@@ -68,7 +68,7 @@ def test_grid_count_unknown_to_the_first_dispatch_is_rejected() -> None:
 
 @pytest.mark.parametrize("grid", [(0, 1, 1), (1, 65536, 1), (1, 1, 65536), (1 << 32, 1, 1)])
 def test_impossible_grid_is_rejected_with_its_kernel(grid: Grid) -> None:
-    with pytest.raises(UnsupportedError, match=r"x-0: first wants .* workgroups"):
+    with pytest.raises(UnsupportedError, match=r"x-0: first needs .* workgroups"):
         planned(grid)
 
 

@@ -152,7 +152,7 @@ def test_pm4_test_flips_rows_and_repro_line_includes_the_flip(tmp_path: Path) ->
         (["--flip", "protected_fence", "--all"], "--flip must be used alone"),
         (["--flip", "protected_fence", "--", "nothing"], "no command 'nothing'"),
         (["--", "pm4-test"], "-- COMMAND requires --flip"),
-        (["--record"], "--record wants reports"),
+        (["--record"], "--record needs reports"),
         (["--record", "absent.json"], "absent.json: cannot be read"),
     ],
 )

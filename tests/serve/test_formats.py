@@ -128,7 +128,7 @@ def test_end_tokens_are_hidden(tokenizer: Tokenizer) -> None:
 
 
 def test_unknown_format_error_lists_the_formats() -> None:
-    with pytest.raises(UsageError, match="no format is called 'qwen'"):
+    with pytest.raises(UsageError, match="unknown format 'qwen'"):
         named("qwen")
     assert choose(None).name == choose("{{ messages }}").name == "plain"
 

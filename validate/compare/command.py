@@ -213,7 +213,7 @@ def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> lis
     known = {peer.name for peer in peers} | {peer.name.split()[0] for peer in peers}
     if not wanted or (unknown := next((name for name in wanted if name not in known), None)):
         raise UsageError(
-            f"--peers {asked}: no peer is called {unknown if wanted else repr(asked)}", next="--peers help"
+            f"--peers {asked}: unknown peer {unknown if wanted else repr(asked)}", next="--peers help"
         )
     names = {*wanted, reference}
     return [peer for peer in peers if peer.name in names or peer.name.split()[0] in names]

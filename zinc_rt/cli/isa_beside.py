@@ -68,9 +68,7 @@ def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
     for pattern in asked:
         some = matching(either, pattern)
         if not some:
-            raise UsageError(
-                f"no kernel is called {pattern}", next=f"--beside takes names: {', '.join(either[:6])}"
-            )
+            raise UsageError(f"unknown kernel {pattern}", next=f"--beside takes names: {', '.join(either[:6])}")
         found += some
     return found or [name for name in either if all(name in each.names() for each in sets)]
 

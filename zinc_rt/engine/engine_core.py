@@ -168,7 +168,7 @@ class EngineCore:
         if not name:
             return 0
         if name not in names:
-            raise UsageError(f"no tenant is called {name!r}", next=f"one of {', '.join(names)}")
+            raise UsageError(f"unknown tenant {name!r}", next=f"one of {', '.join(names)}")
         return names.index(name)
 
     def namespace(self, tenant: int, salt: str = "") -> Namespace:

@@ -153,10 +153,10 @@ def _check_operands(graph: OpGraph, spec: OpSpec, node: Node) -> Iterator[tuple[
 def _check_kind(port: Port, buffer: BufferSpec) -> Iterator[tuple[str, str]]:
     wanted = {"float": ACTIVATION, "index": INDEX}.get(port.kind)
     if wanted is not None and buffer.dtype != wanted:
-        yield "dtype", f"{port.name} ({buffer.name}) wants {wanted}, saw {buffer.dtype}"
+        yield "dtype", f"{port.name} ({buffer.name}) needs {wanted}, saw {buffer.dtype}"
     fixed = buffer.role in ("weight", "constant")
     if port.kind == "weight" and not fixed:
-        yield "role", f"{port.name} ({buffer.name}) wants a weight or constant, saw role {buffer.role}"
+        yield "role", f"{port.name} ({buffer.name}) needs a weight or constant, saw role {buffer.role}"
     if port.kind != "weight" and buffer.role == "weight":
         yield "role", f"{port.name} ({buffer.name}) takes no weight: only weight operands are read in file format"
 

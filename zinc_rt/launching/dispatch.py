@@ -136,7 +136,7 @@ class KernelOnQueue:
                     dispatch_packet(kernel, image_va, kernarg_va, shape, lds_bytes), "dispatch packet"
                 ).gpu_va
             elif bit == 2:
-                raise InputError(f"{kernel.name} wants the queue's address: compile it as code object version 5")
+                raise InputError(f"{kernel.name} needs the queue's address: compile it as code object version 5")
             elif bit == 3:
                 value = kernarg_va
             elif bit == 6:

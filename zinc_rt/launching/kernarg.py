@@ -99,9 +99,9 @@ def refuse_unsupported(kernel: CodeKernel) -> None:
     """Raise InputError for a hidden argument that requires services of a runtime."""
     for each in kernel.arguments:
         if each.kind in _REFUSED:
-            raise InputError(f"{kernel.name} wants {each.kind}: {_REFUSED[each.kind]} is not supported")
+            raise InputError(f"{kernel.name} needs {each.kind}: {_REFUSED[each.kind]} is not supported")
         if each.hidden and each.kind not in _HIDDEN and each.kind != "hidden_dynamic_lds_size":
-            raise InputError(f"{kernel.name} wants {each.kind}, which this version does not know")
+            raise InputError(f"{kernel.name} needs {each.kind}, which this version does not support")
     if kernel.dynamic_stack:
         raise InputError(f"{kernel.name} has a stack without a known size (recursion, calls by pointer)")
 

@@ -287,5 +287,5 @@ def _is_data(grid: Grid, capacity: Mapping[str, int]) -> bool:
 def _fixed(each: _Placed, capacity: Mapping[str, int]) -> tuple[int, int, int]:
     x, y, z = (capacity[dim] if isinstance(dim, str) else dim for dim in each.launch.grid)
     if min(x, y, z) < 1 or any(size > most for size, most in zip((x, y, z), AXIS_MAXIMUM, strict=True)):
-        raise UnsupportedError(f"{each.node!r}: {each.launch.kernel} wants {x} x {y} x {z} workgroups")
+        raise UnsupportedError(f"{each.node!r}: {each.launch.kernel} needs {x} x {y} x {z} workgroups")
     return x, y, z

@@ -124,7 +124,7 @@ def _check_words(arguments: argparse.Namespace) -> None:
     if arguments.cases < 1:
         raise UsageError(f"--cases {arguments.cases}: expected 1 or more")
     if action == "start" and not arguments.what:
-        raise UsageError("start wants VARIABLES.yaml", next="zinc-rt bisect-env example > variables.yaml")
+        raise UsageError("start needs VARIABLES.yaml", next="zinc-rt bisect-env example > variables.yaml")
     wants = ("pass", "fail", "unclear")
     if action == "record" and (arguments.what in wants) == arguments.could_not:
         raise UsageError("record expects pass, fail or unclear, or --could-not alone")

@@ -240,7 +240,7 @@ def test_values_are_read_verbatim(tmp_path: Path) -> None:
         (["next"], "no bisection was started here"),
         (["record"], "record expects pass, fail or unclear"),
         (["record", "maybe"], "record expects pass, fail or unclear"),
-        (["start"], "start wants VARIABLES.yaml"),
+        (["start"], "start needs VARIABLES.yaml"),
         (["start", "absent.yaml"], "no such file"),
         (["next", "--could-not"], "--could-not goes with record"),
         (["--simulate", "--cases", "0"], "--cases 0"),

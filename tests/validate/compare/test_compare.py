@@ -137,7 +137,7 @@ def test_peer_list_contains_registry_tiers_and_external_peers(capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--peers", "nobody"], "no peer is called nobody"),
+        (["--peers", "nobody"], "unknown peer nobody"),
         (["--no-speed", "--no-values"], "nothing is left to compare"),
         (["--llama-dir", "/missing"], "there is no llama-bench nor llama-eval-callback"),
         (["--python", "tinygrad"], "expected PEER=FILE"),

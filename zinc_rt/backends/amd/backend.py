@@ -282,7 +282,7 @@ class AmdBackend(ClosedAtExit):
 
     def _alloc(self, size_bytes: int, heap: str, name: str) -> Buffer:
         if heap not in PLACEMENTS:
-            raise ValueError(f"{name}: no heap is called {heap!r}")
+            raise ValueError(f"{name}: unknown heap {heap!r}")
         placement, fallback = PLACEMENTS[heap]
         block = self.memory.block(size_bytes, placement, name, fallback)
         self._queues.allocated()

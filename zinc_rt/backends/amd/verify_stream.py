@@ -108,7 +108,7 @@ def _launched(
         yield "PGM_RSRC1 holds what its container has for PGM_RSRC2, and the other way round", "swap the two"
     for what, saw, wanted, shown in checks:
         if saw != wanted:
-            yield f"{what} {shown(saw)}, its container wants {shown(wanted)}", "set the register for this kernel"
+            yield f"{what} {shown(saw)}, its container needs {shown(wanted)}", "set the register for this kernel"
     if vgprs < zrt.vgprs:
         yield f"{vgprs} vector registers, it uses {zrt.vgprs}", "set RSRC1.VGPRS for this kernel"
     yield from _grid(packet, step, expected)

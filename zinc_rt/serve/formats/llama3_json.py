@@ -21,7 +21,7 @@ def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
         raise MalformedCall("the answer contains no call")
     for call in calls:
         if call.name not in tools:
-            raise MalformedCall(f"no tool is called {call.name[:80]!r}")
+            raise MalformedCall(f"unknown tool {call.name[:80]!r}")
     return calls
 
 

@@ -52,7 +52,7 @@ def named(name: str) -> Format:
     """Return a format by its configuration name. Raises UsageError."""
     found = next((format for format in FORMATS if format.name == name), None)
     if found is None:
-        raise UsageError(f"no format is called {name!r}", next=f"one of {', '.join(f.name for f in FORMATS)}")
+        raise UsageError(f"unknown format {name!r}", next=f"one of {', '.join(f.name for f in FORMATS)}")
     return found
 
 

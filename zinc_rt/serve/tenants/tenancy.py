@@ -54,7 +54,7 @@ class Tenancy:
         """Return a tenant by name, "" for the first. Raises ServeError 404."""
         found = self._tenants.get(name) if name else self.config.tenants[0]
         if found is None:
-            raise ServeError(404, f"no tenant is called {name[:64]!r}", code="tenant_not_found")
+            raise ServeError(404, f"unknown tenant {name[:64]!r}", code="tenant_not_found")
         return found
 
     def sessions_of(self, name: str) -> SessionTable:
