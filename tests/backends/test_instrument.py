@@ -22,13 +22,17 @@ PACKET = 0x8000
 
 
 class Device:
-    """A side channel that has found this much."""
+    """A side channel. `again`: how often the report limit was reset."""
 
     def __init__(self, *findings: DeviceFinding) -> None:
-        self.found = findings
+        self.found = list(findings)
+        self.again = 0
 
     def findings(self) -> Sequence[DeviceFinding]:
         return self.found
+
+    def tell_again(self) -> None:
+        self.again += 1
 
     def watchpoint_hits(self) -> Sequence[StoreSeen]:
         return [StoreSeen("kernel swiglu+0x0", "", "global_store_b32", 0x20, (3, 0, 0), 1, 7, 0x100, 5)]
@@ -42,11 +46,23 @@ def finding(kernel: str, pc: int, rule: str = "uninitialised-vgpr") -> DeviceFin
 
 def instrument(*found: DeviceFinding, kernels: KernelSet | None = KERNELS) -> AmdInstrument:
     assert isinstance(kernels, BinaryKernelSet)
-    device: Any = Device(*found)
+    """An instrument of a device that finds these after it was opened."""
+    device: Any = Device()
     named: Any = None  # nothing is handed over here
-    return AmdInstrument(
+    made = AmdInstrument(
         device, kernels.load, lambda queue, va: NODE if (queue, va) == (1, PACKET) else None, named
     )
+    device.found += found
+    return made
+
+
+def test_what_was_found_before_is_not_the_backends() -> None:
+    device: Any = Device(finding("kernel argmax+0x0", 0), finding("kernel argmax+0x0", 8))
+    named: Any = None
+    made = AmdInstrument(device, KERNELS.load, lambda queue, va: NODE, named)
+    assert made.findings() == [] and device.again == 1, "and would be reported again"
+    device.found.append(finding("kernel argmax+0x0", 0))
+    assert [said.pc for said in made.findings()] == [0]
 
 
 def test_pc_in_our_kernel_resolves_to_its_line() -> None:

@@ -72,7 +72,10 @@ class AmdInstrument:
     ) -> None:
         """Attach to `device`, which other backends may share. `read` returns a kernel by name, for its source
         lines. `node_at` returns the node of a dispatch by queue id and packet address. `name_parts` is
-        DeviceMemory's."""
+        DeviceMemory's. What the device found before is not this backend's, and is reported again if it happens
+        again."""
+        device.tell_again()
+        self._before = len(device.findings())
         self._device = device
         self._read = read
         self._node_at = node_at
@@ -80,8 +83,10 @@ class AmdInstrument:
         self._known: dict[Any, Finding] = {}
 
     def findings(self) -> list[Finding]:
-        """Return each finding once, without mere remarks about code of other compilers."""
-        told = (each for each in self._device.findings() if not is_remark(each.rule, _compiler(each)))
+        """Return each finding since this backend was opened once, without mere remarks about code of other
+        compilers."""
+        fresh = self._device.findings()[self._before :]
+        told = (each for each in fresh if not is_remark(each.rule, _compiler(each)))
         return list(dict.fromkeys(map(self._finding, told)))
 
     def count(self, rules: Collection[str]) -> int:
