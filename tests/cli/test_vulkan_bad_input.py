@@ -50,7 +50,7 @@ def test_lost_device_prints_one_line_and_exits_1(
     code, said = ran(qwen3, capsys)
     assert code == 1, said
     assert re.search(r"zinc-rt run: .*was lost with the device", said), said
-    assert "next: the kernel log says why (dmesg)" in said
+    assert "next: see the kernel log (dmesg) for the cause" in said
 
 
 def test_too_small_heap_is_rejected_with_sizes(
