@@ -21,7 +21,7 @@ from zinc_rt.sched.sampling import Sampling
 
 NEEDS_SAMPLING = SlotFlag.PENALTIES | SlotFlag.BIAS | SlotFlag.MASK | SlotFlag.LOGPROBS | SlotFlag.BACKPRESSURE
 TOPS = (0, 5, 20)  # alternatives that a graph has; a request gets the first of them
-MASKS = 4  # rows with masks that a graph has: 1, or a power of this
+MASKS = 8  # rows with masks that a graph has: 1, or a power of this
 IN_PROMPT = np.uint32(1 << 31)  # of a token's count
 
 
@@ -134,9 +134,12 @@ class RowSampler:
         return self._form(asked, biased=bool(sampling.logit_bias), masked=0)
 
     def _form(self, asked: int, *, biased: bool, masked: int) -> SampleForm:
-        """`asked`: the most alternatives to a token, -1 for no log-probabilities. `masked`: rows with a mask."""
-        top = None if asked < 0 else min(self._vocab, next(top for top in TOPS if top >= asked))
+        """`asked`: the most alternatives to a token, -1 for no log-probabilities. `masked`: rows with a mask.
+        Steps that need several of these share one form with room for all, because each form is a graph."""
         slots = len(self._records)
+        if (asked >= 0) + biased + (masked > 0) > 1:
+            asked, biased, masked = (TOPS[-1] if asked >= 0 else -1), True, slots
+        top = None if asked < 0 else min(self._vocab, next(top for top in TOPS if top >= asked))
         masks = _room(masked, slots) if masked else 0
         ends = len(self._end_ids)
         return SampleForm(
