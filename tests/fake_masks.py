@@ -38,9 +38,11 @@ class FakeMask:
 
 
 class ManualPool(Executor):
-    """Runs what is submitted at once, or, while `held`, when it is released."""
+    """Runs what is submitted at once, or, while `held`, when it is released. `clock_ns`: by which fills take as
+    long as they do, None: by the scheduler's."""
 
-    def __init__(self, fills: MaskFills) -> None:
+    def __init__(self, fills: MaskFills, clock_ns: Callable[[], int] | None = None) -> None:
+        fills.clock_ns = clock_ns or fills.clock_ns
         self.held = False
         self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
         self.waits: list[float] = []  # seconds that the scheduler was ready to wait

@@ -112,7 +112,7 @@ def masked_run(llm: LLM, pool: ManualPool, *, every: int) -> tuple[list[Asked], 
 @pytest.mark.rest(keep=2)
 def test_answers_are_the_same_whether_masks_are_late(tier: str) -> None:
     with opened(tier) as llm:
-        pool = ManualPool(llm.scheduler.fills)
+        pool = ManualPool(llm.scheduler.fills, lambda: 0)
         in_time, spent = masked_run(llm, pool, every=0)
         assert llm.scheduler.counts.masks_late == 0 and set(spent) == {1}
         for number in (0, 2):
@@ -131,8 +131,8 @@ def test_answers_are_the_same_whether_masks_are_late(tier: str) -> None:
 def test_matcher_that_is_too_slow_ends_only_its_answer() -> None:
     with opened("t_cpu") as llm:
         now = [0]
-        llm.scheduler.fills = type(llm.scheduler.fills)(llm.engine.model.vocab, 4, lambda: now[0])
-        ManualPool(llm.scheduler.fills)
+        ManualPool(llm.scheduler.fills, lambda: now[0])
+        llm.scheduler.fills.starved_ns = lambda thread: 0
         slow = llm.submit([1, 2], DRAWS, grammar=Turns(lambda: now.__setitem__(0, now[0] + 51_000_000)))
         other = llm.submit([3, 4], DRAWS)
         while not (slow.done and other.done):

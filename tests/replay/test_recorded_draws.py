@@ -66,7 +66,7 @@ def serve(path: Path, model: str, tier: str) -> tuple[list[list[int]], int]:
     gguf = read_gguf(FOLDER / f"{model}.gguf")
     with Engine(gguf, backend, limits=limits) as engine, record(engine, path, warn=lambda line: None):
         llm = Answering(engine)
-        pool = ManualPool(llm.scheduler.fills)
+        pool = ManualPool(llm.scheduler.fills, lambda: 0)
         drawn = Sampling(max_tokens=6, temperature=0.9, seed=3, ignore_eos=True)
         asked = [
             llm.submit(list(range(1, 22)), Sampling(max_tokens=5, temperature=1.1, seed=9, n=2, ignore_eos=True)),
@@ -143,7 +143,7 @@ def serve_in_virtual_time(path: Path, tier: str, seconds: int) -> tuple[int, int
     gguf = read_gguf(FOLDER / "qwen3-q.gguf")
     with Engine(gguf, backend, limits=limits) as engine, record(engine, path, warn=lambda line: None):
         llm = Answering(engine)
-        now, pool = [llm.scheduler.now_ns], ManualPool(llm.scheduler.fills)
+        now, pool = [llm.scheduler.now_ns], ManualPool(llm.scheduler.fills, lambda: 0)
         end = now[0] + seconds * 10**9
         llm.scheduler.clock_ns = lambda: now[0]
         asked, arrives = list[Asked](), now[0]

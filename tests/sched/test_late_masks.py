@@ -130,6 +130,23 @@ def test_matcher_just_below_the_limit_goes_on() -> None:
     assert b.ended == {(number, 0): "length"} and b.answer(number) == expected(5, 8)
 
 
+@pytest.mark.parametrize("starved_ms", [0, 10, 11])
+def test_time_without_a_cpu_does_not_count(starved_ms: int) -> None:
+    """61 ms by the clock, of which the machine was busy with other things for some."""
+    clock, starved = [0], [0]
+    fills = MaskFills(64, 2, lambda: clock[0])
+    ManualPool(fills)
+    fills.starved_ns = lambda thread: starved[0]
+
+    def spend() -> None:
+        clock[0] += 61 * MS
+        starved[0] += starved_ms * MS // 2  # of each of two threads
+
+    mask = FakeMask(spend)
+    fills.begin(mask)
+    assert fills.failure(mask) == ("" if starved_ms == 11 else "grammar_too_slow")
+
+
 def test_matcher_that_hangs_fails_its_request_while_it_hangs() -> None:
     clock = [0]
     fills = MaskFills(64, 2, lambda: clock[0])

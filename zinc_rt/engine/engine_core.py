@@ -19,6 +19,7 @@ from zinc_rt.engine.runner import Runner
 from zinc_rt.engine.variants import token_capacities
 from zinc_rt.host.chrome_trace import write_chrome
 from zinc_rt.host.errors import UsageError, ZincError
+from zinc_rt.host.run_queue import waited_ns
 from zinc_rt.mem.context_bytes import state_row_bytes
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.tokenizer import Tokenizer
@@ -78,6 +79,7 @@ class EngineCore:
         )
         assert self.scheduler.ledger is not None
         self.ledger = self.scheduler.ledger
+        self.scheduler.fills.starved_ns = waited_ns
         self.runner.attach(self.scheduler.records)
         self._recorder = StepRecorder(self.scheduler)
         self._findings: tuple[Finding, ...] = ()  # of devices that were opened again since

@@ -2,11 +2,12 @@
 
 A step waits at most WAIT_SECONDS for its masks. A row whose mask is not filled by then is late: its logits are
 kept, and it is drawn when the mask is there (sched/late.py). A fill that takes longer than SLOW_NS fails only the
-request that it is for.
+request that it is for. Time in which the machine gave its thread, or the scheduler's, no CPU does not count.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent import futures
 from dataclasses import dataclass, field
@@ -30,17 +31,24 @@ class _Fill:
     mask: TokenMask
     words: np.ndarray
     clock_ns: Callable[[], int]
+    starved_ns: Callable[[int], int]
+    threads: tuple[int, ...] = field(default_factory=lambda: (threading.get_native_id(),))  # the scheduler's first
+    starved_before_ns: int = 0
     began_ns: int | None = None
     ended_ns: int | None = None
     error: Exception | None = None
+    slow: bool = False
     done: futures.Future[None] = field(init=False)
 
     def run(self) -> None:
+        self.threads += (threading.get_native_id(),)
+        self.starved_before_ns = self._starved()
         self.began_ns = self.clock_ns()
         try:
             self.mask.fill(self.words)
         except Exception as error:
             self.error = error
+        self.slow = self._is_slow()
         self.ended_ns = self.clock_ns()
 
     def failure(self) -> str:
@@ -48,22 +56,30 @@ class _Fill:
             return FAILED
         if self.began_ns is None:
             return ""
-        ended_ns = self.clock_ns() if self.ended_ns is None else self.ended_ns
-        return TOO_SLOW if ended_ns - self.began_ns > SLOW_NS else ""
+        return TOO_SLOW if self.slow or (self.ended_ns is None and self._is_slow()) else ""
+
+    def _is_slow(self) -> bool:
+        assert self.began_ns is not None
+        took_ns = self.clock_ns() - self.began_ns
+        return took_ns > SLOW_NS and took_ns - (self._starved() - self.starved_before_ns) > SLOW_NS
+
+    def _starved(self) -> int:
+        return sum(self.starved_ns(thread) for thread in self.threads)
 
 
 class MaskFills:
     """The masks being filled, at most one fill per mask. `wait` waits for futures for a number of seconds; `pool`
-    makes the threads. Both may be replaced."""
+    makes the threads; `starved_ns` returns how long a thread had no CPU, by the clock. All may be replaced."""
 
     def __init__(self, vocab: int, threads: int, clock_ns: Callable[[], int]) -> None:
         self.wait: Wait = lambda pending, seconds: futures.wait(pending, seconds)
         self.pool: Callable[[int], futures.Executor] = partial(
             futures.ThreadPoolExecutor, thread_name_prefix="masks"
         )
+        self.starved_ns: Callable[[int], int] = lambda thread: 0
         self._words = -(-vocab // 32)
         self._threads = threads
-        self._clock_ns = clock_ns
+        self.clock_ns = clock_ns
         self._fills: dict[int, _Fill] = {}  # by the mask's id; a fill keeps its mask alive
         self._pool: futures.Executor | None = None
 
@@ -102,5 +118,5 @@ class MaskFills:
     def _begin(self, mask: TokenMask, words: np.ndarray) -> None:
         if self._pool is None:
             self._pool = self.pool(self._threads)
-        fill = self._fills[id(mask)] = _Fill(mask, words, self._clock_ns)
+        fill = self._fills[id(mask)] = _Fill(mask, words, self.clock_ns, self.starved_ns)
         fill.done = self._pool.submit(fill.run)
