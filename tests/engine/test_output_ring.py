@@ -75,7 +75,7 @@ def test_ring_may_be_filled_by_one_step_but_not_overrun() -> None:
 @pytest.mark.parametrize(
     ("written", "error"),
     [
-        ((5, 70, 9), r"has row 0 of slot 5 \(epoch 105\), position 70, .*wanted row 0 of slot 4 \(epoch 104\)"),
+        ((5, 70, 9), r"has row 0 of slot 5 \(epoch 105\), position 70, .*expected row 0 of slot 4 \(epoch 104\)"),
         ((4, 71, 9), "position 71, .* position 70"),
     ],
 )

@@ -86,7 +86,7 @@ class OutputRing:
             wrong = np.flatnonzero(got[name] != wanted[name])
             if len(wrong):
                 at = int(wrong[0])
-                raise RingError(f"the output ring has {_words(got[at])}, wanted {_words(wanted[at])}")
+                raise RingError(f"the output ring has {_words(got[at])}, expected {_words(wanted[at])}")
         tokens, logprobs = np.full(len(slots), -1, np.int32), np.zeros(len(slots), np.uint8)
         tokens[rows], logprobs[rows] = got["token"], got["logprobs"]
         return Taken(tokens, logprobs, skipped)

@@ -91,7 +91,7 @@ class Graph:
         evicted: Callable[[ShapeKey, Any], None] | None = None,
     ) -> None:
         if max_variants < 1:
-            raise ValueError(f"graph {name}: max_variants is at least 1, not {max_variants}")
+            raise ValueError(f"graph {name}: max_variants must be at least 1, not {max_variants}")
         self.name = name
         self.max_variants = max_variants
         self._launcher = launcher
