@@ -29,5 +29,5 @@ def test_step_costs_match_the_prediction(tmp_path: Path) -> None:
     issue = sum(node.instructions for node in plain.nodes) / (device.issues_a_second * assumed["issue_share"])
     assert PREDICTED.card == device.name
     assert PREDICTED.step_us == pytest.approx(1e6 * seconds[0], rel=0.02)
-    assert PREDICTED.token_us == pytest.approx(1e6 * issue, rel=0.02)
+    assert PREDICTED.prompt_us == PREDICTED.decode_us == pytest.approx(1e6 * issue, rel=0.02)
     assert PREDICTED.context_us == pytest.approx(1e6 * (seconds[1] - seconds[0]) / (CTX - 1), rel=0.02)
