@@ -97,3 +97,25 @@ def test_hash_chain_can_continue_from_any_page(tokens: list[int], pages: int) ->
     cut = min(pages, len(tokens) // PAGE)
     rest = chain(np.array(tokens[cut * PAGE :], np.int32), PAGE, SPACE, after=whole[32 * (cut - 1) : 32 * cut])
     assert whole[32 * cut :] == rest
+
+
+def test_window_page_that_another_sequence_uses_is_not_promised_again() -> None:
+    """The tenant's quota is exhausted by two prompts that begin alike; the first moves on."""
+    cache = KvCache((PageGroup("full", 64), PageGroup("window", 64, window=9)), PAGE, 8)
+    cache.set_quotas(0, [PageQuota(), PageQuota(most=10)])
+    tokens = np.arange(28, dtype=np.int32)
+    digests = chain(tokens, PAGE, SPACE)
+    first = cache.admit(0, SPACE, tokens, digests, cache.prefix.match(digests, tokens))
+    assert first is not None and cache.cover(first, 8)
+    cache.ran(first, tokens, 8)
+    second = cache.admit(0, SPACE, tokens, digests, cache.prefix.match(digests, tokens))
+    assert second is not None and second.cached == 8 and cache.pools[1].charge(0) == 10
+    assert cache.cover(first, 16)
+    cache.ran(first, tokens, 16)
+    assert cache.pools[1].charge(0) == 10, "its two released pages are the second's"
+    for holding, ends in ((first, (24, 28)), (second, (16, 24, 28))):
+        for end in ends:
+            assert cache.cover(holding, end)
+            cache.ran(holding, tokens, end)
+        cache.release(holding)
+    assert [pool.charge(0) for pool in cache.pools] == [0, 0]

@@ -43,6 +43,8 @@ def plan_step(s: SchedulerState) -> StepPlan:
     _plan_decodes(s, plan, decodes)
     if prompts:
         _plan_prompts(s, plan, prompts, gap)
+    if prompts and not plan.tokens and preempt.relieve(s, prompts[0]):
+        return plan_step(s)  # nothing went on for want of pages
     if plan.tokens:
         _hand_over(s, plan)
         settle_masks(s, plan)
@@ -234,7 +236,7 @@ def _plan_prompt(s: SchedulerState, plan: StepPlan, request: Request, left: int)
     if request.siblings and first >= request.prompt - 1:
         fork_choices(s, request)  # all but its last token was cached
     last = chunk_end(s, request, first, left)
-    if last <= first or not s.cache.cover(holding, last):  # its pages are promised: the second does not happen
+    if last <= first or not s.cache.cover(holding, last):  # rare: its pages are promised, but for a window's
         return 0
     slots.tell_tables(request)
     slot, draws = request.slot, last == request.length

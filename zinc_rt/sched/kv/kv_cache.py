@@ -357,7 +357,8 @@ class KvCache:
         self.rows.uncache(row)
 
     def _slide(self, holding: Holding, group: int) -> None:
-        """Release the pages that no later token reads; pages for the rest of the prompt are promised again."""
+        """Release the pages that no later token reads; pages for the rest of the prompt are promised again. A page
+        that another sequence of the tenant still uses stays charged, so there may be room for fewer."""
         pool, table = self.pools[group], holding.tables[group]
         window = self.groups[group].window
         first = max(0, holding.computed - window + 1) // self.page_tokens
@@ -368,8 +369,8 @@ class KvCache:
             left_behind.append(table[at])
             table[at] = UNSET
         pool.release(left_behind, holding.tenant)
-        more = self._to_promise(holding, group) - holding.promised[group]
-        if more > 0:  # no more than was just given back
+        more = min(self._to_promise(holding, group) - holding.promised[group], pool.room(holding.tenant))
+        if more > 0:
             pool.promise(holding.tenant, more)
             holding.promised[group] += more
 
