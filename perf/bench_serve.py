@@ -1,11 +1,14 @@
 """Measure serving: streams over HTTP, a server's start, attacks of one tenant on another, grammars.
 
-python3 ci/run.py bench perf/bench_serve.py [-k TestServe|TestAttacks|TestGrammar]
+python3 ci/run.py bench perf/bench_serve.py [-k TestServe|TestBudget|TestAttacks|TestGrammar]
 
 serve    a step with and without 64 concurrent streams over HTTP, the first token by class, and the seconds until
          a server and its --help answer. An embedded model on the native tier, on this machine's cores, which
          the engine, the event loop and the clients share. Both kinds of load alternate in one run, so that a
          busy machine makes both slower. Another process reads the streams.
+budget   the time from token to token of four interactive answers beside eight batch prompts of 512 tokens, with a
+         latency budget of four times the decode step that was measured just before, and without one. A model of
+         0.6 B with random weights on the native tier, a tiny one on the simulated T1.
 attacks  the time from token to token of a tenant's stream, with and without another tenant's attack. The server
          runs in its own process, streams are read here one after the other, the attacker is a third process.
          Calm and attack alternate; the noise is the distance between the calm halves.
@@ -35,16 +38,18 @@ import httpx
 import numpy as np
 import pytest
 
+from zinc_rt import LLM
 from zinc_rt.cli.serve import SWITCH_SECONDS
 from zinc_rt.engine.devices import choose_tier
 from zinc_rt.host.errors import ZincError
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.tokenizer import Tokenizer
+from zinc_rt.perf.synthetic import SHAPES, cached
 from zinc_rt.sched.plan import Batch, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.state import StepTimes
-from zinc_rt.sched.tenant import Priority
+from zinc_rt.sched.tenant import Priority, Tenant
 from zinc_rt.serve.app import app
 from zinc_rt.serve.config.settings import Config, DeviceSettings, ModelSettings, TenantSettings
 from zinc_rt.serve.engine.requests import Ask
@@ -58,6 +63,9 @@ MODEL, STREAMS, CTX = "qwen3-q", 64, 256
 PROMPT, TOKENS = 16, 200
 LOAD_TURNS = 4  # of each kind of load
 STEP_LIMIT_MS = 1.0  # that streams may add to a step's 99th percentile
+DESK, NIGHT = Tenant("desk", Priority.INTERACTIVE), Tenant("night", Priority.BATCH)
+BUDGET_TOKENS, BUDGET_SECONDS = 40, 120.0  # gaps to measure, and the longest time for them
+BUDGET_LIMIT = 1.5  # the median gap over the budget
 READY_LIMIT_S, HELP_LIMIT_S = 3.0, 0.5
 SERVE = str(Path(sys.executable).parent / "zinc-rt-serve")
 
@@ -359,6 +367,70 @@ ATTACKS: dict[str, Callable[[str, str], None]] = {
     "wide regex": posting("/v1/completions", _body(guided_regex="(a|b|c|d){1,5000}(x{1,3000}){1,3000}")),
     "a flood of requests": posting("/v1/completions", _body(prompt=[[5, 6]] * 60)),
 }
+
+
+class Gaps:
+    """Measures the time from the end of a step to the end of the next, while an interactive request decodes."""
+
+    def __init__(self) -> None:
+        self.ms: list[float] = []
+        self._last_ns = 0
+
+    def event(self, what: str, request: Request, amount: int) -> None: ...
+
+    def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
+        decodes = plan.decode_set is not None and plan.decode_set.classes[Priority.INTERACTIVE] > 0
+        if decodes and self._last_ns:
+            self.ms.append((times.ended_ns - self._last_ns) / 1e6)
+        self._last_ns = times.ended_ns if decodes else 0
+
+
+class TestBudget:
+    @pytest.mark.parametrize(
+        ("name", "tier", "device"), [("qwen3-0.6b-q4_0", "t_cpu_native", "cpu"), ("qwen3-q", "t1", "sim")]
+    )
+    def test_gap_beside_long_prompts(self, name: str, tier: str, device: str) -> None:
+        model = cached(name) if name in SHAPES else name
+        with LLM(model, tier, device, slots=16, ctx=1024, tenants=(DESK, NIGHT), gap_ms=0) as llm:
+            decode_ms, unlimited = self._measured(llm, BUDGET_TOKENS)
+        with LLM(model, tier, device, slots=16, ctx=1024, tenants=(DESK, NIGHT), gap_ms=4 * decode_ms) as llm:
+            again_ms, limited = self._measured(llm, BUDGET_TOKENS)
+            counts = llm.scheduler.counts
+        p50, p90 = np.percentile(limited, (50, 90))
+        ratio = float(p50) / (4 * decode_ms)
+        print(
+            f"\n{name} on {tier}: decode {decode_ms:.1f} ms ({again_ms:.1f} in the second run), budget "
+            f"{4 * decode_ms:.1f} ms; gap p50 {p50:.1f}, p90 {p90:.1f} ({len(limited)} gaps), {ratio:.2f} of the "
+            f"budget; {np.median(unlimited):.0f} ms without one ({len(unlimited)} gaps); {counts.limited_steps} "
+            f"steps limited, {counts.infeasible_steps} infeasible"
+        )
+        assert ratio <= BUDGET_LIMIT, f"p50 is {ratio:.2f} of the budget, limit {BUDGET_LIMIT}"
+
+    @staticmethod
+    def _measured(llm: LLM, most: int) -> tuple[float, list[float]]:
+        """Return the median decode step of four answers in ms, and the gaps beside the prompts."""
+        llm.build_all()
+        gaps, random = Gaps(), np.random.default_rng(1)
+        llm.scheduler.observers.append(gaps)
+
+        def ask(tenant: Tenant, tokens: int, answer: int) -> None:
+            prompt = random.integers(5, llm.engine.model.vocab - 5, tokens).tolist()
+            llm.submit(prompt, Sampling(max_tokens=answer, ignore_eos=True), tenant=tenant.name)
+
+        for _ in range(4):
+            ask(DESK, 16, 2 * most)
+        while len(gaps.ms) < most // 2:
+            llm.step()
+        alone = float(np.median(gaps.ms[most // 4 :]))
+        gaps.ms.clear()
+        for _ in range(8):
+            ask(NIGHT, 512, 1)
+        began = time.monotonic()
+        while (len(gaps.ms) < most and llm.scheduler.prefilling) or not gaps.ms:
+            if time.monotonic() - began > BUDGET_SECONDS and gaps.ms:
+                break
+            llm.step()
+        return alone, gaps.ms
 
 
 class TestAttacks:
