@@ -155,7 +155,7 @@ def test_family_gives_a_kernel_for_each_weight_type(
     assert file == "doubled.s" and "s_load_b128" in source.read_text().splitlines()[line - 1]
     assert len({source_hash(member) for member in members.values()}) == len(members)
     assert main([str(source), "-o", str(tmp_path / "x.zrt")]) == 2
-    assert "gives 8 kernels" in capsys.readouterr().err
+    assert "produces 8 kernels" in capsys.readouterr().err
     assert main([str(source)]) == 0
     assert (tmp_path / "doubled_f32.zrt").is_file()
     source.write_text(source.read_text().replace("s_endpgm", "s_endprogram"))

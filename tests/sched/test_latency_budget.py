@@ -16,7 +16,7 @@ from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.planning import LEAST_PROMPT
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
-from zinc_rt.sched.state import limit_changes
+from zinc_rt.sched.state import GapBudget, limit_changes
 from zinc_rt.sched.step_cost import PREDICTED, MeasuredCost, StepCost
 from zinc_rt.sched.tenant import CLASSES, MS_NS, Classes, Priority, Tenant, with_budgets
 
@@ -164,7 +164,7 @@ def test_lower_decodes_take_turns_in_equal_shares() -> None:
         load.submit(0, 8, 400)
     load.submit(1, 8, 400)
     load.steps(30)
-    load.scheduler.gap_budgets = [(15 * MS_NS, Priority.INTERACTIVE)]
+    load.scheduler.gap_budgets = [GapBudget(15 * MS_NS, Priority.INTERACTIVE)]
     begin = len(load.runner.decoded)
     desk = next(r.slot for r in load.scheduler.running() if r.tenant == 1)
     made = {r.number: r.made for r in load.scheduler.running()}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
-from zinc_rt.sched.kv.pages import PageQuota
+from zinc_rt.sched.kv.pages import PageQuota, Pool
 from zinc_rt.sched.kv.prefix import chain, namespace
 
 PAGE = 4
@@ -119,3 +121,35 @@ def test_window_page_that_another_sequence_uses_is_not_promised_again() -> None:
             cache.ran(holding, tokens, end)
         cache.release(holding)
     assert [pool.charge(0) for pool in cache.pools] == [0, 0]
+
+
+def test_idle_ids_are_taken_in_least_recently_used_order() -> None:
+    """Against a list of the idle ids; shared and uncached ids leave it from anywhere."""
+    choice, taken = random.Random(3), list[int]()
+    pool = Pool(20, taken_from_cache=taken.extend)
+    idle: list[int] = []
+    used: dict[int, None] = {}
+    for _ in range(5000):
+        what = choice.random()
+        if what < 0.4 and used:
+            id = choice.choice(list(used))
+            if not pool.cached[id]:
+                pool.cache([id])
+            pool.release(id)
+            del used[id]
+            idle.append(id)
+        elif what < 0.7 and idle:
+            id = idle.pop(choice.randrange(len(idle)))
+            pool.share(id)
+            used[id] = None
+        elif what < 0.75 and idle:
+            pool.uncache(idle.pop(choice.randrange(len(idle))))
+        elif not pool.free + pool.idle:
+            assert pool.take() is None
+        else:
+            count = choice.randint(1, min(4, pool.free + pool.idle))
+            expected = idle[: max(0, count - pool.free)]
+            used |= dict.fromkeys(pool.take_many(count))
+            assert taken == expected
+            del idle[: len(taken)], taken[:]
+        assert list(pool.idle_ids()) == idle and pool.idle == len(idle) and not list(pool.problems())

@@ -124,8 +124,8 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
         return
     if s.made is not None:
         s.made.counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
+    s.service.charge_each(decodes.charges)
     for tenant, count in decodes.charges:
-        s.service.charge(tenant, count)
         bucket = s.buckets[tenant][1]
         if bucket is not None:
             bucket.charge(count, s.now_ns)
@@ -134,20 +134,20 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
 def _attend(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
     """Those at their limit end, those whose pages are full have them cached and want another, those whose state
     moves to another row have it there now."""
-    slots = s.slots
-    stopped: list[Request | None] = list(drew)
-    n = plan.decodes
+    slots, n = s.slots, plan.decodes
+    for first in drew:
+        if first.slot >= 0 and first.computed >= slots.stop[first.slot]:
+            _attend_one(s, first, at_limit=first.made >= first.limit)
     if n:
         assert plan.decode_set is not None
-        at_stop = np.flatnonzero(plan.row_position[:n] >= slots.stop[plan.decode_set.index])
-        stopped += [slots.requests[slot] for slot in plan.row_slot[at_stop].tolist()]
-    for request in stopped:
-        if request is None or request.slot < 0:
-            continue
-        if request.made >= request.limit:
-            s.end(request, State.FINISHED, "length")
-        else:
-            _turn_page(s, request)
+        position, index = plan.row_position[:n], plan.decode_set.index
+        (at_stop,) = (position >= slots.stop[index]).nonzero()
+        if len(at_stop):
+            at_limit = position[at_stop] >= slots.most_placed[index][at_stop]
+            for slot, limited in zip(plan.row_slot[at_stop].tolist(), at_limit.tolist(), strict=True):
+                stopped = slots.requests[slot]
+                if stopped is not None:
+                    _attend_one(s, stopped, at_limit=limited)
     for slot in list(s.moving):
         request = slots.requests[slot]
         if request is not None and request.holding is not None and request.computed > request.holding.computed:
@@ -155,18 +155,19 @@ def _attend(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
             s.sync_rows(request)
 
 
-def _turn_page(s: SchedulerState, request: Request) -> None:
-    """Its pages are full: it wants another before it goes on. Where windows leave pages behind, or a state is
-    kept, the full ones are cached now, else when it leaves its slot."""
+def _attend_one(s: SchedulerState, request: Request, *, at_limit: bool) -> None:
+    """End a request at its limit; otherwise its pages are full, and it needs another. Where windows leave pages
+    behind, or a state is kept, the full ones are cached now, else when it leaves its slot."""
     holding = request.holding
     assert holding is not None
-    computed = request.computed
-    if computed < holding.room:
+    if at_limit:
+        s.end(request, State.FINISHED, "length")
         return
-    if s.cache.turns_pages and computed > holding.computed:
-        history = s.slots.history[request.slot]
-        s.cache.ran(holding, history, computed, rolling=s.rolling, now_ns=s.now_ns)
-        s.sync_rows(request)
+    if s.cache.turns_pages:
+        computed = request.computed
+        if computed > holding.computed:
+            s.cache.ran(holding, s.slots.history[request.slot], computed, rolling=s.rolling, now_ns=s.now_ns)
+            s.sync_rows(request)
     s.full[request.slot] = None
     if request.lifted and request.made - request.bound_made >= s.limits.slice_tokens:
         s.settle_class(request)
@@ -328,8 +329,8 @@ def _batch(s: SchedulerState, plan: StepPlan, drawn: Drawn, drew: list[Request],
     numbers, choices, tokens = decodes.numbers, decodes.choices, drawn.tokens[: plan.rows].copy()
     logprobs = drawn.logprobs
     if drew:
-        numbers = np.concatenate([numbers, np.array([request.number for request in drew], np.int64)])
-        choices = np.concatenate([choices, np.array([request.choice for request in drew], np.int8)])
+        drawn_slots = plan.row_slot[: plan.rows]  # a slot that has become free keeps its numbers until it is bound
+        numbers, choices = s.slots.numbers[drawn_slots], s.slots.choices[drawn_slots]
     if bad:
         kept = np.setdiff1d(np.arange(plan.rows), bad)
         numbers, choices, tokens = numbers[kept], choices[kept], tokens[kept]

@@ -67,7 +67,7 @@ def configure(s: SchedulerState, tenants: Sequence[Tenant]) -> None:
         s.slots.set_tenants(len(tenants))
     s.begin_accounts()
     s.service.reweigh({number: tenant.weight_units for number, tenant in enumerate(tenants)})
-    s.set_factors()
+    s.update_tenants()
     for at in range(len(tenants)):
         _shrink(s, at)
         s.candidates.put(at)

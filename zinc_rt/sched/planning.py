@@ -7,7 +7,7 @@ enough, the decodes of lower classes take turns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from zinc_rt.sched.late import settle_masks, unpaused
 from zinc_rt.sched.plan import ORDINALS, StepPiece, StepPlan
 from zinc_rt.sched.request import Request
 from zinc_rt.sched.slots import DecodeSet
-from zinc_rt.sched.state import SchedulerState
-from zinc_rt.sched.tenant import BANDS, Priority
+from zinc_rt.sched.state import GapBudget, SchedulerState
+from zinc_rt.sched.tenant import BANDS
 
 LEFT_OUT = 8  # steps without a page until a decode is parked
 ROUNDED_PAGES = 4  # of a prompt chunk: from here on it ends at a page boundary
@@ -77,7 +77,25 @@ def _hand_over(s: SchedulerState, plan: StepPlan) -> None:
 
 
 def _grow(s: SchedulerState) -> None:
-    """A page for each that has filled its last one. Who finds none is left out, and in the end parked."""
+    """A page for each that has filled its last one."""
+    ready = [request for slot in s.full if (request := s.slots.requests[slot]) is not None and not request.held]
+    if s.cache.grow_each([request.holding for request in ready if request.holding is not None]):
+        _grown(s, ready)
+    else:
+        _grow_some(s)
+
+
+def _grown(s: SchedulerState, requests: Sequence[Request]) -> None:
+    s.slots.tell_pages(requests)
+    for request in requests:
+        del s.full[request.slot]
+        if request.left_out:
+            request.left_out = 0
+            s.slots.leave_out(request, False)
+
+
+def _grow_some(s: SchedulerState) -> None:
+    """Where pages are short, one after another. Who finds none is left out, and in the end parked."""
     for slot in list(s.full):
         request = s.slots.requests[slot]
         if slot not in s.full or request is None or request.held:
@@ -87,12 +105,7 @@ def _grow(s: SchedulerState) -> None:
         while not grown and preempt.relieve(s, request):
             grown = s.cache.grow(request.holding)
         if grown:
-            del s.full[slot]
-            s.slots.set_room(request)
-            s.slots.tell_page(request)
-            if request.left_out:
-                request.left_out = 0
-                s.slots.leave_out(request, False)
+            _grown(s, [request])
             continue
         s.slots.leave_out(request, True)
         request.left_out += 1
@@ -111,18 +124,12 @@ def _alone(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
     return s.slots.set_of(decodes.slots[decodes.slots == request.slot])
 
 
-@dataclass(frozen=True, slots=True)
-class GapBudget:
-    """The time of a step while requests of class `priority` or above decode."""
-
-    ns: int
-    priority: Priority
-
-
 def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
     """The smallest budget of a class that decodes. It protects the most urgent of them."""
-    budgets = [each for each in s.gap_budgets if decodes.classes[each[1]]]
-    return GapBudget(min(budgets)[0], min(priority for _, priority in budgets)) if budgets else None
+    budgets = [each for each in s.gap_budgets if decodes.classes[each.priority]]
+    if len(budgets) < 2:
+        return budgets[0] if budgets else None
+    return GapBudget(min(budgets).ns, min(each.priority for each in budgets))
 
 
 def _within(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:

@@ -199,7 +199,7 @@ class EndTokens:
 
     def rows(self, tokens: np.ndarray) -> list[int]:
         """Return the rows whose token is an end token of any bound request."""
-        hits: list[int] = np.flatnonzero(self._users.take(tokens, mode="clip")).tolist()
+        hits: list[int] = self._users.take(tokens, mode="clip").nonzero()[0].tolist()
         return hits
 
     def ends(self, request: Request, token: int) -> bool:

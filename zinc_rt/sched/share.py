@@ -56,6 +56,12 @@ class Service:
         """Add computed tokens to a tenant's counter."""
         self.counters[tenant] += tokens * self._factor[tenant]
 
+    def charge_each(self, charges: Iterable[tuple[int, int]]) -> None:
+        """Add computed tokens to several tenants' counters: (tenant, tokens)."""
+        counters, factor = self.counters, self._factor
+        for tenant, tokens in charges:
+            counters[tenant] += tokens * factor[tenant]
+
     def reweigh(self, weights: Mapping[int, int]) -> None:
         """Set new weights, and add new tenants. Counters keep their value in tokens of weight 1."""
         unit = lcm(*weights.values())

@@ -65,18 +65,20 @@ class Slots:
     numbers: np.ndarray = field(init=False)  # i64 [slots], of requests
     choices: np.ndarray = field(init=False)  # i8 [slots]
     decoding: np.ndarray = field(init=False)  # bool [slots]
-    by_tenant: np.ndarray = field(init=False)  # i64 [tenants]: how many decode
+    by_class: list[int] = field(init=False)  # how many decode, by Priority
     stop: np.ndarray = field(init=False)  # i32 [slots]
     drew: np.ndarray = field(init=False)  # bool [slots]: a token of the request was drawn
     since_ns: np.ndarray = field(init=False)  # i64 [slots]: when the last was, or when the request arrived
+    most_placed: np.ndarray = field(init=False)  # i32 [slots], of the requests
     source: np.ndarray = field(init=False)  # i32 [slots]: state rows of its next step
     target: np.ndarray = field(init=False)
     free: list[int] = field(init=False)
     bound: list[int] = field(default_factory=list)  # since the last step
     table_changes: list[dict[int, int]] = field(init=False)
     changed: bool = True  # somebody joined or left the decodes
-    _told: list[list[int]] = field(init=False)  # by group and slot: entries that the device knows
-    _decoders: dict[int, int] = field(default_factory=dict)  # the same, without those who have none
+    # by group and slot: entries that the device knows of a prompt, or of the request that has left the slot
+    _told: list[list[int]] = field(init=False)
+    _decoders: dict[int, int] = field(default_factory=dict)  # how many decode, by tenant that has any
     _set: DecodeSet | None = None
 
     def __post_init__(self) -> None:
@@ -91,9 +93,9 @@ class Slots:
         self.tenants = np.full(count, -1, np.int64)
         self.numbers, self.choices = np.zeros(count, np.int64), np.zeros(count, np.int8)
         self.decoding = np.zeros(count, bool)
-        self.by_tenant = np.zeros(self.tenant_count, np.int64)
-        self.stop = np.zeros(count, np.int32)
         self.drew, self.since_ns = np.zeros(count, bool), np.zeros(count, np.int64)
+        self.by_class = [0] * len(Priority)
+        self.stop, self.most_placed = np.zeros(count, np.int32), np.zeros(count, np.int32)
         self.source, self.target = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
         self.free = list(range(count - 1, -1, -1))
         self.table_changes = [{} for _ in range(self.groups)]
@@ -101,8 +103,7 @@ class Slots:
 
     def set_tenants(self, count: int) -> None:
         """Set the number of tenants, at least as many as before."""
-        self.by_tenant = np.concatenate([self.by_tenant, np.zeros(count - len(self.by_tenant), np.int64)])
-        self.changed = True
+        self.tenant_count, self.changed = count, True
 
     def bind(self, request: Request, state: State, step: int) -> int:
         """Bind the request to a free slot, with a new epoch."""
@@ -124,6 +125,7 @@ class Slots:
         self.requests[slot], self.tenants[slot] = request, request.tenant
         self.numbers[slot], self.choices[slot] = request.number, request.choice
         self.drew[slot], self.since_ns[slot] = request.drawn_ns > 0, request.drawn_ns or request.arrived_ns
+        self.most_placed[slot] = request.most_placed
         self.set_state(request, state)
         self.set_rows(request)
         row[CHECK] = np.bitwise_xor.reduce(row[:CHECK])
@@ -143,6 +145,9 @@ class Slots:
         self.words[slot, STATE] = SlotState.FREE
         self._decodes(slot, False)
         self.requests[slot], self.tenants[slot] = None, -1
+        assert request.holding is not None
+        for told, table in zip(self._told, request.holding.tables, strict=True):
+            told[slot] = len(table)
         self.free.append(slot)
 
     def set_state(self, request: Request, state: State) -> None:
@@ -161,7 +166,7 @@ class Slots:
         assert request is not None
         tenant, one = request.tenant, 1 if decodes else -1
         self.decoding[slot], self.changed = decodes, True
-        self.by_tenant[tenant] += one
+        self.by_class[request.priority] += one
         left = self._decoders.get(tenant, 0) + one
         if left:
             self._decoders[tenant] = left
@@ -200,30 +205,31 @@ class Slots:
                 changes.update(zip(range(base + known, base + len(table)), table[known:], strict=True))
                 self._told[group][slot] = len(table)
 
-    def tell_page(self, request: Request) -> None:
-        """Send the last page of each of its tables."""
-        holding, slot = request.holding, request.slot
-        assert holding is not None
-        for table, changes, told in zip(holding.tables, self.table_changes, self._told, strict=True):
-            place = len(table) - 1
-            changes[slot * self.pages_per_slot + place] = table[place]
-            told[slot] = place + 1
+    def tell_pages(self, requests: Sequence[Request]) -> None:
+        """Send the last page of each of the requests' tables. They may decode until it is full."""
+        per_slot = self.pages_per_slot
+        for request in requests:
+            holding, slot = request.holding, request.slot
+            assert holding is not None
+            self.stop[slot] = min(holding.room, request.most_placed)
+            for changes, table in zip(self.table_changes, holding.tables, strict=True):
+                changes[slot * per_slot + len(table) - 1] = table[-1]
 
     # --- who decodes
 
     def set_of(self, slots: np.ndarray) -> DecodeSet:
         """Return these slots, in ascending order, as a set."""
-        by_tenant = np.bincount(self.tenants[slots], minlength=len(self.by_tenant))
-        charges = [(tenant, int(by_tenant[tenant])) for tenant in np.flatnonzero(by_tenant).tolist()]
-        return self._set_of(slots, by_tenant, charges)
+        tenants, counts = np.unique(self.tenants[slots], return_counts=True)
+        charges = list(zip(tenants.tolist(), counts.tolist(), strict=True))
+        return self._set_of(slots, charges, np.bincount(self.classes[slots], minlength=len(Priority)).tolist())
 
-    def _set_of(self, slots: np.ndarray, by_tenant: np.ndarray, charges: list[tuple[int, int]]) -> DecodeSet:
+    def _set_of(self, slots: np.ndarray, charges: list[tuple[int, int]], classes: list[int]) -> DecodeSet:
         index: np.ndarray | slice = slots
         if len(slots) and slots[-1] - slots[0] + 1 == len(slots):
             index = slice(int(slots[0]), int(slots[-1]) + 1)
         places = slots * self.history.shape[1]
+        by_tenant = np.bincount(self.tenants[index], minlength=self.tenant_count)
         numbers, choices = self.numbers[index].copy(), self.choices[index].copy()
-        classes = np.bincount(self.classes[index], minlength=len(Priority)).tolist()
         context = int(self.position[index].sum()) + len(slots)
         return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, classes, context)
 
@@ -235,7 +241,7 @@ class Slots:
     def decodes(self) -> DecodeSet:
         """Return the current set of decoding slots."""
         if self.changed or self._set is None:
-            slots = np.flatnonzero(self.decoding)
-            self._set = self._set_of(slots, self.by_tenant.copy(), list(self._decoders.items()))
+            (slots,) = self.decoding.nonzero()
+            self._set = self._set_of(slots, list(self._decoders.items()), self.by_class.copy())
             self.changed = False
         return self._set

@@ -124,6 +124,13 @@ class StepObserver(Protocol):
     def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None: ...
 
 
+class GapBudget(NamedTuple):
+    """The time of a step while requests of class `priority` decode."""
+
+    ns: int
+    priority: Priority
+
+
 Kind = tuple[int, Priority, Priority]  # tenant, class, class it has by its age
 
 
@@ -185,7 +192,9 @@ class SchedulerState:
         self.floors = floors(limits.slots, limits.classes)
         self.counts = SchedulerCounts()
         self.cost = MeasuredCost(limits.cost)
-        self.gap_budgets = [(row.gap_ns, each) for each, row in limits.classes.items() if row.gap_ns is not None]
+        self.gap_budgets = [
+            GapBudget(row.gap_ns, each) for each, row in limits.classes.items() if row.gap_ns is not None
+        ]
         self.last_turn = -1  # the last slot that decoded when those of lower classes took turns
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
         self.made: StepMade | None = None
@@ -195,12 +204,7 @@ class SchedulerState:
         self.seen_service: dict[int, float] = {}  # by the last check
         self.ended: list[tuple[int, int, str]] = []
         self.rolling = cache.state_rows > 2 * limits.slots  # rows for a state at each last page boundary
-        self.set_factors()
-
-    @property
-    def sweeps(self) -> bool:
-        """Return whether any cache entry has a time to live."""
-        return any(tenant.cache_ttl_ns is not None for tenant in self.tenants)
+        self.update_tenants()
 
     def buckets_of(self, tenant: Tenant) -> list[Bucket | None]:
         return [Bucket(*rate, self.now_ns) if rate else None for rate in (tenant.prefill, tenant.decode)]
@@ -211,8 +215,10 @@ class SchedulerState:
             self.ledger.configure([tenant.name for tenant in self.tenants], isolation_groups(self.tenants))
             self.made = self.ledger.empty_step()
 
-    def set_factors(self) -> None:
-        """Compute the common denominator of the shares of all tenants and classes."""
+    def update_tenants(self) -> None:
+        """Compute what depends on all tenants: the common denominator of their shares, and whether any cache entry
+        has a time to live."""
+        self.sweeps = any(tenant.cache_ttl_ns is not None for tenant in self.tenants)
         weights = {
             (number, priority): tenant.weight_units * row.weight
             for number, tenant in enumerate(self.tenants)

@@ -52,17 +52,17 @@ PREDICTED = StepCost(
 
 @dataclass(slots=True)
 class _Seen:
-    """The steps of one kind and size: prompt tokens, decodes, context and nanoseconds of the last ones."""
+    """The steps of one kind and size: measured over predicted time of the last ones."""
 
-    last: deque[tuple[int, int, int, int]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    last: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     steps: int = 0
     _ratio: float = 1.0
     _due: int = 0  # the step from which on the ratio is to be computed anew
 
-    def ratio(self, prior: StepCost) -> float:
-        """Return measured over predicted time, the median of the last steps."""
+    def ratio(self) -> float:
+        """Return the median of the last steps."""
         if self.steps >= self._due:
-            self._ratio = median_low(took_ns / prior.nanoseconds(*of) for *of, took_ns in self.last)
+            self._ratio = median_low(self.last)
             self._due = self.steps + (EVERY if self.steps > SAMPLES else 1)
         return self._ratio
 
@@ -88,6 +88,7 @@ class MeasuredCost:
     def __init__(self, prior: StepCost) -> None:
         self.prior = prior
         self._seen: tuple[dict[int, _Seen], dict[int, _Seen]] = ({}, {})  # without and with prompt tokens, by size
+        self._nearest: dict[tuple[bool, int], _Seen | None] = {}  # what `_nearest_measured` found
 
     def observe(self, prompt: int, decodes: int, context: int, took_ns: int) -> None:
         """Record the time of a step. A step that took no time is ignored: its clock stands still."""
@@ -98,8 +99,10 @@ class MeasuredCost:
             return
         if took_ns <= 0:
             return
+        if not seen.last:
+            self._nearest.clear()
         seen.steps += 1
-        seen.last.append((prompt, decodes, context, took_ns))
+        seen.last.append(took_ns / self.prior.nanoseconds(prompt, decodes, context))
 
     def nanoseconds(self, prompt: int, decodes: int, context: int) -> int:
         """Return the expected time of a step."""
@@ -128,7 +131,7 @@ class MeasuredCost:
         for prompts, sizes in enumerate(self._seen):
             for size, seen in sorted(sizes.copy().items()):  # a scrape reads it from another thread
                 if seen.last:
-                    yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio(self.prior))
+                    yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio())
 
     def _room(
         self, budget_ns: int, fixed_us: float, unit_us: float, tokens: int, most: int, *, prompts: bool
@@ -145,11 +148,15 @@ class MeasuredCost:
         return 0
 
     def _ratio(self, prompts: bool, size: int) -> float:
-        seen = self._seen[prompts].get(size)
-        if seen is not None and seen.last:
-            return seen.ratio(self.prior)
+        kind = prompts, size
+        if kind not in self._nearest:
+            self._nearest[kind] = self._nearest_measured(prompts, size)
+        seen = self._nearest[kind]
+        return 1.0 if seen is None else seen.ratio()
+
+    def _nearest_measured(self, prompts: bool, size: int) -> _Seen | None:
         for sizes in (self._seen[prompts], self._seen[not prompts]):
             known = [each for each, seen in sizes.items() if seen.last]
             if known:
-                return sizes[min(known, key=lambda each: (abs(each - size), each))].ratio(self.prior)
-        return 1.0
+                return sizes[min(known, key=lambda each: (abs(each - size), each))]
+        return None

@@ -11,6 +11,7 @@ row, a step writes the sequence's spare row instead, so a snapshot only adds a r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,8 +20,17 @@ from itertools import islice
 import numpy as np
 
 from zinc_rt.host.errors import UsageError
-from zinc_rt.sched.kv.pages import NOBODY, PageQuota, Pages, Pool
-from zinc_rt.sched.kv.prefix import DIGEST_BYTES, NO_ROW, CachedPage, Match, Namespace, PrefixCache, chain
+from zinc_rt.sched.kv.pages import PageQuota, Pages, Pool
+from zinc_rt.sched.kv.prefix import (
+    DIGEST_BYTES,
+    NO_ROW,
+    TOKEN,
+    CachedPage,
+    Match,
+    Namespace,
+    PrefixCache,
+    chain_bytes,
+)
 
 UNSET = -1  # in a table: no page, or one that its window has left behind
 ZERO = 0  # the row of a sequence that has computed nothing: all zeros, never a target
@@ -93,6 +103,7 @@ class KvCache:
     pools: list[Pages] = field(init=False)
     prefix: PrefixCache = field(init=False)
     rows: Pool | None = field(init=False)
+    turns_pages: bool = field(init=False)  # a sequence needs work at each page boundary: see `ran`
     _windows: list[int] = field(init=False)  # groups that give pages back as they go on
     _of_row: dict[int, CachedPage] = field(init=False)  # a checkpoint's row: whose state it is
 
@@ -100,6 +111,7 @@ class KvCache:
         self._of_row = {}
         self._windows = [number for number, group in enumerate(self.groups) if group.window]
         self.rows = Pool(self.state_rows, first=1, taken_from_cache=self._rows_taken) if self.state_rows else None
+        self.turns_pages = bool(self._windows) or self.rows is not None  # a window moves, or a state is kept
         self.prefix = PrefixCache(
             self.page_tokens,
             [group.window for group in self.groups],
@@ -116,11 +128,6 @@ class KvCache:
             )
             for number, group in enumerate(self.groups)
         ]
-
-    @property
-    def turns_pages(self) -> bool:
-        """True if a sequence needs work at each page boundary: a window moves, or a state is kept."""
-        return bool(self._windows) or self.rows is not None
 
     # --- admission
 
@@ -161,7 +168,7 @@ class KvCache:
         tables = [[UNSET] * match.pages for _ in self.pools]
         for group, table in enumerate(tables):
             for at in self.prefix.needed(group, match.pages):
-                table[at] = match.entries[at].pages[group]
+                table[at] = match.entries[at].page(group)
         holding = Holding(
             tenant,
             within,
@@ -255,14 +262,25 @@ class KvCache:
         return True
 
     def grow(self, holding: Holding) -> bool:
-        """Take one more page in every group, beyond the promise. Return False if one is unavailable."""
-        if len(self.pools) > 1 or holding.promised[0]:
-            return self.cover(holding, holding.room + 1)
-        page = self.pools[0].grow(holding.tenant)
-        if page == NOBODY:
+        """Take one more page in every group, from the promise first. Return False if one is unavailable."""
+        return self.cover(holding, holding.room + 1)
+
+    def grow_each(self, holdings: Sequence[Holding]) -> bool:
+        """Take one more page for each sequence. Return False, without changes, if that is not possible for all at
+        once; `grow` may still succeed for some."""
+        if len(self.pools) > 1:
             return False
-        holding.tables[0].append(page)
-        holding.room += self.page_tokens
+        promised = [holding for holding in holdings if holding.promised[0]]
+        pages = self.pools[0].take_each(
+            [holding.tenant for holding in holdings], Counter([holding.tenant for holding in promised])
+        )
+        if not pages:
+            return False
+        for holding in promised:
+            holding.promised[0] -= 1
+        for holding, page in zip(holdings, pages, strict=True):
+            holding.tables[0].append(page)
+            holding.room += self.page_tokens
         return True
 
     def step_rows(self, holding: Holding) -> tuple[int, int]:
@@ -297,14 +315,14 @@ class KvCache:
 
     def _register(self, holding: Holding, tokens: np.ndarray, now_ns: int) -> None:
         size, first, full = self.page_tokens, holding.registered, holding.computed // self.page_tokens
-        fresh = np.ascontiguousarray(tokens[first * size : full * size], "<i4")
-        have = len(holding.digests) // DIGEST_BYTES
+        fresh = np.ascontiguousarray(tokens[first * size : full * size], TOKEN).tobytes()
+        have, page_bytes = len(holding.digests) // DIGEST_BYTES, TOKEN.itemsize * size
         if full > have:
-            after = bytes(holding.digests[-DIGEST_BYTES:])
-            holding.digests += chain(fresh[(have - first) * size :], size, holding.within, after=after)
+            link = bytes(holding.digests[-DIGEST_BYTES:]) or holding.within.root
+            holding.digests += chain_bytes(fresh[(have - first) * page_bytes :], page_bytes, link)
         holding.last = self.prefix.register(
             bytes(holding.digests[first * DIGEST_BYTES : full * DIGEST_BYTES]),
-            fresh.tobytes(),
+            fresh,
             holding.last,
             [table[first:full] for table in holding.tables],
             now_ns=now_ns,
@@ -387,7 +405,8 @@ class KvCache:
                 self.unname(row)
         for pool, table, promised in zip(self.pools, holding.tables, holding.promised, strict=True):
             release_table(pool, table, holding.tenant)
-            pool.promise(holding.tenant, -promised)
+            if promised:
+                pool.promise(holding.tenant, -promised)
 
     # --- the cache as a whole
 
@@ -399,7 +418,7 @@ class KvCache:
             for page in list(islice(pool.pool.idle_ids(), most)):
                 if pool.pool.cached[page]:
                     entry = self.prefix.of(group, page)
-                    if entry.ttl_ns is not None and entry.last_use_ns + entry.ttl_ns <= now_ns:
+                    if entry.has_expired(now_ns):
                         self.prefix.drop(entry)
                         swept += 1
         return swept
@@ -419,4 +438,7 @@ class KvCache:
 
 def release_table(pool: Pages, table: list[int], tenant: int) -> None:
     """Release pages from last to first, so that the deepest page of a chain is evicted before its ancestors."""
-    pool.release([page for page in reversed(table) if page != UNSET], tenant)
+    pages = table[::-1]
+    if UNSET in pages:
+        pages = [page for page in pages if page != UNSET]
+    pool.release(pages, tenant)

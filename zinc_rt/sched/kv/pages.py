@@ -9,10 +9,9 @@ page counts for no tenant.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
 
@@ -43,20 +42,15 @@ class Pool:
         self.cached = [False] * count
         self._taken_from_cache = taken_from_cache
         self._free = list(range(first, count) if highest_first else range(count - 1, first - 1, -1))  # a stack
-        self._idle: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        # Idle ids, least recently used first. An id that leaves keeps its place, which is dropped when it is
+        # reached: `_stale` counts the places of an id to drop, which are its first ones.
+        self._idle: deque[int] = deque()
+        self._stale: dict[int, int] = {}
+        self._stale_places = 0
 
     def take(self) -> int | None:
         """Take a free id with one reference. Return None if all are used."""
-        if self._free:
-            id = self._free.pop()
-        elif self._idle:
-            id, _ = self._idle.popitem(last=False)
-            self.cached[id] = False
-            self._taken_from_cache([id])
-        else:
-            return None
-        self.users[id] = 1
-        return id
+        return self.take_many(1)[0] if self.free or self.idle else None
 
     def take_many(self, count: int) -> list[int]:
         """Take `count` ids with one reference each. The caller has checked that they are available."""
@@ -66,43 +60,61 @@ class Pool:
         taken.reverse()
         del free[at:]
         if len(taken) < count:
-            oldest = list(islice(self._idle, count - len(taken)))
-            for id in oldest:
-                del self._idle[id]
-                self.cached[id] = False
+            oldest = self._take_idle(count - len(taken))
             self._taken_from_cache(oldest)
             taken += oldest
         for id in taken:
             users[id] = 1
         return taken
 
+    def _take_idle(self, count: int) -> list[int]:
+        assert count <= self.idle, "more is taken than there is"
+        idle, stale, cached, taken = self._idle, self._stale, self.cached, list[int]()
+        while len(taken) < count:
+            id = idle.popleft()
+            if id not in stale:
+                cached[id] = False
+                taken.append(id)
+                continue
+            self._stale_places -= 1
+            stale[id] -= 1
+            if not stale[id]:
+                del stale[id]
+        return taken
+
+    def _is_idle_no_more(self, id: int) -> None:
+        self._stale[id] = self._stale.get(id, 0) + 1
+        self._stale_places += 1
+        if self._stale_places > 64 + self.idle:
+            self._idle = deque(self.idle_ids())
+            self._stale.clear()
+            self._stale_places = 0
+
     def share(self, id: int) -> None:
         """Add a reference to a used or cached id."""
         if not self.users[id]:
             assert self.cached[id], "a free page cannot be shared"
-            del self._idle[id]
+            self._is_idle_no_more(id)
         self.users[id] += 1
 
     def release(self, id: int) -> None:
         """Drop a reference. Without references the id becomes idle if it is cached, otherwise free."""
         assert self.users[id] > 0
-        self.users[id] -= 1
-        if not self.users[id]:
-            if self.cached[id]:
-                self._idle[id] = None
-            else:
-                self._free.append(id)
+        self.release_many([id])
 
-    def release_many(self, ids: Sequence[int]) -> None:
-        """Release each id, in order."""
+    def release_many(self, ids: Sequence[int]) -> list[int]:
+        """Drop a reference of each id, in order. Return those without references."""
         users, cached, free, idle = self.users, self.cached, self._free, self._idle
+        unused = []
         for id in ids:
             left = users[id] = users[id] - 1
             if not left:
+                unused.append(id)
                 if cached[id]:
-                    idle[id] = None
+                    idle.append(id)
                 else:
                     free.append(id)
+        return unused
 
     def cache(self, ids: Sequence[int]) -> None:
         """Mark used ids as cached."""
@@ -116,7 +128,7 @@ class Pool:
         assert self.cached[id]
         self.cached[id] = False
         if not self.users[id]:
-            del self._idle[id]
+            self._is_idle_no_more(id)
             self._free.append(id)
 
     def private(self, id: int) -> bool:
@@ -129,7 +141,7 @@ class Pool:
 
     @property
     def idle(self) -> int:
-        return len(self._idle)
+        return len(self._idle) - self._stale_places
 
     @property
     def used(self) -> int:
@@ -137,14 +149,19 @@ class Pool:
 
     def idle_ids(self) -> Iterator[int]:
         """Return the idle ids, least recently used first."""
-        return iter(self._idle)
+        stale = self._stale.copy()
+        for id in self._idle:
+            if stale.get(id):
+                stale[id] -= 1
+            else:
+                yield id
 
     def problems(self) -> Iterator[str]:
         """Return violated invariants, recomputed from scratch."""
         used = [id for id in range(self.first, self.count) if self.users[id]]
-        if sorted([*used, *self._idle, *self._free]) != list(range(self.first, self.count)):
+        if sorted([*used, *self.idle_ids(), *self._free]) != list(range(self.first, self.count)):
             yield "each id must be exactly one of free, idle and used"
-        if not all(self.cached[id] for id in self._idle):
+        if not all(self.cached[id] for id in self.idle_ids()):
             yield "an idle id is not in the cache"
 
 
@@ -166,16 +183,16 @@ class PageQuota:
 class _Account:
     quota: PageQuota = field(default_factory=PageQuota)
     promised: int = 0
-    uses: dict[int, int] = field(default_factory=dict)  # page: how often this tenant refers to it
+    referred: int = 0  # distinct pages
 
     @property
     def charge(self) -> int:
-        return len(self.uses) + self.promised
+        return self.referred + self.promised
 
     @property
     def guard(self) -> int:
         """The tenant's term in inequality R."""
-        return max(len(self.uses) + self.promised, self.quota.reserved)
+        return max(self.referred + self.promised, self.quota.reserved)
 
 
 class Pages:
@@ -194,7 +211,8 @@ class Pages:
         self.paid = np.zeros(0, np.int64)
         self._accounts: list[_Account] = []
         self._payer = [NOBODY] * count
-        self._sharers: dict[int, set[int]] = {}  # page that several tenants refer to: which
+        # page that several tenants refer to: how often each does. To other pages only the payer refers.
+        self._sharers: dict[int, dict[int, int]] = {}
         self._shared_by: dict[int, int | None] = {}  # and the isolation group that pays for it
         self.shared_by: Counter[int | None] = Counter()  # so many does each pay for
         self._guarded = 0  # the sum of inequality R
@@ -235,7 +253,8 @@ class Pages:
 
     def refers(self, tenant: int, page: int) -> bool:
         """Return whether the page already counts for the tenant."""
-        return page in self._accounts[tenant].uses
+        payer = self._payer[page]
+        return payer == tenant or (payer == SEVERAL and tenant in self._sharers[page])
 
     def charge(self, tenant: int) -> int:
         """Return the distinct pages that the tenant refers to, plus those promised to it."""
@@ -255,7 +274,7 @@ class Pages:
         """Return whether the tenant may refer to `more` further pages; beyond its reservation, `spare` pages
         must remain."""
         account = self._accounts[tenant]
-        quota, charge = account.quota, len(account.uses) + account.promised + more
+        quota, charge = account.quota, account.referred + account.promised + more
         if quota.most is not None and charge > quota.most:
             return False
         if charge <= quota.reserved:
@@ -285,91 +304,97 @@ class Pages:
         others."""
         account = self._accounts[tenant]
         assert promised <= min(count, account.promised), "more pages taken than promised"
-        assert self.can(tenant, count - promised), "a page exceeds the tenant's limit"
-        assert count <= self.pool.free + self.pool.idle, "inequality R is violated: no page is available"
+        assert count == promised or self.can(tenant, count - promised), "a page exceeds the tenant's limit"
         before = account.guard
         account.promised -= promised
-        pages = self.pool.take_many(count)
-        account.uses.update(dict.fromkeys(pages, 1))
-        payer = self._payer
+        account.referred += count
+        pages, payer = self.pool.take_many(count), self._payer
         for page in pages:
             payer[page] = tenant
         self.paid[tenant] += count
         self._guarded += account.guard - before
         return pages
 
-    def grow(self, tenant: int) -> int:
-        """Take one more free page. Return NOBODY if the tenant may not have it."""
-        account = self._accounts[tenant]
-        quota, charge = account.quota, len(account.uses) + account.promised
-        if quota.most is not None and charge >= quota.most:
-            return NOBODY
-        if charge >= quota.reserved:
-            if self._guarded >= self.pool.count:
-                return NOBODY
-            self._guarded += 1
-        page = self.pool.take()
-        assert page is not None, "inequality R is violated: no page is available"
-        account.uses[page] = 1
-        self._payer[page] = tenant
-        self.paid[tenant] += 1
-        return page
+    def take_each(self, tenants: Sequence[int], promised: Mapping[int, int]) -> list[int]:
+        """Take a free page for each of the tenants; `promised`: how many of them are promised, by tenant. Return
+        none if a tenant may not have its pages."""
+        counts, guarded = Counter(tenants), self._guarded
+        for tenant, count in counts.items():
+            account, more = self._accounts[tenant], count - promised.get(tenant, 0)
+            charge = account.charge + more
+            if more and account.quota.most is not None and charge > account.quota.most:
+                return []
+            guarded += max(charge, account.quota.reserved) - account.guard
+        if guarded > self.pool.count:
+            return []
+        self._guarded = guarded
+        for tenant, count in counts.items():
+            account = self._accounts[tenant]
+            account.referred += count
+            account.promised -= promised.get(tenant, 0)
+            self.paid[tenant] += count
+        pages, payer = self.pool.take_many(len(tenants)), self._payer
+        for page, tenant in zip(pages, tenants, strict=True):
+            payer[page] = tenant
+        return pages
 
     def share(self, pages: Iterable[int], tenant: int) -> None:
         """Add a reference to each page, cached or in use."""
-        account = self._accounts[tenant]
-        before, uses = account.guard, account.uses
+        account, payer = self._accounts[tenant], self._payer
+        before = account.guard
         for page in pages:
+            if payer[page] != tenant:
+                account.referred += self._add_reference(page, tenant)
             self.pool.share(page)
-            count = uses.get(page, 0)
-            uses[page] = count + 1
-            if not count:
-                self._pays(page, tenant)
         self._guarded += account.guard - before
 
     def release(self, pages: Sequence[int], tenant: int) -> None:
         """Drop a reference of each page. See `Pool.release`."""
-        account = self._accounts[tenant]
-        before, uses, payer = account.guard, account.uses, self._payer
-        gone = 0
-        for page in pages:
-            count = uses[page]
-            if count > 1:
-                uses[page] = count - 1
-            else:
-                del uses[page]
-                if payer[page] == tenant:
-                    payer[page] = NOBODY
-                    gone += 1
-                else:
-                    self._pays_no_more(page, tenant)
-        self.pool.release_many(pages)
-        self.paid[tenant] -= gone
+        account, payer = self._accounts[tenant], self._payer
+        before, unused = account.guard, self.pool.release_many(pages)
+        for page in unused:
+            assert payer[page] == tenant, "another tenant's page is released"
+            payer[page] = NOBODY
+        self.paid[tenant] -= len(unused)
+        account.referred -= len(unused)
+        if len(unused) < len(pages):  # the others have further references: of this tenant only, or of several
+            for page in pages:
+                if payer[page] not in (NOBODY, tenant):
+                    account.referred -= self._drop_reference(page, tenant)
         self._guarded += account.guard - before
 
-    def _pays(self, page: int, tenant: int) -> None:
+    def _add_reference(self, page: int, tenant: int) -> bool:
+        """Count a reference to a page that this tenant alone does not pay for. Return whether it is the tenant's
+        first."""
         payer = self._payer[page]
         if payer == NOBODY:
             self._payer[page] = tenant
             self.paid[tenant] += 1
-        elif payer == SEVERAL:
-            self._sharers[page].add(tenant)
-        else:
-            self._payer[page], self._sharers[page] = SEVERAL, {payer, tenant}
-            self.paid[payer] -= 1
-            group = self._shared_by[page] = self._accounts[tenant].quota.group
-            self.shared_by[group] += 1
+            return True
+        if payer == SEVERAL:
+            sharers = self._sharers[page]
+            sharers[tenant] = sharers.get(tenant, 0) + 1
+            return sharers[tenant] == 1
+        self._payer[page], self._sharers[page] = SEVERAL, {payer: self.pool.users[page], tenant: 1}
+        self.paid[payer] -= 1
+        group = self._shared_by[page] = self._accounts[tenant].quota.group
+        self.shared_by[group] += 1
+        return True
 
-    def _pays_no_more(self, page: int, tenant: int) -> None:
-        """Update the payment for a page when one of several tenants drops its reference."""
+    def _drop_reference(self, page: int, tenant: int) -> bool:
+        """Drop a reference to a page that several tenants refer to. Return whether it was the tenant's last."""
         sharers = self._sharers[page]
-        sharers.discard(tenant)
+        sharers[tenant] -= 1
+        if sharers[tenant]:
+            return False
+        del sharers[tenant]
         if len(sharers) == 1:
             (payer,) = sharers
             del self._sharers[page]
             self._payer[page] = payer
             self.paid[payer] += 1
             self.shared_by[self._shared_by.pop(page)] -= 1
+        return True
 
     def payer(self, page: int) -> tuple[str, int]:
         """Return the payer of a page: ("tenant", i), ("group", g) if several tenants of a group refer to it,
@@ -384,9 +409,17 @@ class Pages:
 
     def reference_problems(self) -> Iterator[str]:
         """Check that the tenants' references equal the pages' user counts."""
-        references = sum(sum(account.uses.values()) for account in self._accounts)
-        if references != sum(self.pool.users):
-            yield f"tenants refer {references} times to pages that have {sum(self.pool.users)} users"
+        referred = Counter(payer for payer in self._payer if payer >= 0)
+        for page, sharers in self._sharers.items():
+            referred.update(sharers.keys())
+            if sum(sharers.values()) != self.pool.users[page]:
+                yield f"tenants refer to page {page} {sharers} times, and it has {self.pool.users[page]} users"
+        for page, (payer, users) in enumerate(zip(self._payer, self.pool.users, strict=True)):
+            if (payer == NOBODY) != (users == 0):
+                yield f"page {page} has {users} users, and payer {payer}"
+        counted = {tenant: account.referred for tenant, account in enumerate(self._accounts) if account.referred}
+        if +referred != counted:
+            yield f"tenants refer to {dict(referred)} pages, {counted} noted"
 
     def guard_problems(self) -> Iterator[str]:
         """Check inequality R."""
@@ -396,9 +429,7 @@ class Pages:
 
     def payer_problems(self) -> Iterator[str]:
         """Check that each page in use has one payer, and other pages have none."""
-        paid = np.bincount([p for p in self._payer if p >= 0] or [0], minlength=len(self.paid))
-        if not any(p >= 0 for p in self._payer):
-            paid[:] = 0
+        paid = np.bincount(np.array([p for p in self._payer if p >= 0], np.int64), minlength=len(self.paid))
         if (paid != self.paid).any():
             yield f"tenants pay for {paid.tolist()} pages, {self.paid.tolist()} noted"
         if int(self.paid.sum()) + self.shared != self.pool.used:
@@ -409,10 +440,10 @@ class Pages:
 
     def namespace_problems(self) -> Iterator[str]:
         """Check that tenants that share a page are in one isolation group."""
-        for page, tenants in self._sharers.items():
-            groups = {self._accounts[tenant].quota.group for tenant in tenants}
+        for page, sharers in self._sharers.items():
+            groups = {self._accounts[tenant].quota.group for tenant in sharers}
             if len(groups) > 1 or None in groups:
-                yield f"page {page} is used by tenants {sorted(tenants)}, which are not in one group"
+                yield f"page {page} is used by tenants {sorted(sharers)}, which are not in one group"
 
     def problems(self) -> Iterator[str]:
         yield from self.pool.problems()

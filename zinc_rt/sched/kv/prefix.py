@@ -14,6 +14,7 @@ from struct import unpack
 
 import numpy as np
 
+TOKEN = np.dtype("<i4")
 GONE = -1  # an entry's page in a group that has taken it back, or never had one
 NO_ROW = -1
 DIGEST_BYTES = 32
@@ -41,8 +42,13 @@ def namespace(
 def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: bytes = b"") -> bytes:
     """Return the digests of the full pages of `tokens` (int32 [n]), 32 bytes each; `after`: the digest of the
     page before the first, if these are not the start."""
-    raw = np.ascontiguousarray(tokens, "<i4").tobytes()
-    size, link, found = 4 * page_tokens, after or within.root, []
+    raw = np.ascontiguousarray(tokens, TOKEN).tobytes()
+    return chain_bytes(raw, TOKEN.itemsize * page_tokens, after or within.root)
+
+
+def chain_bytes(raw: bytes, size: int, link: bytes) -> bytes:
+    """Return the digests of the full pages of `raw`, of `size` bytes each. `link`: the digest before the first."""
+    found = []
     for at in range(0, len(raw) - size + 1, size):
         link = hashlib.sha256(link + raw[at : at + size]).digest()
         found.append(link)
@@ -55,17 +61,64 @@ def cut(whole: bytes, size: int) -> tuple[bytes, ...]:
 
 
 @dataclass(slots=True, eq=False)
-class CachedPage:
-    """A page of tokens in every group. `parent`: the preceding page, None for the first. `state_row`: the
-    recurrent state after it."""
+class CachedRun:
+    """Consecutive pages of tokens that were registered together, in every group. `parent`: the page before the
+    first, None at the start of a sequence. All sequences are by page, `pages` by group and page. A run has as many
+    pages as a sequence computed since the run before: those of a prompt's chunk, or of an answer."""
 
-    digest: bytes
+    digests: Sequence[bytes]
     tokens: bytes
     parent: CachedPage | None
-    pages: tuple[int, ...]  # by group
-    last_use_ns: int = 0
-    ttl_ns: int | None = None  # it goes when nobody has used it for so long
-    state_row: int = NO_ROW
+    pages: list[list[int]]
+    last_use_ns: list[int]
+    ttl_ns: int | None  # a page goes when nobody has used it for so long
+    state_rows: list[int]  # the recurrent state after each page
+
+
+class CachedPage(tuple[CachedRun, int]):
+    """An entry of the cache: a run, and the number of the page in it."""
+
+    __slots__ = ()
+
+    @property
+    def digest(self) -> bytes:
+        run, at = self
+        return run.digests[at]
+
+    @property
+    def tokens(self) -> bytes:
+        run, at = self
+        size = len(run.tokens) // len(run.digests)
+        return run.tokens[at * size : (at + 1) * size]
+
+    @property
+    def last_use_ns(self) -> int:
+        run, at = self
+        return run.last_use_ns[at]
+
+    @property
+    def state_row(self) -> int:
+        run, at = self
+        return run.state_rows[at]
+
+    @state_row.setter
+    def state_row(self, row: int) -> None:
+        run, at = self
+        run.state_rows[at] = row
+
+    def page(self, group: int) -> int:
+        """Return its page in a group, or GONE."""
+        run, at = self
+        return run.pages[group][at]
+
+    def follows(self, parent: CachedPage | None) -> bool:
+        """Return whether this is the next page after `parent`, or the first of a sequence for None."""
+        run, at = self
+        return parent == (run, at - 1) if at else parent == run.parent
+
+    def has_expired(self, now_ns: int) -> bool:
+        run, at = self
+        return run.ttl_ns is not None and run.last_use_ns[at] + run.ttl_ns <= now_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +159,11 @@ class PrefixCache:
     cache: Callable[[int, Sequence[int]], None] = lambda group, pages: None  # of entries that come
     uncache: Callable[[int, int], None] = lambda group, page: None  # of an entry that goes
     counts: CacheCounts = field(default_factory=CacheCounts)
-    _entries: dict[bytes, CachedPage] = field(default_factory=dict)
-    _of_page: list[dict[int, CachedPage]] = field(init=False)  # by group
-    _gone: tuple[int, ...] = field(init=False)  # the pages of an entry that went
+    _entries: dict[bytes, CachedRun] = field(default_factory=dict)  # by digest of each of its pages
+    _of_page: list[dict[int, bytes]] = field(init=False)  # digests, by group
 
     def __post_init__(self) -> None:
         self._of_page = [{} for _ in self.windows]
-        self._gone = (GONE,) * len(self.windows)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -126,23 +177,33 @@ class PrefixCache:
 
     def match(self, digests: bytes, tokens: np.ndarray, *, now_ns: int = 0) -> Match:
         """Match at most as many pages as leave one token to compute, whose logits are needed."""
-        raw = np.ascontiguousarray(tokens, "<i4").tobytes()
-        size = 4 * self.page_tokens
+        if digests[:DIGEST_BYTES] not in self._entries:
+            return Match()
+        raw = np.ascontiguousarray(tokens, TOKEN).tobytes()
+        size = TOKEN.itemsize * self.page_tokens
         found: list[CachedPage] = []
         for at in range(max(0, len(tokens) - 1) // self.page_tokens):
-            digest = digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
-            entry = self._entries.get(digest)
             parent = found[-1] if found else None
-            if entry is None or entry.parent is not parent or entry.tokens != raw[at * size : (at + 1) * size]:
+            entry = self._find(digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES], parent)
+            if entry is None or not entry.follows(parent) or entry.tokens != raw[at * size : (at + 1) * size]:
                 break
-            if entry.ttl_ns is not None and entry.last_use_ns + entry.ttl_ns <= now_ns:
+            if entry.has_expired(now_ns):
                 self.drop(entry)
                 break
             found.append(entry)
         count = next((n for n in range(len(found), 0, -1) if self._usable(found, n)), 0)
-        for entry in found[:count]:
-            entry.last_use_ns = now_ns
+        for run, at in found[:count]:
+            run.last_use_ns[at] = now_ns
         return Match(tuple(found[:count]), len(found))
+
+    def _find(self, digest: bytes, parent: CachedPage | None) -> CachedPage | None:
+        """Return the entry of a digest. It is expected after `parent`, where it needs no search in its run."""
+        run = self._entries.get(digest)
+        if run is None:
+            return None
+        at = parent[1] + 1 if parent is not None and parent[0] is run else 0
+        found = at < len(run.digests) and run.digests[at] == digest
+        return CachedPage((run, at if found else run.digests.index(digest)))
 
     def _usable(self, found: list[CachedPage], count: int) -> bool:
         """Return whether every group has the pages that it reads from here on, and there is a state to continue
@@ -150,7 +211,7 @@ class PrefixCache:
         if self.recurrent and found[count - 1].state_row == NO_ROW:
             return False
         groups = range(len(self.windows))
-        return all(found[at].pages[group] != GONE for group in groups for at in self.needed(group, count))
+        return all(found[at].page(group) != GONE for group in groups for at in self.needed(group, count))
 
     def register(
         self,
@@ -168,67 +229,65 @@ class PrefixCache:
         Return the last page's entry. If the same tokens are already cached, both pages remain, and the new
         one stays private to its sequence.
         """
-        links, texts = cut(digests, DIGEST_BYTES), cut(tokens, 4 * self.page_tokens)
+        links = cut(digests, DIGEST_BYTES)
         if self._entries.keys().isdisjoint(links) and len({*links}) == len(links):
-            return self._add(links, texts, parent, pages, now_ns, ttl_ns)
+            return self._add(links, tokens, parent, pages, now_ns, ttl_ns)
+        texts = cut(tokens, TOKEN.itemsize * self.page_tokens)
         for at, (digest, raw) in enumerate(zip(links, texts, strict=True)):
-            known = self._entries.get(digest)
+            known = self._find(digest, parent)
             if known is not None:
-                if known.parent is parent and known.tokens == raw:
+                if known.follows(parent) and known.tokens == raw:
                     parent = known
                     continue
                 self.drop(known)  # its parent went, or another's tokens have its digest: nobody would find it
-            parent = self._add([digest], [raw], parent, [ids[at : at + 1] for ids in pages], now_ns, ttl_ns)
+            parent = self._add((digest,), raw, parent, [ids[at : at + 1] for ids in pages], now_ns, ttl_ns)
         return parent
 
     def _add(
         self,
         links: Sequence[bytes],
-        texts: Sequence[bytes],
+        tokens: bytes,
         parent: CachedPage | None,
         pages: Sequence[Sequence[int]],
         now_ns: int,
         ttl_ns: int | None,
     ) -> CachedPage | None:
         """Add entries for consecutive pages, none of which is cached."""
-        fresh = []
-        for digest, raw, ids in zip(links, texts, zip(*pages, strict=True), strict=True):
-            parent = CachedPage(digest, raw, parent, ids, now_ns, ttl_ns, NO_ROW)
-            fresh.append(parent)
-        self._entries.update(zip(links, fresh, strict=True))
+        count = len(links)
+        run = CachedRun(links, tokens, parent, list(map(list, pages)), [now_ns] * count, ttl_ns, [NO_ROW] * count)
+        self._entries.update(dict.fromkeys(links, run))
         for group, (of_page, taken) in enumerate(zip(self._of_page, pages, strict=True)):
-            of_page.update(zip(taken, fresh, strict=True))
+            of_page.update(zip(taken, links, strict=True))
             self.cache(group, taken)
-        return parent
+        return CachedPage((run, count - 1)) if count else parent
 
     def holds(self, entry: CachedPage) -> bool:
         """Return whether the entry can be found."""
-        return self._entries.get(entry.digest) is entry
+        return self._entries.get(entry.digest) is entry[0]
 
     def pages_taken(self, group: int, pages: list[int]) -> None:
         """Handle reallocated pages of a group. An entry without its page of the full-attention group is
         removed."""
         self.counts.evicted += len(pages)
-        entries = map(self._of_page[group].pop, pages)
-        if len(self.windows) == 1:
-            for entry in entries:
-                entry.pages = self._gone
-                del self._entries[entry.digest]
-                if entry.state_row != NO_ROW:
-                    self._drop_state(entry)
+        digests, entries = map(self._of_page[group].pop, pages), self._entries
+        if len(self.windows) == 1 and not self.recurrent:
+            for digest in digests:
+                del entries[digest]
             return
         windowed = self.windows[group]
-        for entry in entries:
-            entry.pages = (*entry.pages[:group], GONE, *entry.pages[group + 1 :])
-            if not windowed or entry.pages == self._gone:
+        for digest in digests:
+            run, at = entry = self._entry(digest)
+            run.pages[group][at] = GONE
+            if not windowed or all(ids[at] == GONE for ids in run.pages):
                 self.drop(entry)
 
     def drop(self, entry: CachedPage) -> None:
         """Remove an entry, even if its pages are in use."""
-        if self._entries.get(entry.digest) is entry:
+        if self.holds(entry):
             del self._entries[entry.digest]
-        pages, entry.pages = entry.pages, self._gone
-        for group, page in enumerate(pages):
+        run, at = entry
+        for group, ids in enumerate(run.pages):
+            page, ids[at] = ids[at], GONE
             if page != GONE:
                 del self._of_page[group][page]
                 self.uncache(group, page)
@@ -241,16 +300,21 @@ class PrefixCache:
 
     def of(self, group: int, page: int) -> CachedPage:
         """Return the entry of a cached page."""
-        return self._of_page[group][page]
+        return self._entry(self._of_page[group][page])
+
+    def _entry(self, digest: bytes) -> CachedPage:
+        run = self._entries[digest]
+        return CachedPage((run, run.digests.index(digest)))
 
     def clear(self) -> None:
         """Remove all entries, because device memory was lost."""
-        for entry in list(self._entries.values()):
+        for entry in list(self.entries()):
             self.drop(entry)
 
     def heads(self) -> list[CachedPage]:
         """Return the first pages of all chains; may be called from any thread."""
-        return [entry for entry in list(self._entries.values()) if entry.parent is None]
+        entries = [CachedPage((run, 0)) for run in list(self._entries.values()) if run.parent is None]
+        return [entry for entry in dict.fromkeys(entries) if self.holds(entry)]
 
     def entries(self) -> Iterator[CachedPage]:
-        return iter(self._entries.values())
+        return map(self._entry, self._entries)
