@@ -31,11 +31,11 @@ def check_model_file(name: str) -> None:
     `zinc_rt.model.gguf` checks the content.
     """
     if not name:
-        raise InputError("'': not the name of a model", next="name a .gguf file")
+        raise InputError("'' is not a model", next="pass a .gguf file")
     path = Path(name)
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for its writer
-            raise InputError(f"{path}: not a regular file", next="name a .gguf file")
+            raise InputError(f"{path}: not a regular file", next="pass a .gguf file")
         with path.open("rb") as file:
             begin = file.read(len(GGUF_MAGIC))
     except (OSError, ValueError) as error:
