@@ -17,6 +17,7 @@ from zinc_rt.sched.kv.kv_cache import KvCache, PageGroup
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.kv.prefix import namespace
 from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.request import Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler, SchedulerLimits
 from zinc_rt.sched.step_cost import StepCost
@@ -236,7 +237,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         alive = [request for request in self.scheduler.requests() if request.made < request.limit]
         if not alive:
             return
-        request = data.draw(st.sampled_from(alive))
+        self.continue_from(data.draw(st.sampled_from(alive)), count)
+
+    def continue_from(self, request: Request, count: int) -> None:
+        """Submit `count` requests that continue from a capsule of this one, if it can be taken."""
         capsule = self.scheduler.snapshot(request.number, request.choice)
         if capsule is None:
             return

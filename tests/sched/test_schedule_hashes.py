@@ -1,0 +1,211 @@
+"""Seeded runs have the schedules of the hashes below: every plan, batch, event and the usage by tenant.
+
+A change that makes a step cheaper must not change a hash. A change of policy changes some: replace them by those
+that the failing tests print.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_runner import FakeRunner
+from scheduler_machine import PlainSchedulerMachine, SchedulerMachine
+
+from zinc_rt.perf.bench_sched import Load
+from zinc_rt.sched.plan import Batch, StepPlan
+from zinc_rt.sched.request import Request
+from zinc_rt.sched.scheduler import Scheduler
+from zinc_rt.sched.simulation.simulate import Simulation, SimulationSettings
+from zinc_rt.sched.simulation.workloads import WORKLOADS
+from zinc_rt.sched.state import StepTimes
+from zinc_rt.sched.step_cost import PREDICTED
+
+
+class ScheduleHash:
+    """An observer that hashes what a scheduler plans and delivers."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler, self.steps, self._hash = scheduler, 0, hashlib.sha256()
+        scheduler.observers.append(self)
+
+    def event(self, what: str, request: Request, amount: int) -> None:
+        self._add(what, request.number, request.choice, request.slot, amount)
+
+    def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
+        self.steps += 1
+        self._add(plan.number, plan.tokens, plan.sequences, plan.rows, plan.decodes, plan.context)
+        tokens, rows, sequences = plan.tokens, plan.rows, plan.sequences
+        self._add_arrays(
+            plan.token_id[:tokens], plan.position[:tokens], plan.slot[:tokens], plan.sequence[:tokens]
+        )
+        self._add_arrays(plan.logit_row[:rows], plan.row_slot[:rows], plan.row_position[:rows])
+        if self.scheduler.cache.rows is not None:
+            self._add_arrays(plan.state_source[:sequences], plan.state_target[:sequences])
+        for piece in plan.prompts:
+            self._add(piece.request.number, piece.request.choice, piece.first, piece.last, piece.draws)
+        self._add(plan.bound, [sorted(changes.items()) for changes in plan.table_changes])
+        self._add([(copy.group, copy.source, copy.target, copy.tokens) for copy in plan.copies])
+        self._add([(slot, counts.tolist()) for slot, counts in plan.counts_of.items()])
+        self._add(plan.bias_of, sorted(plan.mask_of))
+        self._add_arrays(self.scheduler.slots.words[plan.bound], batch.requests, batch.choice, batch.tokens)
+        self._add(batch.step, batch.ended)
+
+    def result(self) -> str:
+        """Return the hash, and the number of steps."""
+        ledger = self.scheduler.ledger
+        assert ledger is not None
+        self._add(sorted(ledger.take().usage.items()))
+        return f"{self._hash.hexdigest()[:16]} {self.steps} steps"
+
+    def _add(self, *values: object) -> None:
+        self._hash.update(repr(values).encode())
+
+    def _add_arrays(self, *arrays: np.ndarray) -> None:
+        for array in arrays:
+            self._hash.update(np.ascontiguousarray(array).data)
+
+
+# --- what runs
+
+
+def of_workload(name: str, steps: int) -> str:
+    """The first steps of a workload of the simulation."""
+    workload = WORKLOADS[name]
+    arrivals = workload.arrivals(np.random.default_rng(7))
+    settings = SimulationSettings(workload.slots, pages=workload.pages, check_every=1 << 20, most_steps=steps)
+    simulation = Simulation(arrivals, workload.tenants, settings, PREDICTED, lambda requests: None)
+    schedule = ScheduleHash(simulation.scheduler)
+    assert simulation.run().broken is None
+    return schedule.result()
+
+
+def of_load(running: int, gap: int, arrivals: int) -> str:
+    """The load of the benchmark."""
+    load = Load(running, gap)
+    schedule = ScheduleHash(load.scheduler)
+    for _ in range(arrivals):
+        load.arrive()
+        load.steps()
+    return schedule.result()
+
+
+def of_machine(kind: type[SchedulerMachine], seed: int, events: int) -> str:
+    """Random events: cancelled and paused requests, parks, evictions, failed steps, quotas, sessions, forks."""
+    m, choice = kind(), random.Random(seed)
+    m.runner = m.scheduler.runner = FakeRunner()  # type: ignore[assignment]  # the checks of its own are not needed
+    m.runner.scheduler = m.scheduler
+    schedule = ScheduleHash(m.scheduler)
+    for _ in range(events):
+        one_event(m, choice)
+    m.drain()
+    return schedule.result()
+
+
+def one_event(m: SchedulerMachine, choice: random.Random) -> None:
+    what, back, running = choice.random(), choice.randint(0, 9), list(m.scheduler.running())
+    if what < 0.3 and len(m.scheduler.live) < 30:
+        shared = [1] * choice.choice([0, 4, 8, 12])
+        prompt = shared + [choice.randint(0, 1) for _ in range(choice.randint(1, 6))]
+        m.submit(
+            tenant=choice.randint(0, 3), prompt=prompt, limit=choice.randint(1, 14), seed=choice.randint(0, 3),
+            lower=choice.random() < 0.2, wait_ms=choice.choice([None, None, 40, 4000]),
+            choices=choice.choice([1, 1, 2, 3]), session=choice.randint(0, 2),
+        )  # fmt: skip
+    elif what < 0.33:
+        m.cancel(back)
+    elif what < 0.40:
+        m.hold(back, choice.random() < 0.4)
+    elif what < 0.43 and running:
+        m.scheduler.park(choice.choice(running))
+    elif what < 0.46 and running:
+        m.scheduler.evict(choice.choice(running))
+    elif what < 0.47:
+        m.steps_fail(1)
+    elif what < 0.475:
+        m.one_has_no_logits(back)
+    elif what < 0.49:
+        m.configure(
+            choice.randint(0, 3), choice.choice([0.5, 1.0, 3.0]), choice.randint(0, 3),
+            choice.choice([None, 1, 3]), choice.randint(0, 12), choice.choice([None, 9, 16]),
+        )  # fmt: skip
+    elif what < 0.52 and m.scheduler.live:
+        m.scheduler.receive()
+        alive = [request for request in m.scheduler.requests() if request.made < request.limit]
+        if alive:
+            m.continue_from(choice.choice(alive), choice.randint(1, 2))
+    elif what < 0.55 and m.capsules:
+        m.drop_capsule()
+    else:
+        m.one_step(choice.choice([1, 10, 10, 10, 500, 30_000]))
+
+
+# --- the hashes
+
+WORKLOAD_HASHES = (
+    ("interactive", 400, "009fa45f2de0254f 400 steps"),
+    ("pressure", 400, "ab8bdde5c16f6fc3 400 steps"),
+    ("guarantees", 400, "284850867a25623b 400 steps"),
+    ("chat", 400, "7a6c192bc2c76003 400 steps"),
+    ("overload", 4000, "7aaab0abec0e050e 2188 steps"),
+    ("on-off", 4000, "d29b0e88822cc9a7 4000 steps"),
+    ("short-long", 4000, "8a2d000ab7b43b76 2067 steps"),
+    ("shift", 4000, "ffca1be0a7b798ee 4000 steps"),
+    ("flood", 4000, "1197fe01be74e2cb 3901 steps"),
+    ("interactive", 4000, "79dedd01c8e9683b 2368 steps"),
+    ("classes", 4000, "a5a7f75c3ad384af 4000 steps"),
+    ("streams", 4000, "c0798495a65e2ea3 3485 steps"),
+    ("documents", 4000, "ddeb99ca24a824ea 753 steps"),
+    ("tenants", 4000, "7a14f82d4d6fcdbe 4000 steps"),
+    ("long", 4000, "b3e4fdcbcd70f0e9 3548 steps"),
+    ("chat", 4000, "0b20a4ecb53e8f0f 4000 steps"),
+    ("pressure", 4000, "bb785711d9aef1f0 4000 steps"),
+    ("guarantees", 4000, "9a8d5da838f1b9c2 4000 steps"),
+)
+LOAD_HASHES = (
+    (16, 1, 60, "1d1c59d74760dffd 60 steps"),
+    (64, 8, 20, "08a88014b041de04 160 steps"),
+    (64, 1, 400, "396bb58fce159413 400 steps"),
+)
+MACHINE_HASHES = (
+    (PlainSchedulerMachine, 1, 600, "a814addd28137312 360 steps"),
+    (SchedulerMachine, 1, 600, "51e6649177ede374 373 steps"),
+    (PlainSchedulerMachine, 2, 600, "ebbf9e18f5c2e2f7 326 steps"),
+    (SchedulerMachine, 2, 600, "5e217e494d05ffcc 354 steps"),
+    (PlainSchedulerMachine, 4, 2500, "d90b08618c35f64a 1129 steps"),
+    (SchedulerMachine, 4, 2500, "fa697a6da269ace9 1217 steps"),
+    (PlainSchedulerMachine, 5, 2500, "8de143106964c568 1117 steps"),
+    (SchedulerMachine, 5, 2500, "3ce7687dc25ebc6f 1131 steps"),
+    (PlainSchedulerMachine, 6, 2500, "8aef23f57547cf23 1118 steps"),
+    (SchedulerMachine, 6, 2500, "3e8c34e3285aec64 1237 steps"),
+)
+
+
+def quick_first(rows: Sequence[tuple[Any, ...]], quick: int) -> list[Any]:
+    """The first `quick` rows run by default, the others with the rest."""
+    made = []
+    for at, row in enumerate(rows):
+        name = "-".join(str(getattr(each, "__name__", each)) for each in row[:-1])
+        made.append(pytest.param(*row, id=name, marks=[] if at < quick else [pytest.mark.rest]))
+    return made
+
+
+@pytest.mark.parametrize(("name", "steps", "expected"), quick_first(WORKLOAD_HASHES, 4))
+def test_workload_is_scheduled_as_before(name: str, steps: int, expected: str) -> None:
+    assert of_workload(name, steps) == expected
+
+
+@pytest.mark.parametrize(("running", "gap", "arrivals", "expected"), quick_first(LOAD_HASHES, 2))
+def test_benchmark_load_is_scheduled_as_before(running: int, gap: int, arrivals: int, expected: str) -> None:
+    assert of_load(running, gap, arrivals) == expected
+
+
+@pytest.mark.parametrize(("kind", "seed", "events", "expected"), quick_first(MACHINE_HASHES, 4))
+def test_random_events_are_scheduled_as_before(
+    kind: type[SchedulerMachine], seed: int, events: int, expected: str
+) -> None:
+    assert of_machine(kind, seed, events) == expected
