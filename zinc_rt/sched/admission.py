@@ -30,6 +30,7 @@ def _admit_heads(s: SchedulerState) -> bool:
     """Return whether any request was admitted."""
     some = False
     passed: set[int] = set()
+    losers: list[preempt.Loser] = []
     while len(passed) < PASSED_OVER or not s.runs:
         request = s.candidates.pop()
         if request is None:
@@ -40,7 +41,7 @@ def _admit_heads(s: SchedulerState) -> bool:
             continue  # a candidate again when it gives a slot back
         if tenant in passed or _waits_for_rate(s, tenant):
             continue
-        if _admitted(s, request) or _admitted_instead(s, request):
+        if _admitted(s, request, losers) or _admitted_instead(s, request, losers):
             some = True
             s.candidates.put(tenant)
         else:
@@ -50,13 +51,13 @@ def _admit_heads(s: SchedulerState) -> bool:
     return some
 
 
-def _admitted_instead(s: SchedulerState, head: Request) -> bool:
+def _admitted_instead(s: SchedulerState, head: Request, losers: list[preempt.Loser]) -> bool:
     """Of the same tenant who was parked first, where the head waits for pages: those may be the very ones that are
     parked."""
     if not s.parked[head.tenant] or head.state is State.PARKED:
         return False
     parked = next((each for each in s.parked_requests if each.tenant == head.tenant and not each.held), None)
-    return parked is not None and _admitted(s, parked)
+    return parked is not None and _admitted(s, parked, losers)
 
 
 def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
@@ -72,13 +73,16 @@ def _waits_for_rate(s: SchedulerState, tenant: int) -> bool:
     return False
 
 
-def _admitted(s: SchedulerState, request: Request) -> bool:
-    """Admit a request, or change nothing: reserve its pages before any request is preempted for a slot."""
+def _admitted(s: SchedulerState, request: Request, losers: list[preempt.Loser]) -> bool:
+    """Admit a request, or change nothing: reserve its pages before any request is preempted for a slot. `losers`:
+    known to earlier calls, empty if there were none or anything may have changed since."""
     loser = None
     if not s.slots.free:
-        loser = preempt.victim(s, request)
+        losers[:] = losers or preempt.possible_losers(s)
+        loser = preempt.victim(s, request, losers)
         if loser is None:
             return False
+    losers.clear()
     if request.holding is None:
         if _rows_are_short(s) and not _row_for(s, request, loser):
             return False

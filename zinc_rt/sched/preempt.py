@@ -8,33 +8,55 @@ afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.state import Kind, SchedulerState
 
 
-def victim(s: SchedulerState, candidate: Request) -> Request | None:
-    """Return the running request that loses its slot to the candidate: lowest class first, then the tenant
-    with the largest share, then the fewest generated tokens."""
-    guaranteed = s.bound[candidate.tenant] < s.tenants[candidate.tenant].slots_guaranteed
-    slices = not s.bound[candidate.tenant] and not s.several
-    worst: Kind | None = None
-    worst_key = (-1, -1)
-    for kind in s.kinds:
-        if s.bound[kind[0]] <= s.tenants[kind[0]].slots_guaranteed:
-            continue
-        key = (int(kind[1]), s.share(kind[0], kind[1]))
-        if key > worst_key and (
-            _gives_slot(s, kind, candidate, guaranteed) or (slices and _slice_is_over(s, kind, candidate))
+class Loser(NamedTuple):
+    """A kind of running requests above its tenant's guarantee, and its tenant's shares with one slot less."""
+
+    kind: Kind
+    share: int
+    slot_share: int
+
+
+def possible_losers(s: SchedulerState) -> list[Loser]:
+    """Return the kinds that may lose a slot, in this order: lowest class first, then the tenant with the largest
+    share. They are valid until a request is bound, or pages are taken or released."""
+    above = [kind for kind in s.kinds if s.bound[kind[0]] > s.tenants[kind[0]].slots_guaranteed]
+    above.sort(key=lambda kind: (kind[1], s.share(kind[0], kind[1])), reverse=True)
+    return [
+        Loser(
+            (tenant, priority, effective),
+            s.share(tenant, priority, more_slots=-1),
+            s.slot_share(tenant, priority, more=-1),
+        )
+        for tenant, priority, effective in above
+    ]
+
+
+def victim(s: SchedulerState, candidate: Request, losers: Iterable[Loser]) -> Request | None:
+    """Return the running request that loses its slot to the candidate: of the first kind that gives one, the
+    request with the fewest generated tokens."""
+    tenant, priority = candidate.tenant, candidate.priority
+    guaranteed = s.bound[tenant] < s.tenants[tenant].slots_guaranteed
+    slices = not s.bound[tenant] and not s.several
+    share, slot_share = s.share(tenant, priority, more_slots=1), s.slot_share(tenant, priority, more=1)
+    for loser in losers:
+        # by slots alone too: where pages decide both shares, a slot would go back and forth for ever
+        has_more = loser.share >= share and loser.slot_share >= slot_share
+        if _gives_slot(s, loser.kind, candidate, guaranteed, has_more) or (
+            slices and _slice_is_over(s, loser.kind, candidate)
         ):
-            worst, worst_key = kind, key
-    if worst is None:
-        return None
-    return min(s.kinds[worst], key=lambda request: (request.made, request.slot))
+            return min(s.kinds[loser.kind], key=lambda request: (request.made, request.slot))
+    return None
 
 
-def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: bool) -> bool:
-    """Whether a request of that tenant and class has to, whatever it has made."""
+def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: bool, has_more: bool) -> bool:
+    """Whether a request of that tenant and class has to, whatever it has made. `has_more`: its tenant has no less
+    than the candidate's afterwards."""
     mine, priority, effective = kind
     theirs = candidate.tenant
     if guaranteed:
@@ -44,12 +66,7 @@ def _gives_slot(s: SchedulerState, kind: Kind, candidate: Request, guaranteed: b
         return above_floor
     if effective > candidate.effective:  # who went up a class for having waited has its turn first
         return above_floor or not (s.queues.aged[priority] or effective < priority)
-    if effective != candidate.effective or mine == theirs:
-        return False
-    # by slots alone too: where pages decide both shares, a slot would go back and forth for ever
-    return s.share(mine, priority, more_slots=-1) >= s.share(theirs, candidate.priority, more_slots=1) and (
-        s.slot_share(mine, priority, more=-1) >= s.slot_share(theirs, candidate.priority, more=1)
-    )
+    return effective == candidate.effective and mine != theirs and has_more
 
 
 def _slice_is_over(s: SchedulerState, kind: Kind, candidate: Request) -> bool:
