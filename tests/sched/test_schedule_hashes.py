@@ -167,21 +167,21 @@ WORKLOAD_HASHES = (
     ("guarantees", 4000, "9a8d5da838f1b9c2 4000 steps"),
 )
 LOAD_HASHES = (
-    (16, 1, 60, "1d1c59d74760dffd 60 steps"),
-    (64, 8, 20, "08a88014b041de04 160 steps"),
-    (64, 1, 400, "396bb58fce159413 400 steps"),
+    (16, 1, 60, "e4fb826395234833 60 steps"),
+    (64, 8, 20, "d12a125fdc4c14bf 160 steps"),
+    (64, 1, 400, "554e09c4016e02c3 400 steps"),
 )
 MACHINE_HASHES = (
-    (PlainSchedulerMachine, 1, 600, "a814addd28137312 360 steps"),
-    (SchedulerMachine, 1, 600, "51e6649177ede374 373 steps"),
-    (PlainSchedulerMachine, 2, 600, "ebbf9e18f5c2e2f7 326 steps"),
-    (SchedulerMachine, 2, 600, "5e217e494d05ffcc 354 steps"),
-    (PlainSchedulerMachine, 4, 2500, "d90b08618c35f64a 1129 steps"),
-    (SchedulerMachine, 4, 2500, "fa697a6da269ace9 1217 steps"),
-    (PlainSchedulerMachine, 5, 2500, "8de143106964c568 1117 steps"),
-    (SchedulerMachine, 5, 2500, "3ce7687dc25ebc6f 1131 steps"),
-    (PlainSchedulerMachine, 6, 2500, "8aef23f57547cf23 1118 steps"),
-    (SchedulerMachine, 6, 2500, "3e8c34e3285aec64 1237 steps"),
+    (PlainSchedulerMachine, 1, 600, "b2f2ea61708ded12 336 steps"),
+    (SchedulerMachine, 1, 600, "20e98f31334aedfe 368 steps"),
+    (PlainSchedulerMachine, 2, 600, "b244457dcab86093 309 steps"),
+    (SchedulerMachine, 2, 600, "040a6bd2a358a82e 331 steps"),
+    (PlainSchedulerMachine, 4, 2500, "84495e0b09b526ab 1221 steps"),
+    (SchedulerMachine, 4, 2500, "ca4fbbbb54731c54 1204 steps"),
+    (PlainSchedulerMachine, 5, 2500, "cf8a59ccf82681f0 1280 steps"),
+    (SchedulerMachine, 5, 2500, "a11a7db1e1859035 1306 steps"),
+    (PlainSchedulerMachine, 6, 2500, "6db9724e334cf0ed 1169 steps"),
+    (SchedulerMachine, 6, 2500, "c958b81cebfe4955 1176 steps"),
 )
 
 
