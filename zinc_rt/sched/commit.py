@@ -140,7 +140,8 @@ def _attend(s: SchedulerState, plan: StepPlan, drew: list[Request]) -> None:
             _attend_one(s, first, at_limit=first.made >= first.limit)
     if n:
         assert plan.decode_set is not None
-        position, index = plan.row_position[:n], plan.decode_set.index
+        index = plan.decode_set.index
+        position = slots.position[index]  # as committed: a skipped row has not moved
         (at_stop,) = (position >= slots.stop[index]).nonzero()
         if len(at_stop):
             at_limit = position[at_stop] >= slots.most_placed[index][at_stop]
