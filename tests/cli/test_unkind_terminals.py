@@ -125,9 +125,9 @@ def test_usage_names_the_whole_command(row: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["inspect", "--model", ""], "'': not the name of a model"),
-        (["validate", "--model", ""], "'': not the name of a model"),
-        (["golden", "check", str(FOLDER / "qwen3-q.npz"), "--model", ""], "'': not the name of a model"),
+        (["inspect", "--model", ""], "'' is not a model"),
+        (["validate", "--model", ""], "'' is not a model"),
+        (["golden", "check", str(FOLDER / "qwen3-q.npz"), "--model", ""], "'' is not a model"),
         (["golden", "check", MODEL], "not a readable golden: it begins with b'GGUF'"),
         (["golden", "check", str(FOLDER)], "not a readable golden: Is a directory"),
         (["pm4-test", "--device", "sim", "--expect", "/missing"], "/missing: no such file"),

@@ -300,7 +300,7 @@ def test_rule_violation_of_a_kernel_is_suspected_before_differences(told: Told) 
     said = told({"t1": later}, "--tiers", "t1,t_cpu", found=[FINDING])
     assert said["suspect"].endswith("suspect kernel swiglu, swiglu.s:21") and "means" not in said
     said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[EARLY])
-    assert "a barrier is missing before it" in said["means"]
+    assert "a barrier is missing before the load" in said["means"]
 
 
 # --- ways to run --------------------------------------------------------------------------------------------

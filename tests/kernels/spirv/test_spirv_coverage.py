@@ -31,7 +31,7 @@ def test_every_oracle_opcode_runs() -> None:
 
 def test_matrix_instructions_are_rejected_by_name() -> None:
     for op in MATRIX_INSTRUCTIONS:
-        said = f"{op.name} sums in the order of a chip's matrix instruction, not of canonical-1: use MATMUL"
+        said = f"{op.name} sums in the order of a chip's matrix instruction, not canonical-1: use MATMUL"
         assert {each.refused for each in answers()[op]} == {said}
 
 

@@ -16,7 +16,7 @@ def _launches(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterat
 
 
 def _refusal(node: Node, graph: OpGraph) -> str:
-    return f"{node.op.name} sums in the order of a chip's matrix instruction, not of canonical-1: use MATMUL"
+    return f"{node.op.name} sums in the order of a chip's matrix instruction, not canonical-1: use MATMUL"
 
 
 def rows(tuning: Tuning) -> tuple[Entry, ...]:

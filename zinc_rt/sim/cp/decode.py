@@ -71,4 +71,4 @@ class PacketForms:
 def _type_text(header: int) -> str:
     if header >> 30 == 2:
         return f"{header:#010x} is a type-2 packet: padding for graphics only, on compute write 0xffff1000"
-    return f"{header:#010x} is not a packet header: it has type {header >> 30}, expected 3"
+    return f"{header:#010x} is not a packet header: its type is {header >> 30}, and only type 3 is executed"
