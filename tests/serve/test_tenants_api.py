@@ -128,11 +128,11 @@ def test_unsatisfiable_guarantees_return_409_with_the_limit(admin: httpx.Client)
 @pytest.mark.rest(keep=6)
 @pytest.mark.parametrize(("body", "param"), [
     ({}, "id"), ({"id": "../etc"}, "id"), ({"id": ":cache"}, "id"), ([], None),
-    ({"id": "x", "wieght": 2}, "wieght"), ({"id": "x", "models": ["y"]}, "models"),
-    ({"id": "x", "class": "vip"}, "class"), ({"id": "x", "slots": {"guarantee": 1}}, "slots.guarantee"),
-    ({"id": "x", "kv": {"max": 3.5}}, "kv_max"), ({"id": "x", "group": "nobody"}, "isolation_group"),
-    ({"id": "x", "keys": []}, "keys"), ({"id": "x", "weight": 1e9}, "weight"),
-    ({"id": "x", "slots": {"max": 1, "guaranteed": 2}}, "slots_guaranteed"),
+    ({"id": "refused", "wieght": 2}, "wieght"), ({"id": "refused", "models": ["y"]}, "models"),
+    ({"id": "refused", "class": "vip"}, "class"), ({"id": "refused", "slots": {"guarantee": 1}}, "slots.guarantee"),
+    ({"id": "refused", "kv": {"max": 3.5}}, "kv_max"), ({"id": "refused", "group": "nobody"}, "isolation_group"),
+    ({"id": "refused", "keys": []}, "keys"), ({"id": "refused", "weight": 1e9}, "weight"),
+    ({"id": "refused", "slots": {"max": 1, "guaranteed": 2}}, "slots_guaranteed"),
 ])  # fmt: skip
 def test_invalid_tenant_returns_400(admin: httpx.Client, body: Any, param: str | None) -> None:
     answer = admin.post("/v1/tenants", json=body)
