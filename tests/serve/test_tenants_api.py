@@ -128,11 +128,11 @@ def test_unsatisfiable_guarantees_return_409_with_the_limit(admin: httpx.Client)
 @pytest.mark.rest(keep=6)
 @pytest.mark.parametrize(("body", "param"), [
     ({}, "id"), ({"id": "../etc"}, "id"), ({"id": ":cache"}, "id"), ([], None),
-    ({"id": "refused", "wieght": 2}, "wieght"), ({"id": "refused", "models": ["y"]}, "models"),
-    ({"id": "refused", "class": "vip"}, "class"), ({"id": "refused", "slots": {"guarantee": 1}}, "slots.guarantee"),
-    ({"id": "refused", "kv": {"max": 3.5}}, "kv_max"), ({"id": "refused", "group": "nobody"}, "isolation_group"),
-    ({"id": "refused", "keys": []}, "keys"), ({"id": "refused", "weight": 1e9}, "weight"),
-    ({"id": "refused", "slots": {"max": 1, "guaranteed": 2}}, "slots_guaranteed"),
+    ({"id": "none", "wieght": 2}, "wieght"), ({"id": "none", "models": ["y"]}, "models"),
+    ({"id": "none", "class": "vip"}, "class"), ({"id": "none", "slots": {"guarantee": 1}}, "slots.guarantee"),
+    ({"id": "none", "kv": {"max": 3.5}}, "kv_max"), ({"id": "none", "group": "nobody"}, "isolation_group"),
+    ({"id": "none", "keys": []}, "keys"), ({"id": "none", "weight": 1e9}, "weight"),
+    ({"id": "none", "slots": {"max": 1, "guaranteed": 2}}, "slots_guaranteed"),
 ])  # fmt: skip
 def test_invalid_tenant_returns_400(admin: httpx.Client, body: Any, param: str | None) -> None:
     answer = admin.post("/v1/tenants", json=body)
