@@ -219,6 +219,26 @@ def test_close_ends_a_thread_that_is_about_to_clear_its_doorbell():
     assert not closer.is_alive()
 
 
+def test_settle_wakes_a_thread_that_sleeps_until_a_doorbell():
+    bench, asleep = Bench(), threading.Event()
+
+    class Rung(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            asleep.set()
+            return super().wait(timeout)
+
+    bench.cp._rung = Rung()
+    bench.cp.start()
+    try:
+        assert asleep.wait(30)
+        messages = bench.cp.device.messages
+        messages.fence_signal(bench.queue(attach=False).hardware, 7)
+        bench.cp.settle()
+        assert messages.delivered == messages.posted and not len(messages)
+    finally:
+        bench.cp.close()
+
+
 def test_thirty_two_queues_in_a_thread_pass_a_token():
     bench = Bench(memory_bytes=0x200000)
     queues = [bench.queue(ring_bytes=1024) for _ in range(32)]

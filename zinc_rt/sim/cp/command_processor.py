@@ -194,6 +194,8 @@ class CommandProcessor:
             return
         messages, deadline = self.device.messages, time.monotonic() + SETTLE_SECONDS
         posted = messages.posted
+        if messages.delivered < posted:
+            self._rung.set()  # without a queue the thread sleeps until a doorbell
         while messages.delivered < posted and not self._closing and time.monotonic() < deadline:
             time.sleep(WAIT_SLEEP_SECONDS)
 
