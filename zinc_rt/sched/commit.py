@@ -6,7 +6,7 @@ import numpy as np
 
 from zinc_rt.sched.forking import begin_choices, fork_choices
 from zinc_rt.sched.late import set_aside
-from zinc_rt.sched.plan import NO_CANDIDATE, Batch, Drawn, LateRow, StepPiece, StepPlan
+from zinc_rt.sched.plan import NO_CANDIDATE, Batch, Drawn, StepPiece, StepPlan
 from zinc_rt.sched.planning import checkpoints
 from zinc_rt.sched.request import GENERATED, LAST_TOKEN, POSITION, TERMINAL, Request, State
 from zinc_rt.sched.state import SchedulerState
@@ -18,10 +18,13 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
     s.counts.steps += 1
     s.counts.computed += plan.tokens
     _begin_accounts(s)
+    if plan.tokens and plan.decodes:
+        _charge_decodes(s, plan)
     if plan.late:
         plan, drawn, late = set_aside(s, plan, drawn)
         for row in late:
-            _charge_late(s, row)
+            if row.piece is not None:
+                _charge_prompt(s, row.piece)
     tokens = drawn.tokens[: plan.rows]
     drew = [piece.request for piece in plan.prompts if piece.draws]  # behind the decodes, a row each
     bad = [] if _all_finite(drawn) else np.flatnonzero(drawn.nonfinite[: plan.rows] >= 0).tolist()
@@ -118,10 +121,13 @@ def _commit_decodes(s: SchedulerState, plan: StepPlan, tokens: np.ndarray) -> No
     slots.generated[index] += 1
     slots.read_more(n)
     if s.made is not None:
-        counts = s.made.counts
-        counts[StepKind.TOKENS_GENERATED] += decodes.by_tenant
-    if not plan.tokens:  # late rows: their inputs were charged in the step that computed them
-        return
+        s.made.counts[StepKind.TOKENS_GENERATED] += decodes.by_tenant
+
+
+def _charge_decodes(s: SchedulerState, plan: StepPlan) -> None:
+    """Charge the inputs of a step's decodes, also those whose token is drawn late."""
+    decodes = plan.decode_set
+    assert decodes is not None
     if s.made is not None:
         s.made.counts[StepKind.DECODE_INPUTS] += decodes.by_tenant
     s.service.charge_each(decodes.charges)
@@ -179,11 +185,11 @@ def _attend_one(s: SchedulerState, request: Request, *, at_limit: bool) -> None:
 
 def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str, *, charged: bool) -> None:
     """`charged`: the row was late, and its inputs were charged in the step that computed them."""
-    request, first, last = piece.request, piece.first, piece.last
+    request, last = piece.request, piece.last
     holding, slot = request.holding, request.slot
     assert holding is not None
     if not charged:
-        _charge_prompt(s, request, first, last)
+        _charge_prompt(s, piece)
     if piece.draws:
         _charge_first_token(s, request)
     if wrong:
@@ -191,8 +197,6 @@ def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str, 
         return
     row = request.row
     row[POSITION] = last
-    request.ran_ns = s.now_ns
-    request.reached = max(request.reached, last)
     keep = last in checkpoints(s, request, request.length)
     if piece.draws:
         s.slots.history[slot, last] = row[LAST_TOKEN] = token
@@ -210,8 +214,10 @@ def _commit_prompt(s: SchedulerState, piece: StepPiece, token: int, wrong: str, 
     s.sync_rows(request)
 
 
-def _charge_prompt(s: SchedulerState, request: Request, first: int, last: int) -> None:
-    """Every token is one of: of the prompt for the first time, computed again, or drawn before."""
+def _charge_prompt(s: SchedulerState, piece: StepPiece) -> None:
+    """Charge the tokens of a piece, and note that they were computed. Every token is one of: of the prompt for
+    the first time, computed again, or drawn before."""
+    request, first, last = piece.request, piece.first, piece.last
     tenant = request.tenant
     again = max(0, min(last, request.reached) - first)
     fresh_prompt = max(0, min(last, request.prompt) - max(first, request.reached))
@@ -224,27 +230,12 @@ def _charge_prompt(s: SchedulerState, request: Request, first: int, last: int) -
     prefill, _ = s.buckets[tenant]
     if prefill is not None and fresh_prompt:
         prefill.charge(fresh_prompt, s.now_ns)
+    request.ran_ns, request.reached = s.now_ns, max(request.reached, last)
 
 
 def _charge_first_token(s: SchedulerState, request: Request) -> None:
     if s.made is not None:
         s.made.counts[StepKind.TOKENS_GENERATED, request.tenant] += 1
-    _, decode = s.buckets[request.tenant]
-    if decode is not None:
-        decode.charge(1, s.now_ns)
-
-
-def _charge_late(s: SchedulerState, row: LateRow) -> None:
-    """Charge the inputs of a late row; its token is charged when it is drawn."""
-    request, piece = row.request, row.piece
-    if piece is not None:
-        _charge_prompt(s, request, piece.first, piece.last)
-        request.ran_ns = s.now_ns
-        request.reached = max(request.reached, piece.last)
-        return
-    if s.made is not None:
-        s.made.counts[StepKind.DECODE_INPUTS, request.tenant] += 1
-    s.service.charge(request.tenant, 1)
     _, decode = s.buckets[request.tenant]
     if decode is not None:
         decode.charge(1, s.now_ns)
@@ -305,8 +296,7 @@ def _skip_prompt(s: SchedulerState, piece: StepPiece) -> None:
     request, last = piece.request, piece.last
     holding = request.holding
     assert holding is not None
-    _charge_prompt(s, request, piece.first, last)
-    request.reached, request.ran_ns = max(request.reached, last), s.now_ns
+    _charge_prompt(s, piece)
     if s.cache.rows is None and last - 1 > holding.computed:
         request.row[POSITION] = last - 1
         s.cache.ran(holding, s.slots.history[request.slot], last - 1, now_ns=s.now_ns)

@@ -126,6 +126,11 @@ class StepPlan:
         self.table_changes = [{} for _ in range(self.groups)]
 
     @property
+    def prompt_tokens(self) -> int:
+        """Return the tokens of prompts that the step computes."""
+        return self.tokens - self.decodes
+
+    @property
     def context(self) -> int:
         """Return the tokens that the step's sequences read, each sequence up to its last token in the step."""
         decodes = 0 if self.decode_set is None else self.decode_set.context

@@ -215,7 +215,7 @@ def _affordable(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Reque
     if most <= LEAST_PROMPT:
         return most
     assert prompt.holding is not None
-    context, tokens = plan.context + prompt.holding.computed, plan.tokens - plan.decodes
+    context, tokens = plan.context + prompt.holding.computed, plan.prompt_tokens
     room = s.cost.prompt_tokens(budget_ns, plan.decodes, context, tokens + most) - tokens
     if room >= most:
         return most

@@ -228,7 +228,7 @@ class Scheduler(SchedulerState):
             return self._recover(error, plan)
         computed_ns = self.clock_ns()
         if plan.tokens:
-            self.cost.observe(plan.tokens - plan.decodes, plan.decodes, plan.context, computed_ns - planned_ns)
+            self.cost.observe(plan.prompt_tokens, plan.decodes, plan.context, computed_ns - planned_ns)
         batch = self.commit(plan, drawn)
         if self.observers:
             times = StepTimes(began_ns, planned_ns, computed_ns, self.clock_ns())

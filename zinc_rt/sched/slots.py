@@ -65,7 +65,6 @@ class Slots:
     numbers: np.ndarray = field(init=False)  # i64 [slots], of requests
     choices: np.ndarray = field(init=False)  # i8 [slots]
     decoding: np.ndarray = field(init=False)  # bool [slots]
-    by_class: list[int] = field(init=False)  # how many decode, by Priority
     stop: np.ndarray = field(init=False)  # i32 [slots]
     drew: np.ndarray = field(init=False)  # bool [slots]: a token of the request was drawn
     since_ns: np.ndarray = field(init=False)  # i64 [slots]: when the last was, or when the request arrived
@@ -78,7 +77,6 @@ class Slots:
     changed: bool = True  # somebody joined or left the decodes
     # by group and slot: entries that the device knows of a prompt, or of the request that has left the slot
     _told: list[list[int]] = field(init=False)
-    _decoders: dict[int, int] = field(default_factory=dict)  # how many decode, by tenant that has any
     _set: DecodeSet | None = None
 
     def __post_init__(self) -> None:
@@ -94,7 +92,6 @@ class Slots:
         self.numbers, self.choices = np.zeros(count, np.int64), np.zeros(count, np.int8)
         self.decoding = np.zeros(count, bool)
         self.drew, self.since_ns = np.zeros(count, bool), np.zeros(count, np.int64)
-        self.by_class = [0] * len(Priority)
         self.stop, self.most_placed = np.zeros(count, np.int32), np.zeros(count, np.int32)
         self.source, self.target = np.full(count, -1, np.int32), np.full(count, -1, np.int32)
         self.free = list(range(count - 1, -1, -1))
@@ -160,18 +157,8 @@ class Slots:
         self._decodes(request.slot, not out)
 
     def _decodes(self, slot: int, decodes: bool) -> None:
-        if self.decoding[slot] == decodes:
-            return
-        request = self.requests[slot]
-        assert request is not None
-        tenant, one = request.tenant, 1 if decodes else -1
-        self.decoding[slot], self.changed = decodes, True
-        self.by_class[request.priority] += one
-        left = self._decoders.get(tenant, 0) + one
-        if left:
-            self._decoders[tenant] = left
-        else:
-            del self._decoders[tenant]
+        if self.decoding[slot] != decodes:
+            self.decoding[slot], self.changed = decodes, True
 
     def set_rows(self, request: Request, rows: tuple[int, int] = (-1, -1)) -> None:
         """Set the state rows that its next step reads and writes."""
@@ -219,16 +206,14 @@ class Slots:
 
     def set_of(self, slots: np.ndarray) -> DecodeSet:
         """Return these slots, in ascending order, as a set."""
-        tenants, counts = np.unique(self.tenants[slots], return_counts=True)
-        charges = list(zip(tenants.tolist(), counts.tolist(), strict=True))
-        return self._set_of(slots, charges, np.bincount(self.classes[slots], minlength=len(Priority)).tolist())
-
-    def _set_of(self, slots: np.ndarray, charges: list[tuple[int, int]], classes: list[int]) -> DecodeSet:
         index: np.ndarray | slice = slots
         if len(slots) and slots[-1] - slots[0] + 1 == len(slots):
             index = slice(int(slots[0]), int(slots[-1]) + 1)
         places = slots * self.history.shape[1]
         by_tenant = np.bincount(self.tenants[index], minlength=self.tenant_count)
+        (tenants,) = by_tenant.nonzero()
+        charges = list(zip(tenants.tolist(), by_tenant[tenants].tolist(), strict=True))
+        classes = np.bincount(self.classes[index], minlength=len(Priority)).tolist()
         numbers, choices = self.numbers[index].copy(), self.choices[index].copy()
         context = int(self.position[index].sum()) + len(slots)
         return DecodeSet(slots, index, places, numbers, choices, by_tenant, charges, classes, context)
@@ -242,6 +227,6 @@ class Slots:
         """Return the current set of decoding slots."""
         if self.changed or self._set is None:
             (slots,) = self.decoding.nonzero()
-            self._set = self._set_of(slots, list(self._decoders.items()), self.by_class.copy())
+            self._set = self.set_of(slots)
             self.changed = False
         return self._set

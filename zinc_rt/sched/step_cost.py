@@ -112,19 +112,18 @@ class MeasuredCost:
     def prompt_tokens(self, budget_ns: int, decodes: int, context: int, most: int) -> int:
         """Return how many prompt tokens, at most `most`, fit the budget beside the decodes; `context`: of the
         decodes and of the prompt before these tokens."""
-        cost = self.prior
-        fixed_us = cost.step_us + cost.decode_us * decodes + cost.context_us * context
-        return self._room(budget_ns, fixed_us, cost.prompt_us + cost.context_us, decodes, most, prompts=True)
+        fixed_ns = self.prior.nanoseconds(0, decodes, context)
+        unit_us = self.prior.prompt_us + self.prior.context_us
+        return self._room(budget_ns, fixed_ns, unit_us, decodes, most, prompts=True)
 
     def further_decodes(
         self, budget_ns: int, prompt: int, decodes: int, context: int, most: int, each: int
     ) -> int:
         """Return how many further decodes, at most `most` with `each` context tokens, fit the budget beside
         `decodes` with `context`, and `prompt` prompt tokens."""
-        cost = self.prior
-        fixed_us = cost.step_us + cost.prompt_us * prompt + cost.decode_us * decodes + cost.context_us * context
-        unit_us = cost.decode_us + cost.context_us * each
-        return self._room(budget_ns, fixed_us, unit_us, prompt + decodes, most, prompts=prompt > 0)
+        fixed_ns = self.prior.nanoseconds(prompt, decodes, context)
+        unit_us = self.prior.decode_us + self.prior.context_us * each
+        return self._room(budget_ns, fixed_ns, unit_us, prompt + decodes, most, prompts=prompt > 0)
 
     def report(self) -> Iterator[MeasuredSize]:
         """Yield what was measured, by kind and size."""
@@ -134,12 +133,13 @@ class MeasuredCost:
                     yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio())
 
     def _room(
-        self, budget_ns: int, fixed_us: float, unit_us: float, tokens: int, most: int, *, prompts: bool
+        self, budget_ns: int, fixed_ns: int, unit_us: float, tokens: int, most: int, *, prompts: bool
     ) -> int:
-        """The largest size with room within the budget decides: each has its own ratio."""
+        """How many units of `unit_us` fit beside a step of `tokens` that is predicted to take `fixed_ns`. The
+        largest size with room within the budget decides: each has its own ratio."""
         for size in range((tokens + most - 1).bit_length(), -1, -1):
             smallest, largest = (1 << size >> 1) + 1, 1 << size
-            left_us = budget_ns / (1000 * self._ratio(prompts, size)) - fixed_us
+            left_us = (budget_ns / self._ratio(prompts, size) - fixed_ns) / 1000
             count = most if not unit_us else min(most, int(left_us // unit_us))
             if count > 0 and left_us >= 0 and tokens + count >= smallest:
                 return min(count, largest - tokens)
