@@ -73,7 +73,7 @@ def _usage(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
     from zinc_rt.host.terminal import number, show, table
     from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
-    from zinc_rt.sched.usage.latency import quality, without_latencies
+    from zinc_rt.sched.usage.latency import quality, reported, without_latencies
     from zinc_rt.sched.usage.query import END, find_usage
 
     check_writable(report=arguments.json)
@@ -107,12 +107,7 @@ def _usage(arguments: argparse.Namespace) -> int:
         "to": _time(found.last),
         "group_by": words,
         "groups": [
-            {
-                **dict(zip(words, group.key, strict=True)),
-                **without_latencies(group.counters),
-                **quality(group.counters),
-            }
-            for group in found.groups
+            {**dict(zip(words, group.key, strict=True)), **reported(group.counters)} for group in found.groups
         ],
         "usage": without_latencies(found.usage),
         "device": found.device,

@@ -71,6 +71,11 @@ def without_latencies(counters: Mapping[str, int]) -> dict[str, int]:
     return {counter: value for counter, value in counters.items() if not is_latency(counter)}
 
 
+def reported(counters: Mapping[str, int]) -> dict[str, Any]:
+    """Return an account's counters for reports, with its `quality` in place of the buckets."""
+    return {**without_latencies(counters), **quality(counters)}
+
+
 def _buckets(counters: Mapping[str, int], kind: str) -> dict[int, int]:
     """The buckets of a kind by number. A name without one, as in a damaged file, is none."""
     found = ((counter.partition("."), value) for counter, value in counters.items())

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from zinc_rt.host.errors import UsageError, ZincError
 from zinc_rt.sched.usage.balance import unbalanced
 from zinc_rt.sched.usage.database import UNREADABLE, as_input_error, open_to_read
-from zinc_rt.sched.usage.latency import quality, without_latencies
+from zinc_rt.sched.usage.latency import quality, reported, without_latencies
 from zinc_rt.sched.usage.ledger_store import LedgerStore
 from zinc_rt.sched.usage.query import END, UsageFound, find_usage
 from zinc_rt.serve.api.replies import ErrorReply
@@ -63,7 +63,7 @@ def _since_the_start(server: InferenceServer, id: str, *, admin: bool) -> dict[s
     for model in server.models.values():
         counters = model.core.ledger.usage(id)
         total.update(counters)
-        groups.append({"model": model.id, **without_latencies(+counters), **quality(counters)})
+        groups.append({"model": model.id, **reported(+counters)})
         if admin:
             tenants, device = model.core.ledger.sums()
             found.setdefault("books", {})[model.id] = _books(tenants, device)
@@ -100,14 +100,7 @@ def _kept(
         "lag_s": store.health().lag_s,
         "usage": without_latencies(total),
         **quality(total),
-        "groups": [
-            {
-                **dict(zip(words, group.key[1:], strict=True)),
-                **without_latencies(group.counters),
-                **quality(group.counters),
-            }
-            for group in mine
-        ],
+        "groups": [{**dict(zip(words, group.key[1:], strict=True)), **reported(group.counters)} for group in mine],
     }
     return {**made, **({"books": _whole(found)} if admin else {})}
 
