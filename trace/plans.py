@@ -19,7 +19,7 @@ import numpy as np
 from zinc_rt.engine.runner import PARTS, TABLES
 from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import SYMBOLS, OpGraph
-from zinc_rt.ir.slot_record import RECORD, SlotFlag, check_words
+from zinc_rt.ir.slot_record import SlotFlag, check_words, records_of
 from zinc_rt.model.sample_graph import COUNTS, DRAWN
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.trace.reader import LogReader
@@ -66,15 +66,14 @@ def departures(log: LogReader, tape: Tape) -> dict[int, str]:
     contradicts an earlier one. Steps without a plan are not checked."""
     found: dict[int, str] = {}
     ends: dict[tuple[int, int], int] = {}  # slot, epoch: position behind the last token
-    copies: list[tuple[int, Arrays]] = []  # since the last planned step
+    copies: list[Arrays] = []  # since the last planned step
     for step in tape.steps:
+        arrays = _written(log, tape, step)
         if not step.plan:
-            arrays = _written(log, tape, step)
             if COPIED[0] in arrays:
-                copies.append((step.number, arrays))
+                copies.append(arrays)
             continue
         plan = json.loads(step.plan)
-        arrays = _written(log, tape, step)
         checks = (
             _copies(plan, copies, int(tape.header["limits"]["page_tokens"])),
             _sequences(plan, arrays),
@@ -108,7 +107,7 @@ def require_draws(log: LogReader, tape: Tape) -> None:
                 raise _missing(log, step, f"{spec.name} was not recorded")
         if "sample.record" not in arrays:
             continue
-        records = np.ascontiguousarray(arrays["sample.record"]).view(RECORD)[:, 0]
+        records = records_of(arrays["sample.record"])
         for slot, record in zip(arrays["sample.record_slot"].tolist(), records, strict=True):
             epoch, row = int(record["epoch"]), int(record["penalty_row"])
             if epochs.get(slot) != epoch and record["flags"] & SlotFlag.PENALTIES:
@@ -137,7 +136,7 @@ def _written(log: LogReader, tape: Tape, step: RecordedStep) -> Arrays:
     }
 
 
-def _copies(plan: dict[str, Any], copies: list[tuple[int, Arrays]], page_tokens: int) -> Iterator[str]:
+def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Iterator[str]:
     """The rows that copy steps moved, in the order of the groups."""
     groups = sorted({group for group, *_ in plan["copies"]})
     for at, buffer in enumerate(COPIED):
@@ -148,7 +147,7 @@ def _copies(plan: dict[str, Any], copies: list[tuple[int, Arrays]], page_tokens:
             if each[0] == group
             for token in range(each[3])
         ]
-        got = [row for _, arrays in copies for row in arrays[buffer].tolist()]
+        got = [row for arrays in copies for row in arrays[buffer].tolist()]
         if got != wanted:
             yield f"the plan copies rows {_short(wanted)} ({buffer}), the steps before it {_short(got)}"
 
@@ -182,7 +181,7 @@ def _continuity(plan: dict[str, Any], ends: dict[tuple[int, int], int]) -> Itera
 def _records(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
     if "sample.record" not in arrays:
         return
-    records = np.ascontiguousarray(arrays["sample.record"]).view(RECORD)[:, 0]
+    records = records_of(arrays["sample.record"])
     by_slot = dict(zip(arrays["sample.record_slot"].tolist(), range(len(records)), strict=True))
     for slot, request, choice, epoch, *_ in plan["sequences"]:
         if slot not in by_slot:

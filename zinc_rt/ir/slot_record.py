@@ -102,6 +102,11 @@ def dwords(records: np.ndarray) -> np.ndarray:
     return records.view(np.int32).reshape(-1, COLUMNS)
 
 
+def records_of(words: np.ndarray) -> np.ndarray:
+    """Return i32 [slots, 64] as RECORD [slots]: a view of the same bytes if they are contiguous, else a copy."""
+    return np.ascontiguousarray(words).view(RECORD)[:, 0]
+
+
 def check_words(records: np.ndarray) -> np.ndarray:
     """Compute `check`, u32 [slots]: the exclusive or of all other dwords."""
     return np.bitwise_xor.reduce(dwords(records)[:, :-1].view(np.uint32), axis=1)

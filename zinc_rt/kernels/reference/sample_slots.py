@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zinc_rt.ir.slot_record import RECORD, SlotFlag, column
+from zinc_rt.ir.slot_record import SlotFlag, column, records_of
 from zinc_rt.kernels.reference.arithmetic import Arithmetic
 from zinc_rt.kernels.reference.sample import sample
 
@@ -28,7 +28,7 @@ def sample_slots(
     sampling = np.ascontiguousarray(of[:, SAMPLING : SAMPLING + 4]).view(np.float32)
     token = sample(math, logits, of[:, SEED : SEED + 2], sampling, of[:, CHOICE], sample_position)
     token[~np.isfinite(logits.max(axis=1))] = -1
-    counting = of.view(RECORD)[:, 0]["flags"] & (SlotFlag.PENALTIES | SlotFlag.BACKPRESSURE)
+    counting = records_of(of)["flags"] & (SlotFlag.PENALTIES | SlotFlag.BACKPRESSURE)
     counted = (counting == SlotFlag.PENALTIES) & (token >= 0)
     np.add.at(token_counts, (of[counted, column("penalty_row")], token[counted]), 1)
     return token
