@@ -71,25 +71,34 @@ SERVE = str(Path(sys.executable).parent / "zinc-rt-serve")
 
 
 class StepPeriods:
-    """Measures the time from the end of a step to the end of the next, for steps in which all streams decode: the
-    interval that a client sees.
+    """Measures the time from the end of a step to the end of the next, the interval that a client sees. `counts`:
+    which steps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counts: Callable[[StepPlan], bool]) -> None:
+        self.counts = counts
         self.periods_ms: list[float] = []
         self._last_ns = 0
 
     def event(self, what: str, request: Request, amount: int) -> None: ...
 
     def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
-        whole = plan.decodes == STREAMS and not plan.prompts
-        if whole and self._last_ns:
+        counts = self.counts(plan)
+        if counts and self._last_ns:
             self.periods_ms.append((times.ended_ns - self._last_ns) / 1e6)
-        self._last_ns = times.ended_ns if whole else 0
+        self._last_ns = times.ended_ns if counts else 0
 
     def take(self) -> list[float]:
         taken, self.periods_ms = self.periods_ms, []
         return taken
+
+
+def every_stream_decodes(plan: StepPlan) -> bool:
+    return plan.decodes == STREAMS and not plan.prompts
+
+
+def interactive_decodes(plan: StepPlan) -> bool:
+    return plan.decode_set is not None and plan.decode_set.classes[Priority.INTERACTIVE] > 0
 
 
 @contextmanager
@@ -167,7 +176,7 @@ class TestServe:
         beside: list[float] = []
         firsts: list[float] = []
         with serving(STREAMS, threads=max(1, len(os.sched_getaffinity(0)) - left) if left else 0) as (server, url):
-            periods = StepPeriods()
+            periods = StepPeriods(every_stream_decodes)
             server.models[MODEL].core.scheduler.observers.append(periods)
             asyncio.run(unread(server, asks))  # graphs are built, weights are there
             periods.take()
@@ -369,22 +378,6 @@ ATTACKS: dict[str, Callable[[str, str], None]] = {
 }
 
 
-class Gaps:
-    """Measures the time from the end of a step to the end of the next, while an interactive request decodes."""
-
-    def __init__(self) -> None:
-        self.ms: list[float] = []
-        self._last_ns = 0
-
-    def event(self, what: str, request: Request, amount: int) -> None: ...
-
-    def stepped(self, plan: StepPlan, batch: Batch, times: StepTimes) -> None:
-        decodes = plan.decode_set is not None and plan.decode_set.classes[Priority.INTERACTIVE] > 0
-        if decodes and self._last_ns:
-            self.ms.append((times.ended_ns - self._last_ns) / 1e6)
-        self._last_ns = times.ended_ns if decodes else 0
-
-
 class TestBudget:
     @pytest.mark.parametrize(
         ("name", "tier", "device"), [("qwen3-0.6b-q4_0", "t_cpu_native", "cpu"), ("qwen3-q", "t1", "sim")]
@@ -410,7 +403,7 @@ class TestBudget:
     def _measured(llm: LLM, most: int) -> tuple[float, list[float]]:
         """Return the median decode step of four answers in ms, and the gaps beside the prompts."""
         llm.build_all()
-        gaps, random = Gaps(), np.random.default_rng(1)
+        gaps, random = StepPeriods(interactive_decodes), np.random.default_rng(1)
         llm.scheduler.observers.append(gaps)
 
         def ask(tenant: Tenant, tokens: int, answer: int) -> None:
@@ -419,18 +412,18 @@ class TestBudget:
 
         for _ in range(4):
             ask(DESK, 16, 2 * most)
-        while len(gaps.ms) < most // 2:
+        while len(gaps.periods_ms) < most // 2:
             llm.step()
-        alone = float(np.median(gaps.ms[most // 4 :]))
-        gaps.ms.clear()
+        alone = float(np.median(gaps.periods_ms[most // 4 :]))
+        gaps.take()
         for _ in range(8):
             ask(NIGHT, 512, 1)
         began = time.monotonic()
-        while (len(gaps.ms) < most and llm.scheduler.prefilling) or not gaps.ms:
-            if time.monotonic() - began > BUDGET_SECONDS and gaps.ms:
+        while (len(gaps.periods_ms) < most and llm.scheduler.prefilling) or not gaps.periods_ms:
+            if time.monotonic() - began > BUDGET_SECONDS and gaps.periods_ms:
                 break
             llm.step()
-        return alone, gaps.ms
+        return alone, gaps.periods_ms
 
 
 class TestAttacks:

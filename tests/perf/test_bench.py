@@ -27,6 +27,7 @@ from zinc_rt.perf.intervals import change_points, ratio_interval
 from zinc_rt.perf.machine import Sampler, gpu_folder, machine
 
 MODEL = FOLDER / "qwen3-q.gguf"
+BENCH = ("bench", "--model", str(MODEL), "--tier", "t_cpu")
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_slot_counts_alternate_and_ratio_is_paired_per_run(engine: Engine) -> No
 
 @pytest.mark.rest
 def test_several_slot_counts_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["bench", "--model", str(MODEL), "--tier", "t_cpu", "-p", "2", "-n", "2", "--warmup", "0"]
+    line = [*BENCH, "-p", "2", "-n", "2", "--warmup", "0"]
     assert main([*line, "--slots", "1,2", "--runs", "2", "--json", str(tmp_path / "r.json")]) == 0
     assert "times the tokens a second of 1 slot at 2 slots" in capsys.readouterr().out
     report = json.loads((tmp_path / "r.json").read_text())
@@ -137,21 +138,7 @@ def test_several_slot_counts_on_the_command_line(tmp_path: Path, capsys: pytest.
 
 def test_finding_fails_the_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CpuBackend, "instrument", Sanitizer(UNINITIALISED))
-    line = [
-        "bench",
-        "--model",
-        str(MODEL),
-        "--tier",
-        "t_cpu",
-        "-p",
-        "2",
-        "-n",
-        "2",
-        "--warmup",
-        "0",
-        "--runs",
-        "1",
-    ]
+    line = [*BENCH, "-p", "2", "-n", "2", "--warmup", "0", "--runs", "1"]
     assert main([*line, "--json", "-"]) == 1
     seen = capsys.readouterr()
     assert seen.err.splitlines()[-2].startswith("FAIL      the simulated device reported 1 error")
@@ -259,19 +246,7 @@ def test_command_measures_and_records_input_of_the_gate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report, history = tmp_path / "b.json", tmp_path / "h.jsonl"
-    line = [
-        "bench",
-        "--model",
-        str(MODEL),
-        "--tier",
-        "t_cpu",
-        "--prompt-tokens",
-        "3",
-        "--tokens",
-        "3",
-        "--runs",
-        "3",
-    ]
+    line = [*BENCH, "--prompt-tokens", "3", "--tokens", "3", "--runs", "3"]
     assert main([*line, "--json", str(report), "--history", str(history)]) == 0
     written = json.loads(report.read_text())
     entry = read(history).entries[0]
