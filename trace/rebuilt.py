@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from zinc_rt.backends.base import Backend, Finding
+from zinc_rt.backends.base import Backend, Finding, findings_of
 from zinc_rt.engine.devices import Choice, open_backend
 from zinc_rt.engine.resident import KEPT, TAPPED_HEAPS, Resident, Variant, port
 from zinc_rt.engine.runner import Deadlines
@@ -109,8 +109,7 @@ class Rebuilt:
 
     def findings(self) -> list[Finding]:
         """Return the findings of a simulated device so far, without repetitions."""
-        instrument = self.backend.instrument
-        return instrument.findings() if instrument is not None else []
+        return findings_of(self.backend)
 
     def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, BufferHeap] | None:
         """State in reach where the log says what it was: in one-node logs."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zinc_rt.backends.base import Finding
+from zinc_rt.backends.base import Finding, findings_of
 from zinc_rt.cli.observer import CommandObserver
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine, Prefill
@@ -208,8 +208,7 @@ class ValidationRunner:
     def findings(self) -> list[Finding]:
         """Return the findings so far of the simulated device that the tiers share."""
         spec = next((spec for spec in self.simulated if spec in self._engines), None)
-        instrument = self.engine(spec).backend.instrument if spec is not None else None
-        return instrument.findings() if instrument is not None else []
+        return findings_of(self.engine(spec).backend) if spec is not None else []
 
     def consulted(self) -> Sequence[str]:
         """Return the coverage so far of the simulated device that the tiers share: marks of

@@ -77,7 +77,8 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings, findings_of
+    from zinc_rt.backends.base import findings_of
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import not_a_gpus
     from zinc_rt.host.errors import UsageError
@@ -122,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         _measure(engine, report, sampler, theirs, loads, arguments.vs)
         describe_ran(report, engine, _drawn(report))
         report.details["samples"] = sampler.samples
-        findings = findings_of(engine)
+        findings = findings_of(engine.backend)
         report.details["findings"] = [each.text for each in findings]
     report.model = describe_model(gguf)
     report.details["predicted"] = _predicted(report, arguments.model)

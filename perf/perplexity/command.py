@@ -66,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _body(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings, findings_of
+    from zinc_rt.backends.base import findings_of
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings
     from zinc_rt.cli.progress import progress
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import SIMULATED
@@ -127,7 +128,7 @@ def _body(arguments: argparse.Namespace) -> int:
             scores = scoring.score(engine, made, base=base, keep=keep, chunk_done=done)
         describe_run(report, engine)
         describe_ran(report, engine)
-        findings = findings_of(engine)
+        findings = findings_of(engine.backend)
         simulated = [each for each in (engine.backend.device.simulated, "(simulated)" in beside) if each]
     if simulated:
         report.shortcuts.append(SIMULATED)

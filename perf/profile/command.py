@@ -76,7 +76,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings, findings_of
+    from zinc_rt.backends.base import findings_of
+    from zinc_rt.cli.describe import describe_model, describe_ran, describe_run, fail_for_findings
     from zinc_rt.cli.progress import progress
     from zinc_rt.cli.report import Report
     from zinc_rt.engine.devices import not_a_gpus
@@ -103,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             measured = measure(engine, load, advance=advance)
         describe_run(report, engine)
         describe_ran(report, engine)
-        findings = findings_of(engine)
+        findings = findings_of(engine.backend)
         limit_gbs, limit_from = _bandwidth(arguments.bandwidth, engine, knobs)
         simulated, caveat = engine.backend.device.simulated, not_a_gpus(engine.backend.device)
     if caveat:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from zinc_rt.backends.base import findings_of
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.variants import EngineOptions
@@ -97,10 +98,9 @@ class MixTrial:
         server = MixServer(engine, alone, name=self.job.name, pages_share=self.pages_share)
         self.shortcuts = server.shortcuts
         outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
-        instrument = engine.backend.instrument
         made = MixVerdict(
             self.job.name, spec.text, mix, outcome, server.witness, alone, list(server.shadow.findings),
-            [finding.text for finding in instrument.findings()] if instrument is not None else [],
+            [finding.text for finding in findings_of(engine.backend)],
             False, self.repro,
         )  # fmt: skip
         first = made.first

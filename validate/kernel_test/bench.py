@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from zinc_rt.backends.base import Backend, Finding
+from zinc_rt.backends.base import Backend, Finding, findings_of
 from zinc_rt.exec import Buffer, DeadlineMissed, Stream
 from zinc_rt.exec import copy as copy_bytes
 from zinc_rt.host.errors import UnsupportedError, ZincError
@@ -201,7 +201,7 @@ class _OpenedBackend:
             return ""
 
     def _findings(self) -> list[Finding]:
-        return self.backend.instrument.findings() if self.backend.instrument is not None else []
+        return findings_of(self.backend)
 
     def _room(self, size_bytes: int) -> tuple[Buffer, Buffer]:
         """Return device memory for the operands, and host memory to read them back."""

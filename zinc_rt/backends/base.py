@@ -215,3 +215,10 @@ def gpu_address(lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buff
         return gpu_va(buffers[place.name]) + place.offset_bytes
     placement = lowered.plan.placements[place.name]
     return gpu_va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
+
+
+def findings_of(backend: Backend) -> list[Finding]:
+    """Return what a simulated device has reported since the backend was opened, each finding once; empty on any
+    other device."""
+    instrument = backend.instrument
+    return instrument.findings() if instrument is not None else []

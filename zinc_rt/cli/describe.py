@@ -104,12 +104,6 @@ def _program(variant: Variant) -> _RanProgram:
     return _RanProgram(graph.name, graph.stage, variant.key, len(variant.built.nodes), of)
 
 
-def findings_of(engine: Engine) -> list[Finding]:
-    """Return what a simulated device has reported so far, each finding once; empty on any other device."""
-    instrument = engine.backend.instrument
-    return instrument.findings() if instrument is not None else []
-
-
 def fail_for_findings(report: Report, findings: Sequence[Finding], model: str) -> None:
     """Fail a report for findings of a simulated device, whose results may be wrong, and show on stderr how many
     there are, the first, and the next command. Call it last: these lines are the verdict."""

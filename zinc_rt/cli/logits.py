@@ -66,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
 def _logits(arguments: argparse.Namespace) -> int:
     import numpy as np
 
-    from zinc_rt.cli.describe import describe_model, describe_run, fail_for_findings, findings_of
+    from zinc_rt.backends.base import findings_of
+    from zinc_rt.cli.describe import describe_model, describe_run, fail_for_findings
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.host.files import check_writable, write_whole
 
@@ -84,7 +85,7 @@ def _logits(arguments: argparse.Namespace) -> int:
             layers=arguments.layers == "all",
         )
         describe_run(report, engine)
-        findings = findings_of(engine)
+        findings = findings_of(engine.backend)
     arrays = {"ids": np.array(tokens, np.int32), "logits": logits}
     if layers is not None:
         arrays["l_out"] = layers

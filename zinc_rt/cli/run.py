@@ -140,13 +140,13 @@ class _Made:
 
 
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
+    from zinc_rt.backends.base import findings_of
     from zinc_rt.cli.describe import (
         describe_model,
         describe_ran,
         describe_run,
         expanded_weights,
         fail_for_findings,
-        findings_of,
     )
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.answering import Answering
@@ -201,7 +201,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         describe_run(report, engine)
         describe_ran(report, engine, made.drawn)
         report.shortcuts += shortcuts
-        findings = findings_of(engine)
+        findings = findings_of(engine.backend)
     stopped, load_seconds, prompt_seconds, seconds = (
         made.stopped,
         made.load_seconds,

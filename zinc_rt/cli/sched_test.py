@@ -341,7 +341,7 @@ def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[R
 
 
 def _budget(seen: SimulatedRun) -> str:
-    """What the latency budgets did, and where they cannot be kept."""
+    """Return the effect of the latency budgets, and the steps in which they cannot be kept."""
     counts = seen.counts
     text = f"latency budget limited the prompts of {counts.limited_steps} steps"
     if not counts.infeasible_steps:

@@ -12,7 +12,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.backends.base import Finding
+from zinc_rt.backends.base import Finding, findings_of
 from zinc_rt.engine.engine import Engine, page_pools
 from zinc_rt.engine.model_runner import ModelRunner
 from zinc_rt.engine.runner import Runner
@@ -28,7 +28,7 @@ from zinc_rt.sched.kv.prefix import Namespace, namespace
 from zinc_rt.sched.request import NewRequest, Request
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import Scheduler, StepRunner
-from zinc_rt.sched.state import SchedulerLimits
+from zinc_rt.sched.state import CLIENT_TIMEOUT_STEPS, SchedulerLimits
 from zinc_rt.sched.step_timeline import timeline
 from zinc_rt.sched.step_trace import StepRecorder, StepTrace
 from zinc_rt.sched.tenant import CLASSES, SECOND_NS, Classes, Priority, Tenant
@@ -57,7 +57,7 @@ class EngineCore:
         again: Callable[[], Engine] | None = None,
         classes: Classes = CLASSES,
         client_timeout_seconds: float = 30.0,
-        client_timeout_steps: int = 8192,
+        client_timeout_steps: int = CLIENT_TIMEOUT_STEPS,
     ) -> None:
         """Create the core. `step_tokens`: the maximum tokens per step, if lower than the engine's limit.
         `again`: reopens the engine after a hung step; None: a hang is fatal. `client_timeout_seconds`,
@@ -72,7 +72,7 @@ class EngineCore:
             engine,
             self.runner,
             tuple(tenants) or (EVERYBODY,),
-            step_tokens=step_tokens or engine.limits.step_tokens,
+            step_tokens=step_tokens,
             client_timeout_ns=int(client_timeout_seconds * SECOND_NS),
             client_timeout_steps=client_timeout_steps,
             classes=classes,
@@ -103,8 +103,8 @@ class EngineCore:
     def close(self) -> None:
         """Release the device. Unfinished requests are lost; a second call has no effect."""
         if not self._closed:
-            self._closed = True
             self._keep_findings()
+            self._closed = True
             self.engine.close()
 
     @property
@@ -114,8 +114,7 @@ class EngineCore:
     def device_findings(self) -> list[Finding]:
         """Return what the current device, if it is simulated, has reported about any work on it. It reports an
         error of one instruction once, so work after a finding may be wrong without another."""
-        instrument = self.engine.backend.instrument
-        return instrument.findings() if instrument is not None and not self._closed else []
+        return [] if self._closed else findings_of(self.engine.backend)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return what simulated devices have reported since the model was opened, each finding once: also those
@@ -124,10 +123,8 @@ class EngineCore:
 
     def _keep_findings(self) -> None:
         """Remember the findings of a device that is to be closed."""
-        instrument = self.engine.backend.instrument
-        if instrument is not None:
-            with suppress(Exception):  # it may be lost
-                self._findings = tuple(dict.fromkeys((*self._findings, *instrument.findings())))
+        with suppress(Exception):  # it may be lost
+            self._findings = self.findings()
 
     def usage(self, tenant: str = "") -> Counter[str]:
         """Return a tenant's usage counters by name (docs/ledger.md), by default the first tenant's."""

@@ -166,14 +166,14 @@ def _name(key: str) -> str:
 
 
 def _head(key: str) -> bytes:
-    """What precedes a file's content."""
+    """Return the bytes before a file's content."""
     text = key.encode()
     head = MAGIC + len(text).to_bytes(4, "little") + text
     return head + bytes(-len(head) % 8)
 
 
 def _content(payload: memoryview, key: str) -> memoryview:
-    """What follows a file's key. Raises InputError if that is another than expected."""
+    """Return the content after a file's key. Raises InputError for another key than expected."""
     head = _head(key)
     if payload[: len(head)] != head:
         raise InputError(_difference(bytes(payload[: len(head) + 4096]), key))
@@ -181,7 +181,7 @@ def _content(payload: memoryview, key: str) -> memoryview:
 
 
 def _difference(head: bytes, key: str) -> str:
-    """Where a file's key differs from the expected one, by the name of the first line that does."""
+    """Return how a file's key differs from the expected one, by its first different line."""
     if head[: len(MAGIC)] != MAGIC:
         return f"its key does not begin with {MAGIC!r}: another version of the format"
     size = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 4], "little")

@@ -176,7 +176,6 @@ class PageCopier:
         self._forward = forward
         self._page_tokens = page_tokens
         self._tables = sorted(spec.name for spec in forward.by_role("table"))  # by group
-        self._graphs: dict[int, OpGraph] = {}
 
     def copy(self, copies: Sequence[PageCopy]) -> None:
         """Perform the copies in order, before the next submission."""
@@ -199,8 +198,9 @@ class PageCopier:
         self._runner.collect(self._runner.submit(block))
 
     def _block(self, group: int) -> StepBlock:
-        graph = self._graphs.get(group)
-        if graph is None:
-            names = caches(self._forward, self._tables[group])
-            graph = self._graphs[group] = copy_graph(self._forward, names, name=f"copy-{group}")
-        return block_of(self._runner.variants.between_steps(graph, (1, ROWS, 1)))
+        name = f"copy-{group}"
+
+        def make() -> OpGraph:
+            return copy_graph(self._forward, caches(self._forward, self._tables[group]), name=name)
+
+        return block_of(self._runner.variants.between_steps(name, (1, ROWS, 1), make))

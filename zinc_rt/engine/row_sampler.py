@@ -13,8 +13,7 @@ import numpy as np
 from zinc_rt.engine.output_ring import OutputRing
 from zinc_rt.engine.resident import Variant
 from zinc_rt.engine.runner import Runner, StepBlock, StepOutput, block_of
-from zinc_rt.ir.graph import OpGraph
-from zinc_rt.ir.slot_record import RECORD, SlotFlag, dwords, seal
+from zinc_rt.ir.slot_record import SlotFlag, dwords, records_of, seal
 from zinc_rt.model.sample_graph import BIASES, COUNTS, CURSOR, RECORD_TABLE, RING, SampleForm, late_draw
 from zinc_rt.sched.plan import NO_CANDIDATE, Drawn, RowLogprobs, StepPlan
 from zinc_rt.sched.sampling import Sampling
@@ -35,7 +34,6 @@ class RowSampler:
         self._end_ids = np.array(end_ids or [-1], np.int32)
         self._stored: set[int] = set()  # slots whose present record a sampled step has stored on the device
         self._to_count: dict[int, np.ndarray] = {}  # slot -> counts that are not on the device
-        self._late: dict[SampleForm, OpGraph] = {}
         self._ring = OutputRing()
         self._bias_id = np.zeros((len(records), BIASES), np.int32)
         self._bias_value = np.zeros((len(records), BIASES), np.float32)
@@ -92,9 +90,8 @@ class RowSampler:
         """Return a filled block of the graph that draws a plan's rows from the logits that earlier steps kept."""
         form = self.form(plan)
         assert form is not None
-        graph = self._late.get(form) or self._late.setdefault(form, late_draw(form))
         key = (1, 1, _room(plan.rows, len(self._records)))
-        block = block_of(self._runner.variants.between_steps(graph, key, form=form))
+        block = block_of(self._runner.variants.between_steps("late", key, lambda: late_draw(form), form=form))
         block.counts[:] = 0
         block.counts[2] = plan.rows
         self.fill(block, plan)
@@ -122,8 +119,7 @@ class RowSampler:
         variant = next(ran, None)
         if variant is None:
             return None
-        records = np.ascontiguousarray(variant.read_back(RECORD_TABLE)).view(RECORD)[:, 0]
-        return records, sorted(self._stored)
+        return records_of(variant.read_back(RECORD_TABLE)), sorted(self._stored)
 
     def form_of(self, sampling: Sampling) -> SampleForm | None:
         """Return the form of steps whose requests all have this sampling and no mask; see `form`."""

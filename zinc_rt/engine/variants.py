@@ -232,11 +232,12 @@ class Variants:
         built = Built(stage, form, inject, tapped or self.tap_always, self.timed)
         return self._get(built, key, lambda: self._rewritten(stage, built))
 
-    def between_steps(self, graph: ir.OpGraph, key: tuple[int, ...], *, form: SampleForm | None = None) -> Variant:
-        """Return the variant of a verified graph that runs between steps over the model's state, such as a copy of
-        pages. Its name and `form` identify it."""
-        built = Built(graph.name, form, (), self.tap_always, self.timed)
-        return self._get(built, key, lambda: graph)
+    def between_steps(
+        self, name: str, key: tuple[int, ...], make: Callable[[], ir.OpGraph], *, form: SampleForm | None = None
+    ) -> Variant:
+        """Return the variant of a graph that runs between steps over the model's state, such as a copy of pages.
+        `name` and `form` identify it; `make` returns it verified, and is called when it is first needed."""
+        return self._get(Built(name, form, (), self.tap_always, self.timed), key, make)
 
     def _get(self, built: Built, key: tuple[int, ...], make: Callable[[], ir.OpGraph]) -> Variant:
         table = self._built.get(built)

@@ -1,4 +1,4 @@
-"""How long a thread was ready to run and had no CPU, which is the load of the machine and not its own work."""
+"""The time that a thread was ready to run and had no CPU: the load of the machine, not its own work."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _begin_accounts(s: SchedulerState) -> None:
 
 
 def _note_latencies(s: SchedulerState, plan: StepPlan, bad: list[int]) -> None:
-    """How long each drawn token took: since its request arrived, or since its last token."""
+    """Give the ledger the time that each drawn token took, since its request arrived or since its last token."""
     if s.made is None:
         return
     s.made.drawn = None
@@ -314,7 +314,7 @@ def _skip(s: SchedulerState, request: Request) -> None:
 
 
 def _batch(s: SchedulerState, plan: StepPlan, drawn: Drawn, drew: list[Request], bad: list[int]) -> Batch:
-    """What goes out, without the rows `bad`; the arrays are nobody else's."""
+    """Return the step's output without the rows `bad`, in arrays of its own."""
     decodes = plan.decode_set
     assert decodes is not None
     numbers, choices, tokens = decodes.numbers, decodes.choices, drawn.tokens[: plan.rows].copy()

@@ -95,7 +95,7 @@ def _grown(s: SchedulerState, requests: Sequence[Request]) -> None:
 
 
 def _grow_some(s: SchedulerState) -> None:
-    """Where pages are short, one after another. Who finds none is left out, and in the end parked."""
+    """Grow one after another when pages are short. One without a page is left out, and in the end parked."""
     for slot in list(s.full):
         request = s.slots.requests[slot]
         if slot not in s.full or request is None or request.held:
@@ -211,7 +211,7 @@ def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap
 
 
 def _affordable(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, most: int) -> int:
-    """How many further prompt tokens, at most `most`, a step takes within a budget: LEAST_PROMPT or more."""
+    """Return how many further prompt tokens, at most `most`, fit a budget: LEAST_PROMPT or more."""
     if most <= LEAST_PROMPT:
         return most
     assert prompt.holding is not None

@@ -39,6 +39,8 @@ from zinc_rt.sched.timers import Timers
 from zinc_rt.sched.token_mask import TokenMask
 from zinc_rt.sched.usage.ledger import StepMade, UsageLedger
 
+CLIENT_TIMEOUT_STEPS = 8192
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
@@ -57,7 +59,7 @@ class SchedulerLimits:
     checkpoint_tokens: int = 4096  # of a long prompt, from one recurrent state that is kept to the next
     hold_ns: int = SECOND_NS
     client_timeout_ns: int = 30 * SECOND_NS
-    client_timeout_steps: int = 8192
+    client_timeout_steps: int = CLIENT_TIMEOUT_STEPS
     session_ttl_ns: int = 1800 * SECOND_NS
     check_every: int = 256
     classes: Classes = field(default_factory=lambda: CLASSES)

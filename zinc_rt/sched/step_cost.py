@@ -135,8 +135,8 @@ class MeasuredCost:
     def _room(
         self, budget_ns: int, fixed_ns: int, unit_us: float, tokens: int, most: int, *, prompts: bool
     ) -> int:
-        """How many units of `unit_us` fit beside a step of `tokens` that is predicted to take `fixed_ns`. The
-        largest size with room within the budget decides: each has its own ratio."""
+        """Return how many units of `unit_us` fit beside a step of `tokens` that is predicted to take `fixed_ns`.
+        The largest size with room within the budget decides: each has its own ratio."""
         for size in range((tokens + most - 1).bit_length(), -1, -1):
             smallest, largest = (1 << size >> 1) + 1, 1 << size
             left_us = (budget_ns / self._ratio(prompts, size) - fixed_ns) / 1000

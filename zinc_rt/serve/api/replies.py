@@ -32,7 +32,7 @@ class UsageReply(TypedDict):
 
 
 class FindingsPart(TypedDict):
-    """What the simulated device has reported: the number of errors, and the first. The answer may be wrong."""
+    """The errors that the simulated device has reported: their number, and the first. The answer may be wrong."""
 
     count: int
     first: str

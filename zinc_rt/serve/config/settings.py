@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Strict, StringConstraints, WithJsonSchema
 
+from zinc_rt.sched.state import CLIENT_TIMEOUT_STEPS
 from zinc_rt.sched.tenant import Priority
 from zinc_rt.serve.config.values import auto, class_named, name_of_class, page_count, pages_or_auto, utc_time
 
@@ -60,7 +61,7 @@ class ServerSettings:
     body_s: Seconds = 30.0
     idle_s: Seconds = 75.0
     client_timeout_s: Seconds = 30.0
-    client_timeout_steps: Count = 8192
+    client_timeout_steps: Count = CLIENT_TIMEOUT_STEPS
     max_connections: Count = 1024
     connections_per_address: Count = 256
     requests_per_key: Count = 1024
