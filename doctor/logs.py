@@ -19,8 +19,8 @@ _PREFIXES = (
     re.compile(r"^\[[^\]]{1,40}\](?:\[ *[CT]\d+\])? ?"),  # seconds, or a date; CONFIG_PRINTK_CALLER
     re.compile(r"^\d{4}-\d\d-\d\dT\S+ "),  # dmesg --time-format iso
 )
-# A line of a whole journal that is not the kernel's word.
-_PROGRAM = re.compile(
+# A line of a journal that a program wrote, not the kernel.
+PROGRAM_LINE = re.compile(
     r"^(?:\w{3,5}\.? +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) \S+ (?!kernel\b)[\w./@()-]+(?:\[\d+\])?: "
 )
 _BOOT = re.compile(r"^Linux version \d|^-- (?:Boot \w+|Reboot) --")
@@ -69,7 +69,7 @@ def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
     raw = text.splitlines()
     if len(raw) > LINES:
         raw = raw[: LINES // 2] + raw[-LINES // 2 :]
-    raw = [line for line in raw if not _PROGRAM.match(line)]
+    raw = [line for line in raw if not PROGRAM_LINE.match(line)]
     lines = [without_prefix(line) for line in raw]
     boots = [at for at, line in enumerate(lines) if _BOOT.match(line)]
     if boots:

@@ -52,6 +52,21 @@ _EVERYBODY = (
     "unspecified vm"
 )
 EVERYBODY = frozenset(_EVERYBODY.split())
+# Programs that everybody has: their names help the reader and identify nobody.
+_PROGRAMS = (
+    "python python3 ollama llama-server llama-cli llama-bench vllm comfyui blender ffmpeg mpv vlc firefox chrome "
+    "chromium electron code steam gamescope wine wine64 wineserver mangohud xorg xwayland x kwin_wayland "
+    "kwin_x11 plasmashell gnome-shell mutter sway hyprland weston cinnamon gdm-x-session systemd systemd-logind "
+    "systemd-udevd dbus-daemon pipewire wireplumber bash sh zsh fish make ninja clang gcc ld.lld cc1plus rocminfo "
+    "rocm-smi amd-smi vulkaninfo vkcube clinfo glxgears rocgdb umr zinc-rt zinc-rt-run zinc-rt-serve modprobe "
+    "insmod kthreadd init"
+)
+PROGRAMS = frozenset(_PROGRAMS.split())
+_PROGRAM = re.compile(
+    r"(?:python|pytest)[\d.]*|(?:kworker|ksoftirqd|swapper|migration|cpuhp|rcu\w*|irq|kswapd|khungtaskd|scsi_eh)[/_:-].*|"
+    r"(?:amdgpu|amdkfd|kfd|drm|ttm|gfx|comp|sdma|vcn|jpeg|mes|card\d|hsa)[\w.:/-]*",
+    re.IGNORECASE,
+)
 _PUBLIC = re.compile(
     r"(?:[\w-]+\.)*(?:kernel\.org|github\.com|githubusercontent\.com|gitlab\.com|gitlab\.freedesktop\.org|"
     r"freedesktop\.org|amd\.com|debian\.org|ubuntu\.com|launchpad\.net|fedoraproject\.org|redhat\.com|"
@@ -93,6 +108,12 @@ def _no_ipv6(match: re.Match[str]) -> bool:
 
 def _everybody(match: re.Match[str]) -> bool:
     return match["v"].lower() in EVERYBODY
+
+
+def _public_program(match: re.Match[str]) -> bool:
+    name = match["v"].rpartition("/")[2]
+    base = name.partition(":")[0].lower()
+    return base in PROGRAMS or bool(_PROGRAM.fullmatch(name))
 
 
 def _no_serial(match: re.Match[str]) -> bool:
@@ -168,10 +189,14 @@ SECRETS: tuple[Secret, ...] = (
     _secret(
         "mac",
         "",
-        rf"(?<![0-9A-Fa-f:-])(?P<v>{_HEX2}(?P<s>[:-]){_HEX2}(?:(?P=s){_HEX2}){{4,6}})",
+        rf"(?<![0-9A-Fa-f:-])(?P<v>{_HEX2}(?P<s>[:-]){_HEX2}(?:(?P=s){_HEX2}){{4,}})",
         r"(?![0-9A-Fa-f]|[:-][0-9A-Fa-f])",
     ),
     _secret("mac", "", r"(?<![\w.])(?P<v>[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4})(?![\w.])"),
+    _secret(
+        "mac", "", rf"(?<![\w:.])(?P<v>{_HEX2}{_HEX2}(?::{_HEX2}{_HEX2}){{3}})(?![\w:])"
+    ),  # EUI-64, an InfiniBand GUID
+    _secret("mac", "guid", rf"(?i)\b\w*guid{_LABEL}(?P<v>(?:0x)?[0-9a-f]{{16}})\b", learn=True),
     _secret("mac", "enx|wlx|wwx|wlan-", r"\b(?:enx|wlx|wwx|wlan-)(?P<v>[0-9a-f]{12})\b"),
     _secret(
         "mac",
@@ -316,6 +341,46 @@ SECRETS: tuple[Secret, ...] = (
         r"(?i)%2F(?:home|Users)%2F(?P<v>[^%\s/\"'&?<>]+)",
         learn=True,
         keep=_everybody,
+    ),
+    # programs, containers and volumes
+    _secret(
+        "process",
+        "process|thread|task|comm|killed|invoked|segfault|program",
+        r"(?:\b[Pp]rocess (?:information: process )?|\bthread |\b[Tt]ask:? |\bComm: |\bcomm=[\"']?|\btask=|",
+        r"\bKilled process \d+ \(|\bProgram: )(?P<v>(?!information\b|\d+\b|<)[^\s\"',()]+?)",
+        r"(?=[\"',)]|:\d+ blocked|,? +pid\b|,? +Not tainted|,? +Tainted|\(\d+\)|\s*$| \w+:)",
+        learn=True,
+        keep=_public_program,
+    ),
+    _secret(
+        "process", "invoked oom-killer", r"(?P<v>[^\s:\]]+) invoked oom-killer", learn=True, keep=_public_program
+    ),
+    _secret(
+        "process",
+        "segfault|trap|general protection",
+        r"(?m)(?:^|[\s\]])(?P<v>[^\s\[\]]+)\[\d+\]:? (?:segfault|trap|general protection)",
+        learn=True,
+        keep=_public_program,
+    ),
+    _secret("process", "exe=", r"\bexe=[\"']?(?P<v>[^\s\"']+)", keep=_public_program),
+    _secret("cgroup", "memcg=|cpuset=", r"\b(?:\w*_memcg|cpuset)=(?P<v>(?!/,|/$)[^\s,]+)"),
+    _secret("cgroup", "cgroup", r"\b[Cc]group (?P<v>/[^\s,]+)"),
+    _secret("cgroup", "task in /", r"\bTask in (?P<v>/\S+)"),
+    _secret(
+        "container",
+        "container|machine-|lxc|podman|docker|toolbox|distrobox",
+        r"(?i)(?:\bcontainer(?:[ _-]?name)?[=: ]+[\"']?|\bmachine-|\blxc[/.](?:payload\.)?|",
+        r"\b(?:podman|docker) (?:run|exec|start|stop|logs)\b.*?--name[ =]|\b(?:toolbox|distrobox) enter )",
+        r"(?P<v>(?!runtime\b|id\b|with\b|is\b|from\b)[a-z0-9][\w.-]{2,})",
+        keep=_everybody,
+    ),
+    _secret(
+        "volume",
+        "/dev/mapper/|/dev/zvol/|/volumes/|pool|vg|volume|label",
+        r"(?i)(?:/dev/mapper/|/dev/zvol/|/var/lib/\w+/volumes/|",
+        r"\b(?:zpool|pool|volume group|logical volume|vg|lv)[ =:]+[\"'])",
+        r"(?P<v>(?!control\b)[a-z0-9][^\s\"',)]*)",
+        learn=True,
     ),
     # where they keep things
     _secret("path", "%2f", r"(?i)%2F(?:home|Users)%2F[^%\s]+%2F(?P<v>(?!<path-)[^\s\"'&?<>]+)"),

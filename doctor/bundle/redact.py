@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from zinc_rt.doctor.bundle import linux_command_line
+from zinc_rt.doctor.bundle.kernel_log import relevant_lines
 from zinc_rt.doctor.bundle.name_search import NameSearch
 from zinc_rt.doctor.bundle.private import (
     EVERYBODY,
@@ -31,6 +32,7 @@ from zinc_rt.doctor.bundle.private import (
 _PASSES = 5
 _NESTED = 3  # JSON in JSON in JSON
 _LEAST = 3  # characters of a name that is hidden wherever it stands
+_LEAST_PROCESS = 6
 _COMPRESSED = (
     b"\x1f\x8b",
     b"\x28\xb5\x2f\xfd",
@@ -41,6 +43,7 @@ _COMPRESSED = (
     b"\x89PNG",
     b"SQLite format 3",
 )
+_KERNEL_LOG = ("kernel.log", "dmesg.txt", "dmesg.log", "dmesg")
 _PIECE = 4096  # characters
 _LEARNED_BYTES = 12  # of a text in a binary file: shorter ones are chance
 _RUN = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}){4,}")
@@ -57,7 +60,7 @@ def _as_it_is(before: str, after: str) -> str:
 
 
 def _as_long(before: str, after: str) -> str:
-    """The text `after` in as many bytes as `before` has."""
+    """Return `after`, cut or padded to the size of `before` in bytes."""
     if after == before:
         return before
     size_bytes = len(_encoded(before))
@@ -81,24 +84,24 @@ class Redactor:
         for kind, values in self.known.items():
             for value in values:
                 self._learn(kind, value, least=2)
-        wanted, left_out = {}, {}
+        searchable, left_out = {}, {}
         for name, content in files.items():
             if LEFT_OUT.search(name):
                 left_out[name] = "contains serial numbers or private data"
             elif content.startswith(_COMPRESSED):
                 left_out[name] = "compressed or executable: cannot be searched"
             else:
-                wanted[name] = content
+                searchable[name] = content
                 self._look(name, content)
         self._compile()
-        made = {}
-        for name, content in wanted.items():
+        redacted = {}
+        for name, content in searchable.items():
             clean = self._clean(name, content)
             if clean is None:
                 left_out[name] = "its private data cannot be separated from the rest"
             else:
-                made[self.path(name)] = clean
-        return made, {self.path(name): why for name, why in left_out.items()}
+                redacted[self.path(name)] = clean
+        return redacted, {self.path(name): why for name, why in left_out.items()}
 
     def text(self, text: str) -> str:
         """Redact one text with the names known so far."""
@@ -168,6 +171,8 @@ class Redactor:
             or not re.search(r"[^\W_]", value)
         ):
             return
+        if kind == "process" and len(value) < _LEAST_PROCESS:
+            return  # a short one is also a word
         if kind == "token" and (len(value) < 8 or not re.search(r"\d|[^\w.,:/-]", value) or " " in value):
             return  # too plain to be hidden wherever it stands
         if re.fullmatch(r"0+|0x0+|f+|0xf+", lower.replace("-", "")):
@@ -186,12 +191,12 @@ class Redactor:
     # --- the second pass ---
 
     def _clean(self, name: str, content: bytes) -> bytes | None:
-        """Redacts until nothing in it would be hidden any more; None where that does not end."""
+        """Redact until nothing changes any more; None if that does not end."""
         for _ in range(_PASSES):
-            made = self._file(name, content)
-            if made == content:
-                return made
-            content = made
+            redacted = self._file(name, content)
+            if redacted == content:
+                return redacted
+            content = redacted
         return None
 
     def _file(self, name: str, content: bytes) -> bytes:
@@ -205,16 +210,19 @@ class Redactor:
             text = linux_command_line.redact_line(text.strip(), lambda value: self._hide("token", value)) + "\n"
         body = _parsed(name, text)
         if body is None:
-            return _encoded(self._text(_unescaped(name, text)))
-        made = [self._value(each) for each in body]
+            text = relevant_lines(_unescaped(name, text), whole=name.endswith(_KERNEL_LOG))
+            return _encoded(self._text(text))
+        values = [self._value(each) for each in body]
         if name.endswith(".json"):
-            return _encoded(json.dumps(made[0], indent=1, ensure_ascii=False) + "\n")
-        return _encoded("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in made))
+            return _encoded(json.dumps(values[0], indent=1, ensure_ascii=False) + "\n")
+        return _encoded("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in values))
 
     def _value(self, value: Any, member: str = "") -> Any:
         if isinstance(value, dict):
             return {self._text(str(key)): self._value(each, str(key)) for key, each in value.items()}
         if isinstance(value, list):
+            if member == "kernel_log":
+                value = relevant_lines("\n".join(map(str, value)), whole=True).splitlines()
             return [self._value(each, member) for each in value]
         kind = _kind_of(member)
         if isinstance(value, str):
@@ -226,7 +234,7 @@ class Redactor:
             plain = value.strip().lower()
             if kind and plain and plain not in EVERYBODY and not PLACEHOLDER.search(value):
                 return self._hide(kind, value.strip())
-            return self._text(value)
+            return self._text(relevant_lines(value, whole=False))
         if (
             isinstance(value, int)
             and not isinstance(value, bool)
@@ -247,7 +255,7 @@ class Redactor:
             text = "".join(
                 part if at % 2 else self._hidden_in(part, SECRETS, fit) for at, part in enumerate(parts)
             )
-        return self._names.sub(text, lambda name, said: fit(said, self._literal(name, said)))
+        return self._names.sub(text, lambda name, text: fit(text, self._literal(name, text)))
 
     def _hidden_in(self, text: str, secrets: Iterable[Secret], fit: Fit) -> str:
         lower = text.lower()
@@ -272,18 +280,18 @@ class Redactor:
             )
         return match[0]
 
-    def _literal(self, name: str, said: str) -> str:
-        return self._hide(self._learned.get(name) or self._learned.get(said.lower(), "name"), said)
+    def _literal(self, name: str, text: str) -> str:
+        return self._hide(self._learned.get(name) or self._learned.get(text.lower(), "name"), text)
 
     def _binary(self, content: bytes) -> bytes:
-        """Texts in it; its length and every offset stay."""
-        made = _RUN.sub(self._run, content)
+        """Redact the texts in a binary file. Its length and all offsets stay."""
+        redacted = _RUN.sub(self._run, content)
         for name in self._learned:
             for form in (name, name.upper(), name.capitalize()):
                 wide = form.encode("utf-16-le", errors="surrogatepass")  # as firmware tables have it
                 if len(name) > _LEAST:
-                    made = made.replace(wide, b"x" * len(wide))
-        return made
+                    redacted = redacted.replace(wide, b"x" * len(wide))
+        return redacted
 
     def _run(self, match: re.Match[bytes]) -> bytes:
         return _encoded(self._piece(self._hidden_in(_decoded(match[0]), SPANNING, _as_long), _as_long))
@@ -305,7 +313,7 @@ class Redactor:
 
 
 def _pieces(text: str) -> list[str]:
-    """A long text in pieces of whole lines, so that what a piece cannot hold is not looked for in it."""
+    """Split a long text into pieces of whole lines: a pattern whose word is in no line of a piece is skipped."""
     if len(text) <= _PIECE:
         return [text]
     pieces, start = [], 0
@@ -351,10 +359,10 @@ def _inner(value: str) -> Any:
     if not value.startswith(("{", "[")):
         return None
     try:
-        found = json.loads(value)
+        inner = json.loads(value)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict | list) else None
+    return inner if isinstance(inner, dict | list) else None
 
 
 def _unescaped(name: str, text: str) -> str:

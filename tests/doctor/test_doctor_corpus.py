@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 import pytest
 import sick_machines as corpus
 
+from zinc_rt.doctor.bundle.redact import Redactor
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.causes import EXPLAINS, ORDER
 from zinc_rt.doctor.diagnose import diagnose
@@ -74,3 +75,14 @@ def test_absent_data_is_unknown_and_blames_nothing(gone: str) -> None:
         diagnosis = diagnose(MachineCapture(files))
         assert [f.id for f in diagnosis.findings if f.severity != "note"] == [], name
         assert diagnosis.unknown or gone == "dev.txt" or name == "container", name
+
+
+@pytest.mark.parametrize("name", corpus.BASES)
+def test_redaction_keeps_what_the_rules_read(name: str) -> None:
+    """The diagnosis of a healthy machine, and of each sick one made from it, is the same from a bundle."""
+    sick = [machine for machine in corpus.machines() if machine.name.endswith(f"@{name}")]
+    assert sick
+    for files, unreadable in [(corpus.base(name).files, {}), *((each.files, each.unreadable) for each in sick)]:
+        redacted, _ = Redactor().redact(dict(files))
+        before, after = (diagnose(MachineCapture(each, unreadable)) for each in (files, redacted))
+        assert [finding.id for finding in after.findings] == [finding.id for finding in before.findings]

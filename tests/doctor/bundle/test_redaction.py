@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -159,3 +160,90 @@ def test_known_names_are_redacted_everywhere() -> None:
         {"x.log": b"PC is up; max_link_speed is for max, spaceport pc-3 maximal\n"}
     )
     assert made["x.log"] == b"<host-1> is up; max_link_speed is for <user-1>, spaceport pc-3 maximal\n"
+
+
+# Lines of a kernel log or journal with something private in them ({}), by kind.
+KERNEL_LINES = {
+    "disk model and label": "EXT4-fs (dm-3): mounted filesystem {} r/w with ordered data mode",
+    "volume of LVM": "device-mapper: ioctl: vg_{}-lv_home created",
+    "volume by mapper": "amdgpu 0000:03:00.0: firmware read from /dev/mapper/{}",
+    "pool": "ZFS: Loaded pool '{}' from cache",
+    "btrfs label": "BTRFS info (device nvme0n1p3): label {} devid 1 transid 100",
+    "USB product": "usb 1-4: Product: {} Keyboard",
+    "USB serial": "usb 1-4: SerialNumber: {}",
+    "network bridge": "br-{}: port 1(veth77) entered blocking state",
+    "network interface of a container": "veth{}: renamed from eth0",
+    "wireless network": "wlan0: associated with {}",
+    "wireguard peer": "wireguard: wg0: Handshake for peer 3 ({}:51820) did not complete",
+    "bluetooth name": "input: {}'s headphones (AVRCP) as /devices/virtual/input/input30",
+    "NFS server": "NFS: server {} not responding, still trying",
+    "CIFS share": "CIFS: Attempting to mount \\\\{}\\share",
+    "firewall": "[UFW BLOCK] IN=enp5s0 OUT= MAC= SRC={} DST=10.0.0.1",
+    "audit user": "audit: type=1112 audit(1.1:1): pid=1 uid=0 msg='op=login acct=\"{}\"'",
+    "AppArmor profile": 'audit: type=1400 apparmor="DENIED" operation="open" profile="snap.{}.app"',
+    "systemd unit": "systemd[1]: Started {}.service - private service.",
+    "systemd home": "systemd[1]: Mounting /home/{}...",
+    "process of a hang": "amdgpu: Process information: process {} pid 4711 thread {} pid 4712",
+    "process of a hang since 6.15": "amdgpu 0000:03:00.0: amdgpu:  Process {} pid 4711 thread {}:cs0 pid 4712",
+    "process of a page fault": "amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 for process {} pid 1)",
+    "process without memory": "{} invoked oom-killer: gfp_mask=0x140cca, order=0, oom_score_adj=0",
+    "process killed": "Out of memory: Killed process 4711 ({}) total-vm:1kB, anon-rss:1kB",
+    "cgroup": "oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/a.slice/{},task_memcg=/x/{},task=python3,pid=1",
+    "task of a cgroup": "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task={},pid=4711,uid=1000",
+    "blocked task": "INFO: task {}:4711 blocked for more than 122 seconds. amdgpu",
+    "segmentation fault": "{}[4711]: segfault at 0 ip 00 sp 00 error 4 in libamdgpu.so",
+    "Comm of a trace": "CPU: 3 PID: 4711 Comm: {} Tainted: G OE amdgpu",
+    "container of Docker": "amdgpu: evicting memory of container name={}",
+    "container of LXC": "amdgpu: cgroup /lxc/{} has no device access",
+    "virtual machine": "kvm: {}: guest has set up MSR",
+    "module parameter": "private_module: key={}",
+    "boot parameter": "Kernel command line: ro vault={} quiet",
+    "EUI-64": "amdgpu: peer at {} disconnected",
+    "hostname": "amdgpu: netconsole to {}.lan",
+    "mail": "amdgpu: report this to {}@example.org",
+    "path": "amdgpu: loading /home/u/{}.bin failed",
+    "UUID": "PM: Image device {} not found",
+    "unique id": "amdgpu: unique_id: {}",
+    "serial": "pci 0000:00:01.0: serial number: {}",
+    "InfiniBand port": "PM: mlx5 hwaddr {}",
+}
+SPECIAL = {
+    "EUI-64": "3c:7c:3f:ff:fe:11:22:33",
+    "UUID": "0a1b2c3d-1111-4222-8333-0123456789ab",
+    "unique id": "68a29a0d347301e7",
+    "wireguard peer": "203.0.113.77",
+    "InfiniBand port": "80:00:02:08:fe:80:00:00:00:00:00:00:ec:0d:9a:03:00:b5:d2:f6",
+}
+
+
+@pytest.mark.parametrize("prefix", ["[   12.345678] ", "Nov 22 14:11:09 pc7 kernel: ", "6,123,456789,-;"])
+def test_kernel_log_contains_nothing_private(prefix: str) -> None:
+    assert len(KERNEL_LINES) >= 40
+    secrets = {kind: SPECIAL.get(kind, f"zq{at}secretxv") for at, kind in enumerate(KERNEL_LINES)}
+    lines = [
+        (prefix if not line.startswith("systemd") else "Nov 22 14:11:09 pc7 ") + line.replace("{}", secrets[kind])
+        for kind, line in KERNEL_LINES.items()
+    ]
+    log = "\n".join(["[    0.000000] Linux version 6.17.0", *lines, prefix + "amdgpu: ring gfx timeout", ""])
+    report = json.dumps({"details": {"kernel_log": lines}, "text": log})
+    files = {"machine/kernel.log": log, "logs/run.log": f"step 1 of 2\n{log}", "reports/r.json": report}
+    redacted, left_out = Redactor().redact({name: text.encode() for name, text in files.items()})
+    assert not left_out
+    texts = {name: content.decode() for name, content in redacted.items()}
+    leaks = {(name, kind) for name, text in texts.items() for kind, secret in secrets.items() if secret in text}
+    assert not leaks
+    for text in texts.values():
+        assert "ring gfx timeout" in text and "lines of other subsystems" in text and "Killed process" in text
+    assert "step 1 of 2" in texts["logs/run.log"]
+
+
+def test_call_trace_is_kept_with_the_line_before_it() -> None:
+    trace = (
+        "------------[ cut here ]------------\n"
+        "WARNING: CPU: 5 PID: 88 at drivers/gpu/drm/amd/amdgpu/amdgpu_irq.c:630\n"
+        "Call Trace:\n <TASK>\n amdgpu_irq_put+0x46/0x70 [amdgpu]\n ? private_call+0x1/0x2 [private]\n </TASK>\n"
+    )
+    other = "WARNING: at drivers/net/private.c:7\nCall Trace:\n private_call+0x1/0x2 [private]\nprivate0: up\n"
+    assert one(trace + other, "machine/kernel.log") == (
+        trace + "(lines of other subsystems that were removed: 4)\n"
+    )
