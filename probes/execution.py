@@ -114,12 +114,14 @@ def run_probes(arguments: argparse.Namespace, name: str, probes: Sequence[Probe]
         show(f"hazard    0 by default: {plan.why_hazard}; --hazard 1 runs more")
     journal = _journal(arguments, spec, device)
     runner = ProbeRunner(plan, chosen, journal, command=f"zinc-rt-{name}", kernel_log=messages.lines)
+    if damage := journal.damage():
+        show(f"journal   {damage}")
     for suspected, suspect in runner.suspects.items():
         what = "the machine was reset" if suspect.reset else "the harness ended"
         show(f"journal   {what} while {suspected} ran ({suspect.when})")
     show("")
     with ExitStack() as alone:
-        stage = alone.enter_context(stages(plain=name == "mem-test"))
+        stage = alone.enter_context(stages(len(runner.jobs()), "probe", plain=True))
         if not spec.simulated:
             alone.enter_context(locks.held(str(device.get("render_path") or spec.option)))
         for result in runner.run(stage.say):

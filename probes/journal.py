@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from zinc_rt.host.files import state_folder
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KEPT_BYTES = 1 << 20
+_PROBE = re.compile(r'"probe": ?"([^"\\]+)"')
+_HEADS = tuple(f'{{"what": "{what}", "probe": "' for what in ("begin", "end"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +55,34 @@ class Journal:
         self.boot = boot_id() if boot is None else boot
 
     def suspects(self) -> dict[str, Suspect]:
-        """Return the suspects by probe. A truncated last line is ignored: it contains no probe name."""
+        """Return the suspects by probe.
+
+        A damaged line may be the start of a probe that took down the machine. The probe that it names is a suspect
+        until it ends again; if it names none, the last probe before it.
+        """
         open_: dict[str, Suspect] = {}
-        for row in self.rows():
-            if row.get("device") != self.device:
-                continue
-            name = str(row.get("probe", ""))
-            if row.get("what") == "begin":
-                open_[name] = Suspect(name, self.device, str(row.get("when", "")), row.get("boot") != self.boot)
-            else:
-                open_.pop(name, None)
+        last = ("", "")  # the last probe, and when
+        for row in self._lines():
+            if isinstance(row, str):
+                for name in filter(None, _PROBE.findall(row) or [last[0]]):
+                    open_[name] = Suspect(name, self.device, last[1] or "unknown time", reset=True)
+            elif row.get("device") == self.device:
+                name, when = str(row.get("probe", "")), str(row.get("when", ""))
+                last = (name, when)
+                if row.get("what") == "begin":
+                    open_[name] = Suspect(name, self.device, when, row.get("boot") != self.boot)
+                else:
+                    open_.pop(name, None)
         return open_
+
+    def damage(self) -> str:
+        """Return a sentence about lines that cannot be read, or "". The file is kept as it is."""
+        count = sum(isinstance(row, str) for row in self._lines())
+        return (
+            f"{self.path}: {count} damaged line{'s' * (count > 1)}; the last probe counts as unsafe"
+            if count
+            else ""
+        )
 
     def begin(self, probe: str, **more: str) -> None:
         """Record the start of a probe; it is on disk when this returns. Raises OutputError."""
@@ -98,19 +118,36 @@ class Journal:
             ) from error
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return every complete line, oldest first. Raises OutputError."""
+        """Return every line that can be read, oldest first. Raises OutputError."""
+        return [row for row in self._lines() if isinstance(row, dict)]
+
+    def _lines(self) -> list[dict[str, Any] | str]:
+        """Return the lines, oldest first: the text of a line that cannot be read. A line that ends before the name
+        of its probe does is left out, because a probe starts only after its line is complete."""
         if self.path is None or not self.path.exists():
             return []
         try:
-            text = self.path.read_bytes()[-_KEPT_BYTES:].decode(errors="replace")
+            content = self.path.read_bytes()
         except OSError as error:
-            raise OutputError(f"{self.path}: the journal cannot be read: {error.strerror}") from error
-        rows = []
-        for line in text.splitlines():
+            raise OutputError(
+                f"{self.path}: the journal cannot be read: {error.strerror}",
+                next=f"it names the probe that ran when the machine was reset: make it readable, or keep it and "
+                f"start a new one: mv {self.path} {self.path}.old",
+            ) from error
+        lines = content[-_KEPT_BYTES:].decode(errors="replace").split("\n")
+        if len(content) > _KEPT_BYTES:
+            del lines[0]  # its beginning is missing
+        rows: list[dict[str, Any] | str] = []
+        for line in lines:
+            if not line.strip() or any(_cut_before_name(line, head) for head in _HEADS):
+                continue
             try:
                 row = json.loads(line)
             except ValueError:
-                continue
-            if isinstance(row, dict):
-                rows.append(row)
+                row = line
+            rows.append(row if isinstance(row, dict) else line)
         return rows
+
+
+def _cut_before_name(line: str, head: str) -> bool:
+    return head.startswith(line) or (line.startswith(head) and '"' not in line[len(head) :] and line.isprintable())

@@ -120,3 +120,39 @@ def test_tier_specific_line_takes_precedence(tmp_path: Path) -> None:
 def test_invalid_line_is_reported_by_name(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         expectations(tmp_path, text)
+
+
+BEGIN = '{"what": "begin", "probe": "P20/t1", "device": "fake", "boot": "1", "when": "2026-11-01 10:00:00"}\n'
+END = BEGIN.replace("begin", "end").replace("}", ', "status": "pass"}')
+
+
+@pytest.mark.parametrize(
+    ("damaged", "suspects"),
+    [
+        (BEGIN + END + "\0" * 300 + "\n", ["P20/t1"]),
+        (BEGIN + END + BEGIN.replace("P20", "P21")[:70], ["P21/t1"]),
+        (BEGIN + END + BEGIN.replace("P20", "P21").replace('"boot"', "\x01\x02"), ["P21/t1"]),
+        (BEGIN + END + "\udcff\udcfe garbage\n" + BEGIN.replace("P20", "P21"), ["P20/t1", "P21/t1"]),
+        (BEGIN + END + "garbage\n" + BEGIN + END, []),
+        *((BEGIN + END + BEGIN[:size], []) for size in range(34)),
+    ],
+)
+def test_damaged_journal_is_kept_named_and_makes_the_last_probe_unsafe(
+    tmp_path: Path, damaged: str, suspects: list[str]
+) -> None:
+    path = tmp_path / "journal"
+    content = damaged.encode(errors="surrogateescape")
+    path.write_bytes(content)
+    journal = Journal(path, "fake", boot="2")
+    assert list(journal.suspects()) == suspects and all(each.reset for each in journal.suspects().values())
+    assert path.read_bytes() == content
+    assert bool(journal.damage()) == (bool(suspects) or "garbage" in damaged) and (
+        not journal.damage() or str(path) in journal.damage()
+    )
+
+
+def test_journal_without_permission_names_the_file_and_how_to_keep_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.mkdir()
+    with pytest.raises(OutputError, match=r"cannot be read.*\n.*mv "):
+        Journal(path, "fake").suspects()

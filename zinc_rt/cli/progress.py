@@ -34,13 +34,14 @@ LEAST_TEXT = 12  # cells, on a narrow terminal
 
 @dataclass(slots=True)
 class ProgressLine:
-    """An activity in progress. `total` is None if unknown."""
+    """An activity in progress. `total` is None if unknown. `expected_seconds`: its duration in an earlier run."""
 
     text: str
     total: int | None = None
     unit: str = ""
     done: int = 0
     started: float = field(default_factory=time.monotonic)
+    expected_seconds: float = 0.0
 
     def count(self) -> str:
         if self.total is None:
@@ -52,11 +53,19 @@ class ProgressLine:
         return f"{self.done}/{self.total} {self.unit}"
 
     def clock(self) -> str:
-        seconds = time.monotonic() - self.started
-        said = str(timedelta(seconds=int(seconds)))
-        if not self.total or not 0 < self.done < self.total:
-            return said
-        return f"{said}, {timedelta(seconds=int(seconds * (self.total - self.done) / self.done))} left"
+        elapsed = str(timedelta(seconds=int(time.monotonic() - self.started)))
+        return ", ".join(filter(None, (elapsed, self.left())))
+
+    def left(self) -> str:
+        """Return the estimated time left, or "" if it is unknown."""
+        elapsed = time.monotonic() - self.started
+        if self.total and 0 < self.done < self.total:
+            seconds = elapsed * (self.total - self.done) / self.done
+        elif self.expected_seconds > elapsed:
+            seconds = self.expected_seconds - elapsed
+        else:
+            return ""
+        return f"{timedelta(seconds=int(seconds))} left"
 
 
 class Display:
@@ -179,6 +188,9 @@ class ProgressStage:
     display: Display | None
 
     def say(self, text: str) -> None:
+        """Set the text. If the stage is counted, the piece of work before it is done."""
+        if self.line.total is not None and self.line.text:
+            self.line.done += 1
         self.line.text = text
         if self.display is not None:
             self.display.hidden = False
@@ -190,12 +202,13 @@ class ProgressStage:
 
 
 @contextmanager
-def stages(*, plain: bool = False) -> Iterator[ProgressStage]:
-    """Yield a stage whose `say("model 2 of 3: ...")` sets the text while the body runs.
+def stages(total: int | None = None, unit: str = "", *, plain: bool = False) -> Iterator[ProgressStage]:
+    """Yield a stage whose `say("model 2 of 3: ...")` sets the text while the body runs. `total`: the number of
+    calls of `say`, if it is known.
 
     Without a terminal nothing is shown, or with `plain` a line of text every few seconds.
     """
-    line = ProgressLine("")
+    line = ProgressLine("", total, unit)
     with _shown(line, plain=plain) as display:
         yield ProgressStage(line, display)
 
@@ -213,7 +226,7 @@ def plain_lines(line: ProgressLine) -> Iterator[None]:
 
     def show_until_finished() -> None:
         while not finished.wait(REFRESH_SECONDS):
-            shown.show("  ".join(filter(None, (line.text, line.count()))))
+            shown.show("  ".join(filter(None, (line.text, line.count()))), line.left())
 
     thread = threading.Thread(target=show_until_finished, daemon=True)
     token = _plain.set(True)

@@ -199,14 +199,16 @@ class PlainProgress:
         self._started = clock()
         self._next = self._started + PLAIN_AFTER_SECONDS
 
-    def show(self, text: str) -> bool:
-        """Print `text` with the elapsed time, unless it is too early. Return whether a line was printed."""
+    def show(self, text: str, left: str = "") -> bool:
+        """Print `text` with the elapsed time and the time left, unless it is too early. Return whether a line
+        was printed."""
         now = self._clock()
         if not text or now < self._next:
             return False
         self._next = now + PLAIN_EVERY_SECONDS
         elapsed = timedelta(seconds=int(now - self._started))
-        print(f"progress  {printable(text)}  {elapsed}", file=self._out, flush=True)
+        times = f"{elapsed}, {left}" if left else str(elapsed)
+        print(f"progress  {printable(text)}  {times}", file=self._out, flush=True)
         return True
 
 
