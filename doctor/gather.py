@@ -172,8 +172,11 @@ def _ask_this_machine(files: Files, unreadable: Reasons, devices: dict[str, Path
         unreadable["lspci.txt"] = ASLEEP
     else:
         live.lspci(files, unreadable)
-    if ioctls:
-        live.ioctls(files, unreadable, [name for name in devices if name not in asleep])
+    awake = [name for name in devices if name not in asleep]
+    if ioctls and awake:
+        from zinc_rt.kmd.linux import LinuxDriver
+
+        live.ioctls(files, unreadable, LinuxDriver(), awake)
 
 
 def _asleep(files: Files, name: str) -> bool:

@@ -6,10 +6,12 @@ import grp
 import json
 import os
 import pwd
+from collections.abc import Collection
 from pathlib import Path
 
 from zinc_rt.doctor import sources
 from zinc_rt.doctor.reading import Files, Reasons, read_one, run
+from zinc_rt.kmd.driver import Driver
 
 KMSG = "/dev/kmsg"
 LOG_RECORDS = 200_000
@@ -141,17 +143,13 @@ def container_marks(files: Files) -> None:
             files.setdefault(mark.strip("/"), b"")
 
 
-def ioctls(files: Files, unreadable: Reasons, devices: list[str]) -> None:
+def ioctls(files: Files, unreadable: Reasons, driver: Driver, devices: Collection[str] | None = None) -> None:
     """Return the file ioctl.json: the replies of KFD and the render nodes. Nothing is allocated; see
-    kmd/discover.py."""
+    kmd/discover.py. `devices`: only these, by name."""
     from zinc_rt.kmd.discover import check_kfd, check_user_queues, find_gpus
-    from zinc_rt.kmd.linux import LinuxDriver
 
-    if not devices:
-        return
-    driver = LinuxDriver()
     try:
-        gpus = [gpu for gpu in find_gpus(driver).gpus if gpu.name in devices]
+        gpus = [gpu for gpu in find_gpus(driver).gpus if devices is None or gpu.name in devices]
     except (OSError, ValueError) as error:
         unreadable["ioctl.json"] = str(error)
         return

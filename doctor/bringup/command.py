@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.command import INTERRUPTED, Command
+from zinc_rt.cli.command import INTERRUPTED, READER_GONE, Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, simulated_note
 from zinc_rt.cli.progress import ProgressLine, plain_lines
 from zinc_rt.host import terminal
@@ -29,7 +29,7 @@ and the next command. A journal survives a reset: --resume continues from it. Th
 named and runs again only with --again. docs/first-hour.md describes the preparation.
 
 examples:
-  zinc-rt bring-up --device sim                          all stages on a simulated card
+  zinc-rt bring-up --device sim --yes all                all stages on a simulated card
   zinc-rt bring-up                                       the machine's GPU
   zinc-rt bring-up --up-to hazard-0                      only stages that cannot hang
   zinc-rt bring-up --resume                              continue after a reboot
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="STAGE",
-        help="consent to this stage; separate several with commas",
+        help="consent to this stage; separate several with commas; all: on a simulated card",
     )
     made.add_argument("--skip", action="append", default=[], metavar="STAGE", help="skip this stage")
     made.add_argument(
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="inject a fault into the simulated device during probes",
+        help="inject a fault into the simulated device, for doctor and probes",
     )
     made.add_argument(
         "--folder",
@@ -90,9 +90,10 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable, state_folder
     from zinc_rt.probes.device import parse, require_amd_gpu
 
-    yes, skip = _stages("--yes", arguments.yes), _stages("--skip", arguments.skip)
-    _stages("--up-to", [arguments.up_to or NAMES[-1]])
     spec = parse(arguments.device, arguments.inject)
+    consents = [",".join(NAMES) if name == "all" and spec.simulated else name for name in arguments.yes]
+    yes, skip = _stages("--yes", consents), _stages("--skip", arguments.skip)
+    _stages("--up-to", [arguments.up_to or NAMES[-1]])
     check_writable(report=arguments.json)
     folder = arguments.folder or state_folder() / "bring-up" / label(spec)
     if arguments.status:
@@ -120,8 +121,10 @@ def _walk(
     device = describe_device(spec)
     report = begin(Report("bring-up", device=device), arguments)
     say(header(device))
-    suspects = {} if spec.simulated else Journal(default_path(), str(device.get("render_path") or "")).suspects()
-    for line in blamed(suspects):
+    probes = Journal(None if spec.simulated else default_path(), str(device.get("render_path") or ""))
+    walks = Journal(folder / "stages.journal", spec.option)
+    suspects = probes.suspects()
+    for line in filter(None, (probes.damage(), walks.damage(), *blamed(suspects))):
         say(f"journal   {line}")
 
     def findings() -> list[Any]:
@@ -131,7 +134,7 @@ def _walk(
     walk = Walk(
         BringupTarget(spec, lit=tuple(device.get("displays", ()))),
         folder,
-        Journal(folder / "stages.journal", spec.option),
+        walks,
         _setup(spec, device),
         partial(_run, quiet=arguments.json == "-"),
         partial(_ask, yes),
@@ -158,14 +161,24 @@ def _walk(
     return finish(report, arguments)
 
 
-def _run(line: list[str], path: Path, *, quiet: bool) -> int:
-    """Run a stage's command in a separate process, so that its crash does not end the walk."""
-    made = [sys.executable, "-m", "zinc_rt.cli", *line, "--json", str(path)]
-    with nullcontext() if terminal.is_terminal(sys.stderr) else plain_lines(ProgressLine(f"zinc-rt {line[0]}")):
-        done = subprocess.run(made, check=False, stdin=subprocess.DEVNULL, stdout=sys.stderr if quiet else None)
-    if done.returncode == INTERRUPTED:
+def _run(words: list[str], path: Path, text: str, seconds: float, *, quiet: bool) -> int:
+    """Run a stage's command in a separate process, so that its crash does not end the walk.
+
+    `text`, `seconds`: the stage and its expected duration, for progress without a terminal; pm4-test prints its
+    own. Raises KeyboardInterrupt after Ctrl-C, and BrokenPipeError if the reader of the output has gone: neither
+    is a failure of the card."""
+    command = [sys.executable, "-m", "zinc_rt.cli", *words, "--json", str(path)]
+    line = ProgressLine(text, expected_seconds=seconds)
+    reports_itself = words[0] == "pm4-test" or terminal.is_terminal(sys.stderr)
+    with nullcontext() if reports_itself else plain_lines(line):
+        ended = subprocess.run(
+            command, check=False, stdin=subprocess.DEVNULL, stdout=sys.stderr if quiet else None
+        )
+    if ended.returncode == INTERRUPTED:
         raise KeyboardInterrupt
-    return done.returncode
+    if ended.returncode == READER_GONE:
+        raise BrokenPipeError
+    return ended.returncode
 
 
 def _ask(yes: Collection[str], stage: BringupStage) -> bool | None:

@@ -24,6 +24,7 @@ class EarlierWalks:
     reset: bool = False
     tiers: tuple[str, ...] = ()
     reason: str = ""
+    seconds: float = 0.0  # of the last complete run; 0 if there is none
 
 
 def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
@@ -37,7 +38,8 @@ def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
         status = str(row.get("status", "")) if row.get("what") == "end" else ""
         words = (str(row.get("when", "")), str(row.get("setup", "")))
         reset = not status and row.get("boot") != journal.boot
-        found[name] = EarlierWalks(name, status, *words, reset, tiers, str(row.get("reason", "")))
+        seconds = float(row.get("seconds") or (found[name].seconds if name in found else 0.0))
+        found[name] = EarlierWalks(name, status, *words, reset, tiers, str(row.get("reason", "")), seconds)
     return found
 
 

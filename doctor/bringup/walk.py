@@ -18,8 +18,8 @@ from zinc_rt.probes.outcome import T1, T2
 from zinc_rt.probes.output.passed import judge
 
 BROKEN = "broken"  # the severity of what will not work
-Run = Callable[[list[str], Path], int]
-"""A function (command after zinc-rt, path of the report) -> exit code."""
+Run = Callable[[list[str], Path, str, float], int]
+"""A function (command after zinc-rt, path of the report, stage as text, expected seconds or 0) -> exit code."""
 Ask = Callable[[BringupStage], bool | None]
 """The answer to a prompt: yes, no, or no terminal."""
 
@@ -42,15 +42,15 @@ class Walk:
     skip: Collection[str] = ()
     up_to: str = NAMES[-1]
     say: Callable[[str], None] = print
+    earlier: dict[str, EarlierWalks] = field(init=False, default_factory=dict)
 
     def results(self) -> Iterator[Result]:
         """Return one result per executed stage; the last one contains the reason for stopping."""
-        before = earlier_walks(self.journal)
+        self.earlier = earlier_walks(self.journal)
         for stage in STAGES[: NAMES.index(self.up_to) + 1]:
             self.say("")
             self.say(f"{stage.name:<13} {stage.title}")
-            earlier = before.get(stage.name)
-            result = self._without_running(stage, earlier)
+            result = self._without_running(stage, self.earlier.get(stage.name))
             if result is None:
                 result = self._begun(stage)
             self.say(
@@ -98,8 +98,7 @@ class Walk:
         self.say(f"{'':<13} can happen   {stage.can_happen}.{lit}")
         self.say(f"{'':<13} may be lost  {stage.lost}.")
         if self.target.spec.simulated:
-            self.say(f"{'':<13} SIMULATED: none of it happens here")
-            return None
+            self.say(f"{'':<13} SIMULATED: none of it happens here; you are asked as on a card")
         answer = self.ask(stage)
         if answer:
             return None
@@ -118,9 +117,15 @@ class Walk:
         except BaseException:
             self.journal.end(stage.name, "interrupted", setup=self.setup)
             raise
-        result.measure["seconds"] = round(time.monotonic() - began, 1)
-        tiers = ",".join(self.target.tiers)
-        self.journal.end(stage.name, result.status, setup=self.setup, tiers=tiers, reason=result.reason[:200])
+        seconds = result.measure["seconds"] = round(time.monotonic() - began, 1)
+        self.journal.end(
+            stage.name,
+            result.status,
+            setup=self.setup,
+            tiers=",".join(self.target.tiers),
+            reason=result.reason[:200],
+            seconds=str(seconds),
+        )
         return result
 
     def _doctor(self, stage: BringupStage) -> Result:
@@ -144,14 +149,17 @@ class Walk:
             self.say(f"{'':<13} {each.severity:<8} {each.title}")
         bad = next((each for each in report.results if each.status == "fail"), None)
         if bad is None:
-            return self._result(stage, "pass", f"{len(findings)} findings" if findings else "nothing found")
+            count = f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "nothing found"
+            return self._result(stage, "pass", count)
         return self._result(stage, "fail", f"{bad.id}: {bad.reason}", cause=bad.cause, advice=bad.advice)
 
     def _commands(self, stage: BringupStage) -> Result:
         words = stage.words(self.target)
         path = self.folder / f"{stage.name}.json"
         path.unlink(missing_ok=True)
-        code = self.run(words, path)
+        earlier = self.earlier.get(stage.name)
+        text = f"stage {NAMES.index(stage.name) + 1} of {len(NAMES)}: {stage.name}"
+        code = self.run(words, path, text, earlier.seconds if earlier else 0.0)
         rows = results_of(path)
         shown = f"zinc-rt {' '.join(words)}"
         if stage.name.startswith("hazard"):

@@ -32,7 +32,7 @@ def test_missing_gpu_is_reported_with_the_simulation_command(capsys: Capture) ->
     ("words", "said"),
     [
         (["--up-to", "hazard-3"], "--up-to hazard-3: no such stage"),
-        (["--device", "sim", "--yes", "all"], "--yes all: no such stage"),
+        (["--yes", "all"], "--yes all: no such stage"),
         (["--inject", "no-eop"], "--device sim"),
         (["--device", "gpu0"], "expected auto, hw, sim"),
         (["--device", "sim", "--folder", "/proc/nowhere"], "cannot be written"),
@@ -48,7 +48,7 @@ def test_faulty_simulated_card_stops_at_first_cause_and_bundle_records_it(
     state: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "report.json"
-    faulty = ["--device", "sim", "--inject", "no-kfd-node", "--json", str(out)]
+    faulty = ["--device", "sim", "--inject", "old-kfd", "--yes", "all", "--json", str(out)]
     assert command.main(faulty) == 1
     said = capfd.readouterr().out
     assert "first cause" in said and "SIMULATED device: says nothing about hardware" in said.splitlines()[-1]
@@ -68,6 +68,18 @@ def test_faulty_simulated_card_stops_at_first_cause_and_bundle_records_it(
     assert "bring-up-hazard-0.json: pm4-test FAIL" in said and Path("b.tar.gz").stat().st_size < 2_000_000
 
 
+def test_injected_sickness_is_diagnosed_before_the_first_probe(capfd: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--device", "sim", "--inject", "no-kfd-node", "--up-to", "hazard-0"]) == 1
+    out = capfd.readouterr().out
+    assert "/dev/kfd" in out.partition("first cause")[2]
+    assert "hazard-0" not in out
+
+
+def test_simulated_card_without_terminal_needs_consent(capfd: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--device", "sim", "--up-to", "hazard-0"]) == 0
+    assert "nobody to ask: --yes hazard-0 consents" in capfd.readouterr().out
+
+
 def test_status_before_any_run_exits_77(capsys: Capture) -> None:
     assert command.main(["--device", "sim", "--status"]) == 77
     assert "nothing ran yet on sim" in capsys.readouterr().out
@@ -83,11 +95,11 @@ def test_walks_of_one_device_are_kept_separate(state: Path, capsys: Capture) -> 
 @pytest.mark.slow
 def test_simulated_card_is_walked_from_doctor_to_gates(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.json"
-    assert command.main(["--device", "sim", "--json", str(out)]) == 0
+    assert command.main(["--device", "sim", "--yes", "all", "--json", str(out)]) == 0
     report = json.loads(out.read_text())
     assert [row["status"] for row in report["results"]] == ["pass"] * 6 + ["blocked"]
     assert bundle_command.main(["--device", "sim", "-o", "b.tar.gz"]) == 0
     assert Path("b.tar.gz").stat().st_size < 2_000_000
     capfd.readouterr()
-    assert command.main(["--device", "sim", "--resume"]) == 0
+    assert command.main(["--device", "sim", "--resume", "--yes", "all"]) == 0
     assert capfd.readouterr().out.count("passed already") == 6

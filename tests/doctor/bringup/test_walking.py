@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from zinc_rt.cli.command import READER_GONE
 from zinc_rt.cli.report import Report, Result
+from zinc_rt.doctor.bringup import command
 from zinc_rt.doctor.bringup.earlier_walks import earlier_walks
 from zinc_rt.doctor.bringup.stages import NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.doctor.bringup.walk import Walk
@@ -52,8 +55,10 @@ class Machine:
     suspects: dict[str, Suspect] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     ran: list[str] = field(default_factory=list)
+    progress: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    def run(self, words: list[str], path: Path) -> int:
+    def run(self, words: list[str], path: Path, text: str, seconds: float) -> int:
+        self.progress[path.stem] = (text, seconds)
         stage = path.stem
         self.ran.append(stage)
         if stage == self.dies:
@@ -93,8 +98,8 @@ def test_each_stage_describes_its_risks_and_requests_consent(machine: Machine) -
 
     def consent(stage: BringupStage) -> bool:
         asked.append(stage.name)
-        assert any("can happen" in line and stage.can_happen in line for line in machine.said[-2:])
-        assert any("may be lost" in line and stage.lost in line for line in machine.said[-2:])
+        assert any("can happen" in line and stage.can_happen in line for line in machine.said[-3:])
+        assert any("may be lost" in line and stage.lost in line for line in machine.said[-3:])
         return True
 
     machine.consent = consent
@@ -122,11 +127,33 @@ def test_hazard_2_needs_consent_and_does_not_block_later_stages(machine: Machine
     assert "hazard-2" not in machine.ran
 
 
-def test_simulated_device_needs_no_consent(machine: Machine) -> None:
-    machine.consent = lambda stage: pytest.fail("nothing can happen")
+def test_simulated_device_needs_the_same_consent(machine: Machine) -> None:
+    machine.consent = lambda stage: None
+    results = machine.walk(spec=DeviceSpec(simulated=True))
+    assert [result.status for result in results] == ["pass", "skip"] and machine.ran == []
+    machine.consent = lambda stage: True
     results = machine.walk(spec=DeviceSpec(simulated=True))
     assert all(result.measure["simulated"] for result in results) and results[-1].id == "gates"
     assert any("SIMULATED" in line for line in machine.said)
+
+
+def test_progress_names_the_stage_and_expects_the_time_of_the_last_run(machine: Machine) -> None:
+    machine.walk(up_to="hazard-0")
+    assert machine.progress == {"hazard-0": ("stage 2 of 7: hazard-0", 0.0)}
+    path = machine.folder / "stages.journal"
+    path.write_text(path.read_text().replace('"seconds": "0.0"', '"seconds": "41.5"'))
+    machine.walk(up_to="hazard-0")
+    assert machine.progress == {"hazard-0": ("stage 2 of 7: hazard-0", 41.5)}
+
+
+def test_closed_pipe_is_an_interruption_and_no_failure(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.CompletedProcess([], READER_GONE)
+    monkeypatch.setattr(command.subprocess, "run", lambda *args, **options: ended)
+    machine.run = lambda words, path, text, seconds: command._run(words, path, text, seconds, quiet=False)  # type: ignore[method-assign]
+    with pytest.raises(BrokenPipeError):
+        machine.walk()
+    journal = Journal(machine.folder / "stages.journal", CARD.option, boot="first")
+    assert earlier_walks(journal)["hazard-0"].status == "" and not earlier_walks(journal)["hazard-0"].reset
 
 
 def test_failure_ends_walk_with_first_cause_and_next_command(machine: Machine) -> None:
@@ -162,7 +189,7 @@ def test_models_run_only_on_tiers_that_passed_required_probes(machine: Machine) 
     machine.answers["hazard-1"] = probes(skipped=tuple(f"{name}/t2" for name in NEEDED))
     lines: list[list[str]] = []
     run = machine.run
-    machine.run = lambda words, path: (lines.append(words), run(words, path))[1]  # type: ignore[method-assign]
+    machine.run = lambda words, *more: (lines.append(words), run(words, *more))[1]  # type: ignore[method-assign]
     machine.walk()
     assert [line[line.index("--tiers") + 1] for line in lines if line[0] == "validate"] == ["t1", "t1,t_cpu"]
 
