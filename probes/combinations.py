@@ -116,16 +116,20 @@ def quotes(device: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the rows that match the device of a report. A simulated device matches none."""
     if device.get("simulated") or not device.get("arch"):
         return ()
+    return tuple(row.quote() for row in matching(facts_of(device)) if row.verdict != "good")
+
+
+def facts_of(device: Mapping[str, Any]) -> MachineFacts:
+    """Return the configuration that a report's device describes."""
     module = device.get("module")
-    facts = MachineFacts(
-        str(device["arch"]),
+    return MachineFacts(
+        str(device.get("arch") or ""),
         device.get("kernel") or None,
         None if module is None else "dkms" if module else "in-tree",
         module or None,
         device.get("firmware") or {},
         parameters=device.get("parameters") or {},
     )
-    return tuple(row.quote() for row in matching(facts) if row.verdict != "good")
 
 
 def _row(value: Any, where: str) -> Combination:

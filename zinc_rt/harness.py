@@ -270,7 +270,7 @@ def perf_predict(
 ) -> Report:
     """Predict tokens per second from the lowered graph, as `zinc-rt perf predict` does. Nothing runs.
 
-    `device_row`: a row of perf/predict/devices.yaml, or all. `ctx`: context length in tokens. `position`:
+    `device_row`: a row of zinc_rt/host/devices.yaml, or all. `ctx`: context length in tokens. `position`:
     position of the token (default: the last of the context). `prompt_tokens`: tokens of a prompt in one step;
     1: a decoded token. `experts`: where their weights are stored, as ZINC_RT_EXPERTS.
     """

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zinc_rt.cli.report import Report, Result, write_text
+from zinc_rt.cli.report import Report, Result, read_results, write_text
 from zinc_rt.doctor.bringup.earlier_walks import PASSED, EarlierWalks, earlier_walks
 from zinc_rt.doctor.bringup.stages import DOCTOR, NAMES, STAGES, BringupStage, BringupTarget
 from zinc_rt.doctor.finding import DoctorFinding
@@ -160,7 +159,7 @@ class Walk:
         earlier = self.earlier.get(stage.name)
         text = f"stage {NAMES.index(stage.name) + 1} of {len(NAMES)}: {stage.name}"
         code = self.run(words, path, text, earlier.seconds if earlier else 0.0)
-        rows = results_of(path)
+        rows = read_results(path)
         shown = f"zinc-rt {' '.join(words)}"
         if stage.name.startswith("hazard"):
             blame = self._blame(rows)
@@ -233,16 +232,6 @@ def in_the_way(findings: list[DoctorFinding]) -> list[DoctorFinding]:
     broken = [each for each in findings if each.severity == BROKEN]
     lost = {tier for each in broken for tier in each.tiers}
     return [each for each in broken if not each.tiers or lost >= {T1, T2}]
-
-
-def results_of(path: Path) -> list[Result]:
-    """Return the results in the report of a stage; empty if it wrote none."""
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        names = Result.__dataclass_fields__
-        return [Result(**{name: row[name] for name in names if name in row}) for row in body["results"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
 
 
 def _counts(rows: list[Result]) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from zinc_rt.perf.predict.devices import SIMDS_A_CU, DeviceRow
+from zinc_rt.host.devices import SIMDS_A_CU, DeviceRow
 from zinc_rt.perf.predict.dispatch_work import DispatchWork
 
 Limit = Literal["memory", "latency", "tail", "issue", "lds", "launch"]

@@ -15,9 +15,10 @@ from zinc_rt.host.settings import Experts
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Report
+    from zinc_rt.host.devices import DeviceRow
     from zinc_rt.model.gguf import GGUFFile
     from zinc_rt.perf.predict.ceilings import Ceiling
-    from zinc_rt.perf.predict.devices import DeviceRow, DeviceTable
+    from zinc_rt.perf.predict.devices import DeviceTable
     from zinc_rt.perf.predict.roofline import Prediction, TokenSeconds
     from zinc_rt.perf.predict.tables import BeforeAfter
     from zinc_rt.perf.predict.token_work import TokenWork

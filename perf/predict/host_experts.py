@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from zinc_rt.host.devices import DeviceRow
 from zinc_rt.host.settings import Experts
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.mem.residency import LayerExperts, Residency, place_weights, room_beside
-from zinc_rt.perf.predict.devices import DeviceRow
 
 
 @dataclass(frozen=True, slots=True)

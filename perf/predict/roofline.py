@@ -3,7 +3,7 @@ dispatches.
 
 A token's time is the sum, over nodes, of the larger of its bytes at the memory's bandwidth and its instructions at
 the SIMDs' rate, plus the cost of dispatches, barriers, the submission and the host. Unknown values are named
-assumptions with a range (perf/predict/devices.yaml).
+assumptions with a range (zinc_rt/host/devices.yaml).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from zinc_rt.host.devices import DeviceRow
 from zinc_rt.kernels.sets import code_of
-from zinc_rt.perf.predict.devices import CASES, DeviceRow, DeviceTable
+from zinc_rt.perf.predict.devices import CASES, DeviceTable
 from zinc_rt.perf.predict.token_work import ARCH, TokenWork
 
 MIB = 1 << 20

@@ -163,7 +163,7 @@ def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, st
 
         row = next((r for key, r in table().devices.items() if key.lower() in device.name.lower()), None)
         return (
-            (row.memory_gbps, f"of the row {row.key} of perf/predict/devices.yaml")
+            (row.memory_gbps, f"of the row {row.key} of zinc_rt/host/devices.yaml")
             if row
             else (0.0, "none: not known")
         )

@@ -25,6 +25,7 @@ POINTS = {point.name: point for point in entry_points(group="zinc_rt.commands")}
 # A line for each command that has --device, with what it needs to get as far as its device. MODEL, LOG and OUT are
 # files made for it.
 LINES = {
+    "accept": "--budget 1s --no-model",
     "bring-up": "--up-to doctor --folder OUT",
     "bundle": "-o OUT.tar.gz",
     "compare": "--model MODEL --tokens 1,2 --no-speed",

@@ -63,6 +63,7 @@ NO_REPORT = {
 # One line a command: what follows its name, and whether a model computed something. MODEL, OUT, DUMP, STREAM,
 # CODE, KERNELS, BUNDLE, STORE and USAGE are files made for it.
 COMMANDS = {
+    "accept": "--device sim --budget 0.1s --no-model --page OUT.html",
     "assumptions": "",
     "bisect-env": "start VARIABLES.yaml --journal OUT.journal",
     "bring-up": "--device sim --up-to doctor --folder OUT",

@@ -105,8 +105,18 @@ def test_an_unknown_format_is_refused(capsys: Capture) -> None:
 def test_commands_that_print_tables_take_the_option() -> None:
     taken = {name for name, parser in parsers() if "--format" in parser.format_help()}
     assert taken >= {
-        *("assumptions", "bisect-env", "bring-up", "compare", "devices", "inspect", "kernel-test", "launch"),
+        *(
+            "accept",
+            "assumptions",
+            "bisect-env",
+            "bring-up",
+            "compare",
+            "devices",
+            "inspect",
+            "kernel-test",
+            "launch",
+        ),
         *("mem-test", "pm4-test", "replay", "sched-test", "serve", "tokenize", "trace", "usage", "validate"),
-        "vulkan-test",
+        *("accept", "vulkan-test"),
     }
     assert not taken & {"asm", "completion", "doctor", "logits", "pm4", "run", "sim"}

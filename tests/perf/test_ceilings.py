@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.host.devices import DeviceRow
 from zinc_rt.isa.in_flight import PendingLoads
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.command import main
 from zinc_rt.perf.predict.ceilings import Ceiling, by_time_lost, ceiling_of
-from zinc_rt.perf.predict.devices import CASES, DeviceRow, table
+from zinc_rt.perf.predict.devices import CASES, table
 from zinc_rt.perf.predict.dispatch_work import DispatchWork
 from zinc_rt.perf.predict.token_work import TokenWork, work_of
 

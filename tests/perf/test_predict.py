@@ -29,7 +29,14 @@ def work() -> TokenWork:
 
 def test_bandwidth_follows_from_bus_width_and_data_rate() -> None:
     found = {key: row.memory_gbps for key, row in table().devices.items()}
-    assert found == {"R9700": 640, "R9700 sustained": 640, "RX 9070": 640, "7900 XTX": 960, "Strix Halo": 256}
+    assert found == {
+        "R9700": 640,
+        "R9700 sustained": 640,
+        "RX 9070 XT": 640,
+        "RX 9070": 640,
+        "7900 XTX": 960,
+        "Strix Halo": 256,
+    }
     assert all(row.source for row in table().devices.values())
 
 

@@ -36,7 +36,7 @@ GROUPS = (
     Group(
         "card",
         "bring up a card, find what is broken",
-        ("devices", "doctor", "bring-up", "pm4-test", "vulkan-test", "mem-test", "bundle", "bisect-env"),
+        ("devices", "doctor", "bring-up", "pm4-test", "vulkan-test", "mem-test", "accept", "bundle", "bisect-env"),
     ),
     Group("kernel", "write, inspect and run GPU code", ("asm", "isa", "launch", "kernel-test", "pm4")),
     Group("model", "run and serve a model", ("run", "serve", "inspect", "tokenize", "logits", "usage")),

@@ -200,6 +200,16 @@ def joined(reports: Sequence[Report]) -> Report:
     )
 
 
+def read_results(path: Path) -> list[Result]:
+    """Return the results in a report file; empty if there is none."""
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        names = Result.__dataclass_fields__
+        return [Result(**{name: row[name] for name in names if name in row}) for row in body["results"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a result file atomically. Raise OutputError with the reason if it fails."""
     write_whole(path, lambda file: file.write(text.encode()))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.chips import PAGE_BYTES, Chip
 from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.defects import VramDefects
 from zinc_rt.sim.driver.doorbells import Doorbells
 from zinc_rt.sim.inject import Injector
 from zinc_rt.sim.interfaces import DeviceFinding, Fault, HardwareQueue, Kmd, QueueKind, QueueState
@@ -22,6 +23,7 @@ from zinc_rt.sim.stores import StoreSeen
 GPU_COUNTER_HZ = 100_000_000
 PREEMPT_SECONDS = 9.0  # amdkfd's default for taking a queue off the hardware
 RESET_SECONDS = 1.0
+RESET_AT_DOORBELL = 20  # of the injection spontaneous-reset
 TELL_SECONDS = 5.0  # the longest wait for requested findings
 SMALL_BAR_BYTES = 256 << 20
 GTT_BYTES = 64 << 30
@@ -87,14 +89,19 @@ class SimGpu:
         log: Callable[[str], None],
         make_cp: CommandProcessorMaker,
     ) -> None:
-        self.index, self.chip, self.linux = index, model.chips[index], model.linux
+        self.index, self.linux = index, model.linux
+        chip = self.chip = model.chips[index]
+        if injector.on("missing-cus"):
+            self.chip = replace(chip, cus=chip.cus - chip.arrays)
         self.coherence, self.time_scale = model.coherence, model.options.time_scale
         self._keeps_code = model.behaviour.code_without_invalidate == "stale"
         self.injector, self.consulted, self.log = injector, consulted, log
         self.gpu_id = self.chip.gpu_id + index
         self.render_minor = 128 + index
-        bar_bytes = SMALL_BAR_BYTES if injector.on("small-bar") else self.chip.vram_bytes
-        self.memory = GpuMemory(self.chip.vram_bytes, GTT_BYTES, bar_bytes)
+        vram_bytes = self.chip.vram_bytes // (2 if injector.on("short-vram") else 1)
+        self.memory = GpuMemory(vram_bytes, GTT_BYTES, SMALL_BAR_BYTES if injector.on("small-bar") else vram_bytes)
+        self._vram_defects = VramDefects(injector)
+        self.doorbell_count = 0
         self.remap_page = Shared("mmio remap", PAGE_BYTES)  # dword 0: HDP flush on any store but 0
         self.on_hardware: list[QueueOnHardware] = []
         self.owners: set[QueueOwner] = set()  # every client, with or without queues
@@ -322,6 +329,13 @@ class SimGpu:
         if self.injector.strikes("device-crash"):
             self.crash()
             return
+        self.doorbell_count += 1
+        if self._vram_defects:
+            self._vram_defects.at_doorbell([bo for bo in self.memory.snapshot() if bo.heap is Heap.VRAM])
+        if self.doorbell_count == RESET_AT_DOORBELL and self.injector.on("spontaneous-reset"):
+            self.log("amdgpu: GPU reset begin!")
+            self.log("amdgpu: GPU reset(1) succeeded!")
+            self.resets += 1
         queue.doorbell = value
         if queue.state is QueueState.ACTIVE:
             self.cp.ring(queue, value)

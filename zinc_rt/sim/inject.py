@@ -55,6 +55,21 @@ INJECTIONS = (
     Injection("fence-interrupt-lost", "P52", "PROTECTED_FENCE_SIGNAL completes nothing"),
     Injection("signal-before-wptr", "P52", "USERQ_SIGNAL sees the wptr from before the last submission"),
     Injection("shader-crash", "P32", "compiled shader code faults and takes the device process with it"),
+    Injection("lane-value", "accept", "one lane computes one value wrong"),
+    Injection("register-stuck", "accept", "a bit of a vector register is stuck at 1 in one lane"),
+    Injection("vram-stuck-bit", "accept", "a bit of VRAM is stuck at 1"),
+    Injection("vram-bit-flip", "accept", "a bit of VRAM flips once, some time after it was written"),
+    Injection("short-vram", "accept", "half of the board's VRAM is missing"),
+    Injection("missing-cus", "accept", "one compute unit of each shader array is missing"),
+    Injection("link-narrow", "accept", "the PCIe link has half of its lanes"),
+    Injection("link-drop", "accept", "the PCIe link falls to 2.5 GT/s under load"),
+    Injection("clock-cap", "accept", "the shader clock stays at 1 GHz under load"),
+    Injection("power-cap", "accept", "the power limit is half of the board's"),
+    Injection("overheats", "accept", "the hot spot reaches its limit under load"),
+    Injection("ecc-corrected", "accept", "memory errors that ECC corrects are counted under load"),
+    Injection("ecc-uncorrected", "accept", "a memory error that ECC cannot correct"),
+    Injection("pcie-errors", "accept", "corrected errors of the PCIe link are counted under load"),
+    Injection("spontaneous-reset", "accept", "the driver resets the GPU once under load"),
     Injection("device-crash", "P20", "the device process ends at once when a doorbell is rung"),
 )
 
@@ -77,6 +92,11 @@ class Injector:
         name, first, last = parse(text)
         with self._lock:
             self._strikes[name] = (self.reached.get(name, 0) + first, last and self.reached.get(name, 0) + last)
+
+    def number(self, name: str) -> int:
+        """Return N of an enabled "name@N" or "name:N"; 1 without a number."""
+        first, last = self._strikes[name]
+        return last or first
 
     def remove(self, name: str) -> None:
         with self._lock:

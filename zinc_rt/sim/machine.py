@@ -13,6 +13,7 @@ from pathlib import Path
 from zinc_rt.pm4.generation import generation_of
 from zinc_rt.sim.chips import Chip
 from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.defects import LaneDefect, lane_defect
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.driver.client_memory import InProcessMemory, UserMemory
 from zinc_rt.sim.driver.files import DrmFile, File, FolderFile, KfdFile, TextFile
@@ -39,6 +40,7 @@ def simulated_command_processor(
     model: MachineModel,
     consulted: Consulted,
     crash_record: Path | None,
+    defect: LaneDefect | None = None,
 ) -> CommandProcessor:
     """Create the simulated command processor with its own thread. `crash_record`: a file for the data
     available if waves crash."""
@@ -47,7 +49,7 @@ def simulated_command_processor(
     processor = Simulated(
         kmd,
         generation=generation_of(chip.gfx),
-        engine=_engine(kmd, chip, model, consulted, crash_record),
+        engine=_engine(kmd, chip, model, consulted, crash_record, defect),
         reorder_seed=model.options.reorder,
         behaviour=model.behaviour,
         consulted=consulted,
@@ -58,7 +60,12 @@ def simulated_command_processor(
 
 
 def _engine(
-    kmd: Kmd, chip: Chip, model: MachineModel, consulted: Consulted, crash_record: Path | None
+    kmd: Kmd,
+    chip: Chip,
+    model: MachineModel,
+    consulted: Consulted,
+    crash_record: Path | None,
+    defect: LaneDefect | None,
 ) -> ShaderEngine:
     if not chip.isa.is_simulated:
         return NoShaderEngine()
@@ -77,6 +84,7 @@ def _engine(
         record=CrashRecord(crash_record) if crash_record is not None else None,
         consulted=consulted,
         caches=model.cache_seed,
+        defect=defect,
         vgpr_seed=0 if model.options.reorder is None else model.options.reorder + 1,
     )
 
@@ -116,6 +124,7 @@ class SimMachine:
                     model=model,
                     consulted=self.consulted,
                     crash_record=crash_records(index) if crash_records else None,
+                    defect=lane_defect(self.injector),
                 ),
             )
             for index in range(len(model.chips))

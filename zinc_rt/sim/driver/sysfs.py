@@ -16,6 +16,7 @@ from zinc_rt.sim.driver.kfd_queues import node_cwsr
 from zinc_rt.sim.driver.process import Process
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.memory.buffers import Heap
+from zinc_rt.sim.sensors import sensor_files
 
 TOPOLOGY = "/sys/devices/virtual/kfd/kfd/topology"
 TOPOLOGY_LINK = "/sys/class/kfd/kfd/topology"
@@ -206,6 +207,7 @@ def _device(gpu: SimGpu, root: str) -> dict[str, Text]:
         f"{root}/fw_version/sdma_fw_version": f"0x{chip.firmware.sdma:08x}\n",
         f"{root}/ip_discovery/die/0/num_ips": f"{sum(ip.instances for ip in chip.ips)}\n",
     }
+    files |= {f"{root}/{name}": text for name, text in sensor_files(gpu).items()}
     for ip in chip.ips:
         files |= _discovery(root, ip)
     return files

@@ -58,6 +58,7 @@ class Checks:
     perturb: bool = False
     trace: bool = False
     profile: bool = False
+    defect: bool = False  # results pass the defect of the context (sim.defects)
     wmma_f16_order: tuple[tuple[int, int, int], ...] = ()  # sim.facts: one by one; empty: by steps
 
     def __post_init__(self) -> None:
@@ -259,6 +260,12 @@ u32 watch_capacity
 u32 watch_count         # may exceed the capacity
 u64 perturb_seed
 u64 vgpr_seed           # not 0: s_alloc_vgpr that asks for more fails now and then
+u32 defect_lane         # Checks.defect: results of this lane
+u32 defect_register     # in this VGPR, 0xffffffff: in any
+u32 defect_any          # 1: whatever they are; 0: if they equal
+u32 defect_value
+u32 defect_flip         # become (result ^ flip) | stuck
+u32 defect_stuck
 ptr profile             # u64 per block (Checks.profile)
 ptr trace               # TRACE records (Checks.trace)
 u32 trace_capacity
@@ -352,7 +359,8 @@ u64 value               # the lowest 8 bytes
 FIXED = frozenset(
     (
         "program_va", "group_waves", "mode", "hw_id1", "hw_id2", "shared_base", "private_base", "memory_sites",
-        "serial", "perturb_seed", "vgpr_seed", "profile", "trace_wave",
+        "serial", "perturb_seed", "vgpr_seed", "profile", "trace_wave", "defect_lane", "defect_register",
+        "defect_any", "defect_value", "defect_flip", "defect_stuck",
     )
 )  # fmt: skip
 """Fields of the context that stay as they are while a wave runs."""

@@ -248,6 +248,10 @@ class LaneBuilder(CodeBuilder):
     def lanes(self, of: ir.Type) -> ir.VectorType:
         return ir.VectorType(of, self.wave)
 
+    def numbers(self) -> ir.Value:
+        """Return the number of each lane as <W x i32>."""
+        return ir.Constant(self.lanes(I32), list(range(self.wave)))
+
     def splat(self, value: ir.Value) -> ir.Value:
         """Return a vector with the scalar in every lane."""
         if isinstance(value, ir.Constant):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Kind, Operand
+from zinc_rt.sim.defects import ANY
 from zinc_rt.sim.shader.emit.exec_mask import ExecMask
 from zinc_rt.sim.shader.emit.quads import Quads
 from zinc_rt.sim.shader.emit.reports import Reports
@@ -98,6 +99,8 @@ class Registers:
         if index >= self.vgprs:
             self._out_of_range(f"v{index} is written (hardware ignores the write)")
             return
+        if self._checks.defect:
+            value = self._defective(index, value)
         b, touched, bit = self._b, self._slots.touched, 1 << index
         if kept:
             touched.halves |= bit
@@ -122,6 +125,15 @@ class Registers:
             self.undefined.wrote(index, undefined, kept=kept)
         b.store(value, self._slots.value(index))
         self._quads.wrote(index, value)
+
+    def _defective(self, index: int, value: ir.Value) -> ir.Value:
+        """Return a result as the defect of the context changes it (sim.defects)."""
+        b, field = self._b, self._slots.frame.field
+        lane = b.equal(b.numbers(), b.splat(field("defect_lane")))
+        register = b.any(b.equal(field("defect_register"), index), b.equal(field("defect_register"), ANY))
+        equal = b.or_(b.equal(value, b.splat(field("defect_value"))), b.splat(b.equal(field("defect_any"), 1)))
+        changed = b.or_(b.xor(value, b.splat(field("defect_flip"))), b.splat(field("defect_stuck")))
+        return b.select(b.and_(b.and_(lane, equal), b.splat(register)), changed, value)
 
     def read_sgpr(self, index: int, *, check: bool = True) -> ir.Value:
         """Return an SGPR as i32. `index` is as in the encoding; `null` reads 0."""

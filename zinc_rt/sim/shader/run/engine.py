@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary, ref
 from zinc_rt.isa import Target
 from zinc_rt.kmd.driver import KernelToCompile
 from zinc_rt.sim.consulted import Consulted
+from zinc_rt.sim.defects import LaneDefect
 from zinc_rt.sim.facts import DEFAULT, Behaviour
 from zinc_rt.sim.interfaces import AddressSpace, CodePlace, DevicePageFault, Fault
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
@@ -115,7 +116,8 @@ class GfxEngine:
 
     `processors`: HW_ID1 of each workgroup processor, in the order of a queue's CU mask. `crashes` returns whether
     an injected crash is due; `record` is the crash record. `consulted` records coverage. `vgpr_seed`: if not 0,
-    s_alloc_vgpr fails at times. `caches`: a seed; loads of waves then go through caches that retain lines
+    s_alloc_vgpr fails at times. `defect`: of the vector ALU.
+    `caches`: a seed; loads of waves then go through caches that retain lines
     (line_caches.py), and waves run sequentially.
     """
 
@@ -135,10 +137,16 @@ class GfxEngine:
         consulted: Consulted | None = None,
         caches: int | None = None,
         vgpr_seed: int = 0,
+        defect: LaneDefect | None = None,
     ) -> None:
         self.checks = Checks(
-            level, perturb=bool(perturb), profile=profile, wmma_f16_order=behaviour.wmma_f16_order
+            level,
+            perturb=bool(perturb),
+            profile=profile,
+            defect=defect is not None,
+            wmma_f16_order=behaviour.wmma_f16_order,
         )
+        self._defect = defect
         self._target = target
         self._behaviour, self._processors = behaviour, tuple(processors)
         self.kernels = CompiledKernels(quick=True) if kernels is None else kernels
@@ -350,7 +358,13 @@ class GfxEngine:
             for finding in static_findings(code.code, target, name, launch, self.kernels.cache, code.entry):
                 self._report(dispatch, identity, finding)
         return LaunchRun(
-            kernel, launch, self._wave_threads, mode=launch.mode, seed=self._seed, vgpr_seed=self._vgpr_seed
+            kernel,
+            launch,
+            self._wave_threads,
+            mode=launch.mode,
+            seed=self._seed,
+            vgpr_seed=self._vgpr_seed,
+            defect=self._defect,
         )
 
     def _ids_enabled(self, dispatch: ShaderDispatch) -> tuple[int, int, int]:

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from zinc_rt.sim import interfaces
+from zinc_rt.sim.defects import LaneDefect
 from zinc_rt.sim.interfaces import Fault
 from zinc_rt.sim.shader.checks.watchpoints import StoreWatchpoint, detach
 from zinc_rt.sim.shader.emit.trace import TracedStep, lines, steps
@@ -223,6 +224,7 @@ class LaunchRun:
         seed: int = 0,
         traced: int = 0,
         vgpr_seed: int = 0,
+        defect: LaneDefect | None = None,
     ) -> None:
         """Create a launch. `traced`: number of the wave to trace, if the kernel is compiled with trace.
         `vgpr_seed`: if not 0, s_alloc_vgpr fails at times.
@@ -231,7 +233,7 @@ class LaunchRun:
         self.kernel, self.launch = kernel, launch
         self.watchpoint: StoreWatchpoint | None = None  # set before `begin` is called
         self._wave_threads = wave_threads
-        self._seed, self._vgpr_seed = seed, vgpr_seed
+        self._seed, self._vgpr_seed, self._defect = seed, vgpr_seed, defect
         scratch_bytes = launch.scratch_bytes * launch.wave
         self.scratch_wave_bytes = scratch_bytes // 4 * 5  # a shadow byte per dword
         self._shadow_bytes = lds_shadow_bytes(launch.lds_bytes, kernel.variant.checks)
@@ -277,6 +279,11 @@ class LaunchRun:
         made.block["mode"] = self._mode
         made.block["perturb_seed"], made.block["vgpr_seed"] = self._seed, self._vgpr_seed
         made.block["trace_wave"] = self._traced
+        if self._defect is not None:
+            defect, any_value = self._defect, self._defect.value is None
+            made.block["defect_lane"], made.block["defect_register"] = defect.lane, defect.register
+            made.block["defect_any"], made.block["defect_value"] = int(any_value), defect.value or 0
+            made.block["defect_flip"], made.block["defect_stuck"] = defect.flip, defect.stuck
         return made
 
     def begin(

@@ -1,0 +1,1 @@
+"""Acceptance of a board: its specification, work with known results, sensors under load."""

@@ -1,0 +1,85 @@
+"""Sensors and error counters of a simulated card, as amdgpu and the PCI core show them in sysfs.
+
+The figures are plausible constants, not a thermal model: idle until the first work, then those of a card under
+steady load. Injections make them sick (zinc_rt/sim/defects.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from zinc_rt.sim.chips import Chip
+from zinc_rt.sim.inject import Injector
+
+LOADED_AFTER = 4  # doorbells
+LINK_GTS, LINK_LANES = {11: 16.0, 12: 32.0}, 16
+CAPPED_MHZ = 1000
+TEMPERATURES_C = {"edge": (44, 63), "junction": (47, 79), "mem": (52, 76)}  # idle, loaded
+HOT_C = 110
+DOORBELLS_PER_ERROR = 16
+IDLE_W, BOARD_W = 21, 300
+
+
+class SensedGpu(Protocol):
+    """The state that sensors depend on."""
+
+    chip: Chip
+    injector: Injector
+    doorbell_count: int
+
+
+def sensor_files(gpu: SensedGpu) -> dict[str, str | Callable[[], str]]:
+    """Return the files below a device's folder, by relative path."""
+    on = gpu.injector.on
+
+    def loaded() -> bool:
+        return gpu.doorbell_count >= LOADED_AFTER
+
+    def errors(name: str) -> int:
+        return gpu.doorbell_count // DOORBELLS_PER_ERROR if on(name) else 0
+
+    def celsius(sensor: str) -> Callable[[], str]:
+        def read() -> str:
+            hot = sensor == "junction" and loaded() and on("overheats")
+            return f"{1000 * (HOT_C if hot else TEMPERATURES_C[sensor][loaded()])}\n"
+
+        return read
+
+    def clock_mhz() -> int:
+        if not loaded():
+            return 30
+        return CAPPED_MHZ if on("clock-cap") else gpu.chip.engine_mhz
+
+    def levels() -> str:
+        low, high, now = 500, gpu.chip.engine_mhz, clock_mhz()
+        rows = [(low, now <= low), (now, low < now < high), (high, now >= high)]
+        shown = [row for row in rows if row[1] or row[0] in (low, high)]
+        return "".join(f"{n}: {mhz}Mhz{' *' * active}\n" for n, (mhz, active) in enumerate(shown))
+
+    speed = LINK_GTS.get(gpu.chip.major, 16.0)
+    cap_uw = BOARD_W * 1_000_000 // (2 if on("power-cap") else 1)
+    files: dict[str, str | Callable[[], str]] = {
+        "max_link_speed": f"{speed:.1f} GT/s PCIe\n",
+        "max_link_width": f"{LINK_LANES}\n",
+        "current_link_speed": lambda: f"{2.5 if on('link-drop') and loaded() else speed:.1f} GT/s PCIe\n",
+        "current_link_width": f"{LINK_LANES // (2 if on('link-narrow') else 1)}\n",
+        "pp_dpm_sclk": levels,
+        "aer_dev_correctable": lambda: f"BadTLP {errors('pcie-errors')}\nTOTAL_ERR_COR {errors('pcie-errors')}\n",
+        "aer_dev_nonfatal": "TOTAL_ERR_NONFATAL 0\n",
+        "aer_dev_fatal": "TOTAL_ERR_FATAL 0\n",
+        "ras/umc_err_count": lambda: (
+            f"ue: {int(on('ecc-uncorrected') and loaded())}\nce: {errors('ecc-corrected')}\n"
+        ),
+        "hwmon/hwmon3/name": "amdgpu\n",
+        "hwmon/hwmon3/power1_average": lambda: f"{(BOARD_W - 30 if loaded() else IDLE_W) * 1_000_000}\n",
+        "hwmon/hwmon3/power1_cap": f"{cap_uw}\n",
+        "hwmon/hwmon3/power1_cap_max": f"{cap_uw}\n",
+        "hwmon/hwmon3/freq1_label": "sclk\n",
+        "hwmon/hwmon3/freq1_input": lambda: f"{clock_mhz() * 1_000_000}\n",
+    }
+    for number, sensor in enumerate(TEMPERATURES_C, 1):
+        files[f"hwmon/hwmon3/temp{number}_label"] = f"{sensor}\n"
+        files[f"hwmon/hwmon3/temp{number}_input"] = celsius(sensor)
+        files[f"hwmon/hwmon3/temp{number}_crit"] = f"{HOT_C * 1000}\n"
+    return files
