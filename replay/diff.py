@@ -71,7 +71,7 @@ def _inputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs:
         found.bad = {"step": mine.number}
         return
     given, others = _written(a, mine), _written(b, theirs)
-    for name in given.keys() & others.keys():
+    for name in (each for each in given if each in others):
         found.compared += 1
         if given[name] != others[name]:
             found.first = f"step {mine.number}: the host wrote different bytes to {name[0]}"

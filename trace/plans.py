@@ -20,7 +20,7 @@ from zinc_rt.engine.runner import PARTS, TABLES
 from zinc_rt.host.errors import InputError
 from zinc_rt.ir.graph import SYMBOLS, OpGraph
 from zinc_rt.ir.slot_record import SlotFlag, check_words, records_of
-from zinc_rt.model.sample_graph import COUNTS, DRAWN
+from zinc_rt.model.sample_graph import COUNTS, RING
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.trace.reader import LogReader
 from zinc_rt.trace.tape import RecordedStep, Tape, pieces_of
@@ -90,8 +90,8 @@ def departures(log: LogReader, tape: Tape) -> dict[int, str]:
 
 
 def require_draws(log: LogReader, tape: Tape) -> None:
-    """Check that the log has every input of the tokens that were drawn. Raises InputError for the first that is
-    missing."""
+    """Check that the log has every input of the tokens that were delivered. Raises InputError for the first that
+    is missing."""
     if tape.header.get("one_node"):
         return
     counted: set[int] = set()  # penalty rows that were written
@@ -99,13 +99,13 @@ def require_draws(log: LogReader, tape: Tape) -> None:
     for step in tape.steps:
         graph = tape.graphs[step.graph].graph
         counted |= {each.offset_bytes // each.size_bytes for each in step.writes if each.buffer == COUNTS}
-        if DRAWN not in graph.buffers:
+        if RING not in graph.buffers:
             continue
         arrays, sizes = _written(log, tape, step), dict(zip(SYMBOLS, step.counts, strict=False))
         for spec in graph.by_role("step"):
             if spec.name not in arrays and all(sizes.get(str(dim), dim) for dim in spec.shape):
                 raise _missing(log, step, f"{spec.name} was not recorded")
-        if "sample.record" not in arrays:
+        if "sample.record" not in arrays or COUNTS not in graph.buffers:
             continue
         records = records_of(arrays["sample.record"])
         for slot, record in zip(arrays["sample.record_slot"].tolist(), records, strict=True):
@@ -119,7 +119,7 @@ def require_draws(log: LogReader, tape: Tape) -> None:
 
 def _missing(log: LogReader, step: RecordedStep, what: str) -> InputError:
     return InputError(
-        f"{log.path}: step {step.number} draws tokens, and {what}",
+        f"{log.path}: step {step.number} delivers tokens, and {what}",
         next="zinc-rt-replay --info lists what there is; record the run again",
     )
 

@@ -24,10 +24,11 @@ from zinc_rt.exec import Buffer, Fence, Graph, Observer, Stream
 from zinc_rt.exec.graph import InFlight, ShapeKey
 from zinc_rt.host.errors import UsageError, first_line
 from zinc_rt.host.version import __version__, code_version
-from zinc_rt.ir.graph import SYMBOLS
+from zinc_rt.ir.graph import SYMBOLS, OpGraph
 from zinc_rt.ir.serial import to_bytes
 from zinc_rt.kernels.weight import Weight
 from zinc_rt.model.gguf import digest
+from zinc_rt.model.sample_graph import DELIVERED
 from zinc_rt.sched.plan import StepPlan
 from zinc_rt.trace import records
 from zinc_rt.trace.plans import describe
@@ -363,12 +364,13 @@ class Recorder(Observer):
 
     def _outputs(self, step: int, variant: Variant, counts: Counts) -> None:
         if self.level != "full":
-            for spec in variant.graph.by_role("output"):
-                self._output(step, variant, spec.name, counts)
+            for name in outputs_of(variant.graph):
+                self._output(step, variant, name, counts)
             return
+        kept = {*outputs_of(variant.graph), *(spec.name for spec in variant.graph.by_role("activation"))}
         for index, node in enumerate(variant.made_of.nodes):
             for name in node.outputs:
-                if variant.graph.buffers[name].role in ("activation", "output"):
+                if name in kept:
                     self._output(step, variant, name, counts, node=index, label=node.label)
 
     def _output(
@@ -381,6 +383,13 @@ class Recorder(Observer):
         dtype = variant.graph.buffers[name].dtype
         output = records.Output(step, name, dtype, value.shape, sha256, node, label, blob)
         self.writer.write(output, hold=True)  # until the step's Retired
+
+
+def outputs_of(graph: OpGraph) -> list[str]:
+    """Return the buffers of a graph that the host reads after a step: its outputs, and the output ring."""
+    return [
+        spec.name for spec in graph.by_role("output", "table") if spec.role == "output" or spec.name in DELIVERED
+    ]
 
 
 def counts_of(data: memoryview) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from planted_kernel import UNINITIALISED, Sanitizer, plant_store_out_of_bounds
 from zinc_rt import LLM, FindingError, Sampling
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.runner import Runner
+from zinc_rt.engine.runner import Runner, StepOutput
 from zinc_rt.exec import DeadlineMissed
 from zinc_rt.golden.draws import draw_reference as draw
 from zinc_rt.golden.embedded import FOLDER
@@ -127,21 +127,19 @@ def test_stop_string_ends_generation_and_is_excluded(llm: LLM) -> None:
 
 def test_nan_fails_only_its_request(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a broken layer would give; who shares the step has the tokens of before."""
-    collect, seen = Runner.collect, iter(range(100))
+    found, seen = StepOutput.nonfinite, iter(range(100))
 
-    def spoilt(runner: Runner, *handle: Any) -> Any:
-        output = collect(runner, *handle)
+    def spoilt(output: StepOutput) -> np.ndarray:
+        nonfinite: np.ndarray = found.fget(output)  # type: ignore[attr-defined]
         if next(seen) == 2:
-            output.nonfinite[0] = 7
-            logits = output.logits()
-            monkeypatch.setattr(
-                type(output), "logits", lambda output: np.where(np.eye(2, 512)[:, :1], np.nan, logits)
-            )
-        return output
+            nonfinite[0] = 7
+            logits = np.where(np.eye(2, 512)[:, :1], np.nan, output.logits())
+            monkeypatch.setattr(StepOutput, "logits", lambda output: logits)
+        return nonfinite
 
     sampling = Sampling(max_tokens=6, ignore_eos=True)
     wanted = llm.generate(PROMPTS[:2], sampling)
-    monkeypatch.setattr(Runner, "collect", spoilt)
+    monkeypatch.setattr(StepOutput, "nonfinite", property(spoilt))
     pairs = list(zip(llm.generate(PROMPTS[:2], sampling), wanted, strict=True))
     assert sorted(got.finish_reason for got, _ in pairs) == ["length", "logits_not_finite"]
     for got, alone in pairs:

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from zinc_rt.engine.output_ring import OutputRing, RingError, Taken
+from zinc_rt.engine.output_ring import OutputRing, RingError
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records
 from zinc_rt.kernels.reference.arithmetic import arithmetic
@@ -25,7 +25,7 @@ class Device:
         self.records = free_records(SLOTS)
         self.records["epoch"] = np.arange(SLOTS) + 100
         self.records["logprobs"] = np.arange(SLOTS) - 1
-        self.reader = OutputRing()
+        self.reader = OutputRing(SLOTS)
         self.reader.start(int(self.cursor[0]))
 
     def write(self, rows: list[tuple[int, int, int]]) -> None:
@@ -34,11 +34,13 @@ class Device:
         arguments = (token, slot, position, dwords(self.records), self.ring, self.cursor)
         FUNCTIONS[Op.STREAM_OUT](arithmetic("canonical-1"), *arguments)
 
-    def take(self, rows: list[tuple[int, int, int]]) -> Taken:
+    def take(self, rows: list[tuple[int, int, int]]) -> list[int]:
         slot, position = (np.array([row[i] for row in rows], np.int32) for i in range(2))
-        return self.reader.take(self.ring, int(self.cursor[0]), slot, position, self.records)
+        self.reader.bind(np.arange(SLOTS), self.records)
+        expected = self.reader.expected(slot, position, self.records["flags"][slot] & SlotFlag.BACKPRESSURE != 0)
+        return self.reader.take(self.ring, int(self.cursor[0]), expected).tolist()
 
-    def step(self, rows: list[tuple[int, int, int]]) -> Taken:
+    def step(self, rows: list[tuple[int, int, int]]) -> list[int]:
         self.write(rows)
         return self.take(rows)
 
@@ -50,23 +52,20 @@ def test_tokens_of_many_steps_are_taken_by_row(start: int) -> None:
         slow = set(random.sample(range(SLOTS), random.randrange(4)))
         device.records["flags"] = [64 * (slot in slow) | slot % 8 for slot in range(SLOTS)]
         rows = [(slot, step * 7 + slot, random.randrange(1000)) for slot in random.sample(range(SLOTS), 11)]
-        taken = device.step(rows)
-        assert taken.tokens.tolist() == [-1 if slot in slow else token for slot, _, token in rows]
-        assert taken.skipped.tolist() == [slot in slow for slot, _, _ in rows]
-        assert taken.logprobs.tolist() == [0 if slot in slow else slot for slot, _, _ in rows]
+        assert device.step(rows) == [-1 if slot in slow else token for slot, _, token in rows]
 
 
 def test_step_without_rows_to_deliver_takes_nothing() -> None:
     device = Device()
-    assert not len(device.step([]).tokens)
+    assert device.step([]) == []
     device.records["flags"] = SlotFlag.BACKPRESSURE
-    assert device.step([(3, 4, 5)]).skipped.all() and device.cursor[0] == 0
+    assert device.step([(3, 4, 5)]) == [-1] and device.cursor[0] == 0
 
 
 def test_ring_may_be_filled_by_one_step_but_not_overrun() -> None:
     rows = [(slot, slot, slot) for slot in range(SLOTS)]
     device = Device(capacity=16)
-    assert device.step(rows).tokens.tolist() == list(range(SLOTS))
+    assert device.step(rows) == list(range(SLOTS))
     device.write([(0, 1, 2)])
     with pytest.raises(RingError, match="overrun: 17 entries since the last step, and it holds 16"):
         device.step(rows)
@@ -86,7 +85,7 @@ def test_entry_of_another_row_is_an_error(written: tuple[int, int, int], error: 
         device.take([(4, 70, 9)])
 
 
-@pytest.mark.parametrize(("field", "value"), [("epoch", 103), ("flags", SlotFlag.BIAS)])
+@pytest.mark.parametrize(("field", "value"), [("epoch", 103), ("flags", SlotFlag.BIAS), ("logprobs", 9)])
 def test_entry_by_a_stale_record_is_an_error(field: str, value: int) -> None:
     device = Device()
     device.write([(4, 70, 9)])
@@ -113,4 +112,4 @@ def test_entries_of_an_abandoned_step_are_skipped() -> None:
     with pytest.raises(RingError, match="before it was started"):
         device.take([(4, 70, 9)])
     device.reader.start(int(device.cursor[0]))
-    assert device.step([(4, 70, 8)]).tokens.tolist() == [8]
+    assert device.step([(4, 70, 8)]) == [8]

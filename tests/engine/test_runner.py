@@ -187,9 +187,9 @@ def test_greedy_generation_reads_no_logits(qwen3: GGUFFile, monkeypatch: pytest.
         assert len(answered(engine, 5).token_ids) == 5 and not read
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_nan_logit_ends_generation_but_infinity_does_not(qwen3: GGUFFile, value: float) -> None:
-    """The device says that one is not finite; what it is, the logits say."""
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_non_finite_largest_logit_ends_generation(qwen3: GGUFFile, value: float) -> None:
+    """Greedy steps and steps that sample agree; a logit of minus infinity is only never drawn."""
 
     class Spoilt(CpuBackend):
         def build(self, program: Any, buffers: Any) -> Any:
@@ -212,11 +212,15 @@ def test_nan_logit_ends_generation_but_infinity_does_not(qwen3: GGUFFile, value:
             return replace(built, calls=tuple(calls))
 
     with Engine(qwen3, Spoilt("canonical-1", threads=1), ctx=64) as engine:
-        answer = answered(engine, 3)
-        if math.isinf(value):
-            assert answer.token_ids[1:] == [7, 7] and answer.ended == "length"
-        else:
-            assert len(answer.token_ids) == 1 and answer.ended == "logits_not_finite"
+        llm = Answering(engine)
+        for temperature in (0.0, 1.0):
+            (answer,) = llm.submit(PROMPT, Sampling(max_tokens=3, temperature=temperature)).answers
+            while not answer.ended:
+                llm.step()
+            if value == -math.inf:
+                assert len(answer.token_ids) == 3 and 7 not in answer.token_ids[1:] and answer.ended == "length"
+            else:
+                assert len(answer.token_ids) == 1 and answer.ended == "logits_not_finite"
 
 
 # --- deadlines ---------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from zinc_rt.exec import Stream
 from zinc_rt.ir.dtypes import ACTIVATION
 from zinc_rt.ir.graph import Builder, OpGraph
 from zinc_rt.ir.op import Op
-from zinc_rt.ir.slot_record import RECORD
+from zinc_rt.ir.slot_record import RECORD, SlotFlag
 from zinc_rt.kernels.cases import Case
 from zinc_rt.kernels.reference.arithmetic import arithmetic
 from zinc_rt.kernels.reference.table import FUNCTIONS
@@ -34,6 +34,7 @@ from zinc_rt.model.sample_graph import (
     RECORD_TABLE,
     RING,
     RING_ENTRIES,
+    TOKEN,
     SampleForm,
     late_draw,
     sampled,
@@ -46,6 +47,7 @@ FULL = SampleForm(VOCAB, SLOTS, penalty_rows=4, bias_rows=3, mask_rows=2, top=3,
 MASKED = SampleForm(VOCAB, SLOTS, penalty_rows=SLOTS, bias_rows=3, mask_rows=3, top=3, ends=2)
 PLAIN = SampleForm(VOCAB, SLOTS)
 LOGPROB = SampleForm(VOCAB, SLOTS, bias_rows=1, top=0)
+GREEDY = SampleForm(VOCAB, SLOTS, greedy=True)
 
 
 @contextmanager
@@ -97,6 +99,8 @@ def bench(resident: Resident, form: SampleForm, rows: int) -> Bench:
     builder.node(
         Op.SCALE, (x, ""), (builder.buffer(LOGITS, ("rows", VOCAB), ACTIVATION, "output"),), label="x", factor=1.0
     )
+    likeliest = [builder.buffer(name, ("rows",), "i32", "output") for name in (TOKEN, "nonfinite")]
+    builder.node(Op.ARGMAX, (LOGITS,), tuple(likeliest))
     key = (1, max(2, SLOTS), rows)
     late = built(resident, late_draw(form), key) if form.mask_rows else None
     return Bench(built(resident, sampled(builder.build(), form), key), late, Stream("one"))
@@ -204,6 +208,34 @@ def test_late_row_draws_the_token_that_it_would_have_drawn_in_time(tier: str) ->
         for name, want in in_time.items():
             same(made.late.read(f"sample.{name}", counts), want[late], name)
         same(made.late.read(COUNTS, counts), counted, "counts")
+        resident.unload()
+
+
+@pytest.mark.rest(keep=1)
+@pytest.mark.parametrize("tier", TIERS)
+def test_greedy_rows_deliver_their_most_likely_tokens(tier: str) -> None:
+    """Beyond the ring's end, and past a slot with backpressure."""
+    with opened(tier) as backend:
+        resident = Resident(backend, {}, {}, share_arenas=True)
+        made = bench(resident, GREEDY, 8)
+        made.sample.write(CURSOR, np.array([RING_ENTRIES - 3], np.int32))
+        ring, cursor = np.zeros((RING_ENTRIES, 4), np.int32), np.array([RING_ENTRIES - 3], np.int32)
+        for seed, values in enumerate(("mixed", "ties", "edges")):
+            given = operands(GREEDY, 5, values, seed)
+            given["record"].view(RECORD)["flags"] = [
+                [SlotFlag.BACKPRESSURE * (slot == 3)] for slot in range(SLOTS)
+            ]
+            given |= {"record_slot": np.arange(SLOTS, dtype=np.int32)}
+            names = ("row_slot", "position", "record", "record_slot")
+            counts = made.draw(given["logits"], {f"sample.{name}": given[name] for name in names}, SLOTS)
+            math, token = arithmetic("canonical-1"), given["logits"].argmax(axis=1).astype(np.int32)
+            FUNCTIONS[Op.STREAM_OUT](
+                math, token, given["row_slot"], given["position"], given["record"], ring, cursor
+            )
+            same(made.sample.read(TOKEN, counts), token, "token")
+            same(made.sample.read(CURSOR, counts), cursor, "cursor")
+            same(made.sample.read(RING, counts), ring, "ring")
+        assert RING_ENTRIES < cursor[0] <= RING_ENTRIES + 12
         resident.unload()
 
 

@@ -13,6 +13,7 @@ from vulkan_driver import required
 from zinc_rt import LLM, Sampling
 from zinc_rt.engine.answering import Asked
 from zinc_rt.engine.variants import Variants
+from zinc_rt.ir.op import Op
 
 TIERS = ("t_cpu", "t1", "t2", "vulkan", "t_cpu_native")
 DRAWS = Sampling(
@@ -36,14 +37,16 @@ def cost(llm: LLM) -> np.ndarray:
     return np.array([made["steps"], made["waits"], made["host_writes"], made["fast"] + made["careful"]])
 
 
+@pytest.mark.parametrize("sampling", [DRAWS, Sampling(max_tokens=12, ignore_eos=True)], ids=["drawn", "greedy"])
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.rest(keep=2)
-def test_sampled_token_costs_one_submission_and_one_wait(tier: str) -> None:
+def test_token_costs_one_submission_and_one_wait(tier: str, sampling: Sampling) -> None:
     with opened(tier) as llm:
-        first = llm.submit([1, 2, 3], DRAWS)
+        first = llm.submit([1, 2, 3], sampling)
         llm.step()
-        assert cost(llm)[:3].tolist() == [1, 1, 2], "the other write is of the counts for its penalties"
-        asked = [first, *(llm.submit([1, number], DRAWS) for number in range(2))]
+        counts = int(sampling.penalised)  # a write of a slot's token counts
+        assert cost(llm)[:3].tolist() == [1, 1, 1 + counts]
+        asked = [first, *(llm.submit([1, number], sampling) for number in range(2))]
         llm.step()
         before, tokens = cost(llm), sum(len(each.answers[0].token_ids) for each in asked)
         for _ in range(4):
@@ -53,13 +56,16 @@ def test_sampled_token_costs_one_submission_and_one_wait(tier: str) -> None:
         assert spent[:3] == [4, 4, 4] and spent[3] in (0, 4)
 
 
-def test_greedy_steps_run_the_model_alone() -> None:
+def test_greedy_steps_sample_nothing_and_deliver_by_the_ring() -> None:
     with opened("t_cpu") as llm:
         llm.generate([[1, 2], [3]], Sampling(max_tokens=3))
-        assert {each.graph.name for each in llm.engine.variants.ran()} == {"qwen3-prefill", "qwen3-decode"}
+        greedy = [each.graph for each in llm.engine.variants.ran()]
+        assert {graph.name for graph in greedy} == {"qwen3-prefill-greedy", "qwen3-decode-greedy"}
+        ops = {node.op for graph in greedy for node in graph.nodes}
+        assert Op.STREAM_OUT in ops and not ops & {Op.LOGITS_ADJUST, Op.SAMPLE_SLOTS, Op.LOGPROBS}
         llm.generate([[1, 2]], Sampling(max_tokens=3, temperature=1.0))
         assert {each.graph.name for each in llm.engine.variants.ran()} == {
-            f"qwen3-{stage}{sampled}" for stage in ("prefill", "decode") for sampled in ("", "-sample")
+            f"qwen3-{stage}-{form}" for stage in ("prefill", "decode") for form in ("greedy", "sample")
         }
 
 

@@ -23,6 +23,7 @@ from zinc_rt.engine.answering import Answering, Asked
 from zinc_rt.engine.devices import ORACLE, choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.model_runner import PageCopier
+from zinc_rt.engine.output_ring import RingError
 from zinc_rt.engine.row_sampler import RowSampler
 from zinc_rt.engine.runner import StepBlock
 from zinc_rt.golden.embedded import FOLDER
@@ -30,7 +31,7 @@ from zinc_rt.host.errors import InputError
 from zinc_rt.ir.slot_record import column
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
-from zinc_rt.model.sample_graph import COUNTS
+from zinc_rt.model.sample_graph import COUNTS, RING
 from zinc_rt.replay import command
 from zinc_rt.replay.bisect import bisect
 from zinc_rt.replay.run import replay
@@ -223,11 +224,11 @@ def test_log_without_an_input_of_a_draw_is_refused(log: Path, tmp_path: Path, wh
     tape = tape_of(log)
     if what == "counts":
         gone = is_write_of_counts
-        said = "step \\d+ draws tokens, and the token counts of slot \\d were not recorded"
+        said = "step \\d+ delivers tokens, and the token counts of slot \\d were not recorded"
     else:
         number = first_step(tape, "late-sample" if what == "late block" else "decode-sample")
         gone = is_block_of(tape, number)
-        said = f"step {number} draws tokens, and .* was not recorded"
+        said = f"step {number} delivers tokens, and .* was not recorded"
     cut = without(tape, log, tmp_path / "cut.zlog", gone)
     assert len(tape_of(cut).steps) == len(tape.steps)
     for run in (partial(replay, tier="t_cpu"), partial(bisect, choice=ORACLE)):
@@ -284,6 +285,13 @@ def other(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return *given[:-1], given[-1] ^ 1
 
 
+def to_the_next_slot(code: Code) -> Code:
+    def deliver(math: Any, token: Any, slot: np.ndarray, *more: Any) -> None:
+        code(math, token, (slot + 1) % 4, *more)
+
+    return deliver
+
+
 NODES = {  # what is planted: the node that bisect names
     "sampler": ("token", Plant("token", code=lambda code: lambda *given: one_row_other(code(*given)))),
     "logprob": (
@@ -295,6 +303,7 @@ NODES = {  # what is planted: the node that bisect names
     "penalties": ("logits_adjusted", Plant("logits_adjusted", code=penalties_ignored)),
     "copy": ("store-1", Plant("store-1", code=first_row_left_out)),
     "kept logits": ("kept_logits", Plant("kept_logits", op="STORE_REQUEST_STATE", code=first_row_left_out)),
+    "delivery": ("stream_out", Plant("stream_out", code=to_the_next_slot)),
     "late draw": ("kept_logits", Plant("kept_logits", op="LOAD_REQUEST_STATE", code=shifted)),
 }
 
@@ -306,6 +315,25 @@ def test_bisect_names_the_faulty_node(log: Path, what: str) -> None:
     found = bisect(log, lambda ordering: PlantedBackend(ordering, plant))
     assert found.where is not None and found.where.label == label, found.lines
     assert found.where.op == (plant.op or found.where.op) and found.replays <= found.allowed
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0], ids=["greedy", "drawn"])
+def test_token_in_the_wrong_slot_is_an_error_and_found_in_the_log(tmp_path: Path, temperature: float) -> None:
+    """The run stops at the step, whose log then differs from a correct device in the ring alone."""
+    path, plant = tmp_path / "run.zlog", NODES["delivery"][1]
+    gguf, limits = read_gguf(FOLDER / "qwen3-q.gguf"), SequenceLimits(ctx=64, slots=4, step_tokens=16, rows=4)
+    backend = PlantedBackend("canonical-1", plant)
+    with Engine(gguf, backend, limits=limits) as engine, record(engine, path, warn=lambda line: None):
+        llm = Answering(engine)
+        asked = llm.submit([1, 2], Sampling(max_tokens=3, temperature=temperature))
+        with pytest.raises(RingError, match=r"the output ring has row 0 of slot 1 .*, expected row 0 of slot 0"):
+            llm.step()
+        assert not asked.answers[0].token_ids
+    outcome = replay(path, tier="t_cpu")
+    assert {each.buffer for each in outcome.differences} == {RING} and not outcome.equal
+    assert replay(path, lambda ordering: PlantedBackend(ordering, plant)).equal
+    found = bisect(path, lambda ordering: PlantedBackend(ordering, plant))
+    assert found.where is not None and found.where.label == "stream_out", found.lines
 
 
 def seed_of_another(monkeypatch: pytest.MonkeyPatch) -> None:

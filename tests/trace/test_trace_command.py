@@ -81,7 +81,7 @@ def test_stats_plan_and_timeline_are_printed(tmp_path: Path, capsys: pytest.Capt
     capsys.readouterr()
     assert main(["--stats", str(path)]) == 0
     shown = capsys.readouterr().out
-    assert "bytes per token" in shown and "qwen3-decode 1,1,1: 3 steps" in shown
+    assert "bytes per token" in shown and "qwen3-decode-greedy 1,1,1: 3 steps" in shown
     assert main(["--plan", str(path)]) == 0
     assert "request[slot].token_id" in capsys.readouterr().out
     assert main(["--chrome", str(tmp_path / "t.json"), str(path)]) == 0
@@ -133,7 +133,7 @@ def test_report_lists_the_comparisons(tmp_path: Path, capsys: pytest.CaptureFixt
     main(["-o", str(path), "--", *RUN])
     assert replay_command.main([str(path), "--tiers", "t_cpu", "--json", str(tmp_path / "r.json")]) == 0
     report = json.loads((tmp_path / "r.json").read_text())
-    assert report["results"][0]["measure"]["outputs"] == 12 and report["verdict"]["status"] == "PASS"
+    assert report["results"][0]["measure"]["outputs"] == 20 and report["verdict"]["status"] == "PASS"
     assert replay_command.main([str(path), "--bisect"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "PASS      t_cpu: every step has the bits of t_cpu"
 

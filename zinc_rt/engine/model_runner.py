@@ -1,8 +1,5 @@
 """Run the scheduler's steps on a device: each plan is one write, one replay and one wait, and returns the sampled
-tokens.
-
-The model's graph runs alone if every row needs just its most likely token. If a row is sampled, adjusted, or needs
-logprobs, the step's graph contains the sampling nodes as well (model/sample_graph.py).
+tokens, which leave the device by the output ring.
 """
 
 from __future__ import annotations
@@ -14,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zinc_rt.engine.output_ring import ExpectedEntries
 from zinc_rt.engine.row_sampler import RowSampler
-from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, StepOutput, block_of
+from zinc_rt.engine.runner import Runner, StepBlock, StepHandle, block_of
 from zinc_rt.host.errors import ZincError
 from zinc_rt.ir.graph import OpGraph, Stage
 from zinc_rt.ir.slot_record import free_records
 from zinc_rt.model.copy_graph import caches, copy_graph
-from zinc_rt.model.sample_graph import DRAWN
 from zinc_rt.sched.kv.kv_cache import PageCopy
 from zinc_rt.sched.plan import Drawn, StepPlan
 from zinc_rt.sched.sampling import Sampling
@@ -41,6 +38,7 @@ class StepRunning:
 
     plan: StepPlan
     handle: StepHandle
+    expected: ExpectedEntries
     begun_ns: int
 
 
@@ -102,20 +100,18 @@ class ModelRunner:
             self.runner.planned(plan, self._records)
         if not plan.tokens:
             block = self._sampler.late(plan)
-        elif (form := self._sampler.form(plan)) is None:
-            block = self.runner.fill(plan)
         else:
-            block = self.runner.fill(plan, form=form)
+            block = self.runner.fill(plan, form=self._sampler.form(plan))
             self._sampler.fill(block, plan)
-        return StepRunning(plan, self.runner.submit(block), begun_ns)
+        expected = self._sampler.expected(plan)
+        return StepRunning(plan, self.runner.submit(block), expected, begun_ns)
 
     def _collect(self, running: StepRunning) -> Drawn:
         plan = running.plan
         output = self.runner.collect(running.handle)
         if self.watch is not None and plan.rows and plan.tokens:
             self.watch(plan, output.logits())
-        sampled = DRAWN in output.handle.variant.graph.buffers
-        drawn = self._sampler.drawn(output, plan) if sampled else _likeliest(output)
+        drawn = self._sampler.drawn(output, plan, running.expected)
         bound = int(np.count_nonzero(self._records["state"]))
         rows, took_ns = plan.rows - len(plan.undrawn(drawn.nonfinite)), time.monotonic_ns() - running.begun_ns
         self.counts = self.counts.after(plan.tokens, rows, bound, took_ns)
@@ -152,17 +148,6 @@ class ModelRunner:
         stage: Stage = "decode" if tokens == sequences else "prefill"
         form = self._sampler.form_of(sampling)
         self.runner.block(stage, tokens=tokens, sequences=sequences, rows=sequences, form=form)
-
-
-def _likeliest(output: StepOutput) -> Drawn:
-    """The device's own choice. Infinite logits are numbers; where one is, the host looks for the largest."""
-    tokens, nonfinite = output.tokens, output.nonfinite
-    for row in np.flatnonzero(nonfinite >= 0):
-        logits = output.logits()[row]
-        wrong = np.isnan(logits)
-        nonfinite[row] = int(wrong.argmax()) if wrong.any() else -1
-        tokens[row] = int(logits.argmax())
-    return Drawn(tokens, nonfinite)
 
 
 ROWS = 128  # tokens' keys and values that a replay copies

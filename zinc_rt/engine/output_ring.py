@@ -1,8 +1,10 @@
 """The reader of the output ring: after the one wait of a step it takes the step's tokens from host-mapped memory.
 
-ring = OutputRing()
-ring.start(cursor)      # before the first step
-taken = ring.take(entries, cursor, slots, positions, records)   # after each
+ring = OutputRing(len(records))
+ring.start(cursor)                                      # before the first step
+ring.bind(slots, records)                               # whenever slots get other requests
+expected = ring.expected(slots, positions, skipped)     # of a step, while it runs
+tokens = ring.take(entries, cursor, expected)           # after it
 """
 
 from __future__ import annotations
@@ -12,10 +14,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.host.errors import ZincError
-from zinc_rt.ir.ring_entry import ENTRY, SLOT_BITS, SLOT_MASK, bindings, entries
+from zinc_rt.ir.ring_entry import (
+    COLUMNS,
+    FORM,
+    POSITION,
+    SLOT_BITS,
+    SLOT_MASK,
+    TOKEN,
+    bound_entries,
+    entries,
+    last_entries,
+)
 from zinc_rt.ir.slot_record import SlotFlag
 
 _COUNT = 1 << 32  # the cursor counts modulo this
+ROWS = np.arange(1 << 16, dtype=np.uint32).view(np.int32) << 16  # of an entry, in its last dword
+_ADVICE = "record the run with zinc-rt trace, and find the node with zinc-rt replay --bisect"
 
 
 class RingError(ZincError):
@@ -25,21 +39,35 @@ class RingError(ZincError):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A step's tokens, by row. `tokens` i32 [rows]: -1 if no logit was a candidate, or if the row was skipped.
-    `logprobs` u8 [rows]: log-probabilities in this row of the step's outputs, 0 none, n + 1 the token's and n
-    alternatives. `skipped` bool [rows]: the slot has backpressure, and the token was not delivered."""
+class ExpectedEntries:
+    """What a step writes to the ring. `skipped` bool [rows]: the slot has backpressure, and its token is not
+    delivered. `entries` i32 [n, 4]: of the other rows, in order; the tokens are unknown."""
 
-    tokens: np.ndarray
-    logprobs: np.ndarray
+    entries: np.ndarray
     skipped: np.ndarray
 
 
 class OutputRing:
     """Takes entries in the order in which they were written. Not thread-safe: one reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int) -> None:
         self._taken: int | None = None  # the cursor up to which entries were taken
+        self._bound = np.zeros((slots, COLUMNS), np.int32)  # what is the same in all entries of a slot's binding
+
+    def bind(self, slots: np.ndarray, records: np.ndarray) -> None:
+        """Read the present records of slots. `slots`: indices of `records`, RECORD [slots]."""
+        self._bound[slots] = bound_entries(slots, records[slots])
+
+    def expected(self, slots: np.ndarray, positions: np.ndarray, skipped: np.ndarray) -> ExpectedEntries:
+        """Return the entries of a step's rows: `slots` and `positions`, i32 [rows]; `skipped` bool [rows]."""
+        rows = ROWS[: len(slots)]
+        if skipped.any():
+            kept = ~skipped
+            slots, positions, rows = slots[kept], positions[kept], rows[kept]
+        expected = self._bound.take(slots, axis=0)
+        expected[:, POSITION] = positions
+        expected[:, FORM] |= rows
+        return ExpectedEntries(expected, skipped)
 
     @property
     def started(self) -> bool:
@@ -53,49 +81,41 @@ class OutputRing:
         """Forget the cursor. The next `start` skips what has been written until then."""
         self._taken = None
 
-    def take(
-        self, ring: np.ndarray, cursor: int, slots: np.ndarray, positions: np.ndarray, records: np.ndarray
-    ) -> Taken:
-        """Take a step's entries from `ring`, i32 [capacity, 4], whose capacity is a power of two.
+    def take(self, ring: np.ndarray, cursor: int, expected: ExpectedEntries) -> np.ndarray:
+        """Take a step's entries from `ring`, i32 [capacity, 4], whose capacity is a power of two. Return the token
+        of each row, i32 [rows]: -1 if no logit was a candidate, or if the row was skipped.
 
-        `cursor`: the device's count after the step. `slots` and `positions`, i32 [rows]: the step's rows.
-        `records`: RECORD [slots] of the step. Raises RingError if entries were overwritten before they were
-        taken, if their number is not that of the rows without backpressure, or if one has another slot, epoch,
-        position or flags.
+        `cursor`: the device's count after the step. Raises RingError if entries were overwritten before they were
+        taken, or if they are not the expected ones but for their tokens.
         """
         if self._taken is None:
             raise RingError("entries were taken from an output ring before it was started")
         first, self._taken = self._taken, cursor % _COUNT
-        new = (self._taken - first) % _COUNT
+        new, wanted = (self._taken - first) % _COUNT, expected.entries
         if new > len(ring):
             raise RingError(
                 f"the output ring was overrun: {new} entries since the last step, and it holds {len(ring)}",
                 next="take the entries after every step",
             )
-        flags = records["flags"][slots]
-        skipped = flags & SlotFlag.BACKPRESSURE != 0
-        rows = np.flatnonzero(~skipped)
-        if new != len(rows):
-            raise RingError(f"the output ring has {new} entries of a step with {len(rows)} rows to deliver")
-        got = entries(ring)[(first + np.arange(new)) % len(ring)]
-        wanted = np.empty(new, ENTRY)
-        wanted["binding"] = bindings(records["epoch"][slots], slots)[rows]
-        wanted["position"], wanted["row"] = positions[rows], rows
-        wanted["flags"] = (flags & 0xFF)[rows]
-        for name in ("binding", "position", "flags", "row"):
-            wrong = np.flatnonzero(got[name] != wanted[name])
-            if len(wrong):
-                at = int(wrong[0])
-                raise RingError(f"the output ring has {_words(got[at])}, expected {_words(wanted[at])}")
-        tokens, logprobs = np.full(len(slots), -1, np.int32), np.zeros(len(slots), np.uint8)
-        tokens[rows], logprobs[rows] = got["token"], got["logprobs"]
-        return Taken(tokens, logprobs, skipped)
+        if new != len(wanted):
+            raise RingError(
+                f"the output ring has {new} entries of a step with {len(wanted)} rows to deliver", next=_ADVICE
+            )
+        got = last_entries(ring, self._taken, new)
+        wanted[:, TOKEN] = tokens = got[:, TOKEN]
+        if got.tobytes() != wanted.tobytes():
+            at = int((got != wanted).any(axis=1).argmax())
+            raise RingError(f"the output ring has {_words(got, at)}, expected {_words(wanted, at)}", next=_ADVICE)
+        of_rows = np.full(len(expected.skipped), -1, np.int32)
+        of_rows[~expected.skipped] = tokens
+        return of_rows
 
 
-def _words(entry: np.void) -> str:
+def _words(ring: np.ndarray, at: int) -> str:
+    entry = entries(ring)[at]
     slot, epoch = int(entry["binding"]) & SLOT_MASK, int(entry["binding"]) >> SLOT_BITS
     flags = SlotFlag(int(entry["flags"]))
     return (
         f"row {entry['row']} of slot {slot} (epoch {epoch}), position {entry['position']}, "
-        f"flags {flags.name or 'none'}"
+        f"flags {flags.name or 'none'}, {entry['logprobs']} log-probabilities"
     )

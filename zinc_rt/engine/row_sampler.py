@@ -1,7 +1,9 @@
-"""The host side of sampling: fill the part of a step block that the sampling nodes read, and read what they drew.
+"""The host side of sampling: fill the part of a step block that the sampling nodes read, and take the tokens that
+they deliver by the output ring.
 
-A step that samples is one submission: its graph is the model's with the nodes of model/sample_graph.py. Only a row
-whose token mask was late is drawn by a submission of its own, from the logits that the step kept on the device.
+A step is one submission: its graph is the model's with the nodes of model/sample_graph.py, in a form for what its
+rows need. Only a row whose token mask was late is drawn by a submission of its own, from the logits that the step
+kept on the device.
 """
 
 from __future__ import annotations
@@ -10,15 +12,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zinc_rt.engine.output_ring import OutputRing
+from zinc_rt.engine.output_ring import ExpectedEntries, OutputRing
 from zinc_rt.engine.resident import Variant
 from zinc_rt.engine.runner import Runner, StepBlock, StepOutput, block_of
 from zinc_rt.ir.slot_record import SlotFlag, dwords, records_of, seal
-from zinc_rt.model.sample_graph import BIASES, COUNTS, CURSOR, RECORD_TABLE, RING, SampleForm, late_draw
+from zinc_rt.model.sample_graph import (
+    BIASES,
+    COUNTS,
+    CURSOR,
+    DRAWN,
+    RECORD_TABLE,
+    RING,
+    SampleForm,
+    late_draw,
+)
 from zinc_rt.sched.plan import NO_CANDIDATE, Drawn, RowLogprobs, StepPlan
 from zinc_rt.sched.sampling import Sampling
 
-NEEDS_SAMPLING = SlotFlag.PENALTIES | SlotFlag.BIAS | SlotFlag.MASK | SlotFlag.LOGPROBS | SlotFlag.BACKPRESSURE
+NEEDS_SAMPLING = SlotFlag.PENALTIES | SlotFlag.BIAS | SlotFlag.MASK | SlotFlag.LOGPROBS
+BACKPRESSURE = int(SlotFlag.BACKPRESSURE)
 TOPS = (0, 5, 20)  # alternatives that a graph has; a request gets the first of them
 MASKS = 8  # rows with masks that a graph has: 1, or a power of this
 IN_PROMPT = np.uint32(1 << 31)  # of a token's count
@@ -32,9 +44,12 @@ class RowSampler:
         self._records = records
         self._vocab = vocab
         self._end_ids = np.array(end_ids or [-1], np.int32)
-        self._stored: set[int] = set()  # slots whose present record a sampled step has stored on the device
+        self._stored: set[int] = set()  # slots whose present record a step has stored on the device
         self._to_count: dict[int, np.ndarray] = {}  # slot -> counts that are not on the device
-        self._ring = OutputRing()
+        self._ring = OutputRing(len(records))
+        self._greedy = SampleForm(vocab, len(records), greedy=True)
+        self._sampling: set[int] = set()  # bound slots whose rows need, or needed, more than the most likely token
+        self._bind(np.flatnonzero(records["state"]))
         self._bias_id = np.zeros((len(records), BIASES), np.int32)
         self._bias_value = np.zeros((len(records), BIASES), np.float32)
 
@@ -43,6 +58,7 @@ class RowSampler:
         if not plan.bound:
             return
         self._stored.difference_update(plan.bound)
+        self._bind(np.array(plan.bound))
         for slot, tokens in plan.counts_of.items():
             self._to_count[slot] = self._counted(tokens, int(self._records["prompt_len"][slot]))
         for slot, bias in plan.bias_of.items():
@@ -50,19 +66,19 @@ class RowSampler:
             self._bias_id[slot, : len(ids)] = ids
             self._bias_value[slot, : len(ids)] = [bias[id] for id in ids]
 
-    def form(self, plan: StepPlan) -> SampleForm | None:
-        """Return the form in which a step samples; None if every row needs only its most likely token."""
-        if not plan.rows:
-            return None
+    def form(self, plan: StepPlan) -> SampleForm:
+        """Return the form in which a step samples: greedy if no row needs more than its most likely token."""
+        if not self._sampling:
+            return self._greedy
         rows = plan.row_slot[: plan.rows]
         flags = self._records["flags"][rows]
-        if not ((flags & NEEDS_SAMPLING != 0) | (flags & SlotFlag.GREEDY == 0)).any():
+        if not _samples(flags).any():
             least = self._records["min_tokens"][rows]
             if not least.any():
-                return None
+                return self._greedy
             made = plan.row_position[: plan.rows] - self._records["prompt_len"][rows]
             if not (made < least).any():
-                return None
+                return self._greedy
         biased, masked = bool((flags & SlotFlag.BIAS).any()), int(np.count_nonzero(flags & SlotFlag.MASK))
         return self._form(int(self._records["logprobs"][rows].max()), biased=biased, masked=masked)
 
@@ -74,22 +90,23 @@ class RowSampler:
         self._fill_records(views, plan)
         views["sample.row_slot"][:count] = rows
         views["sample.position"][:count] = plan.row_position[:count]
-        views["sample.end_id"][:] = self._end_ids
+        if "sample.end_id" in views:
+            views["sample.end_id"][:] = self._end_ids
         if "sample.bias_id" in views:
             views["sample.bias_id"][:], views["sample.bias_value"][:] = self._bias_id, self._bias_value
         if "sample.mask" in views:
             self._fill_masks(views, rows, plan)
-        for slot, counts in self._to_count.items():
-            block.variant.write(COUNTS, counts, offset_bytes=4 * self._vocab * slot)
-            self._runner.host_writes += 1
-        self._to_count.clear()
+        if self._to_count and COUNTS in block.variant.graph.buffers:
+            for slot, counts in self._to_count.items():
+                block.variant.write(COUNTS, counts, offset_bytes=4 * self._vocab * slot)
+                self._runner.host_writes += 1
+            self._to_count.clear()
         if not self._ring.started:
             self._ring.start(int(block.variant.read(CURSOR, ())[0]))
 
     def late(self, plan: StepPlan) -> StepBlock:
         """Return a filled block of the graph that draws a plan's rows from the logits that earlier steps kept."""
         form = self.form(plan)
-        assert form is not None
         key = (1, 1, _room(plan.rows, len(self._records)))
         block = block_of(self._runner.variants.between_steps("late", key, lambda: late_draw(form), form=form))
         block.counts[:] = 0
@@ -97,16 +114,27 @@ class RowSampler:
         self.fill(block, plan)
         return block
 
-    def drawn(self, output: StepOutput, plan: StepPlan) -> Drawn:
-        """Return the tokens that a sampled step or a late draw drew, taken from the output ring."""
-        variant, counts = output.handle.variant, output.handle.counts
-        slots, positions = plan.row_slot[: plan.rows], plan.row_position[: plan.rows]
-        ring, cursor = variant.read(RING, ()), int(variant.read(CURSOR, ())[0])
-        taken = self._ring.take(ring, cursor, slots, positions, self._records)
-        nonfinite = output.nonfinite if len(output.nonfinite) else np.full(plan.rows, -1)  # a late draw has none
+    def expected(self, plan: StepPlan) -> ExpectedEntries:
+        """Return what a step or a late draw that was just submitted writes to the output ring."""
+        slots = plan.row_slot[: plan.rows]
+        skipped = self._records["flags"][slots] & BACKPRESSURE != 0
+        return self._ring.expected(slots, plan.row_position[: plan.rows], skipped)
+
+    def drawn(self, output: StepOutput, plan: StepPlan, expected: ExpectedEntries) -> Drawn:
+        """Return the tokens of a step or a late draw, taken from the output ring."""
+        variant, counts, skipped = output.handle.variant, output.handle.counts, expected.skipped
+        tokens = self._ring.take(variant.read(RING, ()), int(variant.read(CURSOR, ())[0]), expected)
+        nonfinite = output.nonfinite
+        if DRAWN not in variant.graph.buffers:
+            for row in np.flatnonzero(nonfinite >= 0):  # the largest counts, as in SAMPLE_SLOTS
+                if skipped[row] or np.isfinite(output.logits()[row, tokens[row]]):
+                    nonfinite[row] = -1
+            return Drawn(tokens, nonfinite, None, skipped)
+        if not len(nonfinite):  # of a late draw
+            nonfinite = np.full(plan.rows, -1, np.int32)
         why = np.where(nonfinite < 0, NO_CANDIDATE, nonfinite)
-        wrong = np.where((taken.tokens < 0) & ~taken.skipped, why, -1).astype(np.int32)
-        return Drawn(taken.tokens, wrong, _logprobs(variant, counts), taken.skipped)
+        wrong = np.where((tokens < 0) & ~skipped, why, -1).astype(np.int32)
+        return Drawn(tokens, wrong, _logprobs(variant, counts), skipped)
 
     def abandon(self) -> None:
         """Skip the output of a step that is not collected."""
@@ -114,19 +142,19 @@ class RowSampler:
 
     def stored(self) -> tuple[np.ndarray, list[int]] | None:
         """Return, for an audit, the device's records, RECORD [slots], and which slots are current. None
-        before the first sampled step."""
+        before the first step."""
         ran = (each for each in self._runner.variants.ran() if RECORD_TABLE in each.graph.buffers)
         variant = next(ran, None)
         if variant is None:
             return None
         return records_of(variant.read_back(RECORD_TABLE)), sorted(self._stored)
 
-    def form_of(self, sampling: Sampling) -> SampleForm | None:
+    def form_of(self, sampling: Sampling) -> SampleForm:
         """Return the form of steps whose requests all have this sampling and no mask; see `form`."""
         asked = -1 if sampling.logprobs is None else sampling.logprobs
         plain = sampling.greedy and not (sampling.penalised or sampling.logit_bias or sampling.min_tokens)
         if plain and asked < 0:
-            return None
+            return self._greedy
         return self._form(asked, biased=bool(sampling.logit_bias), masked=0)
 
     def _form(self, asked: int, *, biased: bool, masked: int) -> SampleForm:
@@ -142,6 +170,14 @@ class RowSampler:
             self._vocab, slots, penalty_rows=slots, bias_rows=slots * biased, mask_rows=masks, top=top, ends=ends
         )
 
+    def _bind(self, slots: np.ndarray) -> None:
+        """Read the records of newly bound slots: what the ring delivers for them, and which of them need more than
+        the most likely token."""
+        self._ring.bind(slots, self._records)
+        sampling = _samples(self._records["flags"][slots]) | (self._records["min_tokens"][slots] > 0)
+        self._sampling.difference_update(slots[~sampling].tolist())
+        self._sampling.update(slots[sampling].tolist())
+
     def _fill_records(self, views: dict[str, np.ndarray], plan: StepPlan) -> None:
         """The record of every sequence of the step, whether it draws or not, and of every row of a late draw."""
         slots = views["sample.record_slot"][: plan.sequences if plan.tokens else plan.rows]
@@ -149,9 +185,9 @@ class RowSampler:
             slots[plan.sequence[: plan.tokens]] = plan.slot[: plan.tokens]
         else:
             slots[:] = plan.row_slot[: plan.rows]
-        records = self._records[slots]
-        seal(records)
-        views["sample.record"][: len(slots)] = dwords(records)
+        words = views["sample.record"][: len(slots)]
+        dwords(self._records).take(slots, axis=0, out=words, mode="clip")  # all are in range; "raise" needs a copy
+        seal(records_of(words))
         self._stored.update(slots.tolist())
 
     def _fill_masks(self, views: dict[str, np.ndarray], rows: np.ndarray, plan: StepPlan) -> None:
@@ -167,6 +203,12 @@ class RowSampler:
         counts = np.bincount(tokens[prompt:], minlength=self._vocab).astype(np.uint32)
         counts[tokens[:prompt]] |= IN_PROMPT
         return counts.view(np.int32)
+
+
+def _samples(flags: np.ndarray) -> np.ndarray:
+    """Return which records need more than the most likely token, whatever the position, bool."""
+    needs: np.ndarray = flags & (NEEDS_SAMPLING | SlotFlag.GREEDY) != SlotFlag.GREEDY
+    return needs
 
 
 def _room(count: int, most: int) -> int:

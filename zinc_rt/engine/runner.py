@@ -27,11 +27,10 @@ from zinc_rt.host.errors import UsageError
 from zinc_rt.ir.graph import SYMBOLS, Stage, most
 from zinc_rt.ir.rewrite import injected_name
 from zinc_rt.mem.plan import STEP
-from zinc_rt.model.sample_graph import LOGITS, SampleForm
+from zinc_rt.model.sample_graph import LOGITS, TOKEN, SampleForm
 from zinc_rt.sched.plan import StepPlan
 
 COUNTS = "step.counts"
-TOKEN = "request[slot].next_token"
 NONFINITE = "request[slot].nonfinite"
 PARTS = {  # arrays of a StepPlan, and the buffers of the step block that they fill
     "token_id": "request[slot].token_id",
@@ -125,22 +124,33 @@ class StepHandle:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """The result of a step. `tokens` i32 [rows]: the most likely token of each row. `nonfinite` i32 [rows]:
-    the index of the first non-finite logit, -1 if all are finite. `logits` reads f32 [rows, V] from the
-    device, valid until the next step."""
+    """The result of a step that has ended, read from the device on request, until the next step."""
 
-    tokens: np.ndarray
-    nonfinite: np.ndarray
     handle: StepHandle
 
+    @property
+    def tokens(self) -> np.ndarray:
+        """Return the most likely token of each row, i32 [rows]."""
+        return self._of_rows(TOKEN)
+
+    @property
+    def nonfinite(self) -> np.ndarray:
+        """Return the index of the first non-finite logit of each row, i32 [rows], -1 if all are finite."""
+        return self._of_rows(NONFINITE)
+
+    def _of_rows(self, name: str) -> np.ndarray:
+        """Copy an output of the head, empty if the layers that ran do not include it."""
+        variant, counts = self.handle.variant, self.handle.counts
+        return variant.read(name, counts).copy() if name in variant.graph.buffers else np.empty(0, np.int32)
+
     def logits(self) -> np.ndarray:
-        """Read the logits. Raises UsageError if the layers that ran do not include the head."""
+        """Return the logits, f32 [rows, V], a view of the device's memory.
+
+        Raises UsageError if the layers that ran do not include the head.
+        """
         if LOGITS not in self.handle.variant.graph.buffers:
             raise UsageError("there are no logits: the layers that ran do not include the head")
         return self.handle.variant.read(LOGITS, self.handle.counts)
-
-
-_NONE = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +284,10 @@ class Runner:
         return handle
 
     def collect(self, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
-        """Wait for a step, at most `timeout_seconds` (default: its deadline), and read its tokens.
+        """Wait for a step, at most `timeout_seconds` (default: its deadline).
 
         Raises DeadlineMissed with the tier's diagnostics; the step then remains in flight.
         """
-        variant = handle.variant
         try:
             self._wait(handle, timeout_seconds)
         except BaseException:
@@ -286,12 +295,8 @@ class Runner:
                 self._running = None
             raise
         self._running = None
-        variant.ran = True
-        rows = handle.counts[2]
-        if not rows or TOKEN not in variant.graph.buffers:
-            return StepOutput(_NONE, _NONE, handle)
-        tokens, nonfinite = variant.read(TOKEN, handle.counts), variant.read(NONFINITE, handle.counts)
-        return StepOutput(tokens.copy(), nonfinite.copy(), handle)
+        handle.variant.ran = True
+        return StepOutput(handle)
 
     def drain(self) -> bool:
         """Wait for an abandoned step; return False if it does not complete."""
@@ -303,9 +308,10 @@ class Runner:
     @property
     def submission(self) -> dict[str, int]:
         """Return the host cost of steps, for reports: the backend's Submissions, and the writes and steps
-        here."""
+        here. `submissions` are those of the backend, `fast` and `careful`."""
         made = self.backend.submissions
         return {
+            "submissions": made.fast + made.careful,
             "fast": made.fast,
             "careful": made.careful,
             "host_writes": self.host_writes,

@@ -1,5 +1,5 @@
 """Sampling on the device: append the nodes that draw tokens to a model's graph, from its rows of logits and each
-row's slot record."""
+row's slot record, and that deliver them by the output ring."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from zinc_rt.ir.slot_record import COLUMNS
 from zinc_rt.ir.verify import verify
 
 LOGITS = "request[slot].logits"
+TOKEN = "request[slot].next_token"  # the most likely one, of the model's own ARGMAX
 RECORD_TABLE = "slots.record"
 KEPT_LOGITS = "slots.logits"  # of each slot's last row, in forms with masks: a late mask draws from it
 COUNTS = "state.token_counts"
 DRAWN = "sample.token"
 BIASES = 300  # maximum number of biased ids per request
-RING, CURSOR = "sample.ring", "sample.cursor"
+DELIVERED = RING, CURSOR = "sample.ring", "sample.cursor"  # what the host reads after a step
 RING_ENTRIES = 1024  # a power of two
 
 
 @dataclass(frozen=True, slots=True)
 class SampleForm:
-    """The form of the sampling nodes. `top`: the number of alternatives with log-probabilities, in addition to the
-    token's; None: no log-probabilities."""
+    """The form of the sampling nodes. `greedy`: every row gets its most likely token, and the other fields but
+    `slots` have no effect. `top`: the number of alternatives with log-probabilities, in addition to the token's;
+    None: no log-probabilities."""
 
     vocab: int
     slots: int
@@ -34,9 +36,12 @@ class SampleForm:
     mask_rows: int = 0
     top: int | None = None
     ends: int = 1
+    greedy: bool = False
 
     @property
     def name(self) -> str:
+        if self.greedy:
+            return "greedy"
         parts = (
             *("bias" * bool(self.bias_rows), f"mask{self.mask_rows}" * bool(self.mask_rows)),
             "" if self.top is None else f"top{self.top}",
@@ -45,7 +50,8 @@ class SampleForm:
 
 
 def sampled(forward: OpGraph, form: SampleForm) -> OpGraph:
-    """Return the verified graph of a step that samples: `forward`, which writes `LOGITS`, and the nodes that draw.
+    """Return the verified graph of a step that delivers tokens: `forward`, which writes `LOGITS` and `TOKEN`, and
+    the nodes that draw and deliver.
 
     The records of the step's sequences are in its step block; the first dispatch stores them. With masks, each
     row's logits are kept in `KEPT_LOGITS` for `late_draw`.
@@ -61,7 +67,12 @@ def sampled(forward: OpGraph, form: SampleForm) -> OpGraph:
         row_slot = builder.buffer("sample.row_slot", ("rows",), INDEX, "step")
         builder.node(Op.STORE_REQUEST_STATE, (LOGITS, row_slot, kept), (kept,), label="kept_logits")
     builder.node(Op.BARRIER, (record,), ())
-    return _drawn(builder, form, LOGITS)
+    return _delivered(builder, TOKEN) if form.greedy else _drawn(builder, form, LOGITS)
+
+
+def token_of(graph: OpGraph) -> str:
+    """Return the buffer with the tokens that a graph delivers, i32 [rows]."""
+    return DRAWN if DRAWN in graph.buffers else TOKEN
 
 
 def late_draw(form: SampleForm) -> OpGraph:
@@ -93,7 +104,7 @@ def _kept_logits(builder: Builder, form: SampleForm) -> str:
 
 
 def _drawn(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
-    """Add the nodes that draw a token from each row of `logits`, and return the verified graph."""
+    """Add the nodes that draw and deliver a token of each row of `logits`, and return the verified graph."""
 
     def step(name: str, *shape: Dim, dtype: str = INDEX) -> str:
         return builder.buffer(name, shape, dtype, "step")
@@ -120,16 +131,18 @@ def _drawn(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
             made.append(output("sample.top_id", "rows", form.top))
             made.append(output("sample.top_logprob", "rows", form.top, dtype=ACTIVATION))
         builder.node(Op.LOGPROBS, (logits, token), tuple(made), label="logprob", top=form.top)
-    _stream_out(builder, token, *of_slots[:3])
-    graph = builder.build()
-    verify(graph)
-    return graph
+    return _delivered(builder, token)
 
 
-def _stream_out(builder: Builder, token: str, row_slot: str, position: str, record: str) -> None:
-    """Append the tokens to the output ring. Its tables are shared by all variants, and the host maps them."""
+def _delivered(builder: Builder, token: str) -> OpGraph:
+    """Append each row's token to the output ring, and return the verified graph. The ring's tables are shared by
+    all variants, and the host maps them."""
+    of_rows = (builder.buffer(f"sample.{name}", ("rows",), INDEX, "step") for name in ("row_slot", "position"))
     ring = (
         builder.buffer(RING, (RING_ENTRIES, ENTRY_COLUMNS), INDEX, "table"),
         builder.buffer(CURSOR, (1,), INDEX, "table"),
     )
-    builder.node(Op.STREAM_OUT, (token, row_slot, position, record, *ring), ring, label="stream_out")
+    builder.node(Op.STREAM_OUT, (token, *of_rows, RECORD_TABLE, *ring), ring, label="stream_out")
+    graph = builder.build()
+    verify(graph)
+    return graph

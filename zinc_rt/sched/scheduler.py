@@ -130,9 +130,9 @@ class Scheduler(SchedulerState):
     def hold(self, number: int, held: bool = True) -> None:
         """Pause a request that no client reads; may be called from any thread.
 
-        No later step contains it. The device skips its rows in a step that is planned but not submitted. It
-        loses its slot after a delay, later its pages, and ends with `client_too_slow` after
-        `client_timeout_ns` or `client_timeout_steps`.
+        No later step contains it. The device skips its rows in a step that is planned but not submitted; the
+        tokens of a submitted step are delivered. It loses its slot after a delay, later its pages, and ends with
+        `client_too_slow` after `client_timeout_ns` or `client_timeout_steps`.
         """
         self._announced[number] = held
         self._mailbox.append(lambda: self._hold(number, held))
