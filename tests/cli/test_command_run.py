@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from planted_kernel import UNINITIALISED, Sanitizer, flip, plant_kernel, plant_store_out_of_bounds
+from vulkan_driver import required
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.amd.kmd_side import KfdSide, UserqSide
@@ -212,6 +213,27 @@ def test_every_decode_submission_takes_the_fast_path(
     assert whole["steps"] - warm["steps"] == whole["fast"] - warm["fast"] == 17
     assert whole["careful"] == warm["careful"] <= 3 and whole["flushes"] == warm["flushes"]
     assert whole["host_writes"] == whole["steps"] == whole["doorbells"] == 20
+
+
+@pytest.mark.rest(keep=1)
+@pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native", "vulkan", "t1", "t2"])
+@pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "greedy"])
+def test_token_costs_one_submission_and_one_wait(tier: str, drawn: bool, qwen3: str, tmp_path: Path) -> None:
+    if tier == "vulkan":
+        required()
+    path, device = tmp_path / "report.json", ["--device", "sim"] if tier in ("t1", "t2") else []
+    words = ["--tier", tier, *device, "--tokens", "1,2,3", "--max-tokens", "8", "--ignore-eos"]
+    penalties = ["--presence-penalty", "0.4", "--frequency-penalty", "0.3", "--repetition-penalty", "1.2"]
+    words += ["--temperature", "0.9", *penalties, "--logprobs", "3"] if drawn else []
+    assert main(["--model", qwen3, *words, "--json", str(path)]) == 0
+    report = json.loads(path.read_text())
+    measure, details = report["results"][0]["measure"], report["details"]
+    assert measure["tokens"] == 8
+    assert measure["submissions_per_token"] == measure["waits_per_token"] == 1
+    assert details["submission"]["steps"] == details["submission"]["waits"] == 8
+    logprobs = details.get("logprobs", [])
+    assert len(logprobs) == 8 * drawn and all(len(each["top"]) == 3 for each in logprobs)
+    assert [each["token_id"] for each in logprobs] == details["generated_ids"] * drawn
 
 
 def test_clamps_are_printed_and_reported(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,17 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from embedded_server import MODEL, Serving
+from embedded_server import MODEL, Serving, config, running
 from prometheus_client.parser import text_string_to_metric_families
 from ticking_scheduler import run, scheduler_of
+from vulkan_driver import required
 
 from zinc_rt.sched.plan import Batch
 from zinc_rt.sched.request import Request, State
 from zinc_rt.sched.sampling import Sampling
 from zinc_rt.sched.scheduler import NewRequest, Scheduler
 from zinc_rt.sched.state import StepTimes
+from zinc_rt.serve.config.settings import DeviceSettings
 from zinc_rt.serve.observe.histogram import Histogram
 from zinc_rt.serve.observe.metrics import finished_reason
 from zinc_rt.serve.observe.model_metrics import ModelMetrics, RequestTimes
@@ -158,3 +160,25 @@ def test_request_failing_at_its_sampled_token_is_counted_once() -> None:
     plan: Any = SimpleNamespace(tokens=4)
     metrics.stepped(plan, drawn, StepTimes(1, 2, 3, 4))
     assert (total(metrics.whole), total(metrics.first_token)) == (1, 0)
+
+
+@pytest.mark.parametrize("tier", ["t_cpu", "t_cpu_native", "vulkan", "t1", "t2"])
+@pytest.mark.parametrize("temperature", [0.9, 0.0])
+@pytest.mark.rest(keep=1)
+def test_served_token_costs_one_submission_and_one_wait(tier: str, temperature: float) -> None:
+    """With penalties and logprobs, and greedy without."""
+    if tier == "vulkan":
+        required()
+    device = DeviceSettings(tier, "sim" if tier in ("t1", "t2") else "auto", graph_cache=False)
+    body: dict[str, Any] = {"model": MODEL, "prompt": [1, 2, 3], "max_tokens": 8, "ignore_eos": True}
+    if temperature:
+        body |= {"temperature": temperature, "presence_penalty": 0.4, "repetition_penalty": 1.2, "logprobs": 3}
+    names = ("zinc_rt_submissions_total", "zinc_rt_waits_total", "vllm:generation_tokens_total")
+    model = (("model_name", MODEL),)
+    for serving in running(config(device=device)):
+        answer = httpx.post(f"{serving.url}/v1/completions", json=body, timeout=300).raise_for_status().json()
+        assert answer["usage"]["completion_tokens"] == 8
+        before = scraped(serving)
+        httpx.post(f"{serving.url}/v1/completions", json=body, timeout=300).raise_for_status()
+        after = scraped(serving)
+        assert [after[name][model] - before[name][model] for name in names] == [8, 8, 8]

@@ -24,7 +24,6 @@ from zinc_rt.host.arguments import Parser, add_models
 from zinc_rt.host.errors import CheckFailed, UsageError
 
 if TYPE_CHECKING:
-    from zinc_rt.cli.describe import DrawCounts
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.engine.answering import Answer, Answering
     from zinc_rt.engine.engine import Engine
@@ -35,6 +34,17 @@ if TYPE_CHECKING:
     from zinc_rt.sched.sampling import Sampling
 
 DEFAULT_MAX_TOKENS = 128
+SAMPLING: tuple[tuple[str, type, str, float | None, str], ...] = (  # of `run`: the parameters of Sampling
+    ("--temperature", float, "T", 0.0, "sampling temperature; 0 is greedy (default 0)"),
+    ("--top-k", int, "K", 0, "sample from the K most likely tokens; 0: off (default 0)"),
+    ("--top-p", float, "P", 1.0, "sample from the top tokens whose probabilities sum to P; 1: off (default 1)"),
+    ("--min-p", float, "P", 0.0, "minimum probability relative to the most likely token; 0: off (default 0)"),
+    ("--repetition-penalty", float, "R", 1.0, "divide logits of tokens so far by R; 1: off (default 1)"),
+    ("--presence-penalty", float, "X", 0.0, "subtract X from logits of generated tokens (default 0)"),
+    ("--frequency-penalty", float, "X", 0.0, "subtract X for each time that a token was generated (default 0)"),
+    ("--logprobs", int, "N", None, "with --json: log-probabilities of each token and of N alternatives"),
+    ("--seed", int, "N", 0, "seed of the random draws (default 0)"),
+)
 EXAMPLES = """\
 examples:
   zinc-rt run --model M.gguf --prompt "The capital of France is"
@@ -75,31 +85,8 @@ def parser() -> argparse.ArgumentParser:
     sampling = made.add_argument_group(
         "sampling", "The default is greedy decoding, which gives the same text for the same prompt."
     )
-    sampling.add_argument(
-        "--temperature", type=float, metavar="T", default=0.0, help="sampling temperature; 0 is greedy (default 0)"
-    )
-    sampling.add_argument(
-        "--top-k",
-        type=int,
-        metavar="K",
-        default=0,
-        help="sample from the K most likely tokens; 0: off (default 0)",
-    )
-    sampling.add_argument(
-        "--top-p",
-        type=float,
-        metavar="P",
-        default=1.0,
-        help="sample from the top tokens whose probabilities sum to P; 1: off (default 1)",
-    )
-    sampling.add_argument(
-        "--min-p",
-        type=float,
-        metavar="P",
-        default=0.0,
-        help="minimum probability relative to the most likely token; 0: off (default 0)",
-    )
-    sampling.add_argument("--seed", type=int, metavar="N", default=0, help="seed of the random draws (default 0)")
+    for flag, kind, metavar, default, text in SAMPLING:
+        sampling.add_argument(flag, type=kind, metavar=metavar, default=default, help=text)
     add_engine(made)
     add_budgets(made.add_argument_group("latency"))
     made.add_argument("--chrome", metavar="FILE", help="write a timeline of the steps for Chrome or Perfetto")
@@ -130,18 +117,21 @@ def _run(arguments: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class _Made:
-    """The outcome of a generation. `stopped`: end, context or max_tokens."""
+    """The outcome of a generation. `stopped`: end, context or max_tokens. `per_token`: the host's submissions and
+    waits per token after the first, empty without such tokens."""
 
+    answer: Answer
     stopped: str
     load_seconds: float
     prompt_seconds: float
     seconds: float
-    drawn: DrawCounts
+    per_token: dict[str, float]
 
 
 def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     from zinc_rt.backends.base import findings_of
     from zinc_rt.cli.describe import (
+        DrawCounts,
         describe_model,
         describe_ran,
         describe_run,
@@ -159,15 +149,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
 
     classes = classes_of(arguments)
     max_tokens = min(arguments.max_tokens, knobs.max_decode_tokens or arguments.max_tokens)
-    sampling = Sampling(
-        max_tokens=max_tokens,
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        top_p=arguments.top_p,
-        min_p=arguments.min_p,
-        seed=arguments.seed,
-        ignore_eos=arguments.ignore_eos,
-    )
+    chosen = {name: getattr(arguments, name) for name in (flag[2:].replace("-", "_") for flag, *_ in SAMPLING)}
+    sampling = Sampling(max_tokens=max_tokens, ignore_eos=arguments.ignore_eos, **chosen)
     sampling.check(lambda name: f"--{name.replace('_', '-')}")
     both = knobs.batched_prefill == "validate"
     if both and arguments.chrome:
@@ -199,7 +182,8 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         leans = leaned_on(instrument.consulted()) if instrument is not None else ()
         graphs = engine.variants.stored
         describe_run(report, engine)
-        describe_ran(report, engine, made.drawn)
+        drawn = DrawCounts(device=len(text.ids))
+        describe_ran(report, engine, drawn)
         report.shortcuts += shortcuts
         findings = findings_of(engine.backend)
     stopped, load_seconds, prompt_seconds, seconds = (
@@ -208,7 +192,6 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         made.prompt_seconds,
         made.seconds,
     )
-    drawn = made.drawn
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier, memory = str(report.device["tier"]), process_memory()
     steps = len(text.ids) - 1  # the first token is drawn from the prompt's logits
@@ -239,6 +222,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
                 "tokens": len(text.ids),
                 "steps": steps,
                 "tokens_per_second": steps / max(seconds, 1e-9),
+                **made.per_token,
             },
             limit={"max_tokens": max_tokens},
         )
@@ -255,6 +239,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "prompt_ids": tokens,
             "generated_ids": text.ids,
             "text": text.text,
+            **({} if sampling.logprobs is None else {"logprobs": [asdict(each) for each in made.answer.logprobs]}),
             "stopped": stopped,
             "batched_prefill": knobs.batched_prefill,
             "memory": asdict(memory),
@@ -275,8 +260,6 @@ def _ask(
     chrome: str | None,
 ) -> _Made:
     """Generate the answer through the scheduler, as one request of one tenant."""
-    from zinc_rt.cli.describe import DrawCounts
-
     with stages() as stage:
         stage.say("building graphs")
         asking.build(len(tokens), sampling)
@@ -290,7 +273,7 @@ def _ask(
             done = len(tokens) if answer.token_ids else asked.computed
             advance(done - computed)
             computed = done
-    prompted = time.monotonic()
+    prompted, before = time.monotonic(), asking.engine.runner.submission
     try:
         text.show(answer)
         while not answer.ended:
@@ -311,8 +294,13 @@ def _ask(
         say(f"wrote     {chrome}; open it in https://ui.perfetto.dev or chrome://tracing")
     full = len(answer.token_ids) < sampling.max_tokens
     stopped = "end" if answer.ended == "stop" else "context" if full else "max_tokens"
-    drawn = DrawCounts(device=len(answer.token_ids))
-    return _Made(stopped, ready - started, prompted - ready, ended - prompted, drawn)
+    after, tokens_after = asking.engine.runner.submission, len(answer.token_ids) - 1
+    per_token = {
+        f"{name}_per_token": (after[name] - before[name]) / tokens_after
+        for name in ("submissions", "waits")
+        if tokens_after
+    }
+    return _Made(answer, stopped, ready - started, prompted - ready, ended - prompted, per_token)
 
 
 def _validate_prefill(engine: Engine, tokens: list[int]) -> PrefillCheck:
