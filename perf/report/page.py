@@ -86,8 +86,10 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "verdict": summary.get("verdict", fallback),
         "title": f"nightly: {stages_run(summary)}" if summary else "report",
-        "started": summary.get("started") or min((each.started for each in sources.reports), default=""),
-        "ended": summary.get("ended", ""),
+        "period": _period(
+            summary.get("started") or min((each.started for each in sources.reports), default=""),
+            summary.get("ended", ""),
+        ),
         "devices": list(devices),
         "simulated": any(devices.values()),
         "codes": sorted(codes),
@@ -96,6 +98,14 @@ def _head(sources: PageSources, gates: list[dict[str, Any]]) -> dict[str, Any]:
         "head": sources.history.head if sources.history else "",
         "problem": sources.history.problem if sources.history else "",
     }
+
+
+def _period(started: str, ended: str) -> str:
+    """Format a period from two times in ISO 8601 and UTC: "2026-11-27 17:45 to 18:20 UTC"."""
+    first, last = (each[:16].replace("T", " ") for each in (started, ended))
+    if last[:10] == first[:10]:
+        last = last[11:]
+    return " to ".join(filter(None, (first, last))) + " UTC" if first else "unknown"
 
 
 def _gates(sources: PageSources) -> list[dict[str, Any]]:

@@ -135,7 +135,8 @@ def test_the_page_opens_with_the_verdict_and_the_summary(broken: tuple[Seen, str
     opening, _, folded = html.partition("<body>")[2].partition("<details")
     assert opening.index("FAIL") < opening.index("<table") and opening.count("<table") == 1
     row = re.search(r"<tr><td class=\"fail\">FAIL</td>(.*)</tr>", opening)
-    assert row and "<td>qwen3-q</td><td>t1 (simulated)</td><td>t_cpu</td>" in row[1]
+    assert row and "<td>t1 (simulated)</td><td>t_cpu</td>" in row[1]
+    assert re.search(r'<th class="model"[^>]*>qwen3-q <span[^>]*>context 256</span></th>', opening)
     assert "<table" in folded and re.search(r"<details[^>]* open><summary>qwen3-q", html), "failures are unfolded"
 
 

@@ -23,7 +23,7 @@ def loader_of(request: Request) -> ModelLoader:
 
 
 @router.get("/v1/models")
-async def models(request: Request, by: Inference) -> ModelList:
+async def list_models(request: Request, by: Inference) -> ModelList:
     """List the resident models, then the loadable models."""
     server = server_of(request)
     absent = [each for each in server.tenancy.config.models if each.id not in server.models]
@@ -37,7 +37,8 @@ async def models(request: Request, by: Inference) -> ModelList:
 
 
 @router.get("/v1/models/{id:path}")
-async def model(request: Request, id: str, by: Inference) -> ModelReply:
+async def get_model(request: Request, id: str, by: Inference) -> ModelReply:
+    """Return one model, resident or loadable."""
     server = server_of(request)
     if id in server.models:
         return _resident(server, server.models[id])
@@ -46,13 +47,13 @@ async def model(request: Request, id: str, by: Inference) -> ModelReply:
 
 
 @router.post("/v1/models/load")
-async def load(request: Request, body: LoadBody, by: Admin) -> ModelReply:
+async def load_model(request: Request, body: LoadBody, by: Admin) -> ModelReply:
     """Load a configured model. Models that are not pinned are unloaded if memory is insufficient."""
     return _resident(server_of(request), await loader_of(request).load(body.model))
 
 
 @router.delete("/v1/models/{id:path}")
-async def unload(request: Request, id: str, by: Admin) -> ModelDeleted:
+async def unload_model(request: Request, id: str, by: Admin) -> ModelDeleted:
     """Wait until the model's requests finish, then unload it. It remains in the configuration."""
     await loader_of(request).unload(id)
     return {"id": id, "object": "model", "deleted": True}

@@ -21,18 +21,18 @@ router = APIRouter(responses=REFUSALS)
 
 
 @router.get("/health")
-async def health(request: Request) -> StatusReply:
+async def get_health(request: Request) -> StatusReply:
     """Return the health of the server. It is degraded, with a reason, if results or the ledger may be wrong."""
     reasons = await asyncio.to_thread(server_of(request).degraded)
     return {"status": "degraded", "reasons": reasons} if reasons else {"status": "ok"}
 
 
 @router.get("/ready")
-async def ready(request: Request) -> StatusReply:
+async def check_ready(request: Request) -> StatusReply:
     """Return whether the server accepts new requests.
 
-    Raises ServeError 503 while models load or drain, after a model is lost, and after the ledger can no
-    longer be written.
+    The status is 503 while models load or drain, after a model is lost, and after the ledger can no longer
+    be written.
     """
     server = server_of(request)
     if server.draining:
@@ -48,6 +48,7 @@ async def ready(request: Request) -> StatusReply:
 
 @router.post("/tokenize")
 async def tokenize(request: Request, body: TokenizeBody, by: Inference) -> TokenizeReply:
+    """Return the token ids of a text, or of messages through the chat template."""
     model = model_of(server_of(request), body.model)
     tokenizer = tokenizer_of(model)
     add_special = True if body.add_special_tokens is None else body.add_special_tokens
@@ -84,6 +85,7 @@ def _piece(piece: bytes) -> str | list[int]:
 
 @router.post("/detokenize")
 async def detokenize(request: Request, body: DetokenizeBody, by: Inference) -> DetokenizeReply:
+    """Return the text of token ids."""
     tokenizer = tokenizer_of(model_of(server_of(request), body.model))
     try:
         text = await asyncio.to_thread(tokenizer.decode, body.tokens)
@@ -94,6 +96,7 @@ async def detokenize(request: Request, body: DetokenizeBody, by: Inference) -> D
 
 @router.post("/apply-template")
 async def apply_template(request: Request, body: TemplateBody, by: Inference) -> TemplateReply:
+    """Return the prompt that the chat template generates from messages."""
     variables: dict[str, Any] = dict(body.chat_template_kwargs or {})
     if body.tools is not None:
         variables["tools"] = body.tools

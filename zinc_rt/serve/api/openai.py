@@ -59,7 +59,8 @@ def server_of(request: Request) -> InferenceServer:
 @router.post(
     "/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, "content": EVENTS}}
 )
-async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Response:
+async def create_chat_completion(request: Request, body: ChatBody, by: AskedBy) -> Response:
+    """Answer a chat. With `stream`, the response is a stream of server-sent events."""
     model = model_of(server_of(request), body.model)
     core, sampling = model.core, sampling_of(body, model)
     tools = tool_use(body)
@@ -87,7 +88,8 @@ async def chat_completions(request: Request, body: ChatBody, by: AskedBy) -> Res
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, "content": EVENTS}})
-async def completions(request: Request, body: CompletionBody, by: AskedBy) -> Response:
+async def create_completion(request: Request, body: CompletionBody, by: AskedBy) -> Response:
+    """Complete a text or token ids. With `stream`, the response is a stream of server-sent events."""
     model = model_of(server_of(request), body.model)
     core, sampling = model.core, sampling_of(body, model)
     prompts = await text_prompts(model, body)

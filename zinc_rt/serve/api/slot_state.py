@@ -50,7 +50,7 @@ class PropsReply(TypedDict):
 
 
 @router.get("/slots")
-async def slots(
+async def list_slots(
     request: Request,
     by: Inference,
     model: Annotated[str | None, Query(max_length=256)] = None,
@@ -67,9 +67,10 @@ async def slots(
 
 
 @router.get("/props")
-async def props(
+async def get_props(
     request: Request, by: Inference, model: Annotated[str | None, Query(max_length=256)] = None
 ) -> PropsReply:
+    """Return the properties of a model: context, slots, chat template, default sampling."""
     of = model_of(server_of(request), model)
     core, engine = of.core, of.core.engine
     template = engine.model.gguf.metadata.get("tokenizer.chat_template")

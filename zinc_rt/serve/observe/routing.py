@@ -87,7 +87,7 @@ def router(server: InferenceServer) -> APIRouter:
     made = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
 
     @made.get("/v1/admin/routing")
-    def routing() -> dict[str, Any]:  # in a worker thread: hundreds of digests take milliseconds
+    def get_routing() -> dict[str, Any]:  # in a worker thread: hundreds of digests take milliseconds
         """Return this server's load and cached prefixes, by model."""
         key = server.config.server.router_key
         models = {model.id: routing_of(model, server.tenancy, key) for model in server.models.values()}

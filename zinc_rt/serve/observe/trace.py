@@ -27,7 +27,7 @@ def router(server: InferenceServer) -> APIRouter:
     made = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
 
     @made.post("/v1/admin/trace")
-    async def trace(
+    async def get_trace(
         steps: Annotated[int, Query(ge=1, le=STEPS)] = STEPS, model: str | None = None
     ) -> JSONResponse:
         """Return the last `steps` of a model, by default the first resident model, in Chrome's Trace Event

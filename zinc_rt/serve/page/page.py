@@ -39,7 +39,7 @@ async def _endpoints(request: Request) -> Response:
     text = (
         Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         .from_string(template)
-        .render(document=request.app.openapi())
+        .render(document=request.app.openapi(), address=str(request.base_url).rstrip("/"))
     )
     return Response(text, media_type="text/html; charset=utf-8", headers=_headers(text))
 

@@ -35,7 +35,7 @@ def router(server: InferenceServer) -> APIRouter:
         return {"status": "draining", "running": running, "seconds": allowed}
 
     @made.post("/reload")
-    async def reload() -> dict[str, Any]:
+    async def reload_configuration() -> dict[str, Any]:
         """Reload the configuration file, atomically."""
         done = await reloading.reload(server)
         return {"status": "reloaded", "applied": list(done.applied), "at_start": list(done.at_start)}

@@ -61,28 +61,32 @@ def _tenants(made: APIRouter, server: InferenceServer) -> None:
     tenancy = server.tenancy
 
     @made.get("")
-    async def tenants() -> dict[str, Any]:
+    async def list_tenants() -> dict[str, Any]:
+        """List the tenants."""
         return {"object": "list", "data": [shown(server, each) for each in tenancy.config.tenants]}
 
     @made.post("", status_code=201, openapi_extra=_body(_without(SCHEMA, "keys")))
-    async def add(request: Request) -> dict[str, Any]:
+    async def create_tenant(request: Request) -> dict[str, Any]:
+        """Create a tenant."""
         tenant = created(await _json(request), tenancy.config.defaults)
         await change_tenants(server, lambda now: _added(now, tenant))
         tenancy.made.add(tenant.id)
         return shown(server, tenant)
 
     @made.get("/{id}")
-    async def tenant(id: str) -> dict[str, Any]:
+    async def get_tenant(id: str) -> dict[str, Any]:
+        """Return the settings of a tenant."""
         return shown(server, tenancy.tenant(id))
 
     @made.patch("/{id}", openapi_extra=_body(_without(SCHEMA, "keys", "id", required=False)))
-    async def change(id: str, request: Request) -> dict[str, Any]:
+    async def change_tenant(id: str, request: Request) -> dict[str, Any]:
+        """Change the given settings of a tenant."""
         body = await _json(request)
         await change_tenants(server, lambda now: _with(now, changed(tenancy.tenant(id), body)))
         return shown(server, tenancy.tenant(id))
 
     @made.delete("/{id}")
-    async def remove(
+    async def remove_tenant(
         id: str, caller: Admin, running: str = Query("finish", pattern="^(finish|cancel)$")
     ) -> dict[str, Any]:
         """Remove a tenant.
@@ -108,11 +112,12 @@ def _keys(made: APIRouter, server: InferenceServer) -> None:
     tenancy = server.tenancy
 
     @made.get("/{id}/keys")
-    async def keys(id: str) -> dict[str, Any]:
+    async def list_keys(id: str) -> dict[str, Any]:
+        """List the keys of a tenant, without their secrets."""
         return {"object": "list", "data": [key_shown(key) for key in tenancy.tenant(id).keys]}
 
     @made.post("/{id}/keys", status_code=201, openapi_extra=_body(NEW_KEY))
-    async def add(id: str, request: Request) -> JSONResponse:
+    async def create_key(id: str, request: Request) -> JSONResponse:
         """Create a key. It is shown in this response only."""
         body = await _json(request, empty={})
         text, kept = new_key(str(body.get("id", "")) if isinstance(body, dict) else "")
@@ -130,7 +135,7 @@ def _keys(made: APIRouter, server: InferenceServer) -> None:
         return JSONResponse({**key_shown(key), "key": text}, 201, headers={"cache-control": "no-store"})
 
     @made.delete("/{id}/keys/{key}")
-    async def revoke(id: str, key: str) -> dict[str, Any]:
+    async def revoke_key(id: str, key: str) -> dict[str, Any]:
         """Revoke a key. New requests with it are refused; running requests continue."""
         async with tenancy.changing:
             tenant = tenancy.tenant(id)
@@ -145,7 +150,7 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
     tenancy = server.tenancy
 
     @made.delete("/{id}/cache")
-    async def forget(id: str) -> dict[str, Any]:
+    async def drop_cache(id: str) -> dict[str, Any]:
         """Drop the cached prefixes of a tenant and of its isolation group."""
         tenancy.tenant(id)
         for model in server.models.values():
@@ -153,9 +158,10 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
         return {"id": id, "object": "cache.deleted", "deleted": True}
 
     @made.get("/{id}/sessions")
-    async def sessions(id: str) -> dict[str, Any]:
+    async def list_sessions(id: str) -> dict[str, Any]:
+        """List the sessions of a tenant."""
         tenancy.tenant(id)
-        known = tenancy.sessions_of(id).everybody()
+        sessions = tenancy.sessions_of(id).everybody()
         data = [
             {
                 "id": name,
@@ -164,20 +170,21 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
                 "last_used": each.last,
                 "pinned_pages": _pinned(server, id, name),
             }
-            for name, each in known.items()
+            for name, each in sessions.items()
         ]
         return {"object": "list", "data": data}
 
     @made.get("/{id}/sessions/{session:path}")
-    async def session(id: str, session: str) -> dict[str, Any]:
-        known = (await sessions(id))["data"]
-        found: dict[str, Any] | None = next((each for each in known if each["id"] == session), None)
+    async def get_session(id: str, session: str) -> dict[str, Any]:
+        """Return one session of a tenant."""
+        listed = (await list_sessions(id))["data"]
+        found: dict[str, Any] | None = next((each for each in listed if each["id"] == session), None)
         if found is None:
             raise _no_session(id, session)
         return found
 
     @made.delete("/{id}/sessions/{session:path}")
-    async def unpin(id: str, session: str) -> dict[str, Any]:
+    async def unpin_session(id: str, session: str) -> dict[str, Any]:
         """Unpin the pages of a session, so that they can be evicted."""
         tenancy.tenant(id)
         if not tenancy.sessions_of(id).forget(session):

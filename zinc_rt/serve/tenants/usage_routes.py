@@ -30,7 +30,7 @@ def router(server: InferenceServer) -> APIRouter:
     made = APIRouter(tags=["usage"], responses={"4XX": {"model": ErrorReply, "description": "refused"}})
 
     @made.get("/v1/tenants/{id}/usage")
-    async def usage(
+    async def get_usage(
         id: str,
         caller: Anybody,
         first: Annotated[str | None, Query(alias="from", max_length=40)] = None,
