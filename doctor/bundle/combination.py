@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from zinc_rt.doctor.bundle.private import PLACEHOLDER
 from zinc_rt.engine.checked import card_hash
 from zinc_rt.kmd.topology import arch_name
 
 PACKAGES = re.compile(
     r"(?:lib)?(?:mesa|drm|vulkan|hsa|rocm|hip|llvm)|linux-(?:firmware|image)|amdgpu|kernel|firmware"
 )
+SCALARS = ("chip", "pci_id", "kernel", "module", "os", "vbios")
+MAPS = (("firmware", "firmware"), ("parameters", "parameter"), ("packages", "package"))  # attribute, kind
 _AMD = "0x1002"
 _FIRMWARE = re.compile(
     r"^(?P<name>.+?) feature version: \S+, (?:firmware|fw) version: (?P<version>\S+)", re.MULTILINE
@@ -44,6 +47,14 @@ class MachineCombination:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def traits(combination: MachineCombination) -> dict[tuple[str, str], str]:
+    """Return the complete configuration of a machine, by kind and name, without unknown values."""
+    values = {("card", name): str(getattr(combination, name)) for name in SCALARS}
+    for attribute, kind in MAPS:
+        values |= {(kind, name): str(value) for name, value in getattr(combination, attribute).items()}
+    return {key: PLACEHOLDER.sub("<…>", value) for key, value in values.items() if value}
 
 
 def combination(

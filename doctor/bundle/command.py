@@ -87,7 +87,11 @@ def parser() -> argparse.ArgumentParser:
     diff.add_argument("b", type=Path)
     take = action("import", "add bundles to the store", _import)
     take.add_argument("bundles", nargs="+", type=Path, metavar="BUNDLE")
-    page = action("page", "write the store as a page: setups x probes, regressions by kernel and firmware", _page)
+    page = action(
+        "page",
+        "write the store as a page: setups x probes, regressions by kernel and firmware; needs pandas",
+        _page,
+    )
     page.add_argument("-o", "--out", type=Path, required=True, metavar="F.html")
     export = action("export", "export the store to another database's format", _export)
     export.add_argument("--kcidb", action="store_true", required=True, help="in KCIDB's format, schema 5.3")

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from zinc_rt.doctor.bundle.combination import MachineCombination
+from zinc_rt.doctor.bundle.combination import MAPS, traits
 from zinc_rt.doctor.bundle.format import Bundle
 from zinc_rt.doctor.bundle.private import PLACEHOLDER
-from zinc_rt.doctor.bundle.store import StoredMachine, outcomes
+from zinc_rt.doctor.bundle.store import RESULT_COLUMNS, StoredMachine, frame, outcomes
+
+if TYPE_CHECKING:
+    import pandas
 
 UNKNOWN = "unknown"
 GOOD = ("pass", "flake")
-_SCALARS = ("chip", "pci_id", "kernel", "module", "os", "vbios")
-_MAPS = (("firmware", "firmware"), ("parameters", "parameter"), ("packages", "package"))
+VARIABLE = ["probe", "chip", "variable"]  # grouping of the values of one variable
 # Files of /sys whose values move by themselves, and would differ between two looks at one machine.
 _MOVES = re.compile(
     r"used|busy|temp\d|_input$|refcnt|kmsg|runtime_(?:active|suspended)_time|_average$|/uevent$|gpu_metrics|"
@@ -83,94 +85,95 @@ def diff(a: Bundle, b: Bundle) -> list[MachineDifference]:
     for name in sorted(left_results.keys() & right_results.keys(), key=natural):
         left, right = left_results[name], right_results[name]
         if left.status != right.status:
-            found.append(MachineDifference("result", name, _said(left), _said(right)))
+            found.append(MachineDifference("result", name, _status(left), _status(right)))
     return found
 
 
-def traits(combination: MachineCombination) -> dict[tuple[str, str], str]:
-    """Return the complete configuration of a machine, by kind and name, without unknown values."""
-    found = {("card", name): str(getattr(combination, name)) for name in _SCALARS}
-    for attribute, kind in _MAPS:
-        found |= {(kind, name): str(value) for name, value in getattr(combination, attribute).items()}
-    return {key: PLACEHOLDER.sub("<…>", value) for key, value in found.items() if value}
-
-
 def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
-    """Find adjacent versions of the kernel, module or a firmware between which a probe starts to fail."""
-    found = []
-    for probe, chip, seen in _by_probe(machines):
-        for variable in sorted({key for traits_, _ in seen for key in traits_ if _has_versions(key)}):
-            passes: dict[str, list[Traits]] = {}
-            fails: dict[str, list[Traits]] = {}
-            for each, good in seen:
-                if variable in each:
-                    (passes if good else fails).setdefault(each[variable], []).append(each)
-            versions = sorted(passes.keys() | fails.keys(), key=natural)
-            for older, newer in pairwise(versions):
-                if older in passes and older not in fails and newer in fails and newer not in passes:
-                    alone = any(_only(variable, x, y) for x in passes[older] for y in fails[newer])
-                    found.append(
-                        Regression(
-                            probe,
-                            chip,
-                            _variable(variable),
-                            older,
-                            newer,
-                            len(passes[older]),
-                            len(fails[newer]),
-                            alone,
-                        )
-                    )
-    return sorted(found, key=lambda each: (not each.alone, natural(each.probe), each.variable))
+    """Find adjacent versions of the kernel, module or a firmware between which a probe starts to fail. Raises
+    UnsupportedError if pandas is not installed."""
+    runs = _decided(machines)
+    counts = _counts(runs)
+    newer = counts[counts.variable.map(_has_versions).astype(bool)]
+    older = newer.groupby(VARIABLE).shift()  # the next lower version of the same variable
+    starts = (older.fails == 0) & (newer.passes == 0)
+    values = runs.drop(columns=[*RESULT_COLUMNS, "passed"]).astype(object).fillna("")
+    rows = runs.groupby(["probe", "chip"]).indices
+    found = [
+        Regression(
+            bad.probe,
+            bad.chip,
+            _shown(bad.variable),
+            good.value,
+            bad.value,
+            int(good.passes),
+            int(bad.fails),
+            _alone(values.iloc[rows[bad.probe, bad.chip]], bad.variable, good.value, bad.value),
+        )
+        for good, bad in zip(older[starts].itertuples(), newer[starts].itertuples(), strict=True)
+    ]
+    return sorted(found, key=lambda each: (not each.alone, natural(each.probe), each.variable, each.chip))
 
 
 def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
-    """Find the values that separate passing from failing machines, for every probe with both."""
-    found = []
-    for probe, chip, seen in _by_probe(machines):
-        passes = [each for each, good in seen if good]
-        fails = [each for each, good in seen if not good]
-        if not passes or not fails:
-            continue
-        for key in sorted({key for each in (*passes, *fails) for key in each}):
-            bad = {each.get(key, UNKNOWN) for each in fails}
-            good = {each.get(key, UNKNOWN) for each in passes}
-            if not bad & good and UNKNOWN not in bad | good:
-                ordered = (tuple(sorted(bad, key=natural)), tuple(sorted(good, key=natural)))
-                found.append(Suspicion(probe, chip, _variable(key), *ordered, len(fails), len(passes)))
-    return sorted(found, key=lambda each: (natural(each.probe), each.variable))
+    """Find the values that separate passing from failing machines, for every probe with both. Raises
+    UnsupportedError if pandas is not installed."""
+    counts = _counts(_decided(machines))
+    counts["both"] = (counts.passes > 0) & (counts.fails > 0)
+    total = counts.groupby(VARIABLE)[["passes", "fails", "both"]].transform("sum")
+    known = total.passes + total.fails == counts.runs  # every machine has a value
+    separates = counts[known & (total.passes > 0) & (total.fails > 0) & (total.both == 0)]
+    found = [
+        Suspicion(
+            probe,
+            chip,
+            _shown(variable),
+            tuple(rows.value[rows.fails > 0]),
+            tuple(rows.value[rows.passes > 0]),
+            int(rows.fails.sum()),
+            int(rows.passes.sum()),
+        )
+        for (probe, chip, variable), rows in separates.groupby(VARIABLE)
+    ]
+    return sorted(found, key=lambda each: (natural(each.probe), each.variable, each.chip))
 
 
-Traits = Mapping[tuple[str, str], str]
+def _decided(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
+    """Return the probe results that passed or failed, as `store.frame` with a column `passed`."""
+    runs = frame(machines)
+    return runs[runs.status.isin((*GOOD, "fail"))].assign(passed=lambda rows: rows.status.isin(GOOD))
 
 
-def _by_probe(machines: Iterable[StoredMachine]) -> Iterator[tuple[str, str, list[tuple[Traits, bool]]]]:
-    """(probe, chip, what each machine is and whether it passed). Simulated machines are of another world."""
-    seen: dict[tuple[str, str], list[tuple[Traits, bool]]] = {}
-    for machine in machines:
-        found = traits(machine.combination)
-        chip = f"{machine.combination.chip or UNKNOWN}{' (simulated)' if machine.simulated else ''}"
-        for name, outcome in machine.probes().items():
-            if outcome.status in (*GOOD, "fail"):
-                seen.setdefault((name, chip), []).append((found, outcome.status in GOOD))
-    for (name, chip), rows in sorted(seen.items(), key=lambda item: natural(item[0][0])):
-        yield name, chip, rows
+def _counts(runs: pandas.DataFrame) -> pandas.DataFrame:
+    """Count passes and fails by probe, chip, variable and value, with values in natural order. `runs`: results
+    of the probe on the chip, with or without a value."""
+    values = runs.melt([*RESULT_COLUMNS, "passed"], var_name="variable").dropna(subset="value")
+    counts = values.groupby([*VARIABLE, "value"], as_index=False).passed.agg(passes="sum", results="size")
+    counts["fails"] = counts.results - counts.passes
+    counts = counts.join(runs.groupby(["probe", "chip"]).size().rename("runs"), on=["probe", "chip"])
+    order = {value: rank for rank, value in enumerate(sorted(set(counts.value), key=natural))}
+    return counts.sort_values("value", key=lambda column: column.map(order), kind="stable")
 
 
-def _has_versions(key: tuple[str, str]) -> bool:
-    return key in (("card", "kernel"), ("card", "module"), ("card", "vbios")) or key[0] in ("firmware", "package")
+def _alone(values: pandas.DataFrame, variable: str, good: str, bad: str) -> bool:
+    """Return whether two machines differ in nothing but this variable. `values`: one machine per row."""
+    left, right = (values[values[variable] == value].to_numpy() for value in (good, bad))
+    return bool(((left[:, None] != right).sum(axis=2) == 1).any())
 
 
-def _only(variable: tuple[str, str], a: Traits, b: Traits) -> bool:
-    return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)} == {variable}
+def _has_versions(variable: str) -> bool:
+    return variable in ("kernel", "module", "vbios") or variable.startswith(("firmware.", "package."))
 
 
-def _variable(key: tuple[str, str]) -> str:
-    return key[1] if key[0] == "card" else f"{key[1]} ({key[0]})"
+def _shown(variable: str) -> str:
+    kind, dot, name = variable.partition(".")
+    return f"{name} ({kind})" if dot else variable
 
 
-def _pairs(a: Traits, b: Traits) -> Iterator[tuple[tuple[str, str], str, str]]:
-    kinds = ["card", *(kind for _, kind in _MAPS)]
+def _pairs(
+    a: Mapping[tuple[str, str], str], b: Mapping[tuple[str, str], str]
+) -> Iterator[tuple[tuple[str, str], str, str]]:
+    kinds = ["card", *(kind for _, kind in MAPS)]
     for key in sorted(a.keys() | b.keys(), key=lambda key: (kinds.index(key[0]), key[1])):
         left, right = a.get(key, UNKNOWN), b.get(key, UNKNOWN)
         if left != right:
@@ -198,7 +201,7 @@ def _files(a: Bundle, b: Bundle) -> list[MachineDifference]:
     return found
 
 
-def _said(outcome: object) -> str:
+def _status(outcome: object) -> str:
     status, reason = getattr(outcome, "status", ""), getattr(outcome, "reason", "")
     return f"{status}: {reason}" if reason and status != "pass" else str(status)
 

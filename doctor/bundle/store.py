@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from zinc_rt.doctor.bundle.combination import MachineCombination
+from zinc_rt.cli.report import import_pandas
+from zinc_rt.doctor.bundle.combination import SCALARS, MachineCombination, traits
 from zinc_rt.doctor.bundle.format import Bundle
 from zinc_rt.host.errors import InputError, OutputError
 from zinc_rt.host.files import state_folder
 
+if TYPE_CHECKING:
+    import pandas
+
 VERSION = 1  # PRAGMA user_version
 APPLICATION = 0x5A525442  # PRAGMA application_id: "ZRTB"
+RESULT_COLUMNS = ("bundle", "chip", "probe", "status", "reason", "seconds")
 _TABLES = """
 CREATE TABLE bundle (
     id TEXT PRIMARY KEY, created TEXT NOT NULL, imported TEXT NOT NULL, source TEXT NOT NULL,
@@ -147,6 +152,10 @@ class BundleStore:
             for key, created, source, simulated, combination in self._database.execute(query)
         ]
 
+    def to_frame(self) -> pandas.DataFrame:
+        """Return `frame` of all machines in the store."""
+        return frame(self.machines())
+
     def close(self) -> None:
         self._database.close()
 
@@ -183,6 +192,29 @@ class BundleStore:
                 yield
         except sqlite3.OperationalError as error:
             raise OutputError(f"{self.path}: cannot write: {error}", next="--store FILE elsewhere") from error
+
+
+def frame(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
+    """Return a DataFrame with one row per probe result of a machine.
+
+    The columns are RESULT_COLUMNS, then the machine's configuration: `kernel`, `module`, `firmware.mec`,
+    `parameter.user_queue`, `package.mesa-vulkan-drivers`; NaN where it is unknown. `chip` of a simulated machine
+    ends in " (simulated)". Raises UnsupportedError if pandas (extra `report`) is not installed.
+    """
+    rows = []
+    for machine in machines:
+        values = {
+            name if kind == "card" else f"{kind}.{name}": value
+            for (kind, name), value in traits(machine.combination).items()
+        }
+        values["chip"] = f"{machine.combination.chip or 'unknown'}{' (simulated)' if machine.simulated else ''}"
+        rows += [
+            {"bundle": machine.id, "probe": name, "status": each.status, "reason": each.reason,
+             "seconds": each.seconds, **values}
+            for name, each in machine.probes().items()
+        ]  # fmt: skip
+    results: pandas.DataFrame = import_pandas().DataFrame(rows)
+    return results.reindex(columns=list(dict.fromkeys([*RESULT_COLUMNS, *SCALARS, *results.columns])))
 
 
 def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:

@@ -1,9 +1,10 @@
-"""Bundles of many machines: what parts good from bad, since when, on a page and in KCIDB's format."""
+"""The bundle store: values that separate passing from failing machines, regressions, the page, KCIDB's format."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from zinc_rt.doctor.bundle.page import matrix, render
 from zinc_rt.doctor.bundle.store import BundleStore, StoredMachine
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.finding import DoctorFinding
-from zinc_rt.host.errors import InputError
+from zinc_rt.host.errors import InputError, UnsupportedError
 
 DEVICE = "sys/class/drm/card0/device"
 
@@ -109,13 +110,13 @@ def test_non_store_file_is_rejected(content: bytes, tmp_path: Path) -> None:
 
 def test_store_of_another_version_and_foreign_database_are_rejected(store: BundleStore, tmp_path: Path) -> None:
     store.close()
-    for path, statement, said in (
+    for path, statement, message in (
         (store.path, "PRAGMA user_version = 2", "version 2, this build reads 1"),
         (tmp_path / "other.sqlite", "CREATE TABLE t (x)", "another database"),
     ):
         with sqlite3.connect(path) as database:
             database.execute(statement)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             BundleStore(path)
     with pytest.raises(InputError, match="the store does not exist"):
         BundleStore(tmp_path / "none.sqlite", must_exist=True)
@@ -187,6 +188,25 @@ def test_discriminating_values_occur_on_one_side_only() -> None:
     ]
 
 
+def test_frame_has_a_row_per_probe_result_and_a_column_per_variable(store: BundleStore) -> None:
+    assert store.add(bundle(failed=("P20/t1",))) and store.add(bundle("7.0", simulated=True))
+    frame = store.to_frame()
+    assert len(frame) == 6 and set(frame.chip) == {"gfx1201", "gfx1201 (simulated)"}
+    [failed] = frame[frame.status == "fail"].to_dict("records")
+    assert (failed["probe"], failed["reason"], failed["kernel"]) == ("P20/t1", "no fence", "6.14.0")
+    assert failed["firmware.mes"] == "0x84" and failed["parameter.user_queue"] == "1"
+
+
+def test_empty_store_has_no_regressions_and_missing_pandas_names_the_extra(
+    store: BundleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert regressions([]) == [] and suspicions([]) == [] and store.to_frame().empty
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UnsupportedError, match="pandas is not installed") as error:
+        regressions(machines(bundle()))
+    assert "zinc-rt[report]" in error.value.next
+
+
 def test_simulated_machines_are_never_mixed_with_cards() -> None:
     mixed = machines(bundle("6.14.0"), bundle("6.15.0", failed=("P20/t1",), simulated=True))
     assert not regressions(mixed) and not suspicions(mixed)
@@ -232,7 +252,7 @@ def test_kcidb_output_of_checkouts_builds_and_tests_matches_its_schema() -> None
 
 @pytest.mark.rest(keep=6)
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda r: r.update(version={"major": 4, "minor": 0}), "version is"),
         (lambda r: r.update(revisions=[]), "not a member of a report"),
@@ -248,7 +268,7 @@ def test_kcidb_output_of_checkouts_builds_and_tests_matches_its_schema() -> None
         (lambda r: r["checkouts"].append(r["checkouts"][0]), "duplicate id"),
     ],
 )
-def test_kcidb_schema_violations_are_detected(change: object, said: str) -> None:
+def test_kcidb_schema_violations_are_detected(change: object, message: str) -> None:
     report = export(machines(bundle()))
     change(report)  # type: ignore[operator]
-    assert any(said in each for each in problems(report)), list(problems(report))
+    assert any(message in each for each in problems(report)), list(problems(report))
