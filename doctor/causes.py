@@ -28,6 +28,7 @@ _HANG = (
     "log.ring-test",
     "log.interrupts",
     "log.gpu-memory",
+    "log.task-blocked",
     "power.sensors-silent",
 )
 _ALL_LOG = ("log.*", "kfd.*")
@@ -91,6 +92,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     ),
     "pci.lost": (*_START_FAILED, *_ALL_LOG, "pci.errors", "power.*", "gpu.gone"),
     "pci.corrected-errors": ("pci.errors", "pci.lost", "gpu.gone"),
+    "pci.error-status": ("pci.error-count",),
     "pci.iommu-fault": (*_START_FAILED, *_HANG, "log.init-failed"),
     "pci.atomics": ("gpu.not-in-kfd", "kfd.*", "permissions.nodes"),
     "power.resume": (*_START_FAILED, *_ALL_LOG, "pci.*", "power.*", "gpu.gone"),
@@ -101,6 +103,13 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "ras.uncorrectable": (*_HANG, "ras.*"),
     "ras.counted": ("ras.uncorrectable", "ras.corrected*", *_HANG),
     "ras.corrected": ("ras.corrected-count",),
+    "kfd.parameter": ("kfd.absent", "kfd.refused", "gpu.not-in-kfd", "permissions.nodes"),
+    "kfd.cwsr-size": ("log.queue-create",),
+    "permissions.policy": (),
+    "host.reset-reason": (),
+    "host.machine-check": ("host.reset-reason", *_HANG),
+    "host.hot": ("host.reset-reason",),
+    "log.task-blocked": (),
     "kfd.refused": ("gpu.not-in-kfd", "permissions.nodes"),
     "kfd.absent": ("permissions.nodes", "gpu.not-in-kfd"),
     "container.hidden": ("gpu.not-in-kfd",),
@@ -198,17 +207,22 @@ ORDER = (
     "ras.*",
     "log.init-failed",
     "gpu.no-driver",
-    "gpu.*",
+    "gpu.n*",
     "kfd.*",
     "container.*",
     "permissions.*",
+    "host.reset-reason",
+    "host.machine-check",
     "log.*",
     "pci.*",
     "parameters.*",
     "tier.*",
     "host.*",
     "combination.*",
+    "gpu.unsupported",
 )
+
+LAST = ("gpu.unsupported",)  # a property of the chip: whatever is wrong with the machine is named before
 
 
 ANSWERS = ("tier.*",)  # what the driver says in the end: any cause may explain it

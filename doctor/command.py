@@ -30,7 +30,8 @@ examples:
   zinc-rt doctor --device 0000:03:00.0    one GPU of several
   zinc-rt doctor --json report.json       a report for programs
 
-Exit code: 0 no problem found, 1 something is broken, 2 wrong usage, 77 no AMD GPU to diagnose.
+Exit code: 0 healthy, 1 a cause was found, 2 wrong usage, 77 no AMD GPU, or nothing was found while something
+that matters is unknown: the last lines name it, and the one file to fetch.
 docs/doctor.md lists the files that are read, and how to capture a machine by hand.
 """
 
@@ -119,10 +120,11 @@ def _capture(arguments: argparse.Namespace) -> MachineCapture:
 
 
 def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport:
-    """Return a result per finding: `broken` is a failure, the others are reported; no GPU is a skip."""
+    """Return a result per finding: a cause is a failure, notes are reported; no GPU and unknowns are skips."""
     from dataclasses import asdict
 
     from zinc_rt.cli.report import Result, Status
+    from zinc_rt.doctor.diagnose import NOTHING
     from zinc_rt.doctor.report import DoctorReport
 
     machine = diagnosis.machine
@@ -137,9 +139,9 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport
         "kernel": machine.linux.release or "",
         "firmware": gpu.firmware if gpu else {},
     }
-    nothing_ran = diagnosis.exit_code() == 77
+    nothing_ran = any(finding.id == NOTHING for finding in diagnosis.findings)
     for finding in diagnosis.findings:
-        status: Status = "fail" if finding.severity == "broken" else "skip" if nothing_ran else "pass"
+        status: Status = "skip" if nothing_ran else "pass" if finding.severity == "note" else "fail"
         name = f"{finding.id}@{finding.about}" if finding.about else finding.id
         result = Result(name, "finding", status, reason=finding.title, cause=finding.why, advice=finding.next)
         result.measure = {
@@ -150,6 +152,10 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport
             "rows": list(finding.rows),
         }
         report.results.append(result)
+    for unknown in diagnosis.unknown:
+        if unknown.matters and not nothing_ran:
+            name = f"unknown.{unknown.waits[0] if unknown.waits else 'machine'}"
+            report.results.append(Result(name, "unknown", "skip", reason=unknown.what, advice=unknown.next))
     if machine.gpus:
         seen = ", ".join(gpu.title for gpu in machine.gpus)
         ok = diagnosis.exit_code() == 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.causes import may_explain, rank
+from zinc_rt.doctor.causes import LAST, may_explain, rank
 from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Unknown
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.read_machine import read_machine
@@ -25,6 +25,9 @@ class Diagnosis:
     findings: tuple[DoctorFinding, ...]
     """Root causes first, each followed by its consequences; notes last."""
     unknown: tuple[Unknown, ...]
+    """Those that matter first."""
+    hung: bool = False
+    """The machine is said to hang: it is never healthy."""
 
     @property
     def first(self) -> DoctorFinding | None:
@@ -36,10 +39,15 @@ class Diagnosis:
         return frozenset(each for finding in self.findings for each in finding.cause_of)
 
     def exit_code(self) -> int:
-        """Return 0 for no problem, 1 if something is broken, 77 if there is no AMD GPU."""
+        """Return 0 for a healthy machine, 1 if a cause was found, 77 if there is no AMD GPU, or nothing was
+        found while something that matters is unknown."""
         if any(finding.severity == "broken" for finding in self.findings):
             return 1
-        return 77 if any(finding.id == NOTHING for finding in self.findings) else 0
+        if any(finding.id == NOTHING for finding in self.findings):
+            return 77
+        if self.first is not None:
+            return 1
+        return 77 if self.hung or any(each.matters for each in self.unknown) else 0
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the description of each GPU in the format of a row of the matrix."""
@@ -132,7 +140,13 @@ def _ordered(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ..
         worst = min(GRAVITY[found[at][0].severity] for at in (root, *consequences))
         trees.append((worst, rank(found[root][0].id), root, consequences))
     trees.sort(
-        key=lambda tree: (GRAVITY[found[tree[2]][0].severity] == 2, tree[0], tree[1], found[tree[2]][1].at or 0)
+        key=lambda tree: (
+            GRAVITY[found[tree[2]][0].severity] == 2,
+            found[tree[2]][0].id in LAST,
+            tree[0],
+            tree[1],
+            found[tree[2]][1].at or 0,
+        )
     )
     findings: list[DoctorFinding] = []
     shown: set[int] = set()

@@ -40,3 +40,7 @@ class Unknown:
     what: str
     why: str
     next: str = ""
+    waits: tuple[str, ...] = ()
+    """Ids of the rules that cannot decide without it; `*` at the end for several."""
+    matters: bool = False
+    """Whether a machine without findings cannot be called healthy while this is open."""

@@ -4,8 +4,8 @@ file."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from zinc_rt.doctor.messages.table import HARMLESS, NEEDS_GPU, TABLE, WORTH_A_LOOK
 
@@ -19,14 +19,24 @@ _PREFIXES = (
     re.compile(r"^\[[^\]]{1,40}\](?:\[ *[CT]\d+\])? ?"),  # seconds, or a date; CONFIG_PRINTK_CALLER
     re.compile(r"^\d{4}-\d\d-\d\dT\S+ "),  # dmesg --time-format iso
 )
-# A line of a journal that a program wrote, not the kernel.
+# A line of a journal that a program wrote, not the kernel. The audit daemon repeats the kernel's.
 PROGRAM_LINE = re.compile(
-    r"^(?:\w{3,5}\.? +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) \S+ (?!kernel\b)[\w./@()-]+(?:\[\d+\])?: "
+    r"^(?:\w{3,5}\.? +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) \S+ (?!kernel\b|audit\b)[\w./@()-]+(?:\[\d+\])?: "
 )
 _BOOT = re.compile(r"^Linux version \d|^-- (?:Boot \w+|Reboot) --")
 ADDRESS = re.compile(r"\b[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _SHORT = re.compile(r"(?<![:\w])[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _OURS = re.compile(r"amdgpu|amdkfd|\bkfd\b", re.IGNORECASE)
+_BRIDGE = re.compile(r"pci (\S+): PCI bridge to \[bus ([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]")
+_CARD_SWITCH = re.compile(r"(?:pcieport|pci) (\S+?):? .*\[1002:147[89]\]")  # the PCIe switch on AMD's cards
+_PROCESS = re.compile(r"[Pp]rocess (?:information: process )?([^\s(),]+) pid ([1-9]\d*)")
+_NAMES_PROCESS = ("ring-timeout", "ring-recovered", "page-fault", "illegal-instruction")
+_PROCESS_LINES = 4  # a fault names its process in one of the next lines
+_RECORD = re.compile(r"(\{\d+\})?\[Hardware Error\]:(.*)")
+_CRASH = re.compile(r"BUG: |\bOops: |general protection fault|kernel BUG at|INFO: task .* blocked for")
+_TRACE_LINES = 80  # of a crash: registers, stack and modules
+_OURS_IN_TRACE = re.compile(r"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(?:amdgpu|amdkfd|amdttm|amd_sched|amdkcl|gpu_sched)\]")
+_BEFORE_CRASH = 15  # lines in which an error of the driver leads to a crash elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,8 @@ class LogEvent:
     text: str  # without its prefix
     address: str = ""
     file: str = ""  # the firmware file it names
+    process: str = ""  # the program that the log names, "python3 (pid 4711)"
+    count: int = 1  # how often, where a record is numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,7 @@ class LinuxLog:
     lines: tuple[str, ...]  # without prefixes
     events: tuple[LogEvent, ...]
     whole: bool  # begins with the boot
+    elsewhere: tuple[LogEvent, ...] = ()  # bus errors of bridges that may be the GPU's or not
 
     def named(self, *names: str) -> tuple[LogEvent, ...]:
         return tuple(event for event in self.events if event.name in names)
@@ -74,33 +87,142 @@ def parse(text: str, near: Collection[str] = ()) -> LinuxLog:
     boots = [at for at, line in enumerate(lines) if _BOOT.match(line)]
     if boots:
         lines = lines[boots[-1] :]
-    functions = {address.rpartition(".")[0].lower() for address in near}
-    short = {each.partition(":")[2] for each in functions}
-    events = []
+    path = _Path(lines, near)
+    events: list[LogEvent] = []
+    elsewhere: list[LogEvent] = []
+    consumed = _records(lines, path, events, elsewhere)
     for at, line in enumerate(lines):
-        if WORTH_A_LOOK.search(line) and (event := _event(line, at, functions, short)):
+        if at in consumed or not WORTH_A_LOOK.search(line):
+            continue
+        event = _event(line, at)
+        if event is None:
+            continue
+        if event.name in ("oops", "task-blocked"):
+            if _is_ours(lines, at, path):
+                events.append(replace(event, process=_crashed(lines, at)))
+        elif event.name not in NEEDS_GPU or path.concerns_gpu(line):
+            events.append(replace(event, process=_process(lines, at)) if event.name in _NAMES_PROCESS else event)
+        elif event.name.startswith("aer-") and path.is_unknown_bridge(line):
+            elsewhere.append(event)
+    events.sort(key=lambda event: event.at)
+    return LinuxLog(tuple(lines), tuple(events), bool(boots), tuple(elsewhere))
+
+
+class _Path:
+    """The PCI functions that are a GPU's: itself, and the bridges above it as far as capture and log tell."""
+
+    def __init__(self, lines: Sequence[str], near: Collection[str]) -> None:
+        known = {address.lower() for address in near}
+        bridges = [found for line in lines if "PCI bridge to" in line and (found := _BRIDGE.search(line))]
+        switches = [
+            found[1].lower() for line in lines if "[1002:147" in line and (found := _CARD_SWITCH.search(line))
+        ]
+        known |= {address for address in switches if ADDRESS.fullmatch(address)}
+        for address in tuple(known):
+            if not ADDRESS.fullmatch(address):
+                continue
+            domain, bus, _ = address.split(":")
+            for bridge in bridges:
+                inside = int(bridge[2], 16) <= int(bus, 16) <= int(bridge[3] or bridge[2], 16)
+                if inside and bridge[1].startswith(f"{domain}:"):
+                    known.add(bridge[1].lower())
+        self.placed = {bridge[1].lower() for bridge in bridges}
+        self.known = known
+        # Functions of one slot are one card; those of a root port's slot lead to different cards.
+        self.cards = {each.rpartition(".")[0] for each in known - self.placed if each.endswith(".0")}
+        self._short = {each.partition(":")[2] for each in known}
+
+    def concerns_gpu(self, line: str) -> bool:
+        if _OURS.search(line):
+            return True
+        named = {each.lower() for each in ADDRESS.findall(line)}
+        briefly = {each.lower() for each in _SHORT.findall(line)}
+        return bool(
+            named & self.known or {each.rpartition(".")[0] for each in named} & self.cards or briefly & self._short
+        )
+
+    def is_unknown_bridge(self, line: str) -> bool:
+        """Return whether only bridges are named, none of which the log places."""
+        named = {each.lower() for each in ADDRESS.findall(line)}
+        return "pcieport" in line and bool(named) and not named & self.placed
+
+
+def _records(
+    lines: Sequence[str], path: _Path, events: list[LogEvent], elsewhere: list[LogEvent]
+) -> frozenset[int]:
+    """Read the firmware's error records (GHES, BERT), whose address and severity stand in different lines."""
+    consumed: set[int] = set()
+    section: dict[str, str] = {}
+    began, mark = 0, ""
+
+    def end() -> None:
+        if "pcie" not in section.get("section_type", "").lower():
+            return
+        severity = section.get("type", section.get("event severity", ""))
+        name = "aer-corrected" if severity.startswith("corrected") else "aer-fatal"
+        address = section.get("device_id", "").lower()
+        said = ", ".join(f"{key}: {value}" for key, value in section.items())
+        event = LogEvent(name, began, f"[Hardware Error]: {said}", address, count=int(mark.strip("{}") or 1))
+        if name == "aer-fatal":
+            event = replace(event, count=1)
+        bus = section.get("secondary_bus", "").removeprefix("0x")
+        below = {each for each in path.known if bus and ADDRESS.match(each) and each.split(":")[1] == bus.zfill(2)}
+        if below or (address and path.concerns_gpu(address)):
             events.append(event)
-    return LinuxLog(tuple(lines), tuple(events), bool(boots))
+        elif address and address not in path.placed:
+            elsewhere.append(event)
+
+    for at, line in enumerate(lines):
+        found = _RECORD.search(line)
+        if not found or _OURS.search(line):
+            continue
+        consumed.add(at)
+        key, _, value = found[2].strip().partition(": ")
+        if key.startswith("Error ") or found[1] != (mark or None):
+            end()
+            section = {name: section[name] for name in ("event severity",) if name in section}
+            began, mark = at, found[1] or ""
+        for part in f"{key}: {value}".split(", "):
+            name, _, said = part.partition(": ")
+            if said and not (name == "device_id" and ":" not in said):
+                section.setdefault(name.strip(), said.strip())
+    end()
+    return frozenset(consumed)
 
 
-def _event(line: str, at: int, functions: set[str], short: set[str]) -> LogEvent | None:
+def _event(line: str, at: int) -> LogEvent | None:
     if any(row.pattern.search(line) for row in HARMLESS):
         return None
     for row in TABLE:
         found = row.pattern.search(line)
         if not found:
             continue
-        if row.event in NEEDS_GPU and not _about_a_gpu(line, functions, short):
-            return None
         address = ADDRESS.search(line)
         file = found.groupdict().get("file") or ""
         return LogEvent(row.event, at, line, address[0].lower() if address else "", file.strip("\"'"))
     return None
 
 
-def _about_a_gpu(line: str, functions: set[str], short: set[str]) -> bool:
-    if _OURS.search(line):
+def _is_ours(lines: Sequence[str], at: int, path: _Path) -> bool:
+    """Return whether a crash is amdgpu's: by its line, its stack, or an error of the driver just before it."""
+    if path.concerns_gpu(lines[at]):
         return True
-    named = {each.rpartition(".")[0].lower() for each in ADDRESS.findall(line)}
-    briefly = {each.rpartition(".")[0].lower() for each in _SHORT.findall(line)}
-    return bool(named & functions or briefly & short)
+    if not _CRASH.search(lines[at]):
+        return False
+    for line in lines[at : at + _TRACE_LINES]:
+        if "end trace" in line:
+            break
+        if _OURS_IN_TRACE.search(line):
+            return True
+    before = lines[max(0, at - _BEFORE_CRASH) : at]
+    return any(_OURS.search(line) and re.search(r"\b(?:fail\w*|error|conflict)\b", line, re.I) for line in before)
+
+
+def _crashed(lines: Sequence[str], at: int) -> str:
+    found = next((m for line in lines[at : at + 12] if (m := re.search(r"PID: (\d+) Comm: (\S+)", line))), None)
+    return f"{found[2]} (pid {found[1]})" if found else ""
+
+
+def _process(lines: Sequence[str], at: int) -> str:
+    found = next((m for line in lines[at : at + _PROCESS_LINES] if (m := _PROCESS.search(line))), None)
+    return f"{found[1]} (pid {found[2]})" if found else ""

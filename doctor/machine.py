@@ -3,6 +3,7 @@ unknown."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from zinc_rt.doctor.capture import MachineCapture
@@ -152,6 +153,11 @@ class InspectedMachine:
     packages: dict[str, str] | None
     users: tuple[str, ...]  # processes that have a GPU open
     log: LinuxLog | None = field(repr=False)
+
+    def start_logged(self, gpu: InspectedGpu) -> bool:
+        """Return whether the log has the last line of the driver's start on this GPU."""
+        named = rf" for {re.escape(gpu.address)}\b" if len(self.gpus) > 1 else r"\b"
+        return self.log is not None and self.log.search(rf"Initialized amdgpu .*{named}") is not None
 
     @property
     def wanted(self) -> tuple[InspectedGpu, ...]:

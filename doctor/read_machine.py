@@ -289,7 +289,7 @@ def _packages(capture: MachineCapture) -> dict[str, str] | None:
     found = {}
     for line in text.splitlines():
         words = line.split()
-        if len(words) >= 3 and re.fullmatch(r"[hiu][ifn]R?", words[0]):
+        if len(words) >= 3 and re.fullmatch(r"[hiurp][a-zA-Z]R?", words[0]):
             words = words[1:]  # dpkg -l
         if len(words) >= 2:
             found[words[0].partition(":")[0].partition("/")[0]] = words[1]

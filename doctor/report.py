@@ -10,7 +10,8 @@ from zinc_rt.doctor.diagnose import Diagnosis
 
 @dataclass(slots=True)
 class DoctorReport(Report):
-    """A report of one machine, one result per finding. Its exit code is the diagnosis's: 77 without a GPU."""
+    """A report of one machine, one result per finding. Its exit code is the diagnosis's: 77 without a GPU, or if
+    something that matters is unknown."""
 
     diagnosis: Diagnosis | None = None
 

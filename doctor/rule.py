@@ -29,6 +29,7 @@ class Seen:
     tiers: tuple[str, ...] | None = None
     rows: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()  # patterns of ids, beside those of causes.py
+    processes: tuple[str, ...] = ()  # the programs that the log names, "python3 (pid 4711)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class DoctorRule:
         return DoctorFinding(
             self.id,
             seen.severity or self.severity,
-            seen.title or self.title,
+            (seen.title or self.title) + (f": {', '.join(seen.processes)}" if seen.processes else ""),
             seen.why or self.why,
             seen.next or self.next,
             self.tiers if seen.tiers is None else seen.tiers,
@@ -119,4 +120,6 @@ def from_events(machine: InspectedMachine, events: list[LogEvent], address: str)
         lines += (f"kernel.log: ({len(events) - SHOWN_LINES} more lines like these)",)
     address = gpu_of(machine, address)
     known = address if address in ours or address in others else ""
-    return Seen(evidence=lines, about=known, at=events[0].at, severity="note" if address in others else None)
+    processes = tuple(dict.fromkeys(event.process for event in events if event.process))
+    severity: Severity | None = "note" if address in others else None
+    return Seen(evidence=lines, about=known, at=events[0].at, severity=severity, processes=processes[:SHOWN_LINES])

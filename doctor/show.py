@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from zinc_rt.cli.output import printable
-from zinc_rt.doctor.diagnose import Diagnosis
+from zinc_rt.doctor.diagnose import NOTHING, Diagnosis
 from zinc_rt.doctor.finding import DoctorFinding
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 
@@ -102,8 +102,14 @@ def _unknown(diagnosis: Diagnosis, *, verbose: bool) -> list[str]:
         return []
     lines = []
     for row in rows:
+        if not (row.matters or verbose or diagnosis.first is not None):
+            continue
         said = f"{row.what}: {row.why}" + (f"; {row.next}" if row.next else "")
-        lines += _wrapped("unknown   ", said)
+        lines += _wrapped("UNKNOWN   " if row.matters else "unknown   ", said)
+        if row.waits and (row.matters or verbose):
+            lines += _wrapped("  waits   ", f"these rules cannot decide without it: {', '.join(row.waits)}")
+    hidden = len(rows) - sum(line.lower().startswith("unknown") for line in lines)
+    lines += [f"unknown   {hidden} more with -v"] * bool(hidden)
     return [*lines, ""]
 
 
@@ -111,18 +117,16 @@ def verdict(diagnosis: Diagnosis) -> str:
     count = {kind: sum(f.severity == kind for f in diagnosis.findings) for kind in ("broken", "warning", "note")}
     numbers = f"{count['broken']} broken, {count['warning']} warnings, {count['note']} notes"
     code = diagnosis.exit_code()
-    if code == 77:
+    if any(finding.id == NOTHING for finding in diagnosis.findings) and code == 77:
         return f"NO GPU    nothing to diagnose: {numbers}"
-    if code == 1:
-        broken = next(
-            (f for f in diagnosis.findings if f.severity == "broken" or _leads_to_broken(f, diagnosis)), None
-        )
-        assert broken is not None
-        return f"BROKEN    first cause: {printable(broken.title, 150)}\n{_INDENT}{numbers}"
+    if code == 77:
+        missing = next((each for each in diagnosis.unknown if each.matters), None)
+        if missing is None:
+            return f"UNKNOWN   the machine is said to hang, and nothing shows why: {numbers}"
+        said = f"nothing found, but this is unknown: {missing.what}"
+        return "\n".join([*_wrapped("UNKNOWN   ", said), *_wrapped("  do      ", missing.next), _INDENT + numbers])
+    if diagnosis.first is not None:
+        head = "BROKEN" if count["broken"] else "FOUND"
+        return f"{head:<10}first cause: {printable(diagnosis.first.title, 150)}\n{_INDENT}{numbers}"
     unknown = f", {len(diagnosis.unknown)} unknown" if diagnosis.unknown else ""
     return f"OK        no problem found: {numbers}{unknown}"
-
-
-def _leads_to_broken(finding: DoctorFinding, diagnosis: Diagnosis) -> bool:
-    broken = {each.id for each in diagnosis.findings if each.severity == "broken"}
-    return bool(broken & set(finding.cause_of))

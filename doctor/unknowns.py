@@ -1,4 +1,4 @@
-"""The table of questions that a capture leaves open, with the way to answer each."""
+"""The table of questions that a capture leaves open: the rules that wait, and the one file that answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.doctor.finding import Unknown
-from zinc_rt.doctor.machine import InspectedMachine
+from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
+from zinc_rt.doctor.rules import combinations
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,94 +16,189 @@ class Question:
     paths: tuple[str, ...]  # whose reason is quoted
     open: Callable[[InspectedMachine], bool]
     next: str
+    waits: tuple[str, ...] = ()
+    matters: Callable[[InspectedMachine], bool] = lambda machine: False
+
+
+def _always(machine: InspectedMachine) -> bool:
+    return True
+
+
+def _discrete(machine: InspectedMachine) -> list[InspectedGpu]:
+    """The GPUs with a link and a BAR of their own: an APU has neither, a virtual machine shows neither."""
+    passed = bool(machine.host.hypervisor or machine.host.container)
+    return [] if passed else [gpu for gpu in machine.wanted if not gpu.integrated and not gpu.gone]
+
+
+def _start_unseen(machine: InspectedMachine) -> bool:
+    return any(not gpu.started and not machine.start_logged(gpu) for gpu in machine.wanted)
+
+
+def _kfd_unseen(machine: InspectedMachine) -> bool:
+    nodes = {node.path for node in machine.nodes or ()}
+    logged = machine.log is not None and machine.log.search(r"kfd.*added device 1002:")
+    return machine.kfd is None and "/dev/kfd" not in nodes and not logged
+
+
+def _access_unseen(machine: InspectedMachine) -> bool:
+    """Whether this user may open the nodes depends on groups, unless the nodes are open to all."""
+    compute = [node for node in machine.nodes or () if node.path.endswith("/kfd") or "/renderD" in node.path]
+    return not compute or not all(node.mode[7:9] == "rw" or node.acl for node in compute)
 
 
 QUESTIONS = (
     Question(
+        "whether a GPU is present",
+        ("sys/class/drm", "lspci.txt"),
+        lambda m: not m.gpus and not m.gpus_known,
+        "lspci -nnvvv > lspci.txt",
+        ("gpu.*",),
+        _always,
+    ),
+    Question(
         "the kernel log (kernel.log): hangs, resets, missing firmware",
         ("kernel.log",),
         lambda m: m.log is None,
-        "sudo zinc-rt doctor, or sudo sysctl kernel.dmesg_restrict=0 until the next boot",
+        "sudo dmesg > kernel.log (or journalctl -k -b)",
+        ("log.*", "ras.*", "firmware.*", "pci.errors", "pci.lost", "power.resume", "power.thermal"),
+        _always,
     ),
     Question(
-        "the beginning of the boot: the log has been overwritten since",
+        "the beginning of the boot: the log has been overwritten since, or is an extract",
         (),
         lambda m: m.log is not None and not m.log.whole and bool(m.log.lines),
         "journalctl -k -b > kernel.log",
-    ),
-    Question("which kernel runs", ("proc/version",), lambda m: m.linux.release is None, "capture proc/version"),
-    Question(
-        "the kernel's command line", ("proc/cmdline",), lambda m: m.linux.cmdline is None, "capture proc/cmdline"
+        ("firmware.missing", "log.init-failed", "kfd.absent", "pci.bar-unassigned"),
+        _start_unseen,
     ),
     Question(
-        "whether amdgpu is loaded",
+        "whether amdgpu is loaded and has started the GPU",
         ("proc/modules",),
-        lambda m: m.module.loaded is None,
-        "capture proc/modules and sys/module/amdgpu",
+        lambda m: bool(m.wanted) and m.module.loaded is None and _start_unseen(m),
+        "capture proc/modules, and lspci -nnk > lspci.txt",
+        ("module.not-loaded", "gpu.no-driver"),
+        _always,
+    ),
+    Question(
+        "what KFD lists",
+        ("sys/class/kfd",),
+        lambda m: bool(m.wanted) and _kfd_unseen(m),
+        "ls -ln /dev/kfd /dev/dri/* > dev.txt",
+        ("kfd.absent", "gpu.not-in-kfd", "permissions.nodes"),
+        _always,
+    ),
+    Question(
+        "the present user and groups (id.txt)",
+        ("id.txt",),
+        lambda m: m.user is None,
+        "id > id.txt",
+        ("permissions.group",),
+        lambda m: bool(m.gpus) and _access_unseen(m),
+    ),
+    Question(
+        "the PCIe link of the GPU: lanes and speed",
+        ("lspci.txt",),
+        lambda m: any(not any(link.width for link in gpu.links) for gpu in _discrete(m)),
+        "sudo lspci -nnvvv > lspci.txt (package pciutils), or sysfs.txt",
+        ("pci.link-width", "pci.link-speed"),
+        _always,
+    ),
+    Question(
+        "the amount of VRAM that the CPU can access",
+        ("mem_info_vis_vram_total",),
+        lambda m: any(gpu.bar_bytes is None and gpu.visible_bytes is None for gpu in _discrete(m)),
+        "lspci -nnvvv > lspci.txt, or sysfs.txt",
+        ("pci.small-bar",),
+        _always,
+    ),
+    Question(
+        "which kernel runs",
+        ("proc/version",),
+        lambda m: m.linux.release is None,
+        "capture proc/version",
+        ("module.kernel-too-old", "combination.*"),
+        lambda m: bool(m.gpus),
+    ),
+    Question(
+        "the kernel's command line",
+        ("proc/cmdline",),
+        lambda m: m.linux.cmdline is None,
+        "capture proc/cmdline",
+        ("parameters.*", "module.blacklisted"),
+        lambda m: bool(m.gpus) and not m.module.parameters,
     ),
     Question(
         "the module's parameters",
         ("sys/module/amdgpu/parameters",),
         lambda m: bool(m.module.loaded) and not m.module.parameters,
-        "capture sys/module/amdgpu/parameters",
-    ),
-    Question(
-        "whether a GPU is present",
-        ("sys/class/drm", "lspci.txt"),
-        lambda m: not m.gpus and not m.gpus_known,
-        "capture sys/class/drm and lspci.txt",
+        "capture sys/module/amdgpu/parameters (sysfs.txt)",
+        ("parameters.*",),
     ),
     Question(
         "firmware versions",
         ("firmware.txt",),
         lambda m: bool(m.wanted) and not any(gpu.firmware for gpu in m.wanted),
-        "sudo zinc-rt doctor reads them from debugfs",
+        "capture sys/class/drm/card*/device/fw_version (sysfs.txt); or, as root, amdgpu_firmware_info of debugfs",
+        ("combination.*", "firmware.old-for-t2", "firmware.no-mes"),
+        lambda m: any("firmware" in missing for _, missing in combinations.pending(m)),
     ),
-    Question("the present user and groups (id.txt)", ("id.txt",), lambda m: m.user is None, "id > id.txt"),
     Question(
         "installed packages (packages.txt)",
         ("packages.txt",),
         lambda m: m.packages is None,
         "dpkg-query -W, rpm -qa or pacman -Q > packages.txt",
+        ("combination.*", "module.dkms-unused", "firmware.package-old"),
+        lambda m: any("packages" in missing for _, missing in combinations.pending(m)),
     ),
     Question(
-        "the PCIe path to the GPU, ACS, AER (lspci.txt)",
+        "AER, ACS and the path to the GPU (lspci.txt)",
         ("lspci.txt",),
         lambda m: bool(m.gpus) and "lspci.txt" not in m.capture.files,
         "sudo lspci -nnvvv > lspci.txt (package pciutils)",
+        ("pci.error-status", "pci.acs"),
     ),
     Question(
-        "what KFD lists",
-        ("sys/class/kfd",),
-        lambda m: m.kfd is None and bool(m.module.loaded) and bool(m.gpus),
-        "capture sys/class/kfd/kfd/topology",
+        "whether an error on the PCIe bus is the GPU's: the log names a bridge whose place is not known",
+        ("lspci.txt",),
+        lambda m: m.log is not None and bool(m.log.elsewhere) and "lspci.txt" not in m.capture.files,
+        "lspci -nnvvv > lspci.txt",
+        ("pci.errors", "pci.corrected-errors"),
+        lambda m: bool(m.gpus),
     ),
     Question(
-        "the amount of VRAM that the CPU can access",
-        (),
-        lambda m: any(not gpu.vram_bytes and not gpu.integrated for gpu in m.wanted),
-        "capture mem_info_vram_total and mem_info_vis_vram_total",
+        "which distribution",
+        ("etc/os-release",),
+        lambda m: m.host.distribution is None,
+        "capture etc/os-release",
+        ("permissions.group",),
     ),
     Question(
-        "which distribution", ("etc/os-release",), lambda m: m.host.distribution is None, "capture etc/os-release"
+        "free memory",
+        ("proc/meminfo",),
+        lambda m: m.host.available_bytes is None,
+        "capture proc/meminfo",
+        ("host.memory", "host.huge-pages"),
     ),
-    Question("free memory", ("proc/meminfo",), lambda m: m.host.available_bytes is None, "capture proc/meminfo"),
     Question(
         "temperatures and the power limit",
         ("hwmon",),
         lambda m: bool(m.wanted) and not any(gpu.temperatures for gpu in m.wanted),
         "capture hwmon of the GPU while it is awake",
+        ("power.hot", "power.cap"),
     ),
 )
 
 
 def unknowns(machine: InspectedMachine) -> tuple[Unknown, ...]:
+    """Return the open questions, those that matter first."""
     unreadable = machine.capture.unreadable
     found = []
     for question in QUESTIONS:
         if question.open(machine):
             reasons = [why for name, why in unreadable.items() if any(path in name for path in question.paths)]
-            found.append(Unknown(question.what, reasons[0] if reasons else "not in the capture", question.next))
+            why = reasons[0] if reasons else "not in the capture"
+            found.append(Unknown(question.what, why, question.next, question.waits, question.matters(machine)))
     if machine.kfd_problem and not any(gpu.node for gpu in machine.wanted):
-        found.append(Unknown("KFD's topology", machine.kfd_problem, "zinc-rt devices"))
-    return tuple(found)
+        waits = ("gpu.not-in-kfd",)
+        found.append(Unknown("KFD's topology", machine.kfd_problem, "zinc-rt devices", waits, matters=True))
+    return tuple(sorted(found, key=lambda each: not each.matters))

@@ -70,17 +70,30 @@ class Combination:
     symptoms: tuple[str, ...] = ()
     next: str = ""
 
+    def _conditions(self, facts: MachineFacts) -> list[tuple[str, str, str | int | None]]:
+        """Each condition with its kind and the value of this machine; None if it is unknown."""
+        single = (
+            ("kernel", self.kernel, facts.kernel),
+            ("module", self.module, facts.module),
+            ("module", self.module_version, facts.module_version),
+        )
+        rows: list[tuple[str, str, str | int | None]] = [row for row in single if row[1]]
+        rows += [("firmware", condition, facts.firmware.get(name)) for name, condition in self.firmware.items()]
+        rows += [("packages", condition, facts.packages.get(name)) for name, condition in self.packages.items()]
+        return rows + [
+            ("parameters", condition, facts.parameters.get(name)) for name, condition in self.parameters.items()
+        ]
+
     def fits(self, facts: MachineFacts) -> bool:
         """Return whether every condition is true for the known values."""
-        return (
-            facts.chip in self.chips
-            and _holds(self.kernel, facts.kernel)
-            and self.module in ("", facts.module)
-            and _holds(self.module_version, facts.module_version)
-            and all(_holds(condition, facts.firmware.get(name)) for name, condition in self.firmware.items())
-            and all(_holds(condition, facts.packages.get(name)) for name, condition in self.packages.items())
-            and all(_holds(condition, facts.parameters.get(name)) for name, condition in self.parameters.items())
-        )
+        return facts.chip in self.chips and all(_holds(row[1], row[2]) for row in self._conditions(facts))
+
+    def waits_for(self, facts: MachineFacts) -> tuple[str, ...]:
+        """Return the kinds of unknown values that decide: some condition is true and none is false."""
+        rows = self._conditions(facts) if facts.chip in self.chips else []
+        known = [_holds(condition, value) for _, condition, value in rows if value is not None]
+        missing = tuple(dict.fromkeys(kind for kind, _, value in rows if value is None))
+        return missing if known and all(known) else ()
 
     def quote(self) -> str:
         """Return one line with the statement and its source."""

@@ -6,10 +6,48 @@ from zinc_rt.doctor.messages.message import rows
 
 HOST = (
     *rows(
+        "cwsr-size",
+        "amdkfd/kfd_queue.c",
+        r"queue cwsr size \S+ not (?:sufficient for|equal to) node",
+        r"queue ctl stack size \S+ not equal to node",
+        r"expected size \S+ not equal to mapping addr \S+ size",
+    ),
+    *rows(
+        "kfd-parameter",
+        "amdkfd/kfd_module.c",
+        r"sched_policy has invalid value",
+        r"max_num_of_queues_per_device must be between",
+    ),
+    *rows(
+        "policy-denied",
+        "security/selinux/avc.c",
+        r"avc: +denied .*(?:/dev/kfd|/dev/dri/|name=\"(?:kfd|renderD\d+)\"|:(?:hsa|dri)_device_t:).*permissive=0",
+        r"apparmor=\"DENIED\".*/dev/(?:kfd|dri/)",
+    ),
+    *rows(
+        "reset-reason",
+        "arch/x86/kernel/cpu/amd.c",
+        r"Previous system reset reason \[0x[0-9a-f]+\]: (?P<reason>.*(?:thermal|THERMTRIP|shutdown pin|sync flood|"
+        r"uncorrected|watchdog).*)",
+    ),
+    *rows(
+        "machine-check",
+        "arch/x86/kernel/cpu/mce/core.c",
+        r"mce: \[Hardware Error\]: CPU \d+: Machine Check(?: Exception)?: \d+ Bank",
+        r"\[Hardware Error\]: (?:Uncorrected|Deferred) error, (?:no action|software)",
+    ),
+    *rows(
+        "host-thermal",
+        "drivers/thermal/thermal_core.c",
+        r"critical temperature reached.*shutting down",
+        r"Core temperature (?:above|is above) threshold, cpu clock (?:is )?throttled",
+    ),
+    *rows(
         "kfd",
         "amdkfd/kfd_device.c",
         r"kfd.*skipped device",
         r"\S+ +not supported in kfd",
+        r"kfd not supported on this ASIC",
         r"NOT added due to errors",
         r"(?:Error|Failed) (?:initializing|to init\w*) (?:KFD|DQM|queue manager|interrupts)",
         r"Failed to (?:resume|init) (?:KFD|IOMMU for device)",
@@ -47,10 +85,9 @@ HOST = (
     *rows(
         "oops",
         "lib/bug.c",
-        r"(?:BUG: |Oops: |general protection fault|kernel BUG at).*",
-        r"RIP: \w+:(?:amdgpu|amdkfd|kfd|dc|dm|psp|smu|gfx_v|mes_v|svm)_\w+",
         r"watchdog: BUG: soft lockup",
-        r"INFO: task .*(?:amdgpu|kfd|kworker).* blocked for more than",
+        r"(?:BUG: |Oops: |general protection fault|kernel BUG at).*",
     ),
+    *rows("task-blocked", "kernel/hung_task.c", r"INFO: task .* blocked for more than"),
     *rows("no-response-from-card", "drivers/vfio", r"vfio-pci.*(?:reset|not ready).*(?:fail|timeout|giving up)"),
 )

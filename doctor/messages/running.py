@@ -131,7 +131,7 @@ RUNNING = (
         r"failed to load (?:me|pfp|mec) fw",
         r"cp failed to lock ring",
         r"fence wait failed",
-        r"failed to (?:un)?halt cp",
+        r"failed to unhalt cp",
     ),
     *rows(
         "reset-failed",
@@ -157,6 +157,7 @@ RUNNING = (
         "amdgpu/amdgpu_device.c",
         r"(?:suspend|resume) of IP block <\w+> failed",
         r"amdgpu_device_ip_(?:resume|suspend)\w* failed",
+        r"amdgpu.*PM: failed to (?:resume|restore|thaw|suspend|freeze) (?:async|noirq|late)?:? ?(?:async: )?error",
         r"reinit gpus failure",
     ),
     *rows(
@@ -166,5 +167,6 @@ RUNNING = (
         r"GPU reset(?:\(\d+\))? succeeded",
         r"VRAM is lost due to GPU reset",
         r"(?:MODE[12]|BACO|Mode[12]) reset",
+        r"failed to halt cp",
     ),
 )

@@ -39,6 +39,11 @@ HARMLESS = (
         r"(?:HDCP|DTM|SECUREDISPLAY|RAP|XGMI|RAS): Failed to initialize",
         r"Failed to terminate (?:dtm|hdcp|rap|ras|xgmi) ta",
     ),
+    *rows(
+        "harmless",
+        "amdgpu/amdgpu_psp.c",
+        r"Failed to load (?:firmware|microcode) \"?amdgpu/\w+_(?:ta|cap|kicker)\.bin",
+    ),
     *rows("harmless", "amdgpu/amdgpu_fw_attestation.c", r"FW attestation input"),
     *rows("harmless", "amdgpu/amdgpu_mes.c", r"failed to create MES event log", r"MES FW version must be"),
     *rows("harmless", "amdgpu/amdgpu_ras.c", r"No RAS poison status", r"Failed to register \w+ ras block"),
@@ -57,7 +62,6 @@ NEEDS_GPU = frozenset(
         "iommu-fault",
         "d3cold",
         "link-lost",
-        "oops",
         "parameter-invalid",
     }
 )
@@ -66,6 +70,8 @@ NEEDS_GPU = frozenset(
 WORTH_A_LOOK = re.compile(
     r"amdgpu|kfd|\bdrm\b|AMD-Vi|DMAR|smmu|AER|pcie|BERT|Hardware Error|firmware|\bBAR\b|"
     r"power state|module|Lockdown|oom|[Oo]ut of memory"
+    r"|avc: +denied|apparmor=\"DENIED|reset reason|mce: |Machine Check|[Cc]ritical temperature|Core temperature"
+    r"|sched_policy|max_num_of_queues|cwsr size|mapping addr"
     r"|BUG|Oops|general protection|RIP: |\bMES\b|\bPSP\b|\bSMU\b|TTM|page fault|\bring\b|"
     r"blocked for more|vfio|Surprise|giving up",
 )

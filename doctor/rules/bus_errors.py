@@ -9,12 +9,12 @@ from zinc_rt.doctor import lspci
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, from_events, logged
 
-CORRECTED_MANY = 20  # lines of corrected errors: one now and then is what correction is for
+CORRECTED_MANY = 12  # lines of corrected errors: one now and then is what correction is for
 
 
 def _corrected(machine: InspectedMachine) -> Iterator[Seen]:
     events = machine.log.named("aer-corrected") if machine.log else ()
-    if len(events) >= CORRECTED_MANY:
+    if sum(event.count for event in events) >= CORRECTED_MANY:
         yield from_events(machine, list(events), events[0].address)
 
 

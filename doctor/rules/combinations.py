@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen
 from zinc_rt.doctor.rules.firmware import PACKAGES
-from zinc_rt.probes.combinations import Combination, MachineFacts, matching
+from zinc_rt.probes.combinations import Combination, MachineFacts, load, matching
 
 
 def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
@@ -28,6 +28,15 @@ def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
 
 def rows(machine: InspectedMachine) -> list[tuple[InspectedGpu, Combination]]:
     return [(gpu, row) for gpu in machine.wanted if gpu.arch for row in matching(facts(gpu, machine))]
+
+
+def pending(machine: InspectedMachine) -> list[tuple[Combination, tuple[str, ...]]]:
+    """Return the bad rows that would match if what is unknown here were as they say, with its kinds."""
+    found = []
+    for gpu in machine.wanted:
+        known = facts(gpu, machine)
+        found += [(row, missing) for row in load() if row.verdict == "bad" and (missing := row.waits_for(known))]
+    return found
 
 
 def _of(verdict: str) -> Callable[[InspectedMachine], Iterator[Seen]]:

@@ -11,7 +11,17 @@ from zinc_rt.isa.target import major_version
 from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts
 
 # Files the driver asks for and does without (amdgpu_psp.c, amdgpu_isp.c, amdgpu_vcn.c).
-OPTIONAL = ("_cap.bin", "isp_", "_kicker", "vpe_", "umsch_", "/aldebaran_sjt", "ip_discovery.bin", "dmcu")
+OPTIONAL = (
+    "_cap.bin",
+    "_ta.bin",
+    "isp_",
+    "_kicker",
+    "vpe_",
+    "umsch_",
+    "/aldebaran_sjt",
+    "ip_discovery.bin",
+    "dmcu",
+)
 
 PACKAGES = (
     "amd-gpu-firmware",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from zinc_rt.doctor.machine import InspectedMachine
 from zinc_rt.doctor.read_machine import refused
@@ -91,7 +93,41 @@ def _displays(machine: InspectedMachine) -> Iterator[Seen]:
             yield Seen(f"{gpu.title} lights {', '.join(gpu.displays)}", about=gpu.address)
 
 
+def _reset_reason(machine: InspectedMachine) -> Iterator[Seen]:
+    for seen in logged("reset-reason")(machine):
+        reason = re.search(r"reset reason \[\w+\]: (.*)", " ".join(seen.evidence))
+        yield replace(seen, title=f"the machine was reset before this boot: {reason[1] if reason else ''}".strip())
+
+
 RULES = (
+    DoctorRule(
+        "host.reset-reason",
+        "warning",
+        "the machine was reset before this boot",
+        "the processor recorded why: heat, the power supply, a watchdog or an uncorrected error",
+        "thermal: check cooling; shutdown pin: the power supply and its cables, one per connector of the GPU; "
+        "sync flood: memory and PCIe errors (journalctl -k -b -1); run nothing above --hazard 0 until it is gone",
+        BOTH,
+        _reset_reason,
+    ),
+    DoctorRule(
+        "host.machine-check",
+        "warning",
+        "the processor reported a hardware error",
+        "memory or the processor is faulty: errors of the GPU may be consequences",
+        "test memory without overclocking (EXPO, XMP off); decode the lines with rasdaemon",
+        BOTH,
+        logged("machine-check"),
+    ),
+    DoctorRule(
+        "host.hot",
+        "warning",
+        "the processor reached its temperature limit",
+        "the machine slows down or turns itself off under load",
+        "check the cooler and the airflow of the case",
+        BOTH,
+        logged("host-thermal"),
+    ),
     DoctorRule(
         "host.wsl",
         "broken",

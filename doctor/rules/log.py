@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from zinc_rt.doctor.machine import InspectedMachine
@@ -14,6 +15,16 @@ def _interrupts(machine: InspectedMachine) -> Iterator[Seen]:
     events = machine.log.named("interrupts-lost") if machine.log else ()
     if len(events) >= FALLBACKS_MANY:
         yield from_events(machine, list(events), events[0].address)
+
+
+def _start_failed(machine: InspectedMachine) -> Iterator[Seen]:
+    """A start that failed, unless the driver started this GPU later, as after a reload."""
+    log = machine.log
+    for seen in logged("init-failed")(machine):
+        named = re.escape(seen.about) if seen.about else ""
+        started = rf"Initialized amdgpu .*{named}" if named else "Initialized amdgpu"
+        if log is None or not any(re.search(started, line) for line in log.lines[seen.at or 0 :]):
+            yield seen
 
 
 def _resets_that_helped(machine: InspectedMachine) -> Iterator[Seen]:
@@ -200,6 +211,15 @@ RULES = (
         "there is no device, node or tier until it initialises",
         "the cause precedes this message in the log",
         BOTH,
-        logged("init-failed"),
+        _start_failed,
+    ),
+    DoctorRule(
+        "log.task-blocked",
+        "broken",
+        "a program waits in amdgpu and does not come back",
+        "the kernel reports it after two minutes: the GPU or its driver stopped without another message",
+        f"zinc-rt doctor --hung, before a reboot. {_SEND}",
+        BOTH,
+        logged("task-blocked"),
     ),
 )

@@ -87,7 +87,7 @@ PARAMETERS = (
 _COMMON_VALUES = {"ip_block_mask": (0xFFFFFFFF, -1)}
 
 
-def _value(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
+def value(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
     """The value from sysfs; from the command line where that has none."""
     text, where = machine.module.parameters.get(name), f"sys/module/amdgpu/parameters/{name}"
     if text is None:
@@ -99,14 +99,14 @@ def _value(machine: InspectedMachine, name: str) -> tuple[int, str] | None:
 def _wrong(severity: Severity) -> Callable[[InspectedMachine], Iterator[Seen]]:
     def look(machine: InspectedMachine) -> Iterator[Seen]:
         for row in PARAMETERS:
-            found = _value(machine, row.name)
+            found = value(machine, row.name)
             if row.severity != severity or found is None or found[0] in _COMMON_VALUES.get(row.name, ()):
                 continue
-            value, where = found
-            if row.when(value):
+            number, where = found
+            if row.when(number):
                 yield Seen(
-                    f"amdgpu.{row.name}={value}: {row.why}",
-                    (f"{where}: {value}",),
+                    f"amdgpu.{row.name}={number}: {row.why}",
+                    (f"{where}: {number}",),
                     why=row.why,
                     next=f"remove amdgpu.{row.name} from the command line and /etc/modprobe.d, and reboot"
                     if severity != "note"
@@ -137,7 +137,7 @@ def _user_queue(machine: InspectedMachine) -> Iterator[Seen]:
     """User queues, which t2 needs, have to be asked for; only a note, for t1 needs none of it."""
     if not any(gpu.driver == "amdgpu" for gpu in machine.wanted) or not machine.module.parameters:
         return
-    found = _value(machine, "user_queue")
+    found = value(machine, "user_queue")
     if found is None:
         yield Seen(
             "this kernel's amdgpu has no user queues (added in Linux 6.16)",

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine, Link
 from zinc_rt.doctor.rule import BOTH, T1, DoctorRule, Seen, concerns_ours, each_gpu, from_events, logged
+from zinc_rt.doctor.rules.parameters import value as parameter
 
 NARROW = 4  # lanes: below half of what boards give when two slots share them
 SLOW = 8.0  # GT/s (PCIe 3)
+SMALLEST_VRAM = 8 << 30  # of the cards of gfx11 and gfx12
 
 
 def _narrow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
@@ -81,8 +83,12 @@ def _small_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     if not most and said and len(machine.gpus) == 1:
         visible, most = int(said[2]) << 20, int(said[1]) << 20
         evidence = ("kernel.log: BAR", "kernel.log: VRAM")
+    if not most and visible and gpu.wanted and gpu.chip:
+        most, evidence = SMALLEST_VRAM, ("lspci.txt: Region 0", f"the smallest VRAM of {gpu.chip.name}")
     if not visible or not most or visible >= most * 0.9:
         return None
+    if gpu.bar_bytes and gpu.bar_bytes >= most * 0.9 and parameter(machine, "vis_vramlimit"):
+        return None  # the BAR is large, and the limit was asked for
     return Seen(
         (
             f"the CPU can access {visible >> 20} MiB of the {most >> 20} MiB of VRAM of {gpu.title}: "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from zinc_rt.doctor.machine import DeviceNode, InspectedMachine
 from zinc_rt.doctor.read_machine import refused
-from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen
+from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, logged
 
 # systemd's default gives everybody the render nodes and /dev/kfd (meson: group-render-mode 0666); Debian and what
 # comes from it build with 0660. What is not in the list may do either.
@@ -116,7 +117,33 @@ def _missing_nodes(machine: InspectedMachine) -> Iterator[Seen]:
         )
 
 
+def _denied_by_policy(machine: InspectedMachine) -> Iterator[Seen]:
+    for seen in logged("policy-denied")(machine):
+        text = " ".join(seen.evidence)
+        kind = "AppArmor" if "apparmor" in text else "SELinux"
+        program = re.search(r"comm=\"([^\"]+)\"", text)
+        by = program[1] if program else "a program"
+        if kind == "AppArmor":
+            yield replace(seen, title=f"AppArmor denies {by} a device node of the GPU")
+            continue
+        yield replace(
+            seen,
+            title=f"SELinux denies {by} a device node of the GPU",
+            next="for a container: setsebool -P container_use_devices 1, or a newer container-selinux "
+            "(2.213 allows to map the nodes); `ausearch -m avc -ts recent` lists the denials",
+        )
+
+
 RULES = (
+    DoctorRule(
+        "permissions.policy",
+        "broken",
+        "a security policy denies access to the GPU's device nodes",
+        "the mode and the group of the node do not matter then",
+        "change the profile of the program, or of its container",
+        BOTH,
+        _denied_by_policy,
+    ),
     DoctorRule(
         "permissions.group",
         "broken",

@@ -8,6 +8,7 @@ from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, logged
 
 LOW_CAP = 0.6  # of the power limit the card came with
+TOO_HOT = 110.0  # °C, where the sensor states no limit: that of the junction of every gfx11 and gfx12 card
 
 
 def _runtime_error(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
@@ -42,7 +43,9 @@ def _unpowered(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
 
 def _hot(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     over = [
-        f"{label} {now:g} °C (limit {most:g})" for label, now, most in gpu.temperatures if most and now >= most
+        f"{label} {now:g} °C (limit {most or TOO_HOT:g})"
+        for label, now, most in gpu.temperatures
+        if now >= (most or TOO_HOT)
     ]
     return Seen(f"{gpu.title} is too hot: {', '.join(over)}", tuple(over), gpu.address) if over else None
 

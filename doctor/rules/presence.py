@@ -73,13 +73,29 @@ def _refused(machine: InspectedMachine) -> Iterator[Seen]:
 
 
 def _kfd_absent(machine: InspectedMachine) -> Iterator[Seen]:
-    """KFD's folder is missing where others of sysfs were captured, so it is not only left out."""
-    started = any(gpu.driver == "amdgpu" for gpu in machine.wanted)
+    """A GPU that amdgpu started, and no KFD: no node and no topology; or the log lists the GPU's rings, which come
+    next to KFD's lines, and has none of those."""
+    if machine.kfd is not None or machine.host.container:
+        return
+    if not any(gpu.driver == "amdgpu" or machine.start_logged(gpu) for gpu in machine.wanted):
+        return
     nodes = {node.path for node in machine.nodes or ()}
-    if machine.kfd is None and started and machine.nodes is not None and "/dev/kfd" not in nodes:
-        if machine.host.container:
-            return
-        yield Seen(evidence=("dev.txt: no /dev/kfd", "sys/class/kfd: not there"))
+    log = machine.log
+    silent = log is not None and log.search("uses VM inv eng") and not log.search("kfd|CRAT table|Topology: Add")
+    silent = silent and all(machine.start_logged(gpu) for gpu in machine.wanted)
+    if machine.nodes is not None and "/dev/kfd" not in nodes:
+        evidence = ["dev.txt: no /dev/kfd", "sys/class/kfd: not there"]
+    elif silent and machine.nodes is None:
+        evidence = ["kernel.log: amdgpu initialised the GPU, and no line is of KFD"]
+    else:
+        return
+    built = (machine.linux.config or {}).get("CONFIG_HSA_AMD")
+    if built == "y":
+        evidence.append("boot/config: CONFIG_HSA_AMD=y")
+        next_step = "`sudo dmesg | grep -iE 'kfd|hsa|crat'` shows why it did not start; check amdgpu.sched_policy"
+    else:
+        next_step = "use a kernel with CONFIG_HSA_AMD=y (`grep HSA_AMD /boot/config-$(uname -r)`)"
+    yield Seen(evidence=tuple(evidence), next=next_step)
 
 
 def _unsupported(machine: InspectedMachine) -> Iterator[Seen]:
@@ -163,6 +179,26 @@ RULES = (
         "use a kernel with CONFIG_HSA_AMD=y",
         (T1,),
         _kfd_absent,
+    ),
+    DoctorRule(
+        "kfd.parameter",
+        "broken",
+        "KFD rejected a module parameter and did not start",
+        "amdgpu works without KFD, but there is no /dev/kfd: t1 cannot be used",
+        "remove amdgpu.sched_policy and amdgpu.max_num_of_queues_per_device from the command line and "
+        "/etc/modprobe.d, and reboot",
+        (T1,),
+        logged("kfd-parameter"),
+    ),
+    DoctorRule(
+        "kfd.cwsr-size",
+        "broken",
+        "KFD refuses queues: the program's area to save waves has another size than the kernel expects",
+        "kernels since 6.12 check the size that the runtime computes; creating a queue ends with EINVAL",
+        "use a runtime (ROCr, tinygrad) of the age of this kernel, or a kernel of the age of the runtime; not "
+        "amdgpu.cwsr_enable=0, which does not change the size",
+        (T1,),
+        logged("cwsr-size"),
     ),
     DoctorRule(
         "kfd.refused",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -17,6 +18,7 @@ from zinc_rt.doctor.bringup.bisect_env.command import EXAMPLE
 from zinc_rt.doctor.bundle.format import write
 from zinc_rt.doctor.bundle.make import Maker
 from zinc_rt.doctor.bundle.store import BundleStore
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.engine.devices import ORACLE, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.host.version import __version__
@@ -140,11 +142,10 @@ def line(qwen3: str, tmp_path: Path) -> Callable[[str], list[str]]:
     ledger.add(ledger.empty_step(), RunnerCounts().after(0, 0, 0, 0))
     usage.close()
     files |= {"USAGE": str(tmp_path / "usage"), "MACHINE": str(tmp_path / "machine")}
-    (tmp_path / "machine").mkdir()
-    (tmp_path / "machine" / "lspci.txt").write_text(
-        "03:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 48 [Radeon AI PRO R9700]\n"
-        "\tKernel driver in use: amdgpu\n"
-    )
+    healthy = (Path(__file__).parents[1] / "doctor" / "bases" / "r9700-arch.txt").read_text(encoding="utf-8")
+    _, *sections = re.split(r"^=== (.+)\n", healthy, flags=re.M)
+    machine = {path: text.encode() for path, text in zip(sections[::2], sections[1::2], strict=True)}
+    MachineCapture(machine).write(tmp_path / "machine")
     with np.load(Path(__file__).parents[1] / "launching" / "code_objects.npz") as built:
         (tmp_path / "kernels.co").write_bytes(bytes(built["gfx1201_32"]))
     files |= {"KERNELS": str(tmp_path / "kernels")}

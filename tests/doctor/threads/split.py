@@ -1,9 +1,10 @@
 """Machines from public threads as captures, split by a hash of their link into known and held-out ones.
 
-A row: `source` the thread, `truth` its cause in a sentence, `first` the findings that name it (none: nothing is wrong),
-`also` what else may be blamed. `release`, `cmdline`, `log`, `cards`, `lspci`, `dev`, `id`, `packages` and `files` are
-what the thread shows, in the form of a capture made by hand. `hung`: examined with `--hung`. `anything`: any finding or
-none, but never OK. The truth was written before the rules; the held-out third was not looked at while they were.
+A row: `source` the thread, `truth` its cause in a sentence, `first` the findings that name it (none: nothing is
+wrong), `also` what else may be blamed. `release`, `cmdline`, `log`, `cards`, `lspci`, `dev`, `id`, `packages` and
+`files` are what the thread shows, in the form of a capture made by hand. `hung`: examined with `--hung`.
+`anything`: any finding or none, but never OK. The truth was written before the rules; the held-out third was not
+looked at while they were written.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def capture(row: dict[str, Any]) -> MachineCapture:
 
 def _card(text: str) -> str:
     slot, device, driver = text.split()
-    lines = f"{slot} VGA compatible controller [0300]: Advanced Micro Devices, Inc. [AMD/ATI] Device [1002:{device}]\n"
+    lines = f"{slot} VGA compatible controller [0300]: Advanced Micro Devices, Inc. [AMD/ATI] [1002:{device}]\n"
     return lines + (f"\tKernel driver in use: {driver}\n" if driver != "none" else "\tKernel modules: amdgpu\n")
 
 

@@ -1,0 +1,32 @@
+"""Machines from public threads (threads/*.yaml) get the cause that the thread found; a sick one is never OK."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent / "threads"))
+
+import split
+
+from zinc_rt.doctor.diagnose import diagnose
+
+LEAST_RIGHT = 0.95
+
+
+@pytest.mark.parametrize("name", ["known", "held_out"])
+def test_thread_machines_get_the_cause_of_their_thread(name: str) -> None:
+    scores = [split.score(row, diagnose(split.capture(row))) for row in split.rows(name) if not row.get("hung")]
+    wrong = [score for score in scores if not score.right]
+    assert len(wrong) <= (1 - LEAST_RIGHT) * len(scores), wrong
+    assert not [score for score in scores if not score.safe]
+
+
+def test_thread_machines_are_split_by_the_hash_of_their_link() -> None:
+    known, held_out = split.rows("known"), split.rows("held_out")
+    assert len(known) + len(held_out) >= 60
+    assert not [row["name"] for row in known if split.is_held_out(row["source"])]
+    assert not [row["name"] for row in held_out if not split.is_held_out(row["source"])]
+    assert all(row["source"].startswith("https://") and row["truth"] for row in (*known, *held_out))
