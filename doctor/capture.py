@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 import tarfile
 import zipfile
 import zlib
@@ -24,6 +25,10 @@ from zinc_rt.host import input_files
 from zinc_rt.host.errors import InputError, OutputError
 from zinc_rt.host.version import __version__
 
+SYSFS = "sysfs.txt"  # output of `grep -s . /sys/...`: path, colon, line
+LATER = "later/"  # the same files some seconds later, for --hung; sysfs-later.txt as grep prints them
+_COMPONENT = r"(?:(?:pci)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}\.[0-7])?|[^/:\s]+)"
+_GREP_LINE = re.compile(rf"^/((?:{_COMPONENT}/)+[^/:\s]+):(.*)$")
 SCHEMA = "zinc-rt-capture/1"
 INDEX = "capture.json"
 TOTAL_BYTES = 64 << 20
@@ -105,7 +110,21 @@ class MachineCapture:
                 f"{folder}: contains no data of a machine (no proc/, sys/, kernel.log, lspci.txt, ...)",
                 next="docs/doctor.md describes the contents of a capture",
             )
-        return MachineCapture(files, unreadable)
+        return MachineCapture(with_grep_output(files), unreadable)
+
+
+def with_grep_output(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the files, with those that sysfs.txt and sysfs-later.txt contain as lines `path:content`."""
+    found = dict(files)
+    for name, prefix in ((SYSFS, ""), ("sysfs-later.txt", LATER)):
+        lines: dict[str, list[str]] = {}
+        for line in files.get(name, b"").decode(errors="replace").splitlines():
+            matched = _GREP_LINE.match(line)
+            if matched and len(lines) < FILES and _safe(matched[1]):
+                lines.setdefault(prefix + matched[1], []).append(matched[2])
+        for path, said in lines.items():
+            found.setdefault(path, ("\n".join(said) + "\n").encode())
+    return found
 
 
 def unpack(archive: Path) -> MachineCapture:
@@ -139,13 +158,13 @@ def unpack(archive: Path) -> MachineCapture:
 
 def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: Path) -> MachineCapture:
     """Create a capture from an archive's files. Its folder is the topmost with capture.json, proc/version, ..."""
-    for mark in (INDEX, "proc/version", "kernel.log", "etc/os-release", "lspci.txt"):
+    for mark in (INDEX, "proc/version", "kernel.log", "etc/os-release", "lspci.txt", SYSFS):
         at = sorted((name for name in files if name == mark or name.endswith(f"/{mark}")), key=len)
         if at:
             top = at[0].removesuffix(mark)
             inside = {name.removeprefix(top): data for name, data in files.items() if name.startswith(top)}
             unreadable |= _reasons(inside.pop(INDEX, b"").decode(errors="replace"), archive)
-            return MachineCapture(inside, unreadable)
+            return MachineCapture(with_grep_output(inside), unreadable)
     raise InputError(
         f"{archive}: contains no data of a machine", next="docs/doctor.md describes the contents of a capture"
     )

@@ -38,6 +38,7 @@ class InspectedGpu:
     vram_bytes: int | None = None
     visible_bytes: int | None = None  # VRAM that the CPU reaches
     vram_used_bytes: int | None = None
+    busy_percent: int | None = None
     bar_bytes: int | None = None  # BAR 0; 0 where it has no address
     links: tuple[Link, ...] = ()  # its own, then the bridges above it
     runtime_status: str | None = None

@@ -162,6 +162,7 @@ def _from_drm(capture: MachineCapture, folder: str, card: str, render: str) -> I
         vram_bytes=integer(line("mem_info_vram_total")),
         visible_bytes=integer(line("mem_info_vis_vram_total")),
         vram_used_bytes=integer(line("mem_info_vram_used")),
+        busy_percent=integer(line("gpu_busy_percent")),
         bar_bytes=_bar(line("resource")),
         links=_links(capture, folder, address),
         runtime_status=line("power/runtime_status"),
@@ -275,13 +276,16 @@ def _with_lspci(
     if gpu.bar_bytes is None and 0 in entry.regions:
         changes["bar_bytes"] = entry.regions[0] or 0
     if not any(link.width for link in gpu.links[1:]):
-        own = gpu.links[:1] if gpu.links and gpu.links[0].width else (_of(entry),)
-        changes["links"] = (*own, *(_of(bridge) for bridge in above))
+        own = gpu.links[:1] if gpu.links and gpu.links[0].width else (_of(entry, capture),)
+        changes["links"] = (*own, *(_of(bridge, capture) for bridge in above))
     return replace(gpu, **changes)  # type: ignore[arg-type]
 
 
-def _of(entry: lspci.Function) -> Link:
-    now, most = entry.link or (None, None), entry.link_most or (None, None)
+def _of(entry: lspci.Function, capture: MachineCapture) -> Link:
+    """The link by lspci; by sysfs where lspci ran without root, which hides the capabilities."""
+    if entry.link is None:
+        return _link(capture, f"sys/bus/pci/devices/{entry.address}", entry.address)
+    now, most = entry.link, entry.link_most or (None, None)
     return Link(entry.address, now[0], now[1], most[0], most[1])
 
 

@@ -12,6 +12,7 @@ from zinc_rt.doctor.rules.parameters import value as parameter
 
 NARROW = 4  # lanes: below half of what boards give when two slots share them
 SLOW = 8.0  # GT/s (PCIe 3)
+BUSY = 50  # percent: an idle GPU lowers its link speed, a busy one does not
 SMALLEST_VRAM = 8 << 30  # of the cards of gfx11 and gfx12
 
 
@@ -27,13 +28,32 @@ def _narrow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     least = min(links, key=lambda link: link.width or 0, default=None)
     if least is None or least.width is None or least.width >= 16 or least.width >= most:
         return None
-    severity = "warning" if least.width <= NARROW else "note"
+    ends = _ends(gpu, least)
+    able = min((end.width_most or 0 for end in ends), default=0) if len(ends) == 2 else 0
+    trained = able > least.width
     return Seen(
         f"the PCIe link to {gpu.title} has {least.width} lanes of {most} (at {least.address})",
-        (f"{least.address}: x{least.width} of x{least.width_most or most}, {least.speed or 0:g} GT/s",),
+        (
+            f"{least.address}: x{least.width} of x{least.width_most or most}, {least.speed or 0:g} GT/s",
+            *([f"both ends of this link can use x{able}: it was trained with fewer"] if trained else []),
+        ),
         gpu.address,
-        severity="warning" if severity == "warning" else "note",
+        severity="warning" if trained or least.width <= NARROW else "note",
+        next="both ends support more: reseat the card and its riser, clean the contacts, check for bent pins, and "
+        "the slot's lanes in the BIOS (bifurcation)"
+        if trained
+        else "",
     )
+
+
+def _ends(gpu: InspectedGpu, link: Link) -> tuple[Link, ...]:
+    """The two ends of a link on the path: a function and the port above it. Every other pair is one card."""
+    at = next((at for at, each in enumerate(gpu.links) if each.address == link.address and each.address), None)
+    if at is None:
+        return ()
+    lower = at if at % 2 == (len(gpu.links) - 2) % 2 else at - 1  # the root port is the upper end of the last link
+    pair = gpu.links[lower : lower + 2] if lower >= 0 else ()
+    return pair if len(pair) == 2 and all(each.width == link.width for each in pair) else ()
 
 
 def _limited_by(gpu: InspectedGpu, machine: InspectedMachine) -> Link | None:
@@ -51,12 +71,30 @@ def _slow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     """Report a slow link by its maximum speed, because an idle GPU temporarily lowers the current one."""
     if gpu.integrated or machine.host.hypervisor:
         return None
+    functions = _functions(machine)
+    tunnels = {address for address, each in functions.items() if re.search("Thunderbolt|USB4", each.title)}
+    if any(link.address in tunnels for link in gpu.links):
+        return None  # a tunnel states 2.5 GT/s whatever it carries
     most = [link.speed_most for link in gpu.links if link.speed_most]
     limited = _limited_by(gpu, machine)
-    slowest = min([*most, *([limited.speed] if limited and limited.speed else [])], default=None)
-    if slowest is None or slowest >= SLOW:
+    targets = [speed for link in gpu.links[1:] if (speed := _target_speed(functions.get(link.address)))]
+    slowest = min([*most, *targets, *([limited.speed] if limited and limited.speed else [])], default=None)
+    if slowest is not None and slowest < SLOW:
+        return Seen(f"the PCIe link to {gpu.title} runs at {slowest:g} GT/s at most", about=gpu.address)
+    own = _slow_now(gpu, machine)
+    if own is None or (gpu.busy_percent or 0) < BUSY:
         return None
-    return Seen(f"the PCIe link to {gpu.title} runs at {slowest:g} GT/s at most", about=gpu.address)
+    return Seen(
+        f"{own.title}, while the GPU is {gpu.busy_percent} % busy",
+        (f"gpu_busy_percent: {gpu.busy_percent}",),
+        gpu.address,
+    )
+
+
+def _target_speed(port: lspci.Function | None) -> float | None:
+    """The speed that the BIOS or an administrator allows on this port."""
+    found = re.search(r"LnkCtl2: Target Link Speed: (\d+(?:\.\d+)?)GT/s", port.text) if port else None
+    return float(found[1]) if found else None
 
 
 def _slow_now(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:

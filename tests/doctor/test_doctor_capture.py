@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 import zipfile
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 import sick_machines as corpus
 
-from zinc_rt.doctor import gather
+from zinc_rt.doctor import gather, sources
 from zinc_rt.doctor.capture import INDEX, MachineCapture, capture, unpack
 from zinc_rt.doctor.reading import CUT, read_bounded
 from zinc_rt.host.errors import InputError, OutputError
@@ -226,3 +228,50 @@ def test_unreadable_files_are_recorded(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(reading, "read_bounded", refuse)
     found = capture(tmp_path)
     assert found.unreadable["proc/version"] == "Permission denied" and not found.files.get("proc/version")
+
+
+def test_grep_output_of_sysfs_is_read_as_its_files(tmp_path: Path) -> None:
+    (tmp_path / "sysfs.txt").write_text(
+        "/sys/bus/pci/devices/0000:03:00.0/vendor:0x1002\n"
+        "/sys/class/drm/card0/device/uevent:DRIVER=amdgpu\n"
+        "/sys/class/drm/card0/device/uevent:PCI_SLOT_NAME=0000:03:00.0\n"
+        "/sys/devices/pci0000:00/0000:00:01.1/current_link_width:16\n"
+        "/etc/../root/secret:x\n"
+        "grep: /sys/x: Permission denied\n"
+    )
+    files = MachineCapture.read(tmp_path).files
+    assert files["sys/bus/pci/devices/0000:03:00.0/vendor"] == b"0x1002\n"
+    assert files["sys/class/drm/card0/device/uevent"] == b"DRIVER=amdgpu\nPCI_SLOT_NAME=0000:03:00.0\n"
+    assert files["sys/devices/pci0000:00/0000:00:01.1/current_link_width"] == b"16\n"
+    assert not [name for name in files if "secret" in name]
+
+
+def _expanded(word: str) -> list[str]:
+    """Expand braces as bash does."""
+    found = re.search(r"\{([^{}]*)\}", word)
+    if not found:
+        return [word]
+    return [
+        each
+        for part in found[1].split(",")
+        for each in _expanded(word[: found.start()] + part + word[found.end() :])
+    ]
+
+
+def test_recipe_for_a_capture_by_hand_names_every_file_that_rules_read() -> None:
+    blocks = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8").split("```")
+    recipe = next(block for block in blocks if "mkdir -p cap" in block)
+    patterns = [each for word in recipe.split() if "/" in word for each in _expanded(word)]
+    of = {"$P": sources.FUNCTION, "$D": (*sources.REMEMBERED, *sources.ASKED)}
+    unread = {"revision", "class", "subsystem_vendor", "subsystem_device", "numa_node", "d3cold_allowed", "enable"}
+    unread |= {
+        "reset_method",
+        *(name for name in sources.FUNCTION if name.startswith(("link/", "power/runtime_"))),
+    }
+    unread -= {"power/runtime_status"}
+    for folder, names in of.items():
+        own = [pattern.removeprefix(f"{folder}/") for pattern in patterns if pattern.startswith(f"{folder}/")]
+        missing = [
+            name for name in names if name not in unread and not any(fnmatchcase(name, each) for each in own)
+        ]
+        assert not missing, folder
