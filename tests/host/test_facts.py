@@ -28,7 +28,7 @@ from zinc_rt.sim.cp.execute import EXECUTE
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.facts import DEFAULT, SWITCHES
 from zinc_rt.sim.in_process import SimDriver
-from zinc_rt.sim.profiles import LINUX_VERSIONS, LinuxProfile
+from zinc_rt.sim.profiles import LINUX_VERSIONS, VERSIONS, LinuxProfile
 from zinc_rt.sim.tables import sdma_packets
 from zinc_rt.sim.tables.aql import AqlType
 from zinc_rt.sim.tables.packets import ROWS
@@ -180,6 +180,9 @@ def test_every_kernel_version_difference_has_a_row() -> None:
     assert names <= {row[0] for row in rows if len(row) == 1}
     for row in rows:
         assert row[0] in names or (row[0] in LINUX_VERSIONS and (len(row) == 1 or row[1] in names)), row
+    for name in names - {"version"}:
+        values = fact(f"kernel/{name}").versions
+        assert next(iter(values)) == VERSIONS[0] and set(values) <= set(VERSIONS), name
 
 
 @pytest.mark.parametrize("row", [row for row in table().values() if row.code], ids=lambda row: row.id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -42,7 +42,8 @@ class Fact:
     `where`: the document, file or bundle; for an assumed row, the reason for the assumption. `value`: the device's
     behaviour, if a word or number can express it; `other`: alternative values that the device accepts.
     `settled_by`: probes, --learn facts, or an action. `marks`: patterns, one of which means that the result
-    depends on the row (`A + B`: both are needed). `code`: MODULE:NAME of a constant.
+    depends on the row (`A + B`: both are needed). `code`: MODULE:NAME of a constant. `versions`: the value from
+    each Linux version on.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Fact:
     settled_by: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     code: str = ""
+    versions: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def assumed(self) -> bool:
@@ -148,7 +150,7 @@ def _fact_of_rule(rule: SanitizerRule) -> Fact:
 
 
 def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
-    unknown = set(row) - {"says", "from", "where", "value", "or", "settled", "marks", "code"}
+    unknown = set(row) - {"says", "from", "where", "value", "or", "settled", "marks", "code", "versions"}
     if unknown or not {"says", "from", "where"} <= set(row):
         raise InputError(
             f"{where}: expected says, from and where; unknown: {sorted(unknown)}", next="docs/facts.md"
@@ -170,6 +172,7 @@ def _fact(where: str, id: str, row: Mapping[str, Any]) -> Fact:
         settled,
         _words(row.get("marks", ())) or _own_mark(id),
         str(row.get("code", "")),
+        row.get("versions", {}),
     )
 
 

@@ -49,9 +49,10 @@ def chip(known: Chip, flipped: Iterable[Fact]) -> Chip:
 
 def linux(known: LinuxProfile, flipped: Iterable[Fact]) -> LinuxProfile:
     changes: dict[str, Any] = {}
+    version = known.version.partition("+")[0]
     for each in flipped:
         kind, *rest = each.id.split("/")
-        if kind == "kernel" and len(rest) == 2 and rest[0] == known.version and each.other == (OPPOSITE,):
+        if kind == "kernel" and len(rest) == 2 and rest[0] == version and each.other == (OPPOSITE,):
             changes[rest[1]] = not getattr(known, rest[1])
     return replace(known, **changes)
 

@@ -103,7 +103,12 @@ class SimMachine:
     ) -> None:
         model = self.model = machine_model(options)
         self.linux = model.linux
-        self.consulted = Consulted(f"kernel {options.linux}", *(f"chip {each.key}" for each in model.chips))
+        version, *proposals = options.linux.split("+")
+        self.consulted = Consulted(
+            f"kernel {version}",
+            *(f"proposed {each}" for each in proposals),
+            *(f"chip {each.key}" for each in model.chips),
+        )
         self.injector = Injector(options.inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep
         self.changed = threading.Condition()  # events and fences; never held while acquiring `lock`

@@ -1,95 +1,72 @@
-"""Kernel versions, as rows of the differences that a client of KFD or of user queues can observe.
+"""Kernel versions, as the differences that a client of KFD or of user queues can observe.
 
-Sources: reference notes on amdkfd and amdgpu, 6.12 to 7.2; UAPI changelog of kfd_ioctl.h. Versions whose
-code was not read (7.1, 7.2) behave like 6.18.y, including its hardening (userq.md).
+The differences are the rows `kernel/FIELD` of zinc_rt/host/facts.yaml, with their sources and the version from which
+each value holds. A row `proposed/NAME` is a change that was proposed and is not merged: `7.0+NAME` applies it.
 """
 
 from __future__ import annotations
 
-import errno
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from zinc_rt.host.facts import table
 
 ENOTSUPP = 524  # include/linux/errno.h; kernel-only, yet let out by amdkfd and amdgpu
+VERSIONS = ("6.8", "6.12", "6.14", "6.16", "6.17", "6.18", "6.18.y", "6.19", "7.0", "7.2")
+"""In the order in which values of facts.yaml carry over: a value holds until the next version that has another."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinuxProfile:
-    """A version of Linux, by the behaviour that clients of amdgpu can observe."""
+    """A version of Linux, by the behaviour that clients of amdgpu can observe. The fields are rows of facts.yaml,
+    documented there."""
 
     version: str
-    release: str  # uname -r
+    release: str
+    drm_minor: int
     kfd_minor: int
-    buffer_validation: bool  # kfd_queue.c: exact ring, EOP, CWSR buffers; UNMAP of a live queue's buffer EBUSY
+    buffer_validation: bool
     gfx1151_new_table: bool
-    cwsr_in_sysfs: bool  # properties has cwsr_size and ctl_stack_size
+    cwsr_in_sysfs: bool
     sdma_engine_mask_in_sysfs: bool
-    queue_reset: bool  # a hung queue is reset alone before the whole GPU is
-    userq: bool  # the USERQ ioctls exist
-    userq_slots: bool  # INFO HW_IP_INFO has userq_num_slots
-    userq_va_checks: bool  # ring, rptr, wptr and EOP must be mapped at CREATE
-    userq_hardened: bool  # power-of-two and minimum size, doorbell index, handle counts
-    userq_off_errno: int  # CREATE while switched off
-    userq_detects_hangs: bool  # 6.19+: FREE and eviction reset a hung queue, fences get ECANCELED
+    queue_reset: bool
+    kfd_open_process: bool
+    userq: bool
+    userq_slots: bool
+    userq_va_checks: bool
+    userq_hardened: bool
+    userq_off_errno: int
+    userq_detects_hangs: bool
     userq_unmap_check: bool
-    userq_compute_metadata: bool  # INFO UQ_FW_AREAS answers for compute
-    kfd_open_process: bool  # 1.19: CREATE_PROCESS
+    userq_compute_metadata: bool
 
 
-_6_12 = LinuxProfile(
-    version="6.12",
-    release="6.12.57",
-    kfd_minor=17,
-    buffer_validation=True,
-    gfx1151_new_table=False,
-    cwsr_in_sysfs=False,
-    sdma_engine_mask_in_sysfs=True,
-    queue_reset=False,
-    userq=False,
-    userq_slots=False,
-    userq_va_checks=False,
-    userq_hardened=False,
-    userq_off_errno=errno.EINVAL,
-    userq_detects_hangs=False,
-    userq_unmap_check=False,
-    userq_compute_metadata=False,
-    kfd_open_process=False,
-)
-_6_16 = replace(_6_12, version="6.16", release="6.16.12", kfd_minor=18, queue_reset=True, userq=True)
-_6_17 = replace(_6_16, version="6.17", release="6.17.13", userq_slots=True)
-_6_18 = replace(_6_17, version="6.18", release="6.18.0", userq_va_checks=True, gfx1151_new_table=True)
-_6_18_Y = replace(
-    _6_18,
-    version="6.18.y",
-    release="6.18.36",
-    cwsr_in_sysfs=True,
-    userq_hardened=True,
-    userq_off_errno=ENOTSUPP,
-)
-_6_19 = replace(
-    _6_18,
-    version="6.19",
-    release="6.19.8",
-    cwsr_in_sysfs=True,
-    userq_off_errno=ENOTSUPP,
-    userq_detects_hangs=True,
-    userq_unmap_check=True,
-    kfd_minor=19,
-    kfd_open_process=True,
-)
-_7_0 = replace(_6_19, version="7.0", release="7.0.4", kfd_minor=20)
-_7_2 = replace(
-    _7_0, version="7.2", release="7.2.1", kfd_minor=23, userq_hardened=True, userq_compute_metadata=True
-)
+def _value(name: str, version: str) -> Any:
+    """Return the value of a row at this version: that of the latest version up to it. Raise KeyError if the row
+    has none."""
+    values = table()[f"kernel/{name}"].versions
+    return values[[each for each in VERSIONS[: VERSIONS.index(version) + 1] if each in values][-1]]
 
-# before kfd_queue.c: any buffer is accepted, and a wrong one faults later
-_6_8 = replace(_6_12, version="6.8", release="6.8.12", kfd_minor=15, buffer_validation=False)
 
-LINUX_VERSIONS: dict[str, LinuxProfile] = {
-    row.version: row for row in (_6_8, _6_12, _6_16, _6_17, _6_18, _6_18_Y, _6_19, _7_0, _7_2)
+_NAMES = [each.name for each in fields(LinuxProfile) if each.name != "version"]
+LINUX_VERSIONS: Mapping[str, LinuxProfile] = {
+    version: LinuxProfile(version=version, **{name: _value(name, version) for name in _NAMES})
+    for version in VERSIONS
 }
+PROPOSALS = tuple(id.partition("/")[2] for id in table() if id.startswith("proposed/"))
 
 
 def linux(name: str) -> LinuxProfile:
-    if name not in LINUX_VERSIONS:
-        raise ValueError(f"no Linux version {name!r}; available: {', '.join(LINUX_VERSIONS)}")
-    return LINUX_VERSIONS[name]
+    """Return the profile of VERSION, or of VERSION+PROPOSAL with a proposed change. Raise ValueError for an
+    unknown version or proposal."""
+    version, *proposals = name.split("+")
+    if version not in VERSIONS:
+        raise ValueError(f"no Linux version {version!r}; available: {', '.join(VERSIONS)}")
+    known = LINUX_VERSIONS[version]
+    for proposal in proposals:
+        row = table().get(f"proposed/{proposal}")
+        if row is None:
+            raise ValueError(f"no proposed change {proposal!r}; available: {', '.join(PROPOSALS) or 'none'}")
+        known = replace(known, version=f"{known.version}+{proposal}", **row.value)
+    return known

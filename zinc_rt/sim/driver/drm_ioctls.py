@@ -11,8 +11,6 @@ from zinc_rt.sim.driver.ioctl_call import IoctlCall, IoctlHandler, table
 from zinc_rt.sim.driver.userq_state import DrmContext
 from zinc_rt.sim.tables import amdgpu, drm
 
-DRIVER_VERSION = (3, 64, 0)  # all of 6.16 to 7.0 say so
-OLD_DRIVER_VERSION = (3, 59, 0)
 _TEXT = {"name": b"amdgpu", "date": b"0", "desc": b"AMD GPU"}
 _CAPS = {0x5: 3, 0x6: 1, drm.DRM_CAP_SYNCOBJ: 1, drm.DRM_CAP_SYNCOBJ_TIMELINE: 1}  # PRIME, timestamps
 _CAP_LAST = 0x15
@@ -21,7 +19,7 @@ _PRIORITY_NORMAL = 0
 
 
 def version(call: IoctlCall) -> None:
-    numbers = DRIVER_VERSION if call.drm.gpu.linux.userq else OLD_DRIVER_VERSION
+    numbers = (3, call.drm.gpu.linux.drm_minor, 0)
     for name, number in zip(("major", "minor", "patchlevel"), numbers, strict=True):
         call.arg[f"version_{name}"] = number
     for name, text in _TEXT.items():

@@ -26,7 +26,7 @@ from zinc_rt.sim.chips import ALIASES, CHIPS
 from zinc_rt.sim.inject import INJECTIONS, parse
 from zinc_rt.sim.machine import SimMachine
 from zinc_rt.sim.machine_options import COHERENCE, MachineOptions
-from zinc_rt.sim.profiles import LINUX_VERSIONS
+from zinc_rt.sim.profiles import LINUX_VERSIONS, PROPOSALS
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.operations import ClientSession, answer
 from zinc_rt.sim.serve.remote_memory import RemoteMemory
@@ -155,9 +155,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--linux",
         default="7.0",
-        choices=list(LINUX_VERSIONS),
         metavar="VERSION",
-        help=f"simulated Linux version: {', '.join(LINUX_VERSIONS)} (default 7.0)",
+        help=f"simulated Linux version: {', '.join(LINUX_VERSIONS)} (default 7.0); VERSION+PROPOSAL with a "
+        f"change that is not merged: {', '.join(PROPOSALS)}",
     )
     made.add_argument(
         "--inject",
