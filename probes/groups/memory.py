@@ -7,10 +7,12 @@ from collections.abc import Callable
 from functools import partial
 
 from zinc_rt.kmd.driver import ANONYMOUS, PROT_NONE
+from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.kfd import KfdGpu
 from zinc_rt.kmd.transport import Placement
 from zinc_rt.kmd.uapi import amdgpu, drm, kfd
 from zinc_rt.kmd.uapi.host_memory import u32_array
+from zinc_rt.kmd.userq import UserqGpu
 from zinc_rt.probes.kit.context import ProbeContext
 from zinc_rt.probes.kit.gpu_access import GpuAccess
 from zinc_rt.probes.kit.mapped_buffer import MappedBuffer, first_difference, first_lost, pattern
@@ -207,14 +209,24 @@ def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
 @proves(
     "GEM buffers of all domains that user queues need can be created at chosen addresses",
     passes_when=(
-        "patterns in GTT and VRAM are read back once the page tables' timeline is reached; a doorbell "
-        "page is created"
+        "patterns in GTT and VRAM are read back once the page tables' timeline is reached; VRAM is not placed in "
+        "host memory; a doorbell page is created"
     ),
 )
 @fails(
     lambda o: failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" in o.reason,
-    "the kernel has no doorbell domain: it is older than 6.16",
+    "the kernel has no doorbell domain: it is older than 6.6",
     "use Linux 6.17 or newer, or --tiers t1",
+)
+@fails(
+    lambda o: failed_call("GEM_CREATE", errno.EINVAL)(o) and "doorbell" not in o.reason,
+    "the kernel does not accept a creation flag of ZINC_RT (COHERENT and UNCACHED: before Linux 6.18)",
+    "please report the kernel; use Linux 6.18 or newer, or --tiers t1",
+)
+@fails(
+    failed_call("GEM_CREATE in VRAM", errno.ENOMEM),
+    "VRAM is full, and Linux placed the buffer in host memory without an error",
+    "close other programs that use this GPU; `cat /sys/class/drm/card*/device/mem_info_vram_used`",
 )
 @fails_like(_VRAM_TAKEN)
 @fails(
@@ -226,7 +238,12 @@ def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
 def drm_memory(c: ProbeContext) -> Outcome:
     gpu = c.userq
     before = gpu.resources()
-    for placement in (Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR):
+    notes = []
+    placements = [Placement.GTT, Placement.GTT_CACHED, Placement.VRAM_BAR]
+    if gpu.visible_bytes < gpu.vram_bytes:
+        placements.remove(Placement.VRAM_BAR)
+        notes = [f"a small BAR of {gpu.visible_bytes >> 20} MiB: ZINC_RT stages through GTT"]
+    for placement in placements:
         memory = c.memory(SIZE_BYTES, placement.value, placement)
         write_and_read(memory, placement.value)
         memory.free()
@@ -237,5 +254,21 @@ def drm_memory(c: ProbeContext) -> Outcome:
     )
     handle = gpu.node.ioctl(amdgpu.IOCTL_GEM_CREATE, request, "doorbell domain")["handle"]
     gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), "doorbell")
+    cache_flags = _accepts(gpu, amdgpu.AMDGPU_GEM_CREATE_COHERENT | amdgpu.AMDGPU_GEM_CREATE_UNCACHED)
     nothing_left(c, before)
-    return passed(placements=3, doorbell="made")
+    return passed(*notes, placements=len(placements), doorbell="made", cache_flags=cache_flags)
+
+
+def _accepts(gpu: UserqGpu, flags: int) -> str:
+    """Return whether GEM_CREATE accepts flags that ZINC_RT does not use: a fact about the kernel."""
+    request = amdgpu.GEM_CREATE.new(
+        bo_size=_PAGE, alignment=_PAGE, domains=amdgpu.AMDGPU_GEM_DOMAIN_GTT, domain_flags=flags
+    )
+    try:
+        handle = gpu.node.ioctl(amdgpu.IOCTL_GEM_CREATE, request, "COHERENT and UNCACHED")["handle"]
+    except DriverError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return "refused"
+    gpu.node.ioctl(drm.IOCTL_GEM_CLOSE, drm.GEM_CLOSE.new(handle=handle), "COHERENT and UNCACHED")
+    return "accepted"

@@ -80,6 +80,8 @@ class FakeDriver:
         self.device = {"virtual_address_offset": 0x200000, "virtual_address_max": 1 << 47, "userq_ip_mask": 0b111}
         self.compute = {"ip_discovery_version": 12 << 16 | 1, "userq_num_slots": 4}
         self.firmware = {"ver": 4000}
+        self.memory = {"vram.total_heap_size": 32 << 30, "cpu_accessible_vram.total_heap_size": 32 << 30}
+        self.vram_full = False
         self.version = (1, 17)
         self.calls: list[tuple[str, Any]] = []  # everything asked, in order
         self.fail: tuple[int, int] | None = None  # (n-th call, errno)
@@ -324,6 +326,7 @@ class FakeDriver:
             amdgpu.AMDGPU_INFO_DEV_INFO: amdgpu.INFO_DEVICE.new(**self.device),
             amdgpu.AMDGPU_INFO_HW_IP_INFO: amdgpu.INFO_HW_IP.new(**self.compute),
             amdgpu.AMDGPU_INFO_FW_VERSION: amdgpu.INFO_FIRMWARE.new(**self.firmware),
+            amdgpu.AMDGPU_INFO_MEMORY: amdgpu.INFO_MEMORY.new(**self.memory),
             amdgpu.AMDGPU_INFO_GPUVM_FAULT: amdgpu.INFO_GPUVM_FAULT.new(addr=0xBAD000, status=0x301),
         }
         self._must(r["query"] in answers, errno.EINVAL)
@@ -338,6 +341,13 @@ class FakeDriver:
         asked = amdgpu.GEM_CREATE.read(r.raw)
         r["handle"] = self._new()
         self.bos[r["handle"]] = asked
+
+    def _amdgpu_gem_op(self, r: StructBytes) -> None:
+        self._must(r["handle"] in self.bos, errno.ENOENT)
+        domains = self.bos[r["handle"]]["domains"]
+        if self.vram_full and domains == amdgpu.AMDGPU_GEM_DOMAIN_VRAM:
+            domains |= amdgpu.AMDGPU_GEM_DOMAIN_GTT
+        write_host(r["value"], bytes(amdgpu.GEM_CREATE_INFO.new(domains=domains).raw))
 
     def _gem_close(self, r: StructBytes) -> None:
         del self.bos[r["handle"]]

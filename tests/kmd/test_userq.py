@@ -150,6 +150,33 @@ def test_mapping_carries_the_memory_type_and_gpu_access() -> None:
     assert driver.left() == {}
 
 
+def test_vram_that_linux_placed_in_host_memory_is_an_error() -> None:
+    driver = FakeDriver()
+    gpu = UserqGpu(driver, RENDER)
+    driver.vram_full = True
+    with pytest.raises(DriverError, match=r"weights, 4096 bytes\): ENOMEM: VRAM is full: Linux placed") as caught:
+        gpu.alloc(4096, Placement.VRAM, "weights")
+    assert caught.value.errno == errno.ENOMEM
+    assert gpu.alloc(4096, Placement.VRAM, "table", fallback=Placement.GTT).placement is Placement.GTT
+    assert gpu.fallbacks == [
+        "table: vram refused (VRAM is full: Linux placed the buffer in host memory), gtt instead"
+    ]
+    gpu.close()
+    assert driver.left() == {}
+
+
+def test_small_bar_falls_back_as_through_kfd() -> None:
+    driver = FakeDriver()
+    driver.memory["cpu_accessible_vram.total_heap_size"] = 256 << 20
+    gpu = UserqGpu(driver, RENDER)
+    with pytest.raises(DriverError, match="the CPU can access 256 of 32768 MiB of VRAM"):
+        gpu.alloc(4096, Placement.VRAM_BAR, "ib")
+    assert gpu.alloc(4096, Placement.VRAM_BAR, "ib", fallback=Placement.GTT).placement is Placement.GTT
+    assert len(gpu.fallbacks) == 1
+    gpu.close()
+    assert driver.left() == {}
+
+
 def test_page_table_timeout_is_waited_for_only_once() -> None:
     driver = FakeDriver()
     gpu = UserqGpu(driver, RENDER)

@@ -19,6 +19,7 @@ from zinc_rt.kmd.uapi.structs import Ioctl, StructBytes
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.in_process import SimDriver
 from zinc_rt.sim.machine import SimMachine
+from zinc_rt.sim.memory.buffers import Heap
 
 PAGE = 4096
 ENOTSUPP = 524
@@ -52,10 +53,7 @@ class RenderClient:
 
     def buffer(self, size: int = PAGE, domain: int = amdgpu.AMDGPU_GEM_DOMAIN_GTT, *, mapped: bool = True) -> int:
         """Handle; its address is `self.at(handle)`."""
-        request = {"bo_size": size, "alignment": PAGE, "domains": domain}
-        if domain == amdgpu.AMDGPU_GEM_DOMAIN_GTT:
-            request["domain_flags"] = amdgpu.AMDGPU_GEM_CREATE_UNCACHED
-        handle = self.call(amdgpu.IOCTL_GEM_CREATE, **request)["handle"]
+        handle = self.call(amdgpu.IOCTL_GEM_CREATE, bo_size=size, alignment=PAGE, domains=domain)["handle"]
         if mapped:
             self.va[handle], self._va = self._va, self._va + size + PAGE
             self.call(amdgpu.IOCTL_GEM_VA, **self.mapping(handle, self.va[handle], size))
@@ -63,7 +61,8 @@ class RenderClient:
 
     @staticmethod
     def mapping(handle: int, va: int, size: int, operation: int = amdgpu.AMDGPU_VA_OP_MAP) -> dict[str, int]:
-        return {"handle": handle, "operation": operation, "flags": RWX, "va_address": va, "map_size": size}
+        flags = RWX | amdgpu.AMDGPU_VM_MTYPE_UC
+        return {"handle": handle, "operation": operation, "flags": flags, "va_address": va, "map_size": size}
 
     def create(self, **changes: Any) -> dict[str, Any]:
         doorbell = self.buffer(PAGE, amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, mapped=False)
@@ -168,11 +167,50 @@ def test_availability_depends_on_kernel_and_chip(
         assert c.errno(amdgpu.IOCTL_USERQ, **c.create()) == number
 
 
-def test_kernel_6_12_lacks_doorbell_domain_and_userq_ioctls() -> None:
+def test_kernel_6_12_has_doorbell_domain_but_no_userq_ioctls() -> None:
     with render(linux="6.12") as c:
-        domain = amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL
-        assert c.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=PAGE, domains=domain) == errno.EINVAL
+        c.buffer(PAGE, amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL, mapped=False)
         assert c.errno(amdgpu.IOCTL_USERQ, op=1) == errno.EINVAL
+
+
+GTT, VRAM = amdgpu.AMDGPU_GEM_DOMAIN_GTT, amdgpu.AMDGPU_GEM_DOMAIN_VRAM
+
+
+@pytest.mark.parametrize(("linux", "number"), [("6.12", errno.EINVAL), ("6.17", errno.EINVAL), ("6.18", 0)])
+@pytest.mark.parametrize("flag", [amdgpu.AMDGPU_GEM_CREATE_COHERENT, amdgpu.AMDGPU_GEM_CREATE_UNCACHED])
+def test_cache_flags_are_accepted_from_6_18_on(linux: str, number: int, flag: int) -> None:
+    with render(linux=linux) as c:
+        assert c.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=PAGE, domains=GTT, domain_flags=flag) == number
+
+
+def create_info(c: RenderClient, handle: int) -> dict[str, int]:
+    answer = HostArray(bytes(32))
+    c.call(amdgpu.IOCTL_GEM_OP, handle=handle, op=0, value=answer.address)
+    return answer.record(amdgpu.GEM_CREATE_INFO).as_dict()
+
+
+def test_full_vram_places_buffers_in_host_memory_without_an_error() -> None:
+    with render() as c:
+        c.gpu.memory.limit[Heap.VRAM] = 3 * PAGE
+        first, second = (c.buffer(2 * PAGE, VRAM, mapped=False) for _ in range(2))
+        assert [create_info(c, handle)["domains"] for handle in (first, second)] == [VRAM, VRAM | GTT]
+        assert (c.gpu.memory.used[Heap.VRAM], c.gpu.memory.used[Heap.GTT]) == (2 * PAGE, 2 * PAGE)
+        c.gpu.memory.limit[Heap.GTT] = 0
+        assert c.errno(amdgpu.IOCTL_GEM_CREATE, bo_size=2 * PAGE, domains=VRAM) == errno.ENOMEM
+
+
+def test_small_bar_drops_the_cpu_access_flag_and_a_mapping_moves_the_buffer() -> None:
+    with render("small-bar") as c:
+        c.gpu.memory.bar_bytes = PAGE
+        flags = amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED
+        request = {"bo_size": 2 * PAGE, "domains": VRAM, "domain_flags": flags}
+        handle = c.call(amdgpu.IOCTL_GEM_CREATE, **request)["handle"]
+        info = create_info(c, handle)
+        assert info["domains"] == VRAM and not info["domain_flags"] & flags
+        assert c.gpu.memory.used[Heap.VRAM] == 2 * PAGE
+        offset = c.call(amdgpu.IOCTL_GEM_MMAP, handle=handle)["addr_ptr"]
+        c.driver.mmap(c.drm, 2 * PAGE, offset, 3)
+        assert (c.gpu.memory.used[Heap.VRAM], c.gpu.memory.used[Heap.GTT]) == (0, 2 * PAGE)
 
 
 def test_free_requires_zero_fields_and_an_existing_queue() -> None:

@@ -127,7 +127,7 @@ class KfdGpu:
             name,
             placement,
             fallback,
-            refused_by=kfd.IOC_ALLOC_MEMORY_OF_GPU,
+            refused_by=(kfd.IOC_ALLOC_MEMORY_OF_GPU.name,),
             fallbacks=self.fallbacks,
         )
 

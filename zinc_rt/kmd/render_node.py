@@ -63,6 +63,16 @@ class RenderNode:
     def memory(self) -> StructBytes:
         return self.info(amdgpu.AMDGPU_INFO_MEMORY, amdgpu.INFO_MEMORY, "MEMORY")
 
+    def placement_of(self, handle: int) -> int:
+        """Return the domains (AMDGPU_GEM_DOMAIN_*) in which a buffer may be: those of GEM_CREATE, to which Linux adds
+        GTT if there was no room in VRAM."""
+        array = HostArray(bytes(amdgpu.GEM_CREATE_INFO.size_bytes))
+        request = amdgpu.GEM_OP.new(
+            handle=handle, op=amdgpu.AMDGPU_GEM_OP_GET_GEM_CREATE_INFO, value=array.address
+        )
+        self.ioctl(amdgpu.IOCTL_GEM_OP, request, f"buffer {handle}")
+        return array.record(amdgpu.GEM_CREATE_INFO)["domains"]
+
     def firmware(self) -> dict[str, int]:
         """Return firmware versions by name; names unknown to this amdgpu version are omitted."""
         versions = {}

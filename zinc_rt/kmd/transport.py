@@ -16,7 +16,7 @@ releases everything: buffers, queues and fds are counted in `resources()`, which
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, Self
@@ -25,7 +25,6 @@ from zinc_rt.kmd.driver import Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.resources import Held, Ledger
 from zinc_rt.kmd.syscalls import PAGE_BYTES, whole_pages_bytes
-from zinc_rt.kmd.uapi.structs import Ioctl
 
 
 class Placement(Enum):
@@ -176,16 +175,16 @@ def allocate_or_fall_back(
     placement: Placement,
     fallback: Placement | None,
     *,
-    refused_by: Ioctl,
+    refused_by: Sequence[str],
     fallbacks: list[str],
 ) -> DeviceBuffer:
-    """Allocate in `placement`, or in `fallback` if the ioctl fails (EINVAL, ENOMEM), with a line in
+    """Allocate in `placement`, or in `fallback` if one of the calls fails (EINVAL, ENOMEM), with a line in
     `fallbacks`.
     """
     try:
         return allocate(placement)
     except DriverError as error:
-        refused = error.call == refused_by.name and error.errno in (errno.EINVAL, errno.ENOMEM)
+        refused = error.call in refused_by and error.errno in (errno.EINVAL, errno.ENOMEM)
         if fallback is None or not refused:
             raise
         fallbacks.append(f"{name}: {placement.value} refused ({error.why}), {fallback.value} instead")

@@ -32,8 +32,11 @@ from zinc_rt.kmd.userq_availability import UserqAvailability, userq_availability
 LOWEST_VA = 1 << 32  # nothing below 4 GiB: a truncated pointer then faults instead of hitting a buffer
 DOORBELL_INDEX = 4  # 8-byte units in the doorbell page; any will do, Mesa and IGT use this one
 PAGE_TABLES_SECONDS = 10.0
+VRAM_FULL = "GEM_CREATE in VRAM"  # calls of DriverErrors that this module raises: Linux reports success
+SMALL_BAR = "GEM_CREATE in CPU-visible VRAM"
 
-# placement → domain, creation flags, memory type of the mapping
+# Placement → domain, creation flags, memory type of the mapping. The memory type alone makes host memory uncached on
+# the GPU (gmc_v12_0_get_vm_pte): Linux before 6.18 refuses the flags UNCACHED and COHERENT (amdgpu_gem_create_ioctl).
 RECIPES = {
     Placement.VRAM: (
         amdgpu.AMDGPU_GEM_DOMAIN_VRAM,
@@ -47,12 +50,12 @@ RECIPES = {
     ),
     Placement.GTT: (
         amdgpu.AMDGPU_GEM_DOMAIN_GTT,
-        amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED | amdgpu.AMDGPU_GEM_CREATE_UNCACHED,
+        amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED,
         amdgpu.AMDGPU_VM_MTYPE_UC,
     ),
     Placement.GTT_CACHED: (
         amdgpu.AMDGPU_GEM_DOMAIN_GTT,
-        amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED | amdgpu.AMDGPU_GEM_CREATE_COHERENT,
+        amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED,
         amdgpu.AMDGPU_VM_MTYPE_DEFAULT,
     ),
 }
@@ -77,6 +80,9 @@ class UserqGpu:
                 )
             self.generation = self.availability.facts.generation
             device = self.node.device()
+            heaps = self.node.memory()
+            self.vram_bytes = heaps["vram.total_heap_size"]
+            self.visible_bytes = heaps["cpu_accessible_vram.total_heap_size"]
             first = max(device["virtual_address_offset"], LOWEST_VA)
             self.addresses = GpuAddresses(first, device["virtual_address_max"] - 1)
             self._timeline = Syncobj(self.node, "page tables")
@@ -94,14 +100,16 @@ class UserqGpu:
     ) -> DeviceBuffer:
         """Allocate a zeroed buffer. `settle`, called for every new queue, waits for its page-table update.
 
-        With `fallback`, an error (ENOMEM, EINVAL) selects that placement and adds a line to `fallbacks`.
+        With `fallback`, an error (ENOMEM, EINVAL) selects that placement and adds a line to `fallbacks`. VRAM that
+        Linux placed in host memory is ENOMEM, and VRAM_BAR with a small BAR is EINVAL, as through KFD: GEM_CREATE
+        itself succeeds in both cases.
         """
         return allocate_or_fall_back(
             lambda where: self._alloc(size_bytes, where, name, writable=writable),
             name,
             placement,
             fallback,
-            refused_by=amdgpu.IOCTL_GEM_CREATE,
+            refused_by=(amdgpu.IOCTL_GEM_CREATE.name, VRAM_FULL, SMALL_BAR),
             fallbacks=self.fallbacks,
         )
 
@@ -234,10 +242,15 @@ class UserqGpu:
             raise UnsupportedError(f"{name}: user queues have no {placement.value} memory", next="use gtt")
         domain, flags, memory_type = RECIPES[placement]
         buffer = DeviceBuffer.empty(name, size_bytes, placement)
+        if placement is Placement.VRAM_BAR and self.visible_bytes < self.vram_bytes:
+            about = f"{name}: the CPU can access {self.visible_bytes >> 20} of {self.vram_bytes >> 20} MiB of VRAM"
+            raise DriverError(SMALL_BAR, errno.EINVAL, about)
         access = amdgpu.AMDGPU_VM_PAGE_READABLE | amdgpu.AMDGPU_VM_PAGE_EXECUTABLE | memory_type
         access |= amdgpu.AMDGPU_VM_PAGE_WRITEABLE if writable else 0
         with self.ledger.all_or_nothing():
             self._create(buffer, domain, flags)
+            if domain == amdgpu.AMDGPU_GEM_DOMAIN_VRAM and self.node.placement_of(buffer.handle) != domain:
+                raise DriverError(VRAM_FULL, errno.ENOMEM, f"{buffer.name}, {buffer.size_bytes} bytes")
             buffer.gpu_va = self.addresses.take(buffer.size_bytes, alignment_bytes(buffer.size_bytes))
             release_va = partial(self.addresses.give_back, buffer.gpu_va, buffer.size_bytes)
             buffer.hold(self.ledger, "address range", release_va)

@@ -1,7 +1,8 @@
 """Kernel versions, as the differences that a client of KFD or of user queues can observe.
 
-The differences are the rows `kernel/FIELD` of zinc_rt/host/facts.yaml, with their sources and the version from which
-each value holds. A row `proposed/NAME` is a change that was proposed and is not merged: `7.0+NAME` applies it.
+The differences are the rows `kernel/FIELD` of zinc_rt/host/facts.yaml, with their sources and the version from
+which each value holds. A row `proposed/NAME` is a change that was proposed and is not merged: `7.0+NAME` applies
+it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class LinuxProfile:
     sdma_engine_mask_in_sysfs: bool
     queue_reset: bool
     kfd_open_process: bool
+    gem_cache_flags: bool
     userq: bool
     userq_slots: bool
     userq_va_checks: bool

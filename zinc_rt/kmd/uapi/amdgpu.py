@@ -6,13 +6,15 @@ from zinc_rt.kmd.uapi.structs import Ioctl, Struct, StructField, by_key, u16, u3
 
 AMDGPU_GEM_DOMAIN_GTT = 0x2
 AMDGPU_GEM_DOMAIN_VRAM = 0x4
-AMDGPU_GEM_DOMAIN_DOORBELL = 0x40  # 6.16
+AMDGPU_GEM_DOMAIN_DOORBELL = 0x40  # 6.6
 
 AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED = 1 << 0
 AMDGPU_GEM_CREATE_NO_CPU_ACCESS = 1 << 1
 AMDGPU_GEM_CREATE_VRAM_CLEARED = 1 << 3
-AMDGPU_GEM_CREATE_COHERENT = 1 << 13
+AMDGPU_GEM_CREATE_COHERENT = 1 << 13  # 6.18, also UNCACHED
 AMDGPU_GEM_CREATE_UNCACHED = 1 << 14
+
+AMDGPU_GEM_OP_GET_GEM_CREATE_INFO = 0
 
 AMDGPU_VA_OP_MAP = 1
 AMDGPU_VA_OP_UNMAP = 2
@@ -58,6 +60,19 @@ GEM_MMAP = Struct(
     "union drm_amdgpu_gem_mmap",
     u32("handle", c="in.handle"),
     u64("addr_ptr", at=0, c="out.addr_ptr"),  # an offset for mmap of the render node, no pointer
+)
+
+GEM_CREATE_INFO = Struct(
+    "struct drm_amdgpu_gem_create_in", u64("bo_size"), u64("alignment"), u64("domains"), u64("domain_flags")
+)
+
+GEM_OP = Struct(
+    "struct drm_amdgpu_gem_op",
+    u32("handle"),
+    u32("op"),
+    u64("value"),
+    u32("num_entries"),  # 6.18, also the padding: the struct grew from 16 to 24 bytes
+    u32("padding"),
 )
 
 GEM_VA = Struct(
@@ -256,6 +271,7 @@ IOCTL_GEM_CREATE = _command("GEM_CREATE", "rw", 0x00, GEM_CREATE)
 IOCTL_GEM_MMAP = _command("GEM_MMAP", "rw", 0x01, GEM_MMAP)
 IOCTL_INFO = _command("INFO", "w", 0x05, INFO)
 IOCTL_GEM_VA = _command("GEM_VA", "w", 0x08, GEM_VA)
+IOCTL_GEM_OP = _command("GEM_OP", "rw", 0x10, GEM_OP)
 IOCTL_USERQ = _command("USERQ", "rw", 0x16, USERQ)
 IOCTL_USERQ_SIGNAL = _command("USERQ_SIGNAL", "rw", 0x17, USERQ_SIGNAL)
 IOCTL_USERQ_WAIT = _command("USERQ_WAIT", "rw", 0x18, USERQ_WAIT)

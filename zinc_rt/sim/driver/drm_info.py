@@ -134,7 +134,7 @@ def _memory(call: IoctlCall, file: DrmFile) -> bytes:
         "vram.max_allocation": vram * 3 // 4,
         "cpu_accessible_vram.total_heap_size": visible,
         "cpu_accessible_vram.usable_heap_size": visible - (16 << 20),
-        "cpu_accessible_vram.heap_usage": min(used, visible),
+        "cpu_accessible_vram.heap_usage": memory.visible_used,
         "cpu_accessible_vram.max_allocation": visible * 3 // 4,
         "gtt.total_heap_size": gtt,
         "gtt.usable_heap_size": gtt,
@@ -192,9 +192,7 @@ QUERIES: dict[int, Answer] = {
     amdgpu.AMDGPU_INFO_VRAM_GTT: _vram_gtt,
     amdgpu.AMDGPU_INFO_READ_MMR_REG: _register,
     amdgpu.AMDGPU_INFO_DEV_INFO: _device,
-    amdgpu.AMDGPU_INFO_VIS_VRAM_USAGE: lambda call, file: _u64(
-        min(file.gpu.memory.used[Heap.VRAM], file.gpu.memory.bar_bytes)
-    ),
+    amdgpu.AMDGPU_INFO_VIS_VRAM_USAGE: lambda call, file: _u64(file.gpu.memory.visible_used),
     amdgpu.AMDGPU_INFO_MEMORY: _memory,
     amdgpu.AMDGPU_INFO_VRAM_LOST_COUNTER: lambda call, file: _u32(file.gpu.vram_lost),
     amdgpu.AMDGPU_INFO_GPUVM_FAULT: _fault,

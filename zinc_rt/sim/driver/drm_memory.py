@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import errno
 import threading
+from dataclasses import dataclass
 
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import is_user_range
 from zinc_rt.sim.driver.fences import DmaFence
 from zinc_rt.sim.driver.files import DmaBufFile, DrmFile
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
+from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.memory.buffers import Bo, Heap
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
 from zinc_rt.sim.tables import amdgpu
 
-_CREATE_FLAGS = sum(value for name, value in vars(amdgpu).items() if name.startswith("AMDGPU_GEM_CREATE_"))
+_CREATE_FLAGS = (
+    amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED
+    | amdgpu.AMDGPU_GEM_CREATE_NO_CPU_ACCESS
+    | amdgpu.AMDGPU_GEM_CREATE_CPU_GTT_USWC
+    | amdgpu.AMDGPU_GEM_CREATE_VRAM_CLEARED
+    | amdgpu.AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
+    | amdgpu.AMDGPU_GEM_CREATE_EXPLICIT_SYNC
+    | amdgpu.AMDGPU_GEM_CREATE_DISCARDABLE
+    | amdgpu.AMDGPU_GEM_CREATE_GFX12_DCC
+)  # and ENCRYPTED, where the board has TMZ
+_CACHE_FLAGS = (
+    amdgpu.AMDGPU_GEM_CREATE_COHERENT
+    | amdgpu.AMDGPU_GEM_CREATE_UNCACHED
+    | amdgpu.AMDGPU_GEM_CREATE_EXT_COHERENT
+    | amdgpu.AMDGPU_GEM_CREATE_VRAM_WIPE_ON_RELEASE
+)  # kernel/gem_cache_flags
 _MTYPE = 0xF << 5
 _VA_FLAGS = (
     amdgpu.AMDGPU_VM_DELAY_UPDATE
@@ -32,44 +49,72 @@ _RDWR = 0x2
 
 def gem_create(call: IoctlCall) -> None:
     file, arg = call.drm, call.arg
+    gpu = file.gpu
     size, domains, flags = arg["bo_size"], arg["domains"], arg["domain_flags"]
     known = amdgpu.AMDGPU_GEM_DOMAIN_CPU | amdgpu.AMDGPU_GEM_DOMAIN_GTT | amdgpu.AMDGPU_GEM_DOMAIN_VRAM
     known |= amdgpu.AMDGPU_GEM_DOMAIN_GDS | amdgpu.AMDGPU_GEM_DOMAIN_GWS | amdgpu.AMDGPU_GEM_DOMAIN_OA
-    if file.gpu.linux.userq and not file.gpu.injector.strikes("no-doorbell-domain"):
+    if not gpu.injector.strikes("no-doorbell-domain"):
         known |= amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL
-    if flags & ~_CREATE_FLAGS or domains & ~known or not domains or arg["alignment"] & (arg["alignment"] - 1):
+    settable = _CREATE_FLAGS | (_CACHE_FLAGS if gpu.linux.gem_cache_flags else 0)
+    if flags & ~settable or domains & ~known or not domains or arg["alignment"] & (arg["alignment"] - 1):
         raise OSError(errno.EINVAL, "unknown flags or domains")
-    file.gpu.check_alive()
+    gpu.check_alive()
     special = amdgpu.AMDGPU_GEM_DOMAIN_GDS | amdgpu.AMDGPU_GEM_DOMAIN_GWS | amdgpu.AMDGPU_GEM_DOMAIN_OA
     if domains & special or size == 0:
         raise OSError(errno.EINVAL, "size 0, or a domain that this chip does not have")
     if size >= 1 << 48:
         raise OSError(errno.ENOMEM, "beyond any memory")
-    heap = _heap(file, domains, size)
-    visible = not flags & amdgpu.AMDGPU_GEM_CREATE_NO_CPU_ACCESS
-    wants_cpu = bool(flags & amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED)
-    if heap is Heap.VRAM and wants_cpu and size > file.gpu.memory.bar_bytes:
-        raise OSError(errno.ENOMEM, "larger than the BAR")
+    place = _place(gpu, domains, round_up(size, PAGE_BYTES), flags)
     uncached = amdgpu.AMDGPU_GEM_CREATE_UNCACHED
-    if file.gpu.chip.major < 12:  # gmc_v11_0_get_vm_pte; gfx12's looks at UNCACHED alone
+    if gpu.chip.major < 12:  # gmc_v11_0_get_vm_pte; gfx12's looks at UNCACHED alone
         uncached |= amdgpu.AMDGPU_GEM_CREATE_COHERENT
-    cached = heap is Heap.GTT and not flags & uncached
-    name = f"{heap.value} of file"
-    bo = file.gpu.allocate(heap, size, name, host_visible=visible, public=wants_cpu, cached=cached)
+    bo = gpu.allocate(
+        place.heap,
+        size,
+        f"{place.heap.value} of file",
+        host_visible=not flags & amdgpu.AMDGPU_GEM_CREATE_NO_CPU_ACCESS,
+        cached=place.heap is Heap.GTT and not flags & uncached,
+        injected=False,
+    )
+    bo.domains, bo.visible = place.domains, place.visible
+    bo.create_flags = flags & ~amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED  # only a hint
+    bo.create_flags |= amdgpu.AMDGPU_GEM_CREATE_VRAM_CLEARED
     handle = file.add(bo)
-    bo.name = f"{heap.value} handle {handle}"
+    bo.name = f"{place.heap.value} handle {handle}"
     arg.raw[:] = bytes(len(arg.raw))  # a union: the answer replaces the question
     arg["handle"] = handle
 
 
-def _heap(file: DrmFile, domains: int, size: int) -> Heap:
+@dataclass(frozen=True, slots=True)
+class GemPlacement:
+    """Where GEM_CREATE places a buffer. `domains`: those that it tried in the end, which GEM_OP reports.
+    `visible`: in the part of VRAM that the CPU can access."""
+
+    heap: Heap
+    domains: int
+    visible: bool
+
+
+def _place(gpu: SimGpu, domains: int, size: int, flags: int) -> GemPlacement:
+    """Place a buffer as amdgpu_gem_create_ioctl does: if there is no room, first without CPU access, then, if only
+    VRAM was requested, in host memory too. ENOMEM only after both."""
+    visible = bool(flags & amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED)
+    full = gpu.injector.strikes("out-of-memory")
     if domains & amdgpu.AMDGPU_GEM_DOMAIN_DOORBELL:
-        return Heap.DOORBELL
-    if domains & amdgpu.AMDGPU_GEM_DOMAIN_VRAM:
-        full = round_up(size, PAGE_BYTES) > file.gpu.memory.available_bytes(Heap.VRAM)
-        if not (full and domains & amdgpu.AMDGPU_GEM_DOMAIN_GTT):
-            return Heap.VRAM
-    return Heap.GTT
+        return GemPlacement(Heap.DOORBELL, domains, False)
+    host = gpu.memory.available_bytes(Heap.GTT) if not full or domains & amdgpu.AMDGPU_GEM_DOMAIN_VRAM else 0
+    while True:
+        vram = gpu.memory.visible_bytes if visible else gpu.memory.available_bytes(Heap.VRAM)
+        if domains & amdgpu.AMDGPU_GEM_DOMAIN_VRAM and size <= vram and not full:
+            return GemPlacement(Heap.VRAM, domains, visible)
+        if domains != amdgpu.AMDGPU_GEM_DOMAIN_VRAM and size <= host:
+            return GemPlacement(Heap.GTT, domains, False)
+        if visible:
+            visible = False
+        elif domains == amdgpu.AMDGPU_GEM_DOMAIN_VRAM:
+            domains |= amdgpu.AMDGPU_GEM_DOMAIN_GTT
+        else:
+            raise OSError(errno.ENOMEM, "no room")
 
 
 def gem_mmap(call: IoctlCall) -> None:
@@ -207,9 +252,21 @@ def clear_range(file: DrmFile, va: int, size: int) -> None:
 
 
 def gem_op(call: IoctlCall) -> None:
-    """Execute GET_GEM_CREATE_INFO or SET_PLACEMENT; neither has an effect that clients here observe."""
-    call.drm.bo(call.arg["handle"])
-    raise OSError(errno.EINVAL, "unknown operation")
+    """Report how a buffer was created, or change where it may be moved to, which moves nothing here."""
+    arg, bo = call.arg, call.drm.bo(call.arg["handle"])
+    if arg["op"] == amdgpu.AMDGPU_GEM_OP_GET_GEM_CREATE_INFO:
+        info = (bo.size_bytes, PAGE_BYTES, bo.domains or _DOMAINS.get(bo.heap, 0), bo.create_flags)
+        call.put(arg["value"], b"".join(value.to_bytes(8, "little") for value in info))
+    elif arg["op"] != amdgpu.AMDGPU_GEM_OP_SET_PLACEMENT:
+        raise OSError(errno.EINVAL, "unknown operation")
+    elif bo.heap is Heap.USERPTR:
+        raise OSError(errno.EPERM, "the client's own pages")
+    else:
+        movable = amdgpu.AMDGPU_GEM_DOMAIN_CPU | amdgpu.AMDGPU_GEM_DOMAIN_GTT | amdgpu.AMDGPU_GEM_DOMAIN_VRAM
+        bo.domains = arg["value"] & movable
+
+
+_DOMAINS = {Heap.VRAM: amdgpu.AMDGPU_GEM_DOMAIN_VRAM, Heap.GTT: amdgpu.AMDGPU_GEM_DOMAIN_GTT}  # of KFD's buffers
 
 
 def prime_to_fd(call: IoctlCall) -> None:

@@ -43,6 +43,7 @@ def host_mapping(machine: MachineState, process: Process, fd: int, size_bytes: i
     if isinstance(file, DmaBufFile) and file.bo.host_visible and file.bo.heap in (Heap.GTT, Heap.VRAM):
         if offset + size_bytes > file.bo.size_bytes:
             _refuse()
+        file.gpu.memory.show(file.bo)
         return HostMapping(file.bo.host_maps(file.gpu.coherence), offset, file.bo)
     raise OSError(errno.ENODEV, "this file cannot be mapped")
 
@@ -94,6 +95,7 @@ def _drm(machine: MachineState, file: DrmFile, size_bytes: int, offset: int) -> 
         raise OSError(errno.EPERM, "created without CPU access")
     if size_bytes > bo.size_bytes:
         return _refuse()
+    file.gpu.memory.show(bo)
     if bo.heap is Heap.VRAM:
         file.gpu.consulted.mark("host maps VRAM")
     return HostMapping(bo.host_maps(file.gpu.coherence), 0, bo)

@@ -113,7 +113,10 @@ class Bo:
     store: Shared | Borrowed
     name: str
     host_visible: bool = True
-    public: bool = False  # requested in CPU-visible memory
+    public: bool = False  # KFD: requested in CPU-visible memory
+    visible: bool = False  # in the part of VRAM that the CPU can access
+    domains: int = 0  # AMDGPU_GEM_DOMAIN_*, of GEM_CREATE
+    create_flags: int = 0  # AMDGPU_GEM_CREATE_*
     bar: Shared | Borrowed | None = None
     gl2: Gl2Lines | None = None
     references: int = 1  # handles, imports, mappings of live queues
@@ -284,6 +287,33 @@ class GpuMemory:
         if heap is not Heap.VRAM:  # system memory is one pool
             used = self.used[Heap.GTT] + self.used[Heap.USERPTR]
         return max(0, self.limit[heap] - used)
+
+    @property
+    def visible_used(self) -> int:
+        """Return how much of the VRAM that the CPU can access is used; with a large BAR that is all of it."""
+        if self.large_bar:
+            return self.used[Heap.VRAM]
+        return sum(bo.size_bytes for bo in self.snapshot() if bo.heap is Heap.VRAM and bo.visible)
+
+    @property
+    def visible_bytes(self) -> int:
+        """Return the free part of the VRAM that the CPU can access."""
+        return min(max(0, self.bar_bytes - self.visible_used), self.available_bytes(Heap.VRAM))
+
+    def show(self, bo: Bo) -> None:
+        """Move a buffer to memory that the CPU can access: visible VRAM if it has room, otherwise host memory
+        (amdgpu_bo_fault_reserve_notify). ENOMEM without room in either."""
+        if bo.heap is not Heap.VRAM or bo.visible or self.large_bar:
+            return
+        if bo.size_bytes <= self.bar_bytes - self.visible_used:
+            bo.visible = True
+            return
+        with self.lock:
+            if bo.size_bytes > self.available_bytes(Heap.GTT):
+                raise OSError(errno.ENOMEM, "no memory that the CPU can access")
+            self.used[Heap.VRAM] -= bo.size_bytes
+            self.used[Heap.GTT] += bo.size_bytes
+            bo.heap = Heap.GTT
 
     def allocate(
         self,

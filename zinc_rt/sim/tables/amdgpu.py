@@ -25,7 +25,10 @@ AMDGPU_GEM_CREATE_PREEMPTIBLE = 0x800
 AMDGPU_GEM_CREATE_DISCARDABLE = 0x1000
 AMDGPU_GEM_CREATE_COHERENT = 0x2000
 AMDGPU_GEM_CREATE_UNCACHED = 0x4000
+AMDGPU_GEM_CREATE_EXT_COHERENT = 0x8000
 AMDGPU_GEM_CREATE_GFX12_DCC = 0x10000
+AMDGPU_GEM_OP_GET_GEM_CREATE_INFO = 0
+AMDGPU_GEM_OP_SET_PLACEMENT = 1
 AMDGPU_VA_OP_MAP = 1
 AMDGPU_VA_OP_UNMAP = 2
 AMDGPU_VA_OP_CLEAR = 3
@@ -93,7 +96,12 @@ GEM_VA = struct(
     input_fence_syncobj_handles u64 56""",
     Array("input_fence_syncobj_handles", "num_syncobj_handles", 4, "in"),
 )
-GEM_OP = struct("drm_amdgpu_gem_op", 24, "handle u32 0; op u32 4; value u64 8; num_entries u32 16; padding u32 20")
+GEM_OP = struct(
+    "drm_amdgpu_gem_op",
+    24,
+    "handle u32 0; op u32 4; value u64 8; num_entries u32 16; padding u32 20",
+    Array("value", "", 32, "out", only_if=("op", AMDGPU_GEM_OP_GET_GEM_CREATE_INFO)),
+)
 CTX = struct(
     "union drm_amdgpu_ctx",
     16,

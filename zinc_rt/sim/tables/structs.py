@@ -33,9 +33,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """The array at the pointer in member `pointer`, with the element count in member `count`.
+    """The array at the pointer in member `pointer`, with the element count in member `count`; "" is one element.
 
-    `per` > 1: the count is in smaller units, that many per element.
+    `per` > 1: the count is in smaller units, that many per element. `only_if`: a member, and the value with which
+    `pointer` is a pointer.
     """
 
     pointer: str
@@ -43,6 +44,7 @@ class Array:
     element_bytes: int
     way: Way
     per: int = 1
+    only_if: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,10 @@ class StructLayout:
         """Return the arrays of a call, by its present counts, without null and empty ones."""
         found = []
         for array in self.arrays:
-            size_bytes = fields[array.count] // array.per * array.element_bytes
+            if array.only_if is not None and fields[array.only_if[0]] != array.only_if[1]:
+                continue
+            count = fields[array.count] if array.count else 1
+            size_bytes = count // array.per * array.element_bytes
             if fields[array.pointer] and size_bytes:
                 found.append(CarriedArray(array, fields[array.pointer], size_bytes))
         return found
