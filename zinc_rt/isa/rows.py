@@ -36,6 +36,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module
 
+from zinc_rt.isa.target import DEFAULT_READING
+
 FLOWS = {
     "branch": "to the target",
     "conditional": "to the target, or to the next instruction",
@@ -150,16 +152,22 @@ def _is_destination(kind: str) -> bool:
 
 
 @cache
-def rows(table: str, encoding: str, generation: int) -> Mapping[int, InstructionRow]:
-    """Return the rows of `encoding` in tables/<table>.py, by opcode. `generation` is 11 or 12."""
+def rows(
+    table: str, encoding: str, generation: int, halves: bool | None = None
+) -> Mapping[int, InstructionRow]:
+    """Return the rows of `encoding` in tables/<table>.py, by opcode. `generation` is 11 or 12. `halves`: 16-bit
+    operands are halves of registers (Target.has_halves); None for LLVM's default for the generation."""
+    if halves is None:
+        halves = DEFAULT_READING[generation] == "real"
     if _ONLY.get(encoding, generation) != generation:
         return {}
     if encoding in _SHORT:
         found: Iterator[InstructionRow] = (
-            _short(row, generation) for row in _with_cmpx(encoding, _written(table, encoding, generation))
+            _short(row, halves) for row in _with_cmpx(encoding, _written(table, encoding, generation))
+            if halves or "real" not in row.flags
         )
     elif encoding == "VOP3":
-        found = (_long(row, generation) for row in _in_vop3(table, generation))
+        found = (_long(row, halves) for row in _in_vop3(table, generation) if halves or "real" not in row.flags)
     elif encoding == "DS":
         found = _with_returning(_written(table, encoding, generation))
     elif encoding in SEGMENTS:
@@ -221,16 +229,17 @@ def _row(encoding: str, opcode: int, mnemonic: str, operands: tuple[str, ...], w
 
 _SHORT = {"VOP1": 0x180, "VOP2": 0x100, "VOPC": 0}
 """First VOP3 opcode of the short encodings."""
-# Halves of registers: LLVM shows them on gfx11, and whole registers on gfx12, where short encodings reach to v127.
+# Halves of registers, or whole registers, of which short encodings reach v127, by Target.has_halves.
 _HALF_KINDS = {
-    ("VOP", 12): {"h1": "t1", "hf": "t16", "hi": "ti16"},
-    ("VOP", 11): {},
-    ("VOP3", 12): {"h1": "v1", "hf": "f16", "hi": "i16"},
-    ("VOP3", 11): {"h1": "l1", "hf": "lf", "hi": "li"},
+    ("VOP", False): {"h1": "t1", "hf": "t16", "hi": "ti16"},
+    ("VOP", True): {},
+    ("VOP3", False): {"h1": "v1", "hf": "f16", "hi": "i16", "hy": "b32"},
+    ("VOP3", True): {"h1": "l1", "hf": "lf", "hi": "li", "hy": "ly"},
 }
 _SECOND_SOURCE = {"b32": "v1", "i64": "v2", "f64": "v2"}  # of a short encoding: a vector register
 _MASKS = {"MD": "vcc", "+MD": "vcc", "M": "vcc"}  # of a short encoding: VCC
-# gfx11: which bits pick halves, in the long forms of VOP1, and of all others; of compares; without a destination.
+HALVES = frozenset(("h1", "hf", "hi", "hy"))  # 16-bit operands, before either reading
+# Which bits pick halves, in the long forms of VOP1, and of all others; of compares; without a destination.
 _HALF_BITS = {"VOP1": "s1ff1", "VOPC": "s11fy", "v_cmpx": "s11ff"}
 
 
@@ -250,9 +259,9 @@ def _with_cmpx(encoding: str, found: Iterator[InstructionRow]) -> Iterator[Instr
             yield replace(row, opcode=opcode, mnemonic=mnemonic, operands=operands, writes=(*row.writes, "exec"))
 
 
-def _short(row: InstructionRow, generation: int) -> InstructionRow:
+def _short(row: InstructionRow, halves: bool) -> InstructionRow:
     """Return the row for a short encoding: fewer sources, and no modifiers except under DPP."""
-    halves = _HALF_KINDS["VOP", generation]
+    kinds = _HALF_KINDS["VOP", halves]
     operands: list[str] = []
     sources = 0
     for kind in row.operands:
@@ -262,10 +271,10 @@ def _short(row: InstructionRow, generation: int) -> InstructionRow:
         is_source = not _is_destination(kind) or (kind == "h1" and bool(operands))
         sources += is_source
         if sources == 2:
-            operands.append(_SECOND_SOURCE.get(kind) or ("T1" if generation == 12 else "h1"))
+            operands.append(_SECOND_SOURCE.get(kind) or ("h1" if halves else "T1"))
         else:
-            operands.append(halves.get(kind, kind))
-    row = _half_flags(row, generation)
+            operands.append(kinds.get(kind, kind))
+    row = _half_flags(row, halves)
     kept = "mnax" if "dpp" in row.flags else ""
     flags = [f for f in row.flags if f in ("dpp", "any") or (len(f) == 2 and f[0] in kept)]
     has_long = "e32" not in row.flags and "any" not in row.flags
@@ -282,17 +291,17 @@ def _in_vop3(table: str, generation: int) -> Iterator[InstructionRow]:
     yield from _written(table, "VOP3", generation)
 
 
-def _long(row: InstructionRow, generation: int) -> InstructionRow:
-    halves = _HALF_KINDS["VOP3", generation]
-    operands = tuple(halves.get(kind, kind) for kind in row.operands)
-    return replace(_half_flags(row, generation), encoding="VOP3", operands=operands)
+def _long(row: InstructionRow, halves: bool) -> InstructionRow:
+    kinds = _HALF_KINDS["VOP3", halves]
+    operands = tuple(kinds.get(kind, kind) for kind in row.operands)
+    return replace(_half_flags(row, halves), encoding="VOP3", operands=operands)
 
 
-def _half_flags(row: InstructionRow, generation: int) -> InstructionRow:
-    """Return the meaning of the op_sel, neg and abs bits on gfx11 if operands are 16-bit halves."""
-    if generation != 11 or not {"h1", "hf", "hi"} & set(row.operands):
+def _half_flags(row: InstructionRow, halves: bool) -> InstructionRow:
+    """Return the meaning of the op_sel, neg and abs bits if operands are 16-bit halves."""
+    if not halves or not HALVES.intersection(row.operands):
         return row
-    flags = row.flags
+    flags = tuple("s" + flag[1:] if len(flag) == 5 and flag[0] == "r" else flag for flag in row.flags)
     if not any(flag[0] in "mnax" and len(flag) == 2 for flag in flags):
         flags = (*flags, "x1" if row.encoding == "VOP1" else "x3")
     if not any(len(flag) == 5 and flag[0] == "s" for flag in flags):

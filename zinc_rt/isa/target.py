@@ -12,12 +12,19 @@ from zinc_rt.host.errors import UnsupportedError, UsageError
 
 DEFAULT_ARCH = "gfx1201"  # the default chip of commands and test devices
 _SIMULATED_GENERATIONS = (12,)  # whose waves sim/shader runs
+READINGS = ("real", "fake")
+DEFAULT_READING = {11: "real", 12: "fake"}  # LLVM 22.1.8's for code without -mattr=+real-true16 or -real-true16
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An architecture by its LLVM name, with the wave size, 32 or 64. Targets are equal if both are equal.
+    """An architecture by its LLVM name, the wave size, 32 or 64, and a reading of 16-bit operands. Targets are
+    equal if these three are.
 
+    `true16`: "real" if 16-bit operands are halves of vector registers (v1.l, v1.h), "fake" if they are whole ones,
+    in LLVM's -mattr=+real-true16 and -real-true16. The hardware knows halves only; a code object does not tell how
+    its compiler wrote them. None: LLVM's default for the chip, except where a whole kernel or object is read, whose
+    bits decide (isa.true16).
     `generation`: the graphics IP's major version, 11 (RDNA3) or 12 (RDNA4), which selects instructions and
     packets. `has_decoder` False: packets are supported, instructions are not. `elf_machine`: EF_AMDGPU_MACH of
     readable code objects, 0 for none. `container`: gpu_target of the .zrt header, 0 for none. `kernels`: the
@@ -29,12 +36,18 @@ class Target:
     name: str
     generation: int = field(compare=False)
     wave: int = 32
+    true16: str | None = None
     has_decoder: bool = field(default=True, compare=False)
     elf_machine: int = field(default=0, compare=False)
     container: int = field(default=0, compare=False)
     kernels: str = field(default="", compare=False)
     transfers_per_clock: int = field(default=0, compare=False)
     vgpr_bytes_per_cu: tuple[int, ...] = field(default=(0x40000,), compare=False)
+
+    @property
+    def has_halves(self) -> bool:
+        """Return whether 16-bit operands are halves of registers in this reading."""
+        return (self.true16 or DEFAULT_READING[self.generation]) == "real"
 
     @property
     def mask_width(self) -> int:
@@ -69,6 +82,12 @@ class Target:
             raise UsageError(f"wave {wave}", next="use 32 or 64")
         return self if wave == self.wave else replace(self, wave=wave)
 
+    def with_true16(self, true16: str | None) -> Target:
+        """Return the same chip with a reading of 16-bit operands. Raise UsageError for an unknown one."""
+        if true16 not in (None, *READINGS):
+            raise UsageError(f"true16 {true16!r}", next="use real or fake")
+        return self if true16 == self.true16 else replace(self, true16=true16)
+
 
 # elf_machine: EF_AMDGPU_MACH (llvm/BinaryFormat/ELF.h). container: the original design's table, section 11.2.
 # kernels: LLVM's gfx12-generic is gfx1200 and gfx1201 without a restriction (AMDGPUUsage), so both run one set.
@@ -95,7 +114,7 @@ TARGETS: dict[str, Target] = {row.name: row for row in _ROWS}
 CHIPS = tuple(row for row in _ROWS if not row.is_generic)
 
 
-def target_of(arch: str, wave: int = 32) -> Target:
+def target_of(arch: str, wave: int = 32, *, true16: str | None = None) -> Target:
     """Return the target with an LLVM name, for decoding code. Raise UnsupportedError if the target has no
     decoder.
     """
@@ -104,7 +123,7 @@ def target_of(arch: str, wave: int = 32) -> Target:
         raise UnsupportedError(
             f"{arch}: this version does not decode its instructions", next=f"use {', '.join(decoded)}"
         )
-    return decoded[arch].with_wave(wave)
+    return decoded[arch].with_wave(wave).with_true16(true16)
 
 
 def default_target(wave: int = 32) -> Target:

@@ -1,6 +1,7 @@
 """VINTERP, VDSDIR and EXP of gfx12: parameters of a pixel shader, and exports. Compute shaders use none of them.
 
-Flag of a row: `sel` if op_sel is shown.
+Flags of a row: `sel` if op_sel is shown; `h5` for the operands that it selects halves of, a bit each: the sources,
+then the destination.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from zinc_rt.isa.encodings.kinds import decoder
 from zinc_rt.isa.encodings.source import LITERAL
 from zinc_rt.isa.encodings.vector import CLAMP, bits_modifier
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import modified, name, vgpr
+from zinc_rt.isa.operand import Kind, half, modified, name, vgpr
 from zinc_rt.isa.rows import rows
 from zinc_rt.isa.target import Target
 
@@ -31,7 +32,8 @@ def _interpolate(word: int, code: bytes, at: int, target: Target) -> Instruction
     if row is None or at + 8 > len(code):
         return None
     high = int.from_bytes(code[at + 4 : at + 8], "little")
-    operands = [vgpr(word & 0xFF)]
+    halves = row.mask("h") if target.has_halves else 0
+    operands = [half(word & 0xFF, word >> 14 & 1) if halves & 8 else vgpr(word & 0xFF)]
     words: tuple[int, ...] = (word, high)
     literal = 0
     sources = [high >> 9 * i & 0x1FF for i in range(3)]
@@ -45,6 +47,8 @@ def _interpolate(word: int, code: bytes, at: int, target: Target) -> Instruction
         operand = decode_source(field, literal)
         if operand is None:
             return None
+        if halves >> i & 1 and operand.kind is Kind.VGPR:
+            operand = half(operand.index, word >> 11 + i & 1)
         operands.append(modified(operand, True, False) if high >> 29 + i & 1 else operand)
     modifiers: list[Modifier] = []
     if word >> 15 & 1:

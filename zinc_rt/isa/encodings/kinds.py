@@ -12,9 +12,9 @@
 | M | a lane mask that is read |
 | v1 v4 … | a field that names that many vector registers |
 | V8/4 … | 8 in wave32, 4 in wave64 |
-| h1 hf hi | gfx11's halves in the short encodings: v0.l to v127.h, as a field, an f16 and an i16 source |
-| l1 lf li | the same in VOP3: v0.l to v255.h, where bit 9 selects the half |
-| t1 T1 | the same up to v127: beyond is illegal, or draws a remark |
+| h1 hf hi | halves in the short encodings: v0.l to v127.h, as a field, an f16 and an i16 source |
+| l1 lf li ly | the same in VOP3: v0.l to v255.h, where bit 9 selects the half; ly is a y16 source |
+| t1 T1 | v0 to v127 instead of halves: beyond is illegal, or draws a remark |
 | d1 d2 | a field that names scalar registers |
 | D1 DX D0 MD | a scalar destination where a vector one usually is: any, no EXEC, no M0, a lane mask |
 | vcc | VCC, which no field names |
@@ -55,9 +55,12 @@ _SOURCES: dict[str, tuple[str, bool, int, str]] = {
 _ACCUMULATORS = {"V": ("b32", False), "C": ("b32", True), "H": ("f16", True), "Y": ("y16", True)}
 
 
+_HALF_SOURCES = ("hf", "hi", "lf", "li", "ly")
+
+
 def takes_literal(kind: str) -> bool:
     """Return whether code 255 in such a field selects a literal dword."""
-    return kind in _SOURCES or kind in ("M", "MD", "hf", "hi", "lf", "li") or kind[0] in _ACCUMULATORS
+    return kind in _SOURCES or kind in ("M", "MD", *_HALF_SOURCES) or kind[0] in _ACCUMULATORS
 
 
 def _short_half(field: int, literal: int) -> Operand | None:
@@ -85,6 +88,7 @@ _HALVES: dict[str, Decoder] = {
     "l1": _long_half,
     "lf": _half_source("f16", _long_half),
     "li": _half_source("i16", _long_half),
+    "ly": _half_source("y16", _long_half),
 }
 
 

@@ -11,7 +11,9 @@ scalar destination in bits 14:8. `no` skips a field.
 | x3 | those bits of sources 0 and 1 are there but mean nothing; others must be 0 |
 | c o | has clamp; has omod |
 | s1101 | bits 11 to 14 (op_sel): 1 shown, z y as 0, h not, i ignored, 0 must be 0; without the flag all ignored |
-| f y in s | where set, LLVM reads no halves of registers at all (gfx11) |
+| f y in s | where set, LLVM reads no halves of registers at all |
+| r1101 | the same as s, where 16-bit operands are halves (Target.has_halves) |
+| real | exists only where 16-bit operands are halves |
 | byte0 byte2 | those bits are a byte_sel |
 | dpp | has DPP forms |
 | any | sources mean nothing, and the destination must be 0 |
@@ -31,8 +33,8 @@ from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
 # Operand kind of source 0 under DPP, where it is not a plain vector register.
-_DPP_SOURCES = {"t16": "T1", "ti16": "T1", "hf": "h1", "hi": "h1", "lf": "l1", "li": "l1"}
-_WHOLE = {"l1": "v1", "lf": "f16", "li": "i16"}
+_DPP_SOURCES = {"t16": "T1", "ti16": "T1", "hf": "h1", "hi": "h1", "lf": "l1", "li": "l1", "ly": "l1"}
+_WHOLE = {"l1": "v1", "lf": "f16", "li": "i16", "ly": "b32"}
 _BYTE_SEL = {"byte0": (12, 11), "byte2": (13, 14)}
 CLAMP = Modifier("clamp", "clamp", 1)
 OMOD = (None, Modifier("omod", "mul:2", 2), Modifier("omod", "mul:4", 4), Modifier("omod", "div:2", -2))
@@ -69,7 +71,9 @@ _ORDER = {"VOP1": (0, 1), "VOP2": (0, 1, 2), "VOPC": (1, 2), "VOP3": (0, 1, 2, 3
 
 @cache
 def plans(encoding: str, target: Target) -> dict[int, VectorPlan]:
-    table = rows("vector", encoding, target.generation)
+    table = rows("vector", encoding, target.generation, target.has_halves)
+    if target.true16 is None:  # where no reading was asked for, the opcodes that only one of them has
+        table = {**rows("vector", encoding, target.generation, True), **table}
     return {opcode: _plan(encoding, row, target) for opcode, row in table.items()}
 
 

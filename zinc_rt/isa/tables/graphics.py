@@ -102,10 +102,10 @@ ROWS = {
     "VINTERP": """
 00  - v_interp_p10_f32 -
 01  - v_interp_p2_f32 -
-02  - v_interp_p10_f16_f32 - sel
-03  - v_interp_p2_f16_f32 - sel
-04  - v_interp_p10_rtz_f16_f32 - sel
-05  - v_interp_p2_rtz_f16_f32 - sel
+02  - v_interp_p10_f16_f32 - sel h5
+03  - v_interp_p2_f16_f32 - sel h9
+04  - v_interp_p10_rtz_f16_f32 - sel h5
+05  - v_interp_p2_rtz_f16_f32 - sel h9
 """,
     "VDSDIR": """
 00  - ds_param_load -

@@ -32,7 +32,7 @@ ROWS = {
 19 19 v_rndne_f64 v2,f64 m1 c o
 1a 1a v_floor_f64 v2,f64 m1 c o
 1b 1b v_pipeflush - any
- - 1c v_mov_b16 h1,hi s1001 dpp
+1c 1c v_mov_b16 h1,hi s1001 dpp real
 20 20 v_fract_f32 v1,b32 m1 c o dpp
 21 21 v_trunc_f32 v1,b32 m1 c o dpp
 22 22 v_ceil_f32 v1,b32 m1 c o dpp
@@ -85,7 +85,7 @@ ROWS = {
 63 63 v_cvt_norm_i16_f16 h1,hf m1 c o dpp
 64 64 v_cvt_norm_u16_f16 h1,hf m1 c o dpp
 65 65 v_swap_b32 v1,V1 e32 <dst >src
- - 66 v_swap_b16 h1,hi e32 <dst >src
+66 66 v_swap_b16 h1,hi e32 real <dst >src
 67 67 v_permlane64_b32 v1,V1 e32 !permlane
 68 68 v_swaprel_b32 v1,V1 e32 <dst >src <m0
 69 69 v_not_b16 h1,hi dpp
@@ -145,7 +145,7 @@ ROWS = {
 33 33 v_sub_f16 h1,hf,hf m3 c o dpp
 34 34 v_subrev_f16 h1,hf,hf m3 c o dpp
 35 35 v_mul_f16 h1,hf,hf m3 c o dpp
-36 36 v_fmac_f16 h1,hf,hf m3 c o dpp <dst
+36 36 v_fmac_f16 h1,hf,hf m3 c o r11y1 dpp <dst
 37 37 v_fmamk_f16 h1,hf,K,hf e32
 38 38 v_fmaak_f16 h1,hf,hf,K e32
  - 39 v_max_f16 h1,hf,hf m3 c o dpp
@@ -218,14 +218,14 @@ ff ff v_cmpx_class_f64 no,f64,b32 m1 x2
 228 228 v_div_fixup_f64 v2,f64,f64,f64 m7 c o
 229   - v_min3_num_f32 v1,b32,b32,b32 m7 c o dpp
 22a   - v_max3_num_f32 v1,b32,b32,b32 m7 c o dpp
-22b   - v_min3_num_f16 v1,f16,f16,f16 m7 c o s1111 dpp
-22c   - v_max3_num_f16 v1,f16,f16,f16 m7 c o s1111 dpp
+22b   - v_min3_num_f16 h1,hf,hf,hf m7 c o s1111 dpp
+22c   - v_max3_num_f16 h1,hf,hf,hf m7 c o s1111 dpp
 22d   - v_minimum3_f32 v1,b32,b32,b32 m7 c o dpp
 22e   - v_maximum3_f32 v1,b32,b32,b32 m7 c o dpp
-22f   - v_minimum3_f16 v1,f16,f16,f16 m7 c o s1111 dpp
-230   - v_maximum3_f16 v1,f16,f16,f16 m7 c o s1111 dpp
+22f   - v_minimum3_f16 h1,hf,hf,hf m7 c o s1111 dpp
+230   - v_maximum3_f16 h1,hf,hf,hf m7 c o s1111 dpp
 231   - v_med3_num_f32 v1,b32,b32,b32 m7 c o dpp
-232   - v_med3_num_f16 v1,f16,f16,f16 m7 c o s1111 dpp
+232   - v_med3_num_f16 h1,hf,hf,hf m7 c o s1111 dpp
 237 237 v_div_fmas_f32 v1,b32,b32,b32 m7 c o <vcc
 238 238 v_div_fmas_f64 v2,f64,f64,f64 m7 c o <vcc
 239 239 v_msad_u8 v1,b32,b32,b32 c dpp
@@ -239,13 +239,13 @@ ff ff v_cmpx_class_f64 no,f64,b32 m1 x2
 246 246 v_lshl_add_u32 v1,b32,b32,b32 dpp
 247 247 v_add_lshl_u32 v1,b32,b32,b32 dpp
 248 248 v_fma_f16 h1,hf,hf,hf m7 c o s1111 dpp
-  - 249 v_min3_f16 l1,lf,lf,lf m7 c o s1111 dpp
+  - 249 v_min3_f16 h1,hf,hf,hf m7 c o s1111 dpp
 24a 24a v_min3_i16 h1,hi,hi,hi x7 c s1111 dpp
 24b 24b v_min3_u16 h1,hi,hi,hi x7 c s1111 dpp
-  - 24c v_max3_f16 l1,lf,lf,lf m7 c o s1111 dpp
+  - 24c v_max3_f16 h1,hf,hf,hf m7 c o s1111 dpp
 24d 24d v_max3_i16 h1,hi,hi,hi x7 c s1111 dpp
 24e 24e v_max3_u16 h1,hi,hi,hi x7 c s1111 dpp
-  - 24f v_med3_f16 l1,lf,lf,lf m7 c o s1111 dpp
+  - 24f v_med3_f16 h1,hf,hf,hf m7 c o s1111 dpp
 250 250 v_med3_i16 h1,hi,hi,hi x7 c s1111 dpp
 251 251 v_med3_u16 h1,hi,hi,hi x7 c s1111 dpp
 253 253 v_mad_i16 h1,hi,hi,hi x7 c s1111 dpp
@@ -258,28 +258,25 @@ ff ff v_cmpx_class_f64 no,f64,b32 m1 x2
 25a 25a v_mad_i32_i16 v1,hi,hi,b32 x7 c s1111 dpp
 25b 25b v_permlane16_b32 v1,V1,s32,s32 s11ii !permlane
 25c 25c v_permlanex16_b32 v1,V1,s32,s32 s11ii !permlane
-25d   - v_cndmask_b16 v1,i16,i16,M m3 dpp
-  - 25d v_cndmask_b16 l1,li,li,M m3 shh0h dpp
+25d 25d v_cndmask_b16 h1,hi,hi,M m3 rhh0h dpp
   - 25e v_maxmin_f32 v1,b32,b32,b32 m7 c o dpp
   - 25f v_minmax_f32 v1,b32,b32,b32 m7 c o dpp
-  - 260 v_maxmin_f16 l1,lf,lf,lf m7 c o s1111 dpp
-  - 261 v_minmax_f16 l1,lf,lf,lf m7 c o s1111 dpp
+  - 260 v_maxmin_f16 h1,hf,hf,hf m7 c o s1111 dpp
+  - 261 v_minmax_f16 h1,hf,hf,hf m7 c o s1111 dpp
 262 262 v_maxmin_u32 v1,b32,b32,b32 dpp
 263 263 v_minmax_u32 v1,b32,b32,b32 dpp
 264 264 v_maxmin_i32 v1,b32,b32,b32 dpp
 265 265 v_minmax_i32 v1,b32,b32,b32 dpp
-266   - v_dot2_f16_f16 v1,b32,b32,f16 m7 szz11 dpp
-  - 266 v_dot2_f16_f16 l1,b32,b32,lf m7 s1111 dpp
-267   - v_dot2_bf16_bf16 v1,b32,b32,b32 m7 szz11 dpp
-  - 267 v_dot2_bf16_bf16 l1,b32,b32,lf m7 s1111 dpp
+266 266 v_dot2_f16_f16 h1,b32,b32,hf m7 szz11 dpp
+267 267 v_dot2_bf16_bf16 h1,b32,b32,hy m7 szz11 dpp
 268   - v_minmax_num_f32 v1,b32,b32,b32 m7 c o dpp
 269   - v_maxmin_num_f32 v1,b32,b32,b32 m7 c o dpp
-26a   - v_minmax_num_f16 v1,f16,f16,f16 m7 c o s1111 dpp
-26b   - v_maxmin_num_f16 v1,f16,f16,f16 m7 c o s1111 dpp
+26a   - v_minmax_num_f16 h1,hf,hf,hf m7 c o s1111 dpp
+26b   - v_maxmin_num_f16 h1,hf,hf,hf m7 c o s1111 dpp
 26c   - v_minimummaximum_f32 v1,b32,b32,b32 m7 c o dpp
 26d   - v_maximumminimum_f32 v1,b32,b32,b32 m7 c o dpp
-26e   - v_minimummaximum_f16 v1,f16,f16,f16 m7 c o s1111 dpp
-26f   - v_maximumminimum_f16 v1,f16,f16,f16 m7 c o s1111 dpp
+26e   - v_minimummaximum_f16 h1,hf,hf,hf m7 c o s1111 dpp
+26f   - v_maximumminimum_f16 h1,hf,hf,hf m7 c o s1111 dpp
 280   - v_s_exp_f32 DX,s32 m1 c o %trans
 281   - v_s_exp_f16 DX,sf16 m1 c o %trans
 282   - v_s_log_f32 DX,s32 m1 c o %trans
@@ -350,10 +347,10 @@ ff ff v_cmpx_class_f64 no,f64,b32 m1 x2
 364 364 v_xor_b16 h1,hi,hi dpp
 365   - v_minimum_f32 v1,b32,b32 m3 c o dpp
 366   - v_maximum_f32 v1,b32,b32 m3 c o dpp
-367   - v_minimum_f16 v1,f16,f16 m3 c o s1101 dpp
-368   - v_maximum_f16 v1,f16,f16 m3 c o s1101 dpp
-369   - v_cvt_pk_fp8_f32 v1,b32,b32 m3 s1101 dpp
-36a   - v_cvt_pk_bf8_f32 v1,b32,b32 m3 s1101 dpp
+367   - v_minimum_f16 h1,hf,hf m3 c o s1101 dpp
+368   - v_maximum_f16 h1,hf,hf m3 c o s1101 dpp
+369   - v_cvt_pk_fp8_f32 h1,b32,b32 m3 s1101 dpp
+36a   - v_cvt_pk_bf8_f32 h1,b32,b32 m3 s1101 dpp
 36b   - v_cvt_sr_fp8_f32 v1,b32,b32 m1 x2 byte2 dpp
 36c   - v_cvt_sr_bf8_f32 v1,b32,b32 m1 x2 byte2 dpp
 """,
