@@ -136,7 +136,7 @@ def test_kernel_support_is_derived_from_chip_row() -> None:
 
 
 def test_chips_without_decoder_have_no_code_target() -> None:
-    assert [name for name, row in TARGETS.items() if not row.has_decoder] == ["gfx1150", "gfx1151"]
+    assert not [name for name, row in TARGETS.items() if not row.has_decoder]
     for name, row in TARGETS.items():
         if row.has_decoder:
             assert target_of(name, 64).with_wave(32) == target_of(name)

@@ -95,7 +95,7 @@ def test_file_is_disassembled_as_one_stream_with_offsets(
 def test_invalid_code_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "code.hex"
     file.write_text("fdb80a7f\n" + ENDPGM)
-    assert main(["disasm", "--hex", str(file)]) == 1
+    assert main(["disasm", "--hex", str(file), "--true16", "fake"]) == 1
     out = capsys.readouterr().out
     assert "INVALID" in out and out.splitlines()[-1] == "FAIL  1 instructions, 1 INVALID, gfx1201"
 

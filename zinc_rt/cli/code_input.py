@@ -6,12 +6,15 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.output import printable
 from zinc_rt.host.errors import InputError, UnsupportedError
 from zinc_rt.host.input_files import unreadable
-from zinc_rt.isa.target import DEFAULT_ARCH
+from zinc_rt.isa.target import DEFAULT_ARCH, READINGS
+
+if TYPE_CHECKING:
+    from zinc_rt.isa.target import Target
 
 Place = tuple[str, int]
 
@@ -47,6 +50,23 @@ class CodeInput:
     given: str
     header: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+
+
+def add_true16(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--true16",
+        choices=READINGS,
+        help="read 16-bit operands as halves of registers or as whole ones (default: what the code needs)",
+    )
+
+
+def target_of_code(code: CodeInput, true16: str | None) -> Target:
+    """Return the target with the reading of 16-bit operands that was asked for, else that all of the code needs."""
+    from zinc_rt.isa.target import target_of
+    from zinc_rt.isa.true16 import reading_of_sections
+
+    target = target_of(code.arch, code.wave, true16=true16)
+    return reading_of_sections((section.code for section in code.sections), target)
 
 
 def read_code(arguments: argparse.Namespace, source: str) -> CodeInput:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli import isa_lint, isa_report
-from zinc_rt.cli.code_input import hex_bytes, read_code
+from zinc_rt.cli.code_input import add_true16, hex_bytes, read_code, target_of_code
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.kernel_input import form_of
 from zinc_rt.cli.output import add_json, begin, finish, output_stream, printable
@@ -23,6 +23,9 @@ FILE is an ELF code object or a .zrt kernel, which its first bytes tell apart. -
 memory order, with or without spaces; # starts a comment. The lines of a file form one stream, which is printed
 with offsets. With --hex - each line of stdin is a separate instruction: the output is one line of text for it,
 INVALID if it does not decode. Bytes after the first instruction of a line are ignored.
+
+--true16 is LLVM's -mattr=+real-true16 or -real-true16. Without it, code is read with whole registers on gfx12, as
+LLVM 22 does, unless a file contains an instruction that names a half; on gfx11 with halves.
 
 examples:
   zinc-rt isa disasm kernel.co
@@ -53,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     )
     disasm.add_argument("--arch", metavar="NAME", help=f"chip (default: the code object's, else {DEFAULT_ARCH})")
     disasm.add_argument("--wave", type=int, choices=(32, 64), help="wave size (default: the .zrt's, else 32)")
+    add_true16(disasm)
     add_json(disasm, tables=False)
     disasm.set_defaults(body=_disasm)
     isa_lint.add(actions)
@@ -68,7 +72,8 @@ def _disasm(arguments: argparse.Namespace) -> int:
     if arguments.file is not None:
         setattr(arguments, form_of(arguments.file), arguments.file)
     if arguments.hex == "-":
-        return _lines(arguments, target_of(arguments.arch or DEFAULT_ARCH, arguments.wave or 32))
+        arch, wave = arguments.arch or DEFAULT_ARCH, arguments.wave or 32
+        return _lines(arguments, target_of(arch, wave, true16=arguments.true16))
     return _listing(arguments)
 
 
@@ -99,11 +104,10 @@ def _lines(arguments: argparse.Namespace, target: Target) -> int:
 def _listing(arguments: argparse.Namespace) -> int:
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.isa.disassemble import lines
-    from zinc_rt.isa.target import target_of
 
     source = printable(arguments.hex or arguments.elf or arguments.zrt)
     code = read_code(arguments, source)
-    target = target_of(code.arch, code.wave)
+    target = target_of_code(code, arguments.true16)
     out = output_stream(arguments)
     rows: list[dict[str, Any]] = []
     first_bad: dict[str, Any] = {}
@@ -129,8 +133,15 @@ def _listing(arguments: argparse.Namespace) -> int:
                 first_bad = {"section": section.name, "address": here}
     bad = sum(row["text"] is None for row in rows)
     report = begin(Report("isa"), arguments)
-    report.details = {"arch": code.arch, "wave": code.wave, **code.details, "instructions": rows}
+    report.details = {
+        "arch": code.arch,
+        "wave": code.wave,
+        "true16": target.true16,
+        **code.details,
+        "instructions": rows,
+    }
     again = f"zinc-rt isa disasm {code.given} --arch {code.arch} --wave {code.wave}"
+    again += f" --true16 {arguments.true16}" if arguments.true16 else ""
     report.results.append(
         Result(
             "disasm",

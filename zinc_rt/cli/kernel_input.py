@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.code_input import CodeSection, read_code
+from zinc_rt.cli.code_input import CodeSection, add_true16, read_code, target_of_code
 from zinc_rt.cli.output import printable
 from zinc_rt.host.errors import UsageError
 from zinc_rt.isa.target import DEFAULT_ARCH
@@ -42,6 +42,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hex", metavar="FILE", help="read one kernel as hex bytes instead")
     parser.add_argument("--arch", metavar="NAME", help=f"chip (default: the file's, else {DEFAULT_ARCH})")
     parser.add_argument("--wave", type=int, choices=(32, 64), help="wave size (default: the file's, else 32)")
+    add_true16(parser)
     parser.add_argument(
         "--vgprs", type=int, metavar="N", help="number of declared vector registers (default: the file's)"
     )
@@ -71,14 +72,12 @@ def form_of(name: str) -> str:
 
 
 def _of_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[KernelInput]:
-    from zinc_rt.isa.target import target_of
-
     source = printable(name)
     given = argparse.Namespace(**{"hex": None, "elf": None, "zrt": None, form: name})
     given.arch, given.wave = arguments.arch, arguments.wave
     code = read_code(given, source)
     made = _of_elf if form == "elf" else _of_whole
-    for kernel in made(code.sections, name, source, code.details, target_of(code.arch, code.wave)):
+    for kernel in made(code.sections, name, source, code.details, target_of_code(code, arguments.true16)):
         if arguments.wave is None or arguments.wave == kernel.target.wave:
             limits = kernel.limits
             limits = limits if arguments.vgprs is None else replace(limits, vgprs=arguments.vgprs)

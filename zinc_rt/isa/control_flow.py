@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from zinc_rt.isa.decoder import decode
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.target import Target
+from zinc_rt.isa.true16 import is_read, needs_halves
 
 _BY_OFFSET = ("branch", "conditional", "call")
 _BY_REGISTER = ("jump", "jump_call")
@@ -44,9 +46,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A kernel's control flow: `blocks` by start, ascending; `faults` as (kind, pc, target)."""
+    """A kernel's control flow: `blocks` by start, ascending; `faults` as (kind, pc, target).
+
+    `target` has the reading of 16-bit operands in which the instructions are decoded.
+    """
 
     entry: int
+    target: Target
     blocks: dict[int, Block]
     faults: tuple[tuple[str, int, int], ...]
     indirect: tuple[int, ...]  # possible targets of register-indirect jumps of a running wave
@@ -82,7 +88,20 @@ def control_flow(code: bytes, target: Target, entry: int = 0, *, running: bool =
     `illegal` for bytes that do not decode, `past-end` for code that continues past its end, `padding` for code
     that runs into s_code_end.
     """
-    return _Search(code, target, entry, running).flow()
+    try:
+        return _Search(code, target, entry, running).flow()
+    except _ReadsHalves:
+        return _Search(code, target.with_true16("real"), entry, running).flow()
+
+
+@lru_cache(maxsize=64)
+def reading_of(code: bytes, target: Target, entry: int = 0) -> Target:
+    """Return the target with the reading of 16-bit operands that the code of a running kernel needs."""
+    return target if is_read(target) else control_flow(code, target, entry, running=True).target
+
+
+class _ReadsHalves(Exception):
+    """No reading was asked for, and an instruction reads or writes a half that only one of them names."""
 
 
 class _Search:
@@ -90,6 +109,7 @@ class _Search:
 
     def __init__(self, code: bytes, target: Target, entry: int, running: bool) -> None:
         self.code, self.target, self.entry, self.running = code, target, entry, running
+        self.is_read = is_read(target)
         self.found: dict[int, Instruction | None] = {}
         self.starts, self.todo = {entry}, [entry]
         self.faults: list[tuple[str, int, int]] = []
@@ -104,12 +124,14 @@ class _Search:
         blocks = {start: self._block(start, indirect) for start in sorted(self.starts)}
         faults = sorted([*self.faults, *_overlaps(self.found)], key=lambda fault: fault[1])
         formed = tuple(sorted(self.formed)) if self.calls_anywhere else ()
-        return Flow(self.entry, blocks, tuple(dict.fromkeys(faults)), indirect, formed)
+        return Flow(self.entry, self.target, blocks, tuple(dict.fromkeys(faults)), indirect, formed)
 
     def _at(self, pc: int) -> Instruction | None:
         """Return the instruction at `pc`. Erased memory gives None, because it decodes but cannot run."""
         if pc not in self.found:
             instruction = decode(self.code, pc, self.target) if 0 <= pc < len(self.code) else None
+            if not self.is_read and needs_halves(self.code, pc, instruction, self.target):
+                raise _ReadsHalves
             self.found[pc] = None if instruction is not None and instruction.row.flow == "illegal" else instruction
         return self.found[pc]
 

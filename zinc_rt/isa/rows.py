@@ -4,7 +4,7 @@
     25    25    v_exp_f32 v1,b32 m1 c o dpp %trans
 
 The first two columns are the opcode in hexadecimal, `-` if the generation lacks the instruction. `operands` are
-kinds separated by commas in the order of the text, `-` for none. The decoder of each encoding documents its kinds
+kinds separated by commas in the order of the text, `-` for none. `40+` is an opcode of gfx11.5 only. The decoder of each encoding documents its kinds
 and flags.
 
 A row without facts has those of its encoding (ENCODINGS below). The registers are implicit ones, which no operand
@@ -152,28 +152,28 @@ def _is_destination(kind: str) -> bool:
 
 
 @cache
-def rows(
-    table: str, encoding: str, generation: int, halves: bool | None = None
-) -> Mapping[int, InstructionRow]:
-    """Return the rows of `encoding` in tables/<table>.py, by opcode. `generation` is 11 or 12. `halves`: 16-bit
+def rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> Mapping[int, InstructionRow]:
+    """Return the rows of `encoding` in tables/<table>.py, by opcode. `isa` is Target.isa. `halves`: 16-bit
     operands are halves of registers (Target.has_halves); None for LLVM's default for the generation."""
+    generation = int(isa)
     if halves is None:
         halves = DEFAULT_READING[generation] == "real"
     if _ONLY.get(encoding, generation) != generation:
         return {}
     if encoding in _SHORT:
         found: Iterator[InstructionRow] = (
-            _short(row, halves) for row in _with_cmpx(encoding, _written(table, encoding, generation))
+            _short(row, halves)
+            for row in _with_cmpx(encoding, _written(table, encoding, isa))
             if halves or "real" not in row.flags
         )
     elif encoding == "VOP3":
-        found = (_long(row, halves) for row in _in_vop3(table, generation) if halves or "real" not in row.flags)
+        found = (_long(row, halves) for row in _in_vop3(table, isa) if halves or "real" not in row.flags)
     elif encoding == "DS":
-        found = _with_returning(_written(table, encoding, generation))
+        found = _with_returning(_written(table, encoding, isa))
     elif encoding in SEGMENTS:
-        found = _of_segments(encoding, _written(table, "VMEM", generation))
+        found = _of_segments(encoding, _written(table, "VMEM", isa))
     else:
-        found = _written(table, encoding, generation)
+        found = _written(table, encoding, isa)
     by_opcode: dict[int, InstructionRow] = {}
     for row in found:
         if (other := by_opcode.setdefault(row.opcode, row)) is not row:
@@ -181,15 +181,15 @@ def rows(
     return by_opcode
 
 
-def _written(table: str, encoding: str, generation: int) -> Iterator[InstructionRow]:
+def _written(table: str, encoding: str, isa: float) -> Iterator[InstructionRow]:
     """Return the rows that the table lists explicitly."""
     for line in import_module(f"zinc_rt.isa.tables.{table}").ROWS[encoding].split("\n"):
         fields = line.split()
-        opcode = fields[0 if generation == 12 else 1] if fields else "-"
-        if opcode != "-":
+        opcode = fields[0 if isa == 12 else 1] if fields else "-"
+        if opcode != "-" and (isa == 11.5 or opcode[-1] != "+"):
             operands = () if fields[3] == "-" else tuple(fields[3].split(","))
             for at, mnemonic in enumerate(_mnemonics(fields[2])):
-                yield _row(encoding, int(opcode, 16) + at, mnemonic, operands, fields[4:])
+                yield _row(encoding, int(opcode.rstrip("+"), 16) + at, mnemonic, operands, fields[4:])
 
 
 def _mnemonics(text: str) -> list[str]:
@@ -233,14 +233,14 @@ _SHORT = {"VOP1": 0x180, "VOP2": 0x100, "VOPC": 0}
 _HALF_KINDS = {
     ("VOP", False): {"h1": "t1", "hf": "t16", "hi": "ti16"},
     ("VOP", True): {},
-    ("VOP3", False): {"h1": "v1", "hf": "f16", "hi": "i16", "hy": "b32"},
+    ("VOP3", False): {"h1": "v1", "hf": "f16", "hi": "i16", "hy": "y16"},
     ("VOP3", True): {"h1": "l1", "hf": "lf", "hi": "li", "hy": "ly"},
 }
 _SECOND_SOURCE = {"b32": "v1", "i64": "v2", "f64": "v2"}  # of a short encoding: a vector register
 _MASKS = {"MD": "vcc", "+MD": "vcc", "M": "vcc"}  # of a short encoding: VCC
 HALVES = frozenset(("h1", "hf", "hi", "hy"))  # 16-bit operands, before either reading
 # Which bits pick halves, in the long forms of VOP1, and of all others; of compares; without a destination.
-_HALF_BITS = {"VOP1": "s1ff1", "VOPC": "s11fy", "v_cmpx": "s11ff"}
+_HALF_BITS = {"VOP1": "s1001", "VOPC": "s110y", "v_cmpx": "s1100"}
 
 
 def _with_cmpx(encoding: str, found: Iterator[InstructionRow]) -> Iterator[InstructionRow]:
@@ -278,21 +278,24 @@ def _short(row: InstructionRow, halves: bool) -> InstructionRow:
     kept = "mnax" if "dpp" in row.flags else ""
     flags = [f for f in row.flags if f in ("dpp", "any") or (len(f) == 2 and f[0] in kept)]
     has_long = "e32" not in row.flags and "any" not in row.flags
+    flags += ["halves"] * bool(HALVES.intersection(row.operands))
     mnemonic = row.mnemonic + "_e32" * has_long
     return replace(row, mnemonic=mnemonic, operands=tuple(operands), flags=tuple(flags))
 
 
-def _in_vop3(table: str, generation: int) -> Iterator[InstructionRow]:
+def _in_vop3(table: str, isa: float) -> Iterator[InstructionRow]:
     for encoding, base in _SHORT.items():
-        for row in _with_cmpx(encoding, _written(table, encoding, generation)):
+        for row in _with_cmpx(encoding, _written(table, encoding, isa)):
             if "e32" not in row.flags:
                 mnemonic = row.mnemonic + "_e64" * ("any" not in row.flags)
                 yield replace(row, opcode=base + row.opcode, mnemonic=mnemonic)
-    yield from _written(table, "VOP3", generation)
+    yield from _written(table, "VOP3", isa)
 
 
 def _long(row: InstructionRow, halves: bool) -> InstructionRow:
     kinds = _HALF_KINDS["VOP3", halves]
+    if HALVES.intersection(row.operands):
+        row = replace(row, flags=(*row.flags, "halves"))
     operands = tuple(kinds.get(kind, kind) for kind in row.operands)
     return replace(_half_flags(row, halves), encoding="VOP3", operands=operands)
 
@@ -305,7 +308,7 @@ def _half_flags(row: InstructionRow, halves: bool) -> InstructionRow:
     if not any(flag[0] in "mnax" and len(flag) == 2 for flag in flags):
         flags = (*flags, "x1" if row.encoding == "VOP1" else "x3")
     if not any(len(flag) == 5 and flag[0] == "s" for flag in flags):
-        flags = (*flags, _HALF_BITS.get("v_cmpx" if row.operands[0] == "no" else row.encoding, "s11f1"))
+        flags = (*flags, _HALF_BITS.get("v_cmpx" if row.operands[0] == "no" else row.encoding, "s1101"))
     return replace(row, flags=flags)
 
 

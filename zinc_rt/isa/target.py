@@ -62,6 +62,11 @@ class Target:
         return self.generation, int(self.name[-2], 16), int(self.name[-1], 16)
 
     @property
+    def isa(self) -> float:
+        """The instruction set: 11, 11.5 (with scalar float instructions) or 12, for rows."""
+        return 11.5 if not self.is_generic and self.version[:2] == (11, 5) else self.generation
+
+    @property
     def family(self) -> str:
         """The generic target whose code the chip can run: gfx12-generic for gfx1201 and for itself."""
         return f"gfx{self.generation}-generic"
@@ -101,8 +106,8 @@ _ROWS = (
     Target("gfx1101", 11, elf_machine=0x46, transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 32
     Target("gfx1102", 11, elf_machine=0x47, transfers_per_clock=16),  # Navi 33
     Target("gfx1103", 11, elf_machine=0x44),  # Phoenix
-    Target("gfx1150", 11, has_decoder=False),  # Strix Point
-    Target("gfx1151", 11, has_decoder=False, container=3, vgpr_bytes_per_cu=(0x40000, 0x60000)),  # Strix Halo
+    Target("gfx1150", 11, elf_machine=0x43),  # Strix Point
+    Target("gfx1151", 11, elf_machine=0x4A, container=3, vgpr_bytes_per_cu=(0x40000, 0x60000)),  # Strix Halo
     Target("gfx1200", 12, elf_machine=0x48, container=2, kernels="gfx1201",
            transfers_per_clock=16, vgpr_bytes_per_cu=_LARGE),  # Navi 44
     Target("gfx1201", 12, elf_machine=0x4E, container=1, kernels="gfx1201",

@@ -2,7 +2,7 @@
 
 | kind | operand |
 |---|---|
-| b32 i64 f64 f16 i16 h2 y2 p2 | any source of that type (constants.TYPES) |
+| b32 i64 f64 f16 i16 y16 h2 y2 p2 | any source of that type (constants.TYPES) |
 | t16 ti16 | f16, i16 of the short encodings, which reach v0 to v127 only |
 | s32 s64 sf16 si16 | a scalar source |
 | S1 S2 | a scalar register, no constant |
@@ -13,6 +13,7 @@
 | v1 v4 … | a field that names that many vector registers |
 | V8/4 … | 8 in wave32, 4 in wave64 |
 | h1 hf hi | halves in the short encodings: v0.l to v127.h, as a field, an f16 and an i16 source |
+| hv | a source that is such a half, no constant |
 | l1 lf li ly | the same in VOP3: v0.l to v255.h, where bit 9 selects the half; ly is a y16 source |
 | t1 T1 | v0 to v127 instead of halves: beyond is illegal, or draws a remark |
 | d1 d2 | a field that names scalar registers |
@@ -34,7 +35,7 @@ Decoder = Callable[[int, int], Operand | None]  # field, literal
 
 # kind: type, whether constants are allowed, width, register class
 _SOURCES: dict[str, tuple[str, bool, int, str]] = {
-    **{kind: (kind, True, 0, "") for kind in ("b32", "i64", "f64", "f16", "i16", "h2", "y2", "p2")},
+    **{kind: (kind, True, 0, "") for kind in ("b32", "i64", "f64", "f16", "i16", "y16", "h2", "y2", "p2")},
     "t16": ("f16", True, 1, "VS_32_Lo128"),
     "ti16": ("i16", True, 1, "VS_32_Lo128"),
     "s32": ("b32", True, 1, "SReg_32"),
@@ -55,7 +56,7 @@ _SOURCES: dict[str, tuple[str, bool, int, str]] = {
 _ACCUMULATORS = {"V": ("b32", False), "C": ("b32", True), "H": ("f16", True), "Y": ("y16", True)}
 
 
-_HALF_SOURCES = ("hf", "hi", "lf", "li", "ly")
+_HALF_SOURCES = ("hf", "hi", "hv", "lf", "li", "ly")
 
 
 def takes_literal(kind: str) -> bool:
@@ -71,18 +72,30 @@ def _long_half(field: int, literal: int) -> Operand | None:
     return half(field & 255, field >> 9)
 
 
-def _half_source(kind: str, halves: Decoder) -> Decoder:
+def _half_source(kind: str, halves: Decoder, constants_ok: bool = True, register_class: str = "") -> Decoder:
+    other = _from_source((kind, constants_ok, 1, register_class))
+
     def decode(field: int, literal: int) -> Operand | None:
         code = field & 0x1FF
-        if code >= 256:
-            return halves(code - 256 | field & 0x200, literal)
-        return source.literal(literal, kind) if code == source.LITERAL else source.source(code, kind)
+        return halves(code - 256 | field & 0x200, literal) if code >= 256 else other(code, literal)
+
+    return decode
+
+
+def _from_source(spec: tuple[str, bool, int, str]) -> Decoder:
+    kind, constants_ok, width, register_class = spec
+
+    def decode(field: int, literal: int) -> Operand | None:
+        if field == source.LITERAL:
+            return source.literal(literal, kind, constants_ok)
+        return source.source(field, kind, constants_ok, width, register_class)
 
     return decode
 
 
 _HALVES: dict[str, Decoder] = {
     "h1": _short_half,
+    "hv": _half_source("b32", _short_half, constants_ok=False, register_class="VGPR_16_Lo128"),
     "hf": _half_source("f16", _short_half),
     "hi": _half_source("i16", _short_half),
     "l1": _long_half,
@@ -124,14 +137,3 @@ def decoder(kind: str, target: Target) -> Decoder:
     if kind[0] == "v":
         return lambda field, literal: vgpr(field, width)
     raise KeyError(kind)
-
-
-def _from_source(spec: tuple[str, bool, int, str]) -> Decoder:
-    kind, constants_ok, width, register_class = spec
-
-    def decode(field: int, literal: int) -> Operand | None:
-        if field == source.LITERAL:
-            return source.literal(literal, kind, constants_ok)
-        return source.source(field, kind, constants_ok, width, register_class)
-
-    return decode

@@ -33,7 +33,7 @@ class ScalarPlan(NamedTuple):
 @cache
 def plans(encoding: str, target: Target) -> dict[int, ScalarPlan]:
     found: dict[int, ScalarPlan] = {}
-    for opcode, row in rows("scalar", encoding, target.generation).items():
+    for opcode, row in rows("scalar", encoding, target.isa).items():
         order = iter(_ORDER[encoding])
         operands: list[tuple[Decoder, int]] = []
         literals = set()

@@ -10,12 +10,12 @@ scalar destination in bits 14:8. `no` skips a field.
 | m3 | sources 0 and 1 take neg and abs (a bit a source); n, a: only that one |
 | x3 | those bits of sources 0 and 1 are there but mean nothing; others must be 0 |
 | c o | has clamp; has omod |
-| s1101 | bits 11 to 14 (op_sel): 1 shown, z y as 0, h not, i ignored, 0 must be 0; without the flag all ignored |
-| f y in s | where set, LLVM reads no halves of registers at all |
+| s1101 | bits 11 to 14 (op_sel): 1 shown, z as 0, h i not, 0 y w must be 0, of which y w are shown, y not in DPP |
 | r1101 | the same as s, where 16-bit operands are halves (Target.has_halves) |
 | real | exists only where 16-bit operands are halves |
 | byte0 byte2 | those bits are a byte_sel |
 | dpp | has DPP forms |
+| halves | added to every row with 16-bit operands |
 | any | sources mean nothing, and the destination must be 0 |
 """
 
@@ -34,7 +34,7 @@ from zinc_rt.isa.target import Target
 
 # Operand kind of source 0 under DPP, where it is not a plain vector register.
 _DPP_SOURCES = {"t16": "T1", "ti16": "T1", "hf": "h1", "hi": "h1", "lf": "l1", "li": "l1", "ly": "l1"}
-_WHOLE = {"l1": "v1", "lf": "f16", "li": "i16", "ly": "b32"}
+_LONG_HALVES = ("l1", "lf", "li", "ly")
 _BYTE_SEL = {"byte0": (12, 11), "byte2": (13, 14)}
 CLAMP = Modifier("clamp", "clamp", 1)
 OMOD = (None, Modifier("omod", "mul:2", 2), Modifier("omod", "mul:4", 4), Modifier("omod", "div:2", -2))
@@ -55,13 +55,12 @@ class VectorPlan:
     must_be_zero: int
     clamp: bool
     omod: bool
-    op_sel: tuple[tuple[int, bool], ...]
+    op_sel: tuple[tuple[int, str], ...]  # bit and letter
     byte_sel: tuple[int, int] | None
     has_literal: bool
     literal_fields: frozenset[int]
     halves: tuple[int, ...]  # 0x200 for each field of which op_sel selects a half
-    no_halves: int  # bits that disable half selection
-    whole: VectorPlan | None  # the plan used when half selection is disabled
+    whole: VectorPlan | None  # the plan with whole registers, which LLVM tries where this one rejects the bits
     dpp_zero: int  # must_be_zero of VOP3's DPP forms
     dpp_operands: tuple[tuple[Decoder, int], ...]  # source 0 is a vector register there
 
@@ -72,12 +71,13 @@ _ORDER = {"VOP1": (0, 1), "VOP2": (0, 1, 2), "VOPC": (1, 2), "VOP3": (0, 1, 2, 3
 @cache
 def plans(encoding: str, target: Target) -> dict[int, VectorPlan]:
     table = rows("vector", encoding, target.generation, target.has_halves)
-    if target.true16 is None:  # where no reading was asked for, the opcodes that only one of them has
-        table = {**rows("vector", encoding, target.generation, True), **table}
-    return {opcode: _plan(encoding, row, target) for opcode, row in table.items()}
+    whole: dict[int, VectorPlan] = {}
+    if target.has_halves:
+        whole = plans(encoding, target.with_true16("fake"))
+    return {opcode: _plan(encoding, row, target, whole.get(opcode)) for opcode, row in table.items()}
 
 
-def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
+def _plan(encoding: str, row: InstructionRow, target: Target, whole: VectorPlan | None) -> VectorPlan:
     order = iter(_ORDER[encoding])
     operands: list[tuple[Decoder, int]] = []
     literal_fields = set()
@@ -95,7 +95,7 @@ def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
             field = operands[-1][1]
             if takes_literal(kind):
                 literal_fields.add(field)
-            if kind in _WHOLE:
+            if kind in _LONG_HALVES:
                 half_fields.add(field)
             if field == 1 and kind in _DPP_SOURCES:
                 dpp_source = _DPP_SOURCES[kind]
@@ -115,7 +115,7 @@ def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
         if byte_sel:
             zero |= 15 << 11 & ~(1 << byte_sel[0] | 1 << byte_sel[1])
         else:
-            zero |= sum(1 << 11 + i for i, what in enumerate(op_sel) if what == "0")
+            zero |= sum(1 << 11 + i for i, what in enumerate(op_sel) if what in "0yw")
         zero |= (0 if "c" in row.flags else 1 << 15) | (0 if "o" in row.flags else 3 << 59)
     else:  # bits that must be zero in a DPP16 dword
         allowed = masks["m"] | masks["x"]
@@ -128,21 +128,15 @@ def _plan(encoding: str, row: InstructionRow, target: Target) -> VectorPlan:
         zero,
         "c" in row.flags,
         "o" in row.flags,
-        tuple((11 + i, what == "1") for i, what in enumerate(op_sel) if what in "1zy"),
+        tuple((11 + i, what) for i, what in enumerate(op_sel) if what in "1zyw"),
         byte_sel,
         "K" in row.operands,
         frozenset(literal_fields),
         halves,
-        sum(1 << 11 + i for i, what in enumerate(op_sel) if what in "fy"),
-        _plan(encoding, _without_halves(row), target) if halves else None,
+        whole,
         zero & ~(15 << 11) if byte_sel else zero,
         tuple((decoder(dpp_source, target), field) if field == 1 else (d, field) for d, field in operands),
     )
-
-
-def _without_halves(row: InstructionRow) -> InstructionRow:
-    flags = tuple(flag for flag in row.flags if not (len(flag) == 5 and flag[0] == "s"))
-    return replace(row, operands=tuple(_WHOLE.get(kind, kind) for kind in row.operands), flags=flags)
 
 
 def decode_short(encoding: str, word: int, code: bytes, at: int, target: Target) -> Instruction | None:
@@ -202,9 +196,10 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
     if plan is None or at + 8 > len(code):
         return None
     high = int.from_bytes(code[at + 4 : at + 8], "little")
-    if (high << 32 | word) & (plan.dpp_zero if high & 0x1FF in dpp.CODES else plan.must_be_zero):
-        return None
-    if plan.whole is not None and word & plan.no_halves:
+    is_dpp = high & 0x1FF in dpp.CODES
+    while (high << 32 | word) & (plan.dpp_zero if is_dpp else plan.must_be_zero):
+        if plan.whole is None:
+            return None
         plan = plan.whole
     fields: tuple[int, ...] = (
         word & 0xFF,
@@ -214,7 +209,7 @@ def decode_long(word: int, code: bytes, at: int, target: Target) -> Instruction 
         word >> 8 & 0x7F,
         0,
     )
-    modifiers = _long_modifiers(plan, word, high, is_dpp=fields[1] in dpp.CODES)
+    modifiers = _long_modifiers(plan, word, high, is_dpp=is_dpp)
     tail = dpp.read_tail(plan.row, (word, high), fields, plan.literal_fields, code, at)
     if tail is None:
         return None
@@ -247,16 +242,10 @@ def _long_modifiers(plan: VectorPlan, word: int, high: int, *, is_dpp: bool) -> 
     if not word & 0xF800 and not high & 0x18000000:
         return ()
     found = []
-    if (
-        plan.op_sel
-        and (
-            bits := tuple(
-                word >> bit & shown for bit, shown in plan.op_sel if shown or not (plan.halves and is_dpp)
-            )
-        )
-        and any(bits)
-    ):
-        found.append(bits_modifier("op_sel", bits))
+    if plan.op_sel:
+        bits = tuple(word >> bit & (what == "1") for bit, what in plan.op_sel if what != "y" or not is_dpp)
+        if any(bits):
+            found.append(bits_modifier("op_sel", bits))
     if plan.byte_sel is not None:
         value = word >> plan.byte_sel[0] & 1 | (word >> plan.byte_sel[1] & 1) << 1
         if value:

@@ -38,6 +38,7 @@ def lint(
         )
     limits = limits or Limits()
     flow = control_flow(code, target, entry)
+    target = flow.target
     at = dict(flow.instructions())
     subject = Subject(
         flow, tuple(order(flow)), {pc: effects(instruction, target) for pc, instruction in at.items()}, at, target

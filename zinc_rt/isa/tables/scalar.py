@@ -74,21 +74,21 @@ ROWS = {
 52  - s_barrier_join sb
 53  - s_alloc_vgpr no,s32 >scc
 58  - s_sleep_var no,s32 %other
-60  - s_ceil_f32 d1,s32
-61  - s_floor_f32 d1,s32
-62  - s_trunc_f32 d1,s32
-63  - s_rndne_f32 d1,s32
-64  - s_cvt_f32_i32 d1,s32
-65  - s_cvt_f32_u32 d1,s32
-66  - s_cvt_i32_f32 d1,s32
-67  - s_cvt_u32_f32 d1,s32
-68  - s_cvt_f16_f32 d1,s32
-69  - s_cvt_f32_f16 d1,s32
-6a  - s_cvt_hi_f32_f16 d1,s32
-6b  - s_ceil_f16 d1,s32
-6c  - s_floor_f16 d1,s32
-6d  - s_trunc_f16 d1,s32
-6e  - s_rndne_f16 d1,s32
+60 60+ s_ceil_f32 d1,s32
+61 61+ s_floor_f32 d1,s32
+62 62+ s_trunc_f32 d1,s32
+63 63+ s_rndne_f32 d1,s32
+64 64+ s_cvt_f32_i32 d1,s32
+65 65+ s_cvt_f32_u32 d1,s32
+66 66+ s_cvt_i32_f32 d1,s32
+67 67+ s_cvt_u32_f32 d1,s32
+68 68+ s_cvt_f16_f32 d1,s32
+69 69+ s_cvt_f32_f16 d1,s32
+6a 6a+ s_cvt_hi_f32_f16 d1,s32
+6b 6b+ s_ceil_f16 d1,s32
+6c 6c+ s_floor_f16 d1,s32
+6d 6d+ s_trunc_f16 d1,s32
+6e 6e+ s_rndne_f16 d1,s32
 """,
     "SOP2": """
 00  - s_add_co_u32 d1,s32,s32 >scc
@@ -149,21 +149,25 @@ ROWS = {
 33 33 s_pack_lh_b32_b16 d1,s32,s32
 34 34 s_pack_hh_b32_b16 d1,s32,s32
 35 35 s_pack_hl_b32_b16 d1,s32,s32
-40  - s_add_f32 d1,s32,s32
-41  - s_sub_f32 d1,s32,s32
+40 40+ s_add_f32 d1,s32,s32
+41 41+ s_sub_f32 d1,s32,s32
 42  - s_min_num_f32 d1,s32,s32
+ - 42+ s_min_f32 d1,s32,s32
 43  - s_max_num_f32 d1,s32,s32
-44  - s_mul_f32 d1,s32,s32
-45  - s_fmaak_f32 d1,s32,s32,K
-46  - s_fmamk_f32 d1,s32,K,s32
-47  - s_fmac_f32 d1,s32,s32 <dst
-48  - s_cvt_pk_rtz_f16_f32 d1,s32,s32
-49  - s_add_f16 d1,sf16,sf16
-4a  - s_sub_f16 d1,sf16,sf16
+ - 43+ s_max_f32 d1,s32,s32
+44 44+ s_mul_f32 d1,s32,s32
+45 45+ s_fmaak_f32 d1,s32,s32,K
+46 46+ s_fmamk_f32 d1,s32,K,s32
+47 47+ s_fmac_f32 d1,s32,s32 <dst
+48 48+ s_cvt_pk_rtz_f16_f32 d1,s32,s32
+49 49+ s_add_f16 d1,sf16,sf16
+4a 4a+ s_sub_f16 d1,sf16,sf16
 4b  - s_min_num_f16 d1,sf16,sf16
+ - 4b+ s_min_f16 d1,sf16,sf16
 4c  - s_max_num_f16 d1,sf16,sf16
-4d  - s_mul_f16 d1,sf16,sf16
-4e  - s_fmac_f16 d1,sf16,sf16 <dst
+ - 4c+ s_max_f16 d1,sf16,sf16
+4d 4d+ s_mul_f16 d1,sf16,sf16
+4e 4e+ s_fmac_f16 d1,sf16,sf16 <dst
 4f  - s_minimum_f32 d1,s32,s32
 50  - s_maximum_f32 d1,s32,s32
 51  - s_minimum_f16 d1,sf16,sf16
@@ -181,8 +185,8 @@ ROWS = {
 0f 0f s_bitcmp1_b64 s64,s32
 10 10 s_cmp_eq_u64 s64,s64
 11 11 s_cmp_lg_u64 s64,s64
-41  - s_cmp_{lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt}_f32 s32,s32
-51  - s_cmp_{lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt}_f16 si16,si16
+41 41+ s_cmp_{lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt}_f32 s32,s32
+51 51+ s_cmp_{lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt}_f16 si16,si16
 """,
     "SOPK": """
 00 00 s_movk_i32 d1,hex

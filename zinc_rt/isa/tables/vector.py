@@ -85,7 +85,7 @@ ROWS = {
 63 63 v_cvt_norm_i16_f16 h1,hf m1 c o dpp
 64 64 v_cvt_norm_u16_f16 h1,hf m1 c o dpp
 65 65 v_swap_b32 v1,V1 e32 <dst >src
-66 66 v_swap_b16 h1,hi e32 real <dst >src
+66 66 v_swap_b16 h1,hv e32 real <dst >src
 67 67 v_permlane64_b32 v1,V1 e32 !permlane
 68 68 v_swaprel_b32 v1,V1 e32 <dst >src <m0
 69 69 v_not_b16 h1,hi dpp
@@ -145,7 +145,7 @@ ROWS = {
 33 33 v_sub_f16 h1,hf,hf m3 c o dpp
 34 34 v_subrev_f16 h1,hf,hf m3 c o dpp
 35 35 v_mul_f16 h1,hf,hf m3 c o dpp
-36 36 v_fmac_f16 h1,hf,hf m3 c o r11y1 dpp <dst
+36 36 v_fmac_f16 h1,hf,hf m3 c o r11w1 dpp <dst
 37 37 v_fmamk_f16 h1,hf,K,hf e32
 38 38 v_fmaak_f16 h1,hf,hf,K e32
  - 39 v_max_f16 h1,hf,hf m3 c o dpp
@@ -267,8 +267,8 @@ ff ff v_cmpx_class_f64 no,f64,b32 m1 x2
 263 263 v_minmax_u32 v1,b32,b32,b32 dpp
 264 264 v_maxmin_i32 v1,b32,b32,b32 dpp
 265 265 v_minmax_i32 v1,b32,b32,b32 dpp
-266 266 v_dot2_f16_f16 h1,b32,b32,hf m7 szz11 dpp
-267 267 v_dot2_bf16_bf16 h1,b32,b32,hy m7 szz11 dpp
+266 266 v_dot2_f16_f16 h1,h2,h2,hf m7 szz11 dpp
+267 267 v_dot2_bf16_bf16 h1,y2,y2,hy m7 szz11 dpp
 268   - v_minmax_num_f32 v1,b32,b32,b32 m7 c o dpp
 269   - v_maxmin_num_f32 v1,b32,b32,b32 m7 c o dpp
 26a   - v_minmax_num_f16 h1,hf,hf,hf m7 c o s1111 dpp

@@ -9,6 +9,7 @@ import numpy as np
 
 from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.isa import Target, decode
+from zinc_rt.isa.control_flow import reading_of
 from zinc_rt.sim.interfaces import CodePlace
 from zinc_rt.sim.shader.layout import SITE_BARRIER, Site, WaveAccess
 
@@ -75,7 +76,7 @@ class FindingText:
             yield WaveFinding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} more times at {self.instruction(place.pc)}",
-                CodePlace(self.name, place.pc - self.entry, text_at(self.code, place.pc, self.target)),
+                CodePlace(self.name, place.pc - self.entry, text_at(self.code, place.pc, self.target, self.entry)),
             )
         lost = total - len(records)
         if lost > 0:
@@ -121,7 +122,7 @@ class FindingText:
         place = CodePlace(
             self.name,
             site.pc - self.entry,
-            text_at(self.code, site.pc, self.target),
+            text_at(self.code, site.pc, self.target, self.entry),
             self._group(group),
             wave,
             lanes,
@@ -138,7 +139,7 @@ class FindingText:
         if address is not None:
             parts.append(f"address 0x{address:x} ({self.describe(address)})")
             if site.rule == "stale-line" and self.explain_stale is not None:
-                scalar = text_at(self.code, site.pc, self.target).startswith("s_")
+                scalar = text_at(self.code, site.pc, self.target, self.entry).startswith("s_")
                 text = self.explain_stale(address, scalar)
         return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
 
@@ -147,7 +148,7 @@ class FindingText:
 
     def instruction(self, pc: int) -> str:
         """Describe an instruction with its offset from the entry."""
-        return f"pc {pc - self.entry:#x} `{text_at(self.code, pc, self.target)}`"
+        return f"pc {pc - self.entry:#x} `{text_at(self.code, pc, self.target, self.entry)}`"
 
     def _around(self, pc: int) -> str:
         before, after = neighbours(self.code, pc, self.target, self.entry)
@@ -185,9 +186,9 @@ def numbers_text(numbers: Sequence[int]) -> str:
     return ", ".join(texts)
 
 
-def text_at(code: bytes, pc: int, target: Target) -> str:
-    """Return the disassembled instruction at the pc."""
-    instruction = decode(code, pc, target) if 0 <= pc < len(code) else None
+def text_at(code: bytes, pc: int, target: Target, entry: int = 0) -> str:
+    """Return the disassembled instruction at the pc of the kernel that begins at `entry`."""
+    instruction = decode(code, pc, reading_of(code, target, entry)) if 0 <= pc < len(code) else None
     return instruction.text if instruction is not None else "no instruction"
 
 
@@ -195,6 +196,7 @@ def neighbours(code: bytes, pc: int, target: Target, entry: int = 0) -> tuple[st
     """Return the previous and next instruction, or "" if there is none. Assumes straight-line code from
     `entry`, or from the start if `pc` is before the entry.
     """
+    target = reading_of(code, target, entry)
     at, before = entry if pc >= entry else 0, ""
     while at < pc:
         instruction = decode(code, at, target)

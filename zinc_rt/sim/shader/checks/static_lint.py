@@ -28,14 +28,16 @@ def static_findings(
     if cache is None:
         found = _found(code, entry, target, limits)
     else:
-        about = json.dumps(["static", entry, target.generation, target.wave, repr(limits), own_sources()]).encode()
+        about = json.dumps(
+            ["static", entry, target.generation, target.wave, target.true16, repr(limits), own_sources()]
+        ).encode()
         key = hashlib.sha256(about + b"\0" + code).hexdigest()
         kept = cache.load(key)
         found = _found(code, entry, target, limits) if kept is None else json.loads(kept)
         if kept is None:
             cache.store(key, json.dumps(found).encode())
     return tuple(
-        WaveFinding(rule, f"{name}: {sentence}", CodePlace(name, pc, text_at(code, pc + entry, target)))
+        WaveFinding(rule, f"{name}: {sentence}", CodePlace(name, pc, text_at(code, pc + entry, target, entry)))
         for rule, sentence, pc in found
     )
 

@@ -465,7 +465,7 @@ class GfxEngine:
         variant, kernel = run.kernel.variant, dispatch.space.describe(dispatch.program_va)
         for each in watchpoint.hits(run.kernel.sites)[: max(HITS_KEPT - len(kept), 0)]:
             group = group_id(each.group, run.launch.groups, run.launch.start)
-            text, pc = text_at(variant.code, each.pc, variant.target), each.pc - variant.entry
+            text, pc = text_at(variant.code, each.pc, variant.target, variant.entry), each.pc - variant.entry
             kept.append(
                 StoreSeen(kernel, dispatch.label, text, pc, group, each.wave, each.lane, each.address, each.value)
             )

@@ -54,7 +54,7 @@ def cache_key(variant: KernelVariant, *, quick: bool = False) -> str:
     share it.
     """
     parts = [getattr(variant, each.name) for each in fields(variant) if each.name not in ("code", "target")]
-    parts += [variant.target.generation, variant.wave]
+    parts += [variant.target.generation, variant.target.true16, variant.wave]
     text = json.dumps([*parts, *astuple(host_cpu()), own_sources(), quick], default=repr)
     return hashlib.sha256(text.encode() + b"\0" + variant.code).hexdigest()
 

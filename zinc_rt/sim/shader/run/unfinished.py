@@ -121,7 +121,9 @@ def _loop_text(loop: WaveLoop, wave: StandingWave, text: FindingText) -> str:
         return f"{said}, which has no exit branch"
     exits = []
     for pc, condition in loop.exits[:3]:
-        behind = f" after `{text_at(text.code, condition, text.target)}`" if condition is not None else ""
+        behind = (
+            f" after `{text_at(text.code, condition, text.target, text.entry)}`" if condition is not None else ""
+        )
         exits.append(f"{text.instruction(pc)}{behind}")
     said += f", with exits at {' and at '.join(exits)}"
     values = _values(loop.depends, wave)

@@ -1,0 +1,98 @@
+"""16-bit operands, as halves of registers and as whole ones, against LLVM 22's text for both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zinc_rt.cli.isa import main
+from zinc_rt.host.errors import UsageError
+from zinc_rt.isa import Target, decode, decode_stream, target_of
+from zinc_rt.isa.control_flow import control_flow
+from zinc_rt.isa.effects import effects, names
+from zinc_rt.isa.true16 import reading_of_sections
+
+REAL, FAKE = target_of("gfx1201", true16="real"), target_of("gfx1201", true16="fake")
+END = "0000b0bf"
+PLAIN = "01050a64"  # v_add_f16_e32 v5, v1, v2
+UPPER = "01050a65"  # v_add_f16_e32 v5.h, v1.l, v2.l
+
+
+def text(raw: str, target: Target) -> str:
+    found = decode(bytes.fromhex(raw), 0, target)
+    return "INVALID" if found is None else found.text
+
+
+@pytest.mark.rest(keep=2)
+@pytest.mark.parametrize("reading", ["real", "fake"])
+@pytest.mark.parametrize(("folder", "chip"), [("gfx12", "gfx1201"), ("gfx11", "gfx1100"), ("gfx11", "gfx1151")])
+def test_every_vector_disassembles_as_in_llvm(data_dir: Path, folder: str, chip: str, reading: str) -> None:
+    file = data_dir / folder / f"{chip}_w32_{reading}16.tsv"
+    if not file.is_file():
+        pytest.skip(f"{file} is absent")
+    target = target_of(chip, true16=reading)
+    rows = [line.split("\t") for line in file.read_text().splitlines()]
+    wrong = {raw: (want, saw) for raw, want in rows if (saw := text(raw, target)) != want}
+    assert len(rows) > 6000 and not wrong, f"{len(wrong)} of {len(rows)}: {list(wrong.items())[:5]}"
+
+
+@pytest.mark.parametrize(
+    ("raw", "real", "fake"),
+    [
+        (PLAIN, "v_add_f16_e32 v5.l, v1.l, v2.l", "v_add_f16_e32 v5, v1, v2"),
+        (UPPER, "v_add_f16_e32 v5.h, v1.l, v2.l", "INVALID"),
+        ("0038587f", "v_mov_b16_e32 v44.h, s0", "INVALID"),
+        ("81cd0a7e", "v_swap_b16 v5.l, v1.h", "INVALID"),
+        ("050832d501050200", "v_add_f16_e64 v5.l, v1.h, v2.l op_sel:[1,0,0]", "v_add_f16_e64 v5, v1, v2"),
+        ("052032d501050200", "v_add_f16_e64 v5, v1, v2", "v_add_f16_e64 v5, v1, v2"),
+        ("054036d501050200", "v_fmac_f16_e64 v5.h, v1.l, v2.l op_sel:[0,0,0,1]", "v_fmac_f16_e64 v5, v1, v2"),
+        ("050048d6012d1604", "v_fma_f16 v5.l, v1.l, v22.l, v5.l", "v_fma_f16 v5, v1, v22, v5"),
+        ("80005dd601050e00", "v_cndmask_b16 v128.l, v1.l, v2.l, s3", "v_cndmask_b16 v128, v1, v2, s3"),
+        ("0105027c", "v_cmp_lt_f16_e32 vcc_lo, v1.l, v2.l", "v_cmp_lt_f16_e32 vcc_lo, v1, v2"),
+        ("000002cd01050e44", "v_interp_p10_f16_f32 v0, v1.l, -v2, v3.l wait_exp:0",
+         "v_interp_p10_f16_f32 v0, v1, -v2, v3 wait_exp:0"),
+    ],
+)  # fmt: skip
+def test_both_readings_by_hand(raw: str, real: str, fake: str) -> None:
+    """The fifth sets op_sel of a third source that does not exist: LLVM then shows no halves."""
+    assert (text(raw, REAL), text(raw, FAKE)) == (real, fake)
+
+
+def test_reading_is_checked() -> None:
+    with pytest.raises(UsageError, match="true16 'half'"):
+        target_of("gfx1201", true16="half")
+    assert target_of("gfx1201") != REAL and target_of("gfx1100").has_halves and not target_of("gfx1201").has_halves
+
+
+def test_one_upper_half_decides_the_reading_of_a_kernel() -> None:
+    target = target_of("gfx1201")
+    for upper in (UPPER, "8105027c", "050832d501050200"):
+        code = bytes.fromhex(PLAIN + upper + END)
+        flow = control_flow(code, target)
+        assert flow.target == REAL == reading_of_sections([code], target)
+        assert flow.instructions()[0][1].text == text(PLAIN, REAL)
+    code = bytes.fromhex(PLAIN + "050048d6012d1604" + END)
+    assert control_flow(code, target).target == target == reading_of_sections([code], target)
+    unreachable = bytes.fromhex(PLAIN + END + UPPER)
+    assert control_flow(unreachable, target).target == target
+    assert control_flow(bytes.fromhex(UPPER + END), FAKE).faults == (("illegal", 0, 0),)
+
+
+def test_command_reads_a_file_as_its_code_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "code.hex"
+    file.write_text(PLAIN + UPPER + END)
+    assert main(["disasm", "--hex", str(file)]) == 0
+    assert "v_add_f16_e32 v5.l, v1.l, v2.l" in capsys.readouterr().out
+    assert main(["disasm", "--hex", str(file), "--true16", "fake"]) == 1
+    assert "v_add_f16_e32 v5, v1, v2" in capsys.readouterr().out
+    file.write_text(PLAIN + END)
+    assert main(["disasm", "--hex", str(file), "--true16", "real"]) == 0
+    assert "v_add_f16_e32 v5.l, v1.l, v2.l" in capsys.readouterr().out
+
+
+def test_halves_are_registers_of_the_effects() -> None:
+    (moved,) = [item.instruction for item in decode_stream(bytes.fromhex("8139587f"), REAL)]
+    assert moved is not None and moved.text == "v_mov_b16_e32 v44.h, v1.h"
+    found = effects(moved, REAL)
+    assert names(found.writes) == "v44" and "v1" in names(found.reads)

@@ -1,0 +1,44 @@
+"""Which reading of 16-bit operands (Target.true16) code needs, where none was asked for.
+
+LLVM compiles for gfx11 and gfx12 in one of two ways and records neither in the code object: no ELF flag, no metadata
+and no target-id feature tells them apart. Code of the whole-register way never uses an upper half in a short
+encoding, so one instruction that does decides for all of its kernel or object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zinc_rt.isa.decoder import decode, decode_stream
+from zinc_rt.isa.instruction import Instruction
+from zinc_rt.isa.target import Target
+
+_OP_SEL = 15 << 11  # of VOP3
+
+
+def is_read(target: Target) -> bool:
+    """Return whether the target's reading is decided: it was asked for, or its default names every half."""
+    return target.true16 is not None or target.has_halves
+
+
+def needs_halves(code: bytes, at: int, instruction: Instruction | None, target: Target) -> bool:
+    """Return whether the bits of `instruction`, decoded at `at` with whole registers, name a half of a register."""
+    if instruction is None:
+        return at >= 0 and decode(code, at, target.with_true16("real")) is not None
+    flags = instruction.row.flags
+    if "halves" not in flags:
+        return False
+    if instruction.row.encoding == "VOP3":
+        return bool(instruction.words[0] & _OP_SEL) and instruction.modifier("op_sel") is None
+    return any("Lo128" in operand.text for operand in instruction.operands)
+
+
+def reading_of_sections(sections: Iterable[bytes], target: Target) -> Target:
+    """Return the target with the reading that an object needs, from the code of its sections."""
+    if is_read(target):
+        return target
+    for code in sections:
+        for item in decode_stream(code, target):
+            if needs_halves(code, item.at, item.instruction, target):
+                return target.with_true16("real")
+    return target
