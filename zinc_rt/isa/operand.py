@@ -37,10 +37,13 @@ class Operand:
     half: int | None = None  # of a VGPR: 0 its lower 16 bits, 1 its upper ones, None all of it
 
 
-@lru_cache(maxsize=1024)
-def half(index: int, high: int) -> Operand:
-    """Return the operand v5.l or v5.h: 16 bits of a vector register."""
-    return Operand(Kind.VGPR, f"v{index}.{'h' if high else 'l'}", index, 1, half=high)
+@lru_cache(maxsize=4096)
+def half(index: int, high: int, *, whole: bool = False, rejected_by: str = "") -> Operand:
+    """Return the operand v5.l or v5.h: 16 bits of a vector register. `whole`: its text is v5, as LLVM's fake true16
+    writes both. `rejected_by` is as in vgpr.
+    """
+    text = f"v{index}" if whole else f"v{index}.{'h' if high else 'l'}"
+    return Operand(Kind.VGPR, text + invalid_register(rejected_by), index, 1, half=high)
 
 
 def immediate(value: int, text: str | None = None) -> Operand:

@@ -4,7 +4,8 @@
     25    25    v_exp_f32 v1,b32 m1 c o dpp %trans
 
 The first two columns are the opcode in hexadecimal, `-` if the generation lacks the instruction. `operands` are
-kinds separated by commas in the order of the text, `-` for none. `40+` is an opcode of gfx11.5 only. The decoder of each encoding documents its kinds
+kinds separated by commas in the order of the text, `-` for none. `40+` is an opcode
+of gfx11.5 only. The decoder of each encoding documents its kinds
 and flags.
 
 A row without facts has those of its encoding (ENCODINGS below). The registers are implicit ones, which no operand
@@ -148,7 +149,7 @@ def base_mnemonic(mnemonic: str) -> str:
 
 
 def _is_destination(kind: str) -> bool:
-    return kind[0] in "dDv" or kind in ("MD", "+MD", "h1", "l1", "t1")
+    return kind[0] in "dDv" or kind in ("MD", "+MD", "h1", "l1", "t1", "w1")
 
 
 @cache
@@ -233,7 +234,7 @@ _SHORT = {"VOP1": 0x180, "VOP2": 0x100, "VOPC": 0}
 _HALF_KINDS = {
     ("VOP", False): {"h1": "t1", "hf": "t16", "hi": "ti16"},
     ("VOP", True): {},
-    ("VOP3", False): {"h1": "v1", "hf": "f16", "hi": "i16", "hy": "y16"},
+    ("VOP3", False): {"h1": "w1", "hf": "wf", "hi": "wi", "hy": "wy"},
     ("VOP3", True): {"h1": "l1", "hf": "lf", "hi": "li", "hy": "ly"},
 }
 _SECOND_SOURCE = {"b32": "v1", "i64": "v2", "f64": "v2"}  # of a short encoding: a vector register

@@ -21,10 +21,10 @@ class Target:
     """An architecture by its LLVM name, the wave size, 32 or 64, and a reading of 16-bit operands. Targets are
     equal if these three are.
 
-    `true16`: "real" if 16-bit operands are halves of vector registers (v1.l, v1.h), "fake" if they are whole ones,
-    in LLVM's -mattr=+real-true16 and -real-true16. The hardware knows halves only; a code object does not tell how
-    its compiler wrote them. None: LLVM's default for the chip, except where a whole kernel or object is read, whose
-    bits decide (isa.true16).
+    `true16`: "real" if 16-bit operands are halves of vector registers (v1.l, v1.h), "fake" if they are whole
+    registers, as with LLVM's -mattr=+real-true16 and -real-true16. None: LLVM's default for the chip, or what the
+    bits need where a whole kernel or object is read (isa.true16).
+
     `generation`: the graphics IP's major version, 11 (RDNA3) or 12 (RDNA4), which selects instructions and
     packets. `has_decoder` False: packets are supported, instructions are not. `elf_machine`: EF_AMDGPU_MACH of
     readable code objects, 0 for none. `container`: gpu_target of the .zrt header, 0 for none. `kernels`: the

@@ -1,8 +1,9 @@
 """Which reading of 16-bit operands (Target.true16) code needs, where none was asked for.
 
-LLVM compiles for gfx11 and gfx12 in one of two ways and records neither in the code object: no ELF flag, no metadata
-and no target-id feature tells them apart. Code of the whole-register way never uses an upper half in a short
-encoding, so one instruction that does decides for all of its kernel or object.
+The hardware reads and writes halves of registers. LLVM has a model of them (real true16) and an older model with
+whole registers (fake true16), and prints each differently. A code object does not record which of them its compiler
+used: no ELF flag, no metadata and no feature of the target id differs. Code of the older model never names an upper
+half in a short encoding, so one instruction that does decides the reading of its kernel or object.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def is_read(target: Target) -> bool:
 
 
 def needs_halves(code: bytes, at: int, instruction: Instruction | None, target: Target) -> bool:
-    """Return whether the bits of `instruction`, decoded at `at` with whole registers, name a half of a register."""
+    """Return whether an instruction names an upper half. It was decoded at `at` with whole registers."""
     if instruction is None:
         return at >= 0 and decode(code, at, target.with_true16("real")) is not None
     flags = instruction.row.flags

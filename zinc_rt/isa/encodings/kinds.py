@@ -2,8 +2,7 @@
 
 | kind | operand |
 |---|---|
-| b32 i64 f64 f16 i16 y16 h2 y2 p2 | any source of that type (constants.TYPES) |
-| t16 ti16 | f16, i16 of the short encodings, which reach v0 to v127 only |
+| b32 i64 f64 f16 i16 h2 y2 p2 | any source of that type (constants.TYPES) |
 | s32 s64 sf16 si16 | a scalar source |
 | S1 S2 | a scalar register, no constant |
 | V1 V4 … | that many vector registers, in a source field |
@@ -15,7 +14,9 @@
 | h1 hf hi | halves in the short encodings: v0.l to v127.h, as a field, an f16 and an i16 source |
 | hv | a source that is such a half, no constant |
 | l1 lf li ly | the same in VOP3: v0.l to v255.h, where bit 9 selects the half; ly is a y16 source |
-| t1 T1 | v0 to v127 instead of halves: beyond is illegal, or draws a remark |
+| t1 t16 ti16 | h1, hf and hi in fake true16: v0 to v127 stand for their lower halves; beyond is illegal |
+| T1 | t1 as a source, which draws a remark beyond v127 |
+| w1 wf wi wy | l1 to ly in fake true16: a register's text does not show the half |
 | d1 d2 | a field that names scalar registers |
 | D1 DX D0 MD | a scalar destination where a vector one usually is: any, no EXEC, no M0, a lane mask |
 | vcc | VCC, which no field names |
@@ -35,9 +36,7 @@ Decoder = Callable[[int, int], Operand | None]  # field, literal
 
 # kind: type, whether constants are allowed, width, register class
 _SOURCES: dict[str, tuple[str, bool, int, str]] = {
-    **{kind: (kind, True, 0, "") for kind in ("b32", "i64", "f64", "f16", "i16", "y16", "h2", "y2", "p2")},
-    "t16": ("f16", True, 1, "VS_32_Lo128"),
-    "ti16": ("i16", True, 1, "VS_32_Lo128"),
+    **{kind: (kind, True, 0, "") for kind in ("b32", "i64", "f64", "f16", "i16", "h2", "y2", "p2")},
     "s32": ("b32", True, 1, "SReg_32"),
     "s64": ("i64", True, 2, ""),
     "sf16": ("f16", True, 1, "SReg_32"),
@@ -56,7 +55,7 @@ _SOURCES: dict[str, tuple[str, bool, int, str]] = {
 _ACCUMULATORS = {"V": ("b32", False), "C": ("b32", True), "H": ("f16", True), "Y": ("y16", True)}
 
 
-_HALF_SOURCES = ("hf", "hi", "hv", "lf", "li", "ly")
+_HALF_SOURCES = ("hf", "hi", "hv", "lf", "li", "ly", "t16", "ti16", "wf", "wi", "wy")
 
 
 def takes_literal(kind: str) -> bool:
@@ -70,6 +69,19 @@ def _short_half(field: int, literal: int) -> Operand | None:
 
 def _long_half(field: int, literal: int) -> Operand | None:
     return half(field & 255, field >> 9)
+
+
+def _short_whole(register_class: str) -> Decoder:
+    def decode(field: int, literal: int) -> Operand | None:
+        if field < 128 or register_class:
+            return half(field, 0, whole=True, rejected_by="" if field < 128 else register_class)
+        return None
+
+    return decode
+
+
+def _long_whole(field: int, literal: int) -> Operand | None:
+    return half(field & 255, field >> 9, whole=True)
 
 
 def _half_source(kind: str, halves: Decoder, constants_ok: bool = True, register_class: str = "") -> Decoder:
@@ -102,6 +114,14 @@ _HALVES: dict[str, Decoder] = {
     "lf": _half_source("f16", _long_half),
     "li": _half_source("i16", _long_half),
     "ly": _half_source("y16", _long_half),
+    "t1": _short_whole(""),
+    "T1": _short_whole("VGPR_32_Lo128"),
+    "t16": _half_source("f16", _short_whole("VS_32_Lo128")),
+    "ti16": _half_source("i16", _short_whole("VS_32_Lo128")),
+    "w1": _long_whole,
+    "wf": _half_source("f16", _long_whole),
+    "wi": _half_source("i16", _long_whole),
+    "wy": _half_source("y16", _long_whole),
 }
 
 
@@ -121,10 +141,6 @@ def decoder(kind: str, target: Target) -> Decoder:
         )
     if kind == "K":
         return lambda field, literal: Operand(Kind.LITERAL, f"{literal:#x}", source.LITERAL, 1, literal)
-    if kind == "t1":
-        return lambda field, literal: vgpr(field) if field < 128 else None
-    if kind == "T1":
-        return lambda field, literal: vgpr(field, 1, "" if field < 128 else "VGPR_32_Lo128")
     if kind in _HALVES:
         return _HALVES[kind]
     widths = kind[1:].split("/")

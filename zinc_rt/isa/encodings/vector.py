@@ -33,8 +33,9 @@ from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
 # Operand kind of source 0 under DPP, where it is not a plain vector register.
-_DPP_SOURCES = {"t16": "T1", "ti16": "T1", "hf": "h1", "hi": "h1", "lf": "l1", "li": "l1", "ly": "l1"}
-_LONG_HALVES = ("l1", "lf", "li", "ly")
+_DPP_SOURCES = {"t16": "T1", "ti16": "T1", "hf": "h1", "hi": "h1"}
+_LONG_HALVES = ("l1", "lf", "li", "ly", "w1", "wf", "wi", "wy")
+_DPP_SOURCES |= {kind: kind[0] + "1" for kind in _LONG_HALVES}
 _BYTE_SEL = {"byte0": (12, 11), "byte2": (13, 14)}
 CLAMP = Modifier("clamp", "clamp", 1)
 OMOD = (None, Modifier("omod", "mul:2", 2), Modifier("omod", "mul:4", 4), Modifier("omod", "div:2", -2))
