@@ -61,8 +61,7 @@ def add_true16(parser: argparse.ArgumentParser) -> None:
 
 
 def target_of_code(code: CodeInput, true16: str | None) -> Target:
-    """Return the target with the reading of 16-bit operands that was asked for, else the one that the code needs.
-    """
+    """Return the target with the reading of 16-bit operands that was asked for, else what the code needs."""
     from zinc_rt.isa.target import target_of
     from zinc_rt.isa.true16 import reading_of_sections
 

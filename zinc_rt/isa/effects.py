@@ -4,19 +4,22 @@ A set is an int with one bit per register: scalar registers by their encoding (s
 from 108, M0 125, EXEC 126 and 127), SCC 128, vector registers from 256. Partial writes (under EXEC, v_writelane,
 16-bit halves, DPP) count as writes and not as reads. Registers indexed at run time (v_movrel, s_movrel) are not in
 the sets. Only gfx12 instructions are supported.
+
+In a set of halves, the bits from 256 are the lower halves of vector registers, those from 512 (UPPER) the upper
+ones; other registers have the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.operand import Kind, Operand
 from zinc_rt.isa.target import Target
 
-VCC, TTMP, NULL, M0, EXEC, SCC, VGPR = 106, 108, 124, 125, 126, 128, 256
+VCC, TTMP, NULL, M0, EXEC, SCC, VGPR, UPPER = 106, 108, 124, 125, 126, 128, 256, 512
 SGPRS = (1 << 106) - 1
 VGPRS = (1 << 256) - 1 << VGPR
 _SOURCE_SCC, _SOURCE_VCCZ, _SOURCE_EXECZ = 253, 251, 252
@@ -24,10 +27,12 @@ _SOURCE_SCC, _SOURCE_VCCZ, _SOURCE_EXECZ = 253, 251, 252
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """The registers that an instruction reads and the registers that it writes."""
+    """The registers that an instruction reads and the registers that it writes, and the same as sets of halves."""
 
     reads: int
     writes: int
+    read_halves: int = field(default=0, compare=False)
+    written_halves: int = field(default=0, compare=False)
 
 
 def bit(register: int) -> int:
@@ -63,6 +68,20 @@ def _special(operand: Operand) -> int:
     return {_SOURCE_SCC: bit(SCC), _SOURCE_VCCZ: span(VCC, 2), _SOURCE_EXECZ: span(EXEC, 2)}.get(code, 0)
 
 
+def halves(registers: int) -> int:
+    """Return a set of registers as a set of halves."""
+    return registers | (registers & VGPRS) << UPPER - VGPR
+
+
+def _halves_of(operand: Operand) -> int:
+    return _of_half(registers(operand), operand.half)
+
+
+def _of_half(registers: int, half: int | None) -> int:
+    """Return vector registers as a set of halves: the lower ones, the upper ones, or both."""
+    return halves(registers) if half is None else registers << (UPPER - VGPR) * half
+
+
 def union(sets: Iterable[int]) -> int:
     whole = 0
     for one in sets:
@@ -83,7 +102,19 @@ def name(register: int) -> str:
 
 
 def names(registers: int) -> str:
-    """Format a set of registers, `s[2:3], v7`: in ascending order, with consecutive SGPRs or VGPRs as ranges."""
+    """Format a set of registers, `s[2:3], v7`: in ascending order, with consecutive SGPRs or VGPRs as ranges. In a
+    set of halves, v7 is both halves and v7.h the upper one.
+    """
+    if upper := registers >> UPPER - VGPR & VGPRS:
+        lower = registers & VGPRS
+        single = [
+            f"v{at}.{half}"
+            for at in range(256)
+            for half, one in (("l", lower & ~upper), ("h", upper & ~lower))
+            if one >> VGPR + at & 1
+        ]
+        both = names(registers & ~VGPRS & (1 << UPPER) - 1 | lower & upper)
+        return ", ".join([*([both] if both else []), *single])
     found: list[str] = []
     at = 0
     while registers >> at:
@@ -110,26 +141,55 @@ def effects(instruction: Instruction, target: Target) -> Effects:
     """Return the registers of an instruction: explicit operands, and implicit registers from its row."""
     reads = writes = 0
     for half in (instruction,) if instruction.second is None else (instruction, instruction.second):
-        read, written = _of_operands(half)
+        read, written = _of_operands(half, [*map(_halves_of, half.operands)])
         reads |= read | _implicit(half.row.reads, target.mask_width)
         writes |= written | _implicit(half.row.writes, target.mask_width)
     if "msg" in instruction.row.operands and instruction.words[0] & 0xFF not in _MESSAGES_WITH_M0:
         reads &= ~bit(M0)
-    return Effects(reads, writes)
+    return Effects(_whole(reads), _whole(writes), reads, writes)
 
 
-def _of_operands(instruction: Instruction) -> tuple[int, int]:
-    """Return the registers that the operands read and write. All operands of graphics instructions count as
-    reads.
+def _whole(halves: int) -> int:
+    """Return a set of halves as a set of registers."""
+    return (halves | halves >> UPPER - VGPR & VGPRS) & (1 << UPPER) - 1
+
+
+def _of_operands(instruction: Instruction, operands: list[int]) -> tuple[int, int]:
+    """Return the halves that the operands read and write, given those of each. All operands of graphics
+    instructions count as reads.
     """
-    row, operands = instruction.row, instruction.operands
+    row = instruction.row
+    if row.encoding == "VOP3P" and ("packed" in row.flags or "mix" in row.flags):
+        operands = _selected(instruction, operands)
     results = written_operands(instruction)
-    reads, writes = union(map(registers, operands[results:])), union(map(registers, operands[:results]))
+    reads, writes = union(operands[results:]), union(operands[:results])
     if "dst" in row.reads or (row.unit == "atomic" and row.encoding in _DATA_FIRST):
         reads |= writes
     if "src" in row.writes:
-        writes |= registers(operands[1])
+        writes |= operands[1]
     return reads, writes
+
+
+_MIXED = {"v_fma_mixlo_f16": 0, "v_fma_mixhi_f16": 1}  # the half that they write
+
+
+def _selected(instruction: Instruction, operands: list[int]) -> list[int]:
+    """Return the halves that op_sel and op_sel_hi of a packed instruction select, for each operand.
+
+    Packed: the lower result uses the half in op_sel, the upper one that in op_sel_hi. Mixed: a source is a half if
+    op_sel_hi is set, and op_sel selects it.
+    """
+    row, (low, high) = instruction.row, instruction.words[:2]
+    found = [operands[0] if row.name not in _MIXED else _of_half(operands[0] & VGPRS, _MIXED[row.name])]
+    for at, used in enumerate(operands[1:]):
+        first = low >> 11 + at & 1
+        second = low >> 14 & 1 if at == 2 else high >> 27 + at & 1
+        if "mix" in row.flags:
+            half = first if second else None
+        else:
+            half = first if first == second and not (at == 2 and "dot2" in row.name) else None
+        found.append(used if half is None or not used & VGPRS else _of_half(used & VGPRS, half))
+    return found
 
 
 def written_operands(instruction: Instruction) -> int:

@@ -39,8 +39,8 @@ class Operand:
 
 @lru_cache(maxsize=4096)
 def half(index: int, high: int, *, whole: bool = False, rejected_by: str = "") -> Operand:
-    """Return the operand v5.l or v5.h: 16 bits of a vector register. `whole`: its text is v5, as LLVM's fake true16
-    writes both. `rejected_by` is as in vgpr.
+    """Return the operand v5.l or v5.h: 16 bits of a vector register. `whole`: its text is v5, as in LLVM's fake
+    true16. `rejected_by` is as in vgpr.
     """
     text = f"v{index}" if whole else f"v{index}.{'h' if high else 'l'}"
     return Operand(Kind.VGPR, text + invalid_register(rejected_by), index, 1, half=high)
@@ -65,6 +65,11 @@ def vgpr(index: int, width: int = 1, rejected_by: str = "") -> Operand:
 def invalid_register(register_class: str) -> str:
     """Return LLVM's remark for an operand that decodes but that no assembler accepts."""
     return f"/*Invalid register, operand has '{register_class}' register class*/" if register_class else ""
+
+
+def data(index: int, width: int, half_used: int | None) -> Operand:
+    """Return a vgpr that an access loads or stores; `half_used` is its row's data_half."""
+    return vgpr(index, width) if half_used is None else half(index, half_used, whole=True)
 
 
 @lru_cache(maxsize=8192)

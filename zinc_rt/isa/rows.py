@@ -4,9 +4,8 @@
     25    25    v_exp_f32 v1,b32 m1 c o dpp %trans
 
 The first two columns are the opcode in hexadecimal, `-` if the generation lacks the instruction. `operands` are
-kinds separated by commas in the order of the text, `-` for none. `40+` is an opcode
-of gfx11.5 only. The decoder of each encoding documents its kinds
-and flags.
+kinds separated by commas in the order of the text, `-` for none. `40+` is an opcode of gfx11.5 only. The decoder
+of each encoding documents its kinds and flags.
 
 A row without facts has those of its encoding (ENCODINGS below). The registers are implicit ones, which no operand
 names, and cover gfx12's instructions only:
@@ -129,6 +128,11 @@ class InstructionRow:
         kinds = [kind for kind in self.operands if kind != "no"]
         sources = (at for at, kind in enumerate(kinds) if not _is_destination(kind))
         return next(sources, len(kinds))
+
+    @cached_property
+    def data_half(self) -> int | None:
+        """The half of its data register that a memory access loads or stores: 0 lower, 1 upper, None both."""
+        return 1 if "hi" in self.flags else 0 if "lo" in self.flags else None
 
     @cached_property
     def access_bytes(self) -> int:

@@ -1,9 +1,9 @@
 """Which reading of 16-bit operands (Target.true16) code needs, where none was asked for.
 
 The hardware reads and writes halves of registers. LLVM has a model of them (real true16) and an older model with
-whole registers (fake true16), and prints each differently. A code object does not record which of them its compiler
-used: no ELF flag, no metadata and no feature of the target id differs. Code of the older model never names an upper
-half in a short encoding, so one instruction that does decides the reading of its kernel or object.
+whole registers (fake true16), and prints each differently. A code object does not record which one its compiler
+used: no ELF flag, no metadata and no feature of the target id differs. Code of the older model never names an
+upper half in a short encoding, so one instruction that does decides the reading of its kernel or object.
 """
 
 from __future__ import annotations

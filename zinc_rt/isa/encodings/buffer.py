@@ -12,7 +12,7 @@ from zinc_rt.isa.encodings.cache_policy import policy
 from zinc_rt.isa.encodings.flat import OFF
 from zinc_rt.isa.encodings.source import scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import vgpr
+from zinc_rt.isa.operand import data, vgpr
 from zinc_rt.isa.rows import rows
 from zinc_rt.isa.target import Target
 
@@ -44,7 +44,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     if resource is None or soffset is None or high >> 31 or (tfe and (typed or row.unit == "atomic")):
         return None
     offen, idxen = middle >> 30 & 1, middle >> 31
-    data = vgpr(middle & 0xFF, int(row.operands[-1][1:]) + tfe)
+    value = data(middle & 0xFF, int(row.operands[-1][1:]) + tfe, None if tfe else row.data_half)
     address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
     modifiers = place_modifiers(
         middle >> 23 & 0x7F if typed else DEFAULT_FORMAT, idxen, offen, high >> 8 & 0x7FFFFF
@@ -52,7 +52,7 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     modifiers += policy(row.unit, middle >> 20 & 7, middle >> 18 & 3, word >> 7 & 1)
     if tfe:
         modifiers.append(TFE)
-    operands = (data, address, resource, soffset)
+    operands = (value, address, resource, soffset)
     return Instruction(row, operands, tuple(modifiers), (word, middle, high))
 
 

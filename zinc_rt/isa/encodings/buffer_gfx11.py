@@ -8,7 +8,7 @@ from zinc_rt.isa.encodings.kinds import decoder
 from zinc_rt.isa.encodings.memory_gfx11 import caches
 from zinc_rt.isa.encodings.source import LITERAL, scalar
 from zinc_rt.isa.instruction import Instruction
-from zinc_rt.isa.operand import vgpr
+from zinc_rt.isa.operand import data, vgpr
 from zinc_rt.isa.rows import rows
 from zinc_rt.isa.target import Target
 
@@ -36,11 +36,11 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     tfe, offen, idxen = high >> 21 & 1, high >> 22 & 1, high >> 23 & 1
     if resource is None or soffset is None or (tfe and (typed or row.unit == "atomic")):
         return None
-    data = vgpr(high >> 8 & 0xFF, int(row.operands[-1][1:]) + tfe)
+    value = data(high >> 8 & 0xFF, int(row.operands[-1][1:]) + tfe, None if tfe else row.data_half)
     address = vgpr(high & 0xFF, offen + idxen) if offen or idxen else OFF
     modifiers = place_modifiers(word >> 19 & 0x7F if typed else DEFAULT_FORMAT, idxen, offen, word & 0xFFF)
     # slc and dlc are swapped compared with FLAT
     modifiers += caches(word >> 13 & 3 | (word >> 12 & 1) << 2)
     modifiers += (TFE,) * tfe
-    operands = (data, address, resource, soffset)
+    operands = (value, address, resource, soffset)
     return Instruction(row, operands, tuple(modifiers), words)

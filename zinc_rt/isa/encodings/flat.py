@@ -1,7 +1,8 @@
 """FLAT, GLOBAL and SCRATCH of gfx12: three dwords.
 
 Operands of a row: `d` for loaded data and `x` for stored data, each with its size in dwords (wave32/wave64 if they
-differ). Flags: load, store or atomic, `addtid` (no vector address), `plain` (no operands).
+differ). Flags: load, store or atomic, `lo` or `hi` for the half of the data register that is accessed, `addtid` (no
+vector address), `plain` (no operands).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from zinc_rt.isa.encodings.cache_policy import SCALE_OFFSET, policy
 from zinc_rt.isa.encodings.source import scalar
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import Kind, Operand, vgpr
+from zinc_rt.isa.operand import Kind, Operand, data, vgpr
 from zinc_rt.isa.rows import InstructionRow, rows
 from zinc_rt.isa.target import Target
 
@@ -59,19 +60,19 @@ def flat_operands(
     address = _scalar_address(row, saddr)
     if address is None:
         return None
-    data: dict[str, Operand] = {}
+    found: dict[str, Operand] = {}
     for operand in row.operands:
         widths = operand[1:].split("/")
         width = int(widths[target.wave == 64 and len(widths) > 1])
-        data[operand[0]] = vgpr(loaded if operand[0] == "d" else stored, width)
-    operands = [data["d"]] if "d" in data and (row.unit != "atomic" or returns) else []
+        found[operand[0]] = data(loaded if operand[0] == "d" else stored, width, row.data_half)
+    operands = [found["d"]] if "d" in found and (row.unit != "atomic" or returns) else []
     if "addtid" not in row.flags:
         if row.encoding == "SCRATCH":
             operands.append(vgpr(vaddr) if offset_used else OFF)
         else:
             operands.append(vgpr(vaddr, 2 if saddr == _NULL else 1))
-    if "x" in data:
-        operands.append(data["x"])
+    if "x" in found:
+        operands.append(found["x"])
     if row.encoding != "FLAT":
         operands.append(address)
     return tuple(operands)

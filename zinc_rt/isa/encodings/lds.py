@@ -1,14 +1,15 @@
 """DS: the local data share, two dwords.
 
 Operands of a row: `d` the result, `a` the address, `x` and `y` the data, each with its size in dwords, in the
-order of the text. Flags: `two` for two 8-bit offsets, `swizzle` for the pattern of ds_swizzle_b32, `zero` if the
-offset must be 0, `gds` if the instruction requires gfx11's global data share, `nogds` if it does not support it.
+order of the text. Flags: `lo` or `hi` for the half of the data register that is accessed, `two` for two 8-bit
+offsets, `swizzle` for the pattern of ds_swizzle_b32, `zero` if the offset must be 0, `gds` if the instruction requires
+gfx11's global data share, `nogds` if it does not support it.
 """
 
 from __future__ import annotations
 
 from zinc_rt.isa.instruction import Instruction, Modifier
-from zinc_rt.isa.operand import vgpr
+from zinc_rt.isa.operand import data, vgpr
 from zinc_rt.isa.rows import rows
 from zinc_rt.isa.target import Target
 
@@ -29,7 +30,8 @@ def decode(word: int, code: bytes, at: int, target: Target) -> Instruction | Non
     for operand in row.operands:
         shift = _SHIFTS[operand[0]]
         used |= 0xFF << shift
-        operands.append(vgpr(high >> shift & 0xFF, int(operand[1:])))
+        register, width = high >> shift & 0xFF, int(operand[1:])
+        operands.append(vgpr(register, width) if operand[0] == "a" else data(register, width, row.data_half))
     if high & ~used:
         return None
     if "zero" in row.flags and word & 0xFFFF:

@@ -25,13 +25,13 @@ def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
 
 
 def counted(instruction: Instruction, effects: Effects) -> tuple[tuple[str, int], ...]:
-    """Return the (counter, registers written at completion) pairs that an instruction increments."""
+    """Return the (counter, halves of registers written at completion) pairs that an instruction increments."""
     row = instruction.row
     if row.counter:
-        return ((row.counter, effects.writes),)
+        return ((row.counter, effects.written_halves),)
     if row.pipe != "vmem":
         return ()
     counter = LOAD if effects.writes else STORE
     if row.encoding == "FLAT":  # the address may be in LDS
-        return (counter, effects.writes), (DS, effects.writes)
-    return ((counter, effects.writes),)
+        return (counter, effects.written_halves), (DS, effects.written_halves)
+    return ((counter, effects.written_halves),)

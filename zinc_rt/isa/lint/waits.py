@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.isa.effects import SGPRS, VGPRS, names
+from zinc_rt.isa.effects import SGPRS, VGPRS, halves, names
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, counted, waits
 from zinc_rt.isa.lint.dataflow import forward
@@ -23,7 +23,7 @@ Pending = dict[
 ]  # counter -> pc of the operation -> the minimum number of operations issued after it
 CALLER = -1  # stands for the pc of operations that a function's caller left pending
 _OF_CALLER: Pending = {LOAD: {CALLER: 0}, DS: {CALLER: 0}, KM: {CALLER: 0}}
-_WRITTEN_BY_CALLER = {LOAD: VGPRS, DS: VGPRS, KM: SGPRS}
+_WRITTEN_BY_CALLER = {LOAD: halves(VGPRS), DS: halves(VGPRS), KM: SGPRS}
 _CALLS = ("call", "jump_call")
 SIGNALS = ("s_barrier_signal", "s_barrier_signal_isfirst")
 _INVALIDATE, _WRITE_BACK = "global_inv", ("global_wb", "global_wbinv")
@@ -138,9 +138,10 @@ def _block(
     for pc, instruction in subject.flow.blocks[start].instructions:
         effects = subject.effects[pc]
         waits_first = pc in settles and instruction.row.flow not in _CALLS
-        if not waits_first and (effects.reads | effects.writes) & busy:
+        touched = effects.read_halves | effects.written_halves
+        if not waits_first and touched & busy:
             for counter, waiting in state.items():
-                for producer in [p for p in waiting if results[p][counter] & (effects.reads | effects.writes)]:
+                for producer in [p for p in waiting if results[p][counter] & touched]:
                     if not _in_order(subject, pc, producer, results[producer][counter]):
                         yield _early(subject, pc, producer, counter, waiting[producer], results[producer][counter])
         if pc in settles:
@@ -190,7 +191,7 @@ def _in_order(subject: Subject, pc: int, producer: int, written: int) -> bool:
     return (
         producer != CALLER
         and subject.at[pc].encoding == subject.at[producer].encoding == "DS"
-        and not subject.effects[pc].reads & written
+        and not subject.effects[pc].read_halves & written
     )
 
 
@@ -204,8 +205,8 @@ def _busy(state: Pending, results: dict[int, dict[str, int]]) -> int:
 
 def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, written: int) -> LintFinding:
     effects = subject.effects[pc]
-    read = effects.reads & written
-    touched = names(read or effects.writes & written)
+    read = effects.read_halves & written
+    touched = names(read or effects.written_halves & written)
     needed = 0 if counter == KM else behind
     how = "read" if read else "overwritten"
     if producer == CALLER:

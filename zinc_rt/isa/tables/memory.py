@@ -26,8 +26,8 @@ ROWS = {
 13  - ds_max_num_f32 a1,x1 rtn33
 14 14 ds_nop - zero nolds #none
 15 15 ds_add_f32 a1,x1 rtn79
-1e 1e ds_store_b8 a1,x1
-1f 1f ds_store_b16 a1,x1
+1e 1e ds_store_b8 a1,x1 lo
+1f 1f ds_store_b16 a1,x1 lo
 2d 2d ds_storexchg_rtn_b32 d1,a1,x1
 2e 2e ds_storexchg_2addr_rtn_b32 d2,a1,x1,y1 two
 2f 2f ds_storexchg_2addr_stride64_rtn_b32 d2,a1,x1,y1 two stride64
@@ -71,14 +71,14 @@ ROWS = {
 99  - ds_sub_clamp_u32 a1,x1 rtna9
 9a  - ds_pk_add_f16 a1,x1 rtnaa
 9b  - ds_pk_add_bf16 a1,x1 rtnab
-a0 a0 ds_store_b8_d16_hi a1,x1
-a1 a1 ds_store_b16_d16_hi a1,x1
-a2 a2 ds_load_u8_d16 d1,a1
-a3 a3 ds_load_u8_d16_hi d1,a1
-a4 a4 ds_load_i8_d16 d1,a1
-a5 a5 ds_load_i8_d16_hi d1,a1
-a6 a6 ds_load_u16_d16 d1,a1
-a7 a7 ds_load_u16_d16_hi d1,a1
+a0 a0 ds_store_b8_d16_hi a1,x1 hi
+a1 a1 ds_store_b16_d16_hi a1,x1 hi
+a2 a2 ds_load_u8_d16 d1,a1 lo
+a3 a3 ds_load_u8_d16_hi d1,a1 hi
+a4 a4 ds_load_i8_d16 d1,a1 lo
+a5 a5 ds_load_i8_d16_hi d1,a1 hi
+a6 a6 ds_load_u16_d16 d1,a1 lo
+a7 a7 ds_load_u16_d16_hi d1,a1 hi
 b0 b0 ds_store_addtid_b32 x1 <m0
 b1 b1 ds_load_addtid_b32 d1 <m0
 b2  - ds_permute_b32 d1,a1,x1 nolds
@@ -120,11 +120,11 @@ ff ff ds_load_b128 d4,a1
 05 05 b:store_format_xy x2 store
 06 06 b:store_format_xyz x3 store
 07 07 b:store_format_xyzw x4 store
-08 08 b:load_d16_format_x d1 load
+08 08 b:load_d16_format_x d1 load lo
 09 09 b:load_d16_format_xy d1 load
 0a 0a b:load_d16_format_xyz d2 load
 0b 0b b:load_d16_format_xyzw d2 load
-0c 0c b:store_d16_format_x x1 store
+0c 0c b:store_d16_format_x x1 store lo
 0d 0d b:store_d16_format_xy x1 store
 0e 0e b:store_d16_format_xyz x2 store
 0f 0f b:store_d16_format_xyzw x2 store
@@ -136,22 +136,22 @@ ff ff ds_load_b128 d4,a1
 15 15 fgsb:load_b64 d2 load
 16 16 fgsb:load_b96 d3 load
 17 17 fgsb:load_b128 d4 load
-18 18 fgsb:store_b8 x1 store
-19 19 fgsb:store_b16 x1 store
+18 18 fgsb:store_b8 x1 store lo
+19 19 fgsb:store_b16 x1 store lo
 1a 1a fgsb:store_b32 x1 store
 1b 1b fgsb:store_b64 x2 store
 1c 1c fgsb:store_b96 x3 store
 1d 1d fgsb:store_b128 x4 store
-1e 1e fgsb:load_d16_u8 d1 load
-1f 1f fgsb:load_d16_i8 d1 load
-20 20 fgsb:load_d16_b16 d1 load
-21 21 fgsb:load_d16_hi_u8 d1 load
-22 22 fgsb:load_d16_hi_i8 d1 load
-23 23 fgsb:load_d16_hi_b16 d1 load
-24 24 fgsb:store_d16_hi_b8 x1 store
-25 25 fgsb:store_d16_hi_b16 x1 store
-26 26 b:load_d16_hi_format_x d1 load
-27 27 b:store_d16_hi_format_x x1 store
+1e 1e fgsb:load_d16_u8 d1 load lo
+1f 1f fgsb:load_d16_i8 d1 load lo
+20 20 fgsb:load_d16_b16 d1 load lo
+21 21 fgsb:load_d16_hi_u8 d1 load hi
+22 22 fgsb:load_d16_hi_i8 d1 load hi
+23 23 fgsb:load_d16_hi_b16 d1 load hi
+24 24 fgsb:store_d16_hi_b8 x1 store hi
+25 25 fgsb:store_d16_hi_b16 x1 store hi
+26 26 b:load_d16_hi_format_x d1 load hi
+27 27 b:store_d16_hi_format_x x1 store hi
 28 28 g:load_addtid_b32 d1 load addtid
 29 29 g:store_addtid_b32 x1 store addtid
 2b  - g:inv - load plain %cache #loadcnt
@@ -209,11 +209,11 @@ ff ff ds_load_b128 d4,a1
 85 05 t:store_format_xy x2 store typed
 86 06 t:store_format_xyz x3 store typed
 87 07 t:store_format_xyzw x4 store typed
-88 08 t:load_d16_format_x d1 load typed
+88 08 t:load_d16_format_x d1 load typed lo
 89 09 t:load_d16_format_xy d1 load typed
 8a 0a t:load_d16_format_xyz d2 load typed
 8b 0b t:load_d16_format_xyzw d2 load typed
-8c 0c t:store_d16_format_x x1 store typed
+8c 0c t:store_d16_format_x x1 store typed lo
 8d 0d t:store_d16_format_xy x1 store typed
 8e 0e t:store_d16_format_xyz x2 store typed
 8f 0f t:store_d16_format_xyzw x2 store typed

@@ -16,6 +16,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Kind, Operand
 from zinc_rt.sim.shader.emit.emitter import Emitter, NotSimulated
+from zinc_rt.sim.shader.emit.undefined import ALL
 from zinc_rt.sim.shader.emit.values import I1, vector_of
 
 _ROW = 16
@@ -104,7 +105,8 @@ def _permuted(e: Emitter, instruction: Instruction, source: Operand) -> tuple[Op
     if len(read) < e.wave:
         lanes = lanes_constant(e, [lane in read for lane in range(e.wave)])
         lanes = lanes if e.exec.full else e.b.and_(lanes, e.exec.mask())
-    values = [e.regs.read_vgpr(source.index + at, lanes=lanes) for at in range(source.width)]
+    used = ALL if source.half is None else 0xFFFF << 16 * source.half
+    values = [e.regs.read_vgpr(source.index + at, lanes=lanes, used=used) for at in range(source.width)]
     moved = [shuffled(e, value, reads, zero_outside=any(outside) and zero) for value in values]
     limit: ir.Value | None = None
     if any(outside) and not zero:

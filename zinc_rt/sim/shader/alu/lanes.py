@@ -218,7 +218,7 @@ EMIT: dict[str, EmitFunction] = {
     "v_readfirstlane_b32": _emit_readfirstlane,
     "v_readlane_b32": _emit_readlane,
     "v_writelane_b32": _emit_writelane,
-    "v_swap_b32": _emit_swap,
+    **dict.fromkeys(("v_swap_b32", "v_swap_b16"), _emit_swap),
     "v_permlane64_b32": _emit_permlane64,
     "v_permlane16_b32": _emit_permlane16(0, by_lane=False),
     "v_permlanex16_b32": _emit_permlane16(16, by_lane=False),

@@ -34,6 +34,7 @@ from zinc_rt.sim.shader.alu.vector import (
 )
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter
 from zinc_rt.sim.shader.emit.float_mode import Rounding
+from zinc_rt.sim.shader.emit.undefined import ALL
 from zinc_rt.sim.shader.emit.values import DOUBLE, FLOAT, HALF, I16, I32, constant, inline_float
 
 
@@ -44,8 +45,8 @@ def modifier_bits(instruction: Instruction, name: str, default: int) -> tuple[in
     return (*bits, default, default, default)[:3]  # type: ignore[return-value]
 
 
-def word(e: Emitter, operand: Operand, kind: str) -> Value:
-    """Return a source that holds two halves as <W x i32>.
+def word(e: Emitter, operand: Operand, kind: str, used: int = ALL) -> Value:
+    """Return a source that holds two halves as <W x i32>, of which only the bits `used` are read.
 
     Inline integers are 32 bits, sign-extended. Inline floats: "i" a 32-bit float, "h" a half in the lower 16 bits,
     "hh" and "yy" a half or bfloat16 in both.
@@ -56,6 +57,8 @@ def word(e: Emitter, operand: Operand, kind: str) -> Value:
         else:
             bits = inline_float(operand.index, 16)
         return constant(bits if kind == "h" else bits << 16 | bits, e.b.lanes(I32))
+    if operand.kind is Kind.VGPR and used != ALL:
+        return e.regs.read_vgpr(operand.index, used=used)
     return e.vector(operand, I32)
 
 
@@ -149,7 +152,7 @@ def _emit_mix(result: str) -> EmitFunction:
                 if not is_half:
                     values.append(_in_mode(e, e.vector(operand, FLOAT), e.mode.flushes_sources(FLOAT)))
                     continue
-                bits = half_of(e, word(e, operand, "h"), upper)
+                bits = half_of(e, word(e, operand, "h", 0xFFFF << 16 * upper), upper)
                 value = e.modified(e.b.bitcast(bits, e.b.lanes(HALF)), operand)
                 value = _in_mode(e, value, e.mode.flushes_sources(HALF))
                 values.append(e.b.fpext(value, e.b.lanes(FLOAT)))

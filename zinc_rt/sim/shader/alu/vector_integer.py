@@ -370,6 +370,7 @@ def _saturate_all(e: Emitter, value: Value, high: int) -> Value:
 
 OPS = {
     "v_not_b32": op("i=i", lambda e, a: e.b.not_(a)),
+    "v_mov_b16": op("s=s", lambda e, a: a),
     "v_not_b16": op("s=s", lambda e, a: e.b.not_(a)),
     "v_bfrev_b32": op("i=i", by_intrinsic("llvm.bitreverse")),
     "v_clz_i32_u32": op("i=i", _or_minus_one("llvm.ctlz")),

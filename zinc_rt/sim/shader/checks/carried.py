@@ -161,7 +161,7 @@ def _halves(e: Emitter, data: list[Operand], i: Instruction, emit: Callable[[], 
 # --- which
 
 _MOVED: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("v_mov_b32", "v_not_b32", "v_not_b16", "v_bfrev_b32"), (1,)),
+    **dict.fromkeys(("v_mov_b32", "v_mov_b16", "v_not_b32", "v_not_b16", "v_bfrev_b32"), (1,)),
     **dict.fromkeys(("v_cvt_u32_u16", "v_cvt_i32_i16", "v_readfirstlane_b32", "v_readlane_b32"), (1,)),
     **dict.fromkeys(("v_writelane_b32", "v_bfe_u32", "v_bfe_i32"), (1,)),
     **dict.fromkeys((f"v_{name}_b{bits}" for name in ("and", "or") for bits in (16, 32)), (1, 2)),
@@ -172,7 +172,7 @@ _MOVED: dict[str, tuple[int, ...]] = {
     "v_pack_b32_f16": (1, 2),
     "v_bfi_b32": (2, 3),
     "v_lshl_or_b32": (1, 3),
-    "v_swap_b32": (0, 1),
+    **dict.fromkeys(("v_swap_b32", "v_swap_b16"), (0, 1)),
     **{
         f"s_{name}_b{bits}": data
         for bits in (32, 64)
