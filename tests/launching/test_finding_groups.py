@@ -10,14 +10,15 @@ from zinc_rt.launching.finding_groups import grouped, times_of_rules
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding
 
 
-def told(rule: str, sentence: str, pc: int | None = None, *, error: bool = False) -> DeviceFinding:
-    place = None if pc is None else CodePlace("scale", pc, "global_load_b32 v0, v1, s[0:1]", (0, 0, 0), 1)
+def told(rule: str, sentence: str, pc: int | None = None, *, error: bool = False, count: int = 1) -> DeviceFinding:
+    load = "global_load_b32 v0, v1, s[0:1]"
+    place = None if pc is None else CodePlace("scale", pc, load, (0, 0, 0), 1, count=count)
     return DeviceFinding(Severity.ERROR if error else Severity.FINDING, rule, 0, 0, sentence, place=place)
 
 
 def test_findings_are_grouped_by_rule_kernel_and_instruction() -> None:
     loads = [told("out-of-bounds", f"scale: out-of-bounds at pc 0x10 `…`, wave {wave}", 0x10) for wave in range(4)]
-    more = told("out-of-bounds", "scale: out-of-bounds 60 times more at pc 0x10 `…`", 0x10)
+    more = told("out-of-bounds", "scale: out-of-bounds 60 more times at pc 0x10 `…`", 0x10, count=60)
     other = told("out-of-bounds", "scale: out-of-bounds at pc 0x18 `…`", 0x18)
     groups = grouped([*loads, other, more])
     assert [(each.pc, each.count) for each in groups] == [(0x10, 64), (0x18, 1)]

@@ -69,6 +69,57 @@ def test_waits_unknown_to_the_compiler_are_remarks() -> None:
         assert {each.rule for each in done.remarks} == (set() if found else {"sgpr-read"})
 
 
+BARRIER, NOP = bytes.fromhex("c14e80be ffff94bf"), bytes.fromhex("000080bf")
+REVERSE = {"out": out(128, np.int32), "in": np.arange(128, dtype=np.int32)}
+RACY = {"off": set(), "fast": {"uninitialised-lds"}, "full": {"uninitialised-lds", "lds-race"}}
+
+
+def patched(*instructions: bytes) -> bytes:
+    """Return code whose `reverse` has these instructions instead of its barrier."""
+    data = code_object()
+    assert data.count(BARRIER) >= 1 and sum(map(len, instructions)) == len(BARRIER)
+    return data.replace(BARRIER, b"".join(instructions))
+
+
+@pytest.mark.rest(keep=2)
+@pytest.mark.parametrize("first", list(RACY))
+@pytest.mark.parametrize("second", list(reversed(RACY)))
+def test_second_launch_has_its_own_sanitizer_mode(first: str, second: str) -> None:
+    for mode in (first, second):
+        done = zinc_rt.launch(
+            patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", sanitizer=mode
+        )
+        assert {each.rule for each in done.findings} == RACY[mode]
+
+
+def test_full_is_the_default_mode_in_python() -> None:
+    done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
+    assert "lds-race" in {each.rule for each in done.findings}
+
+
+def test_illegal_instruction_ends_the_launch_at_once() -> None:
+    with pytest.raises(LaunchStopped, match=r"illegal at pc 0x5c .*does not decode") as stop:
+        zinc_rt.launch(patched(b"\xff" * 4, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
+    [found] = [each for each in stop.value.findings if each.rule == "illegal"]
+    assert found.error and found.pc == 0x5C
+
+
+def test_elements_of_an_output_that_nothing_wrote_are_a_finding() -> None:
+    values = np.arange(128, dtype=np.int32)
+    bigger = {"out": out((5, 30), np.int32), "in": values}
+    [found] = run("reverse", grid=2, block=64, args=bigger).findings
+    assert found.rule == "unwritten-output"
+    assert "22 of 150 elements were never written; the first is out[4, 8]" in found.first
+    minus_one = {"out": out(128, np.int32), "in": np.full(128, -1, np.int32)}
+    assert run("reverse", grid=2, block=64, args=minus_one).findings == ()
+
+
+def test_reading_an_output_before_it_is_written_is_a_finding() -> None:
+    args = {"out": out(128, np.int32), "in": out(128, np.int32)}
+    rules = {each.rule for each in run("reverse", grid=2, block=64, args=args).findings}
+    assert rules == {"uninitialised-memory", "unwritten-output"}
+
+
 def test_relaunched_kernel_reports_its_findings_again() -> None:
     """More often than the device tells the same of one kernel."""
     args = {
@@ -214,7 +265,7 @@ def test_launch_timeout_reports_wave_positions() -> None:
     assert (
         run("spin", "calls_32", grid=2, block=64, args={"flag": np.ones(4, np.int32)}).findings == ()
     )  # compiled
-    with pytest.raises(LaunchStopped, match="did not end within 1 s") as stop:
+    with pytest.raises(LaunchStopped, match=r"did not end within 1 s: .*0 of 2 workgroups have ended") as stop:
         run("spin", "calls_32", grid=2, block=64, timeout_seconds=1.0, args={"flag": np.zeros(4, np.int32)})
     [found] = [each for each in stop.value.findings if each.rule == "still-running"]
     assert (

@@ -21,6 +21,7 @@ from typing import Any, cast
 import pytest
 from kmd import unsent_ioctls
 
+from zinc_rt.host.errors import UsageError
 from zinc_rt.host.sanitizer_rules import Severity
 from zinc_rt.kmd.discover import find_gpus
 from zinc_rt.kmd.driver import Driver
@@ -234,6 +235,15 @@ class TestServed:
         with pytest.raises(served.DeviceLost, match="no chip 'nonsense'"):
             SimClient(name="bad", chip="nonsense")
 
+    def test_options_are_part_of_the_devices_name_and_checked_by_its_clients(self) -> None:
+        first, second = SimClient(name="d"), SimClient(name="d", reorder=1)
+        assert first.path != second.path
+        same = SimClient(second.path, reorder=1)
+        with pytest.raises(UsageError, match="reorder 1, expected 2"):
+            SimClient(second.path, reorder=2)
+        for each in (first, second, same):
+            each.close_all()
+
     @pytest.mark.rest
     def test_stale_socket_is_replaced(self) -> None:
         first = SimClient()
@@ -267,7 +277,7 @@ def _cpu_seconds(pid: int) -> float:
 def test_external_client_from_the_manual_runs(tmp_path: Path) -> None:
     text = Path(__file__).parents[2].joinpath("docs/simulated-device.md").read_text()
     code = text.split("```python\n")[1].split("```")[0]
-    path = served.start("manual", chip="gfx1100")
+    path = served.start("page", chip="gfx1100")
     said = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
     assert said.returncode == 0, said.stderr
     assert said.stdout.startswith("KFD 1.20\n") and "gfx_target_version 110000\n" in said.stdout

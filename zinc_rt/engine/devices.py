@@ -23,7 +23,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from zinc_rt.backends import registry
 from zinc_rt.backends.base import Backend, Device
@@ -304,9 +303,8 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
         if choice.simulated:
             from zinc_rt.sim.serve.client import SimClient
 
-            # one device for all tiers of this process that ask for the same, gone with it
-            asked = crc32(repr(sorted(choice.options.items())).encode())
-            client = SimClient(name=f"models-{os.getpid()}-{asked:08x}", **choice.options)
+            # one device for all tiers of this process that ask for the same options
+            client = SimClient(name=f"models-{os.getpid()}", **choice.options)
             undo.callback(client.close_all)
             driver = client
         elif choice.spec.simulable:

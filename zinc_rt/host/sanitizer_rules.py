@@ -41,7 +41,8 @@ class SanitizerRule:
 
     `sentence` describes the finding. `static` is the sentence of the static sanitizer, "" if it has no such rule.
     `default_text` completes the report of a wave if the check gives no text. `advice` is the usual cause.
-    `kernel_at_fault`: a kernel that breaks the rule is wrong regardless of earlier work. `level` is the first mode
+    `kernel_at_fault`: a kernel that breaks the rule is wrong regardless of earlier work. `ends_launch`: the wave
+    that is reported never continues, so its launch never completes. `level` is the first mode
     that checks the rule. `doc` is a page and anchor in docs/. `says` is the rule of hardware that the check
     assumes, with the columns of a row of facts.yaml: where, origin, other, settled_by, code.
     """
@@ -59,6 +60,7 @@ class SanitizerRule:
     default_text: str = ""
     advice: str = ""
     kernel_at_fault: bool = False
+    ends_launch: bool = False
     other: tuple[str, ...] = ()
     settled_by: tuple[str, ...] = ()
     code: str = ""
@@ -146,7 +148,8 @@ _ROWS = (
     _packet("not-simulated", DEVICE,
         "a counter or hint that has no effect here; in a kernel, an instruction that ends the wave",
         says="counters, hints and features that no kernel here needs have no effect",
-        where="docs/command-processor.md and docs/shader-engine.md list them", origin="documented"),
+        where="docs/command-processor.md and docs/shader-engine.md list them", origin="documented",
+        ends_launch=True),
     _packet("overlapping-copy", RACECHECK, "DMA between overlapping ranges",
         says="the result of an overlapping copy depends on the order", where="no source defines one",
         origin="assumed", settled_by=("a probe of an overlapping DMA_DATA",)),
@@ -199,7 +202,7 @@ _ROWS = (
         says="every wave of a workgroup reaches its barriers or has ended", level="off"),
     _wave("barrier-stuck", SYNCCHECK,
         "every wave of a workgroup waits, and no wave is left to signal",
-        says="a barrier ends when all waves have signalled", level="off",
+        says="a barrier ends when all waves have signalled", level="off", ends_launch=True,
         default_text="waits at a barrier that the other waves never reach"),
     _wave("dynamic-vgprs", DEVICE, "a wave64 dispatch that asks for dynamic VGPRs: no wave runs",
         says="only wave32 has dynamic VGPRs", where="LLVM AMDGPUUsage, dynamic VGPR mode",
@@ -209,9 +212,10 @@ _ROWS = (
     _wave("findings-lost", DEVICE, "the number of findings of a launch that were not recorded",
         says="not all findings of one launch are kept", where="no hardware claim", level="fast"),
     _wave("halt", DEVICE, "`s_sethalt`, `s_sendmsghalt`: the wave ends",
-        says="s_sethalt and s_sendmsghalt end the wave", level="off"),
+        says="s_sethalt and s_sendmsghalt end the wave", level="off", ends_launch=True),
     _wave("illegal", DEVICE, "an invalid or unsimulated instruction: the wave ends",
         says="invalid instructions end the wave, and so do instructions that are not simulated", level="off",
+        ends_launch=True,
         static="bytes that are not a valid instruction on this chip"),
     _wave("inactive-lane", SYNCCHECK,
         "a lane permutation (DPP, permlane, `ds_swizzle`, `ds_bpermute`) that reads a lane disabled by EXEC",
@@ -271,7 +275,7 @@ _ROWS = (
         where="LLVM AMDGPUUsage, memory model for gfx12; the instruction cache: PAL's GLI_INV after uploads",
         doc="shader-memory.md#stale-lines-coherence-caches"),
     _wave("trap", DEVICE, "`s_trap`: the wave ends", says="s_trap enters the trap handler, which is not installed",
-        where="RDNA4 ISA guide; amdkfd installs its own for debuggers", level="off"),
+        where="RDNA4 ISA guide; amdkfd installs its own for debuggers", level="off", ends_launch=True),
     _wave("uninitialised-lds", INITCHECK, "a load of a byte of LDS that the workgroup has not stored",
         says="LDS is initially undefined", doc="shader-memory.md#rules",
         advice="no wave has stored there yet: a barrier is missing before the load, or the address is wrong",
@@ -290,6 +294,9 @@ _ROWS = (
     _wave("uninitialised-vgpr", INITCHECK,
         "a use of a VGPR with bits that were never written; once per wave and instruction",
         says="VGPRs are undefined except those set by the launch, and so are results computed from them"),
+    _wave("unwritten-output", INITCHECK,
+        "elements of an output of `zinc-rt launch` that no wave stored", says="a kernel writes all of its outputs",
+        where="a rule of this project", doc="launch.md#outputs"),
     _wave("user-sgprs", DEVICE, "a launch with more user data registers than the chip has: no wave runs",
         says="there are 16 user data registers", where="PAL gfx12_merged_registers.h", origin="source",
         code="zinc_rt.sim.shader.launch_setup:USER_SGPRS", level="off", doc="simulated-device.md#shaders"),

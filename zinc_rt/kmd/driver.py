@@ -86,6 +86,13 @@ class SideChannel(Protocol):
     def discard(self, va: int, size_bytes: int) -> None:
         """Mark these bytes as uninitialised, except where the host maps them."""
 
+    def discard_mapped(self, va: int, size_bytes: int) -> None:
+        """Mark these bytes as uninitialised, although the host maps them."""
+
+    def initialised(self, va: int, size_bytes: int) -> bytes:
+        """Return one bit for each byte, the first in the low bit: whether it was written since it was
+        discarded."""
+
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
         """Watch these bytes from the next dispatch on: `watchpoint_hits` returns the waves that store there; size
         0 stops."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from zinc_rt.host.sanitizer_rules import RULES, Severity
+
 
 class Told(Protocol):
     """The common fields of a finding from any source: rule, sentence, and `place` (a CodePlace) if there is
@@ -30,7 +32,7 @@ class FindingGroup:
     `kernel`, `pc`, `instruction`: the code, else "", None, "". `error`: hardware would stop or fault. `count`: as
     reported by the device, which reports a few findings per instruction and launch, and the number of the others.
     Of the first finding: `workgroup` (x, y, z), `wave` in it, `lanes` as a bit mask, `address` of the first lane;
-    None and 0 if absent.
+    None and 0 if absent; `detail`, what is wrong.
     """
 
     rule: str
@@ -44,10 +46,10 @@ class FindingGroup:
     wave: int | None = None
     lanes: int = 0
     address: int | None = None
+    detail: str = ""
 
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
-_MORE = re.compile(r" (\d+) times more at pc ")  # as checks/finding_text.py says it
 
 
 def grouped(findings: Iterable[Told]) -> tuple[FindingGroup, ...]:
@@ -64,6 +66,12 @@ def grouped(findings: Iterable[Told]) -> tuple[FindingGroup, ...]:
     return tuple(_group(all_) for all_ in found.values())
 
 
+def is_end(finding: Told) -> bool:
+    """Return whether the launch of this finding never completes."""
+    wave = finding.place is not None and finding.place.group is not None
+    return finding.severity is Severity.ERROR or (wave and RULES[finding.rule].ends_launch)
+
+
 def times_of_rules(groups: Iterable[FindingGroup]) -> dict[str, int]:
     """Return how often each rule was reported, in the order of `groups`."""
     found: dict[str, int] = {}
@@ -74,10 +82,9 @@ def times_of_rules(groups: Iterable[FindingGroup]) -> dict[str, int]:
 
 def _group(findings: list[Told]) -> FindingGroup:
     first, place = findings[0], findings[0].place
-    more = [_MORE.search(each.sentence) for each in findings]
-    count = sum(1 if each is None else int(each[1]) for each in more)
-    error = any(each.severity.value == "error" for each in findings)
+    count = sum(1 if each.place is None else each.place.count for each in findings)
+    error = any(is_end(each) for each in findings)
     if place is None:
         return FindingGroup(first.rule, count, first.sentence, error)
     where = (place.kernel, place.pc, place.instruction, place.group, place.wave, place.lanes, place.address)
-    return FindingGroup(first.rule, count, first.sentence, error, *where)
+    return FindingGroup(first.rule, count, first.sentence, error, *where, place.detail)

@@ -26,8 +26,9 @@ from zinc_rt.kmd.topology import TopologyNode
 from zinc_rt.launching.aql import KernelOnAqlQueue
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
 from zinc_rt.launching.dispatch import KernelOnQueue
-from zinc_rt.launching.finding_groups import FindingGroup, grouped
+from zinc_rt.launching.finding_groups import FindingGroup, grouped, is_end
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
+from zinc_rt.launching.outputs import outputs_of, unwritten_outputs
 from zinc_rt.launching.values import LaunchBuffer, Value
 
 
@@ -62,7 +63,7 @@ def launch(
     block: int | Sequence[int],
     args: Mapping[str, Any],
     device: str = "auto",
-    sanitizer: str = "fast",
+    sanitizer: str = "full",
     timeout_seconds: float = 60.0,
     times: int = 1,
     queue: str = "pm4",
@@ -106,6 +107,10 @@ def launch(
         kind = KernelOnAqlQueue if queue == "aql" else KernelOnQueue
         on = kind(process.open_gpu(node), side.announce if side else None)
         buffers = {key: on.put(value.array, key) for _, key, value in matched if isinstance(value, LaunchBuffer)}
+        if side is not None and sanitizer != "off":
+            for key, each in outputs_of(matched).items():
+                if not each.read and each.array.nbytes:
+                    side.discard_mapped(buffers[key].gpu_va, each.array.nbytes)
         segment, lds_bytes = pack(wanted, matched, {key: each.gpu_va for key, each in buffers.items()}, shape)
         image_va = on.load(image)
         kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
@@ -117,18 +122,19 @@ def launch(
                 seconds.append(submit(timeout_seconds, lambda: _stopped(side, before)))
                 if index == 0:
                     outputs = {
-                        key: on.get(buffers[key], value.array)
-                        for _, key, value in matched
-                        if isinstance(value, LaunchBuffer) and value.out
+                        key: on.get(buffers[key], value.array) for key, value in outputs_of(matched).items()
                     }
         except CheckFailed as stop:
             if side is not None:
                 side.tell_unfinished()
-            raise LaunchStopped(f"{wanted.name}: {stop}", _groups(side, before)) from None
+            told = _groups(side, before)
+            raise LaunchStopped(f"{wanted.name}: {stop}{_progress(side, told)}", told) from None
         about = {"name": node.name, "arch": node.arch, "simulated": driver.simulated}
         told = _groups(side, before)
         remarks = tuple(each for each in told if is_remark(each.rule, image.compiler))
         findings = tuple(each for each in told if each not in remarks)
+        if side is not None and sanitizer != "off":
+            findings += tuple(unwritten_outputs(side, outputs_of(matched), buffers))
         return Launched(outputs, findings, tuple(seconds), about, remarks)
 
 
@@ -192,7 +198,7 @@ def _simulated(arch: str, source: str, sanitizer: str, undo: ExitStack) -> Drive
             next=f"compile with -mcpu={DEFAULT_ARCH}, or --device hw on a machine with that chip",
         )
     chip = DEFAULT_ARCH if TARGETS[arch].is_generic else arch
-    client = SimClient(name=f"launch-{os.getpid()}-{chip}", chip=chip, sanitizer=sanitizer)
+    client = SimClient(name=f"launch-{os.getpid()}", chip=chip, sanitizer=sanitizer)
     undo.callback(client.close_all)
     return client
 
@@ -215,8 +221,18 @@ def _of_family(chip: str, arch: str) -> bool:
 def _stopped(side: SideChannel | None, before: int) -> str:
     if side is None:
         return ""
-    stops = [each for each in side.findings()[before:] if each.severity.value == "error"]
+    stops = [each for each in side.findings()[before:] if is_end(each)]
     return f"it stopped: {stops[-1].sentence}" if stops else ""
+
+
+def _progress(side: SideChannel | None, found: tuple[FindingGroup, ...]) -> str:
+    """Return what a simulated device was doing when the launch was given up."""
+    if side is None or any(each.error for each in found):
+        return ""
+    waves = [each for each in found if each.rule == "still-running"]
+    if not waves:
+        return ": no wave has started, the device is still compiling the kernel"
+    return f": {waves[0].detail}"
 
 
 def _groups(side: SideChannel | None, before: int) -> tuple[FindingGroup, ...]:

@@ -25,10 +25,12 @@ _BUFFER = re.compile(r"(in|out|inout):(\w+)\[([\d,\sx]+)\](?::(.+))?")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchBuffer:
-    """A buffer argument. `array` is its initial content; `out`: read it back after the launch."""
+    """A buffer argument. `array` is its initial content; `out`: read it back after the launch; `read`: the kernel
+    may read its initial content."""
 
     array: np.ndarray
     out: bool = False
+    read: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,12 @@ Value = LaunchBuffer | Lds | np.generic
 
 
 def out(shape: int | tuple[int, ...], dtype: Any) -> LaunchBuffer:
-    """Return an output, initialised to bytes 0xff (NaN or -1), so that elements the kernel does not write are
-    visible."""
+    """Return an output, initialised to bytes 0xff (NaN or -1). Elements that the kernel does not write, and reads
+    of elements before they are written, are findings."""
     dtype = np.dtype(dtype)
     count = math.prod(shape) if isinstance(shape, tuple) else shape
-    return LaunchBuffer(np.full(count * dtype.itemsize, 0xFF, np.uint8).view(dtype).reshape(shape), out=True)
+    ones = np.full(count * dtype.itemsize, 0xFF, np.uint8)
+    return LaunchBuffer(ones.view(dtype).reshape(shape), out=True, read=False)
 
 
 def inout(array: np.ndarray) -> LaunchBuffer:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from zinc_rt.kmd.driver import ANONYMOUS, KernelToCompile, Mapping
 from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.driver.files import DrmFile
@@ -105,6 +107,20 @@ class SimDriver:
         with self.machine.lock:
             for file in self.process.drm_files():
                 file.vm.discard(va, size_bytes)
+
+    def discard_mapped(self, va: int, size_bytes: int) -> None:
+        """Mark these bytes as uninitialised, although the host maps them."""
+        with self.machine.lock:
+            for file in self.process.drm_files():
+                file.vm.discard_mapped(va, size_bytes)
+
+    def initialised(self, va: int, size_bytes: int) -> bytes:
+        """Return one bit for each byte, the first in the low bit: whether it is initialised."""
+        with self.machine.lock:
+            found = np.zeros(size_bytes, np.uint8)
+            for file in self.process.drm_files():
+                found |= file.vm.initialised(va, size_bytes)
+        return np.packbits(found, bitorder="little").tobytes()
 
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Compile kernels that will be dispatched soon."""

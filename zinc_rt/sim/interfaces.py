@@ -131,7 +131,8 @@ class HardwareQueue:
 class CodePlace:
     """A position in a kernel. `kernel` is the result of AddressSpace.describe for its first byte, `pc` a
     byte offset in it, `lanes` one bit per lane, `address` that of the first lane; None and "" if
-    absent."""
+    absent. `detail` is the part of the finding's sentence that says what is wrong; `count` is how many findings
+    the sentence counts."""
 
     kernel: str
     pc: int
@@ -140,6 +141,8 @@ class CodePlace:
     wave: int | None = None  # in its workgroup
     lanes: int = 0
     address: int | None = None
+    detail: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

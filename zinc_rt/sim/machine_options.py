@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,13 @@ class MachineOptions:
             raise ValueError(f"sanitizer {self.sanitizer!r}: expected {', '.join(LEVELS)}")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"{self.threads} threads: expected 1 or more")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all options by name, in types that JSON keeps."""
+        found = asdict(self)
+        found["inject"], found["flip"] = list(self.inject), list(self.flip)
+        found["facts"] = None if self.facts is None else str(self.facts)
+        return found
 
 
 DEFAULT_OPTIONS = MachineOptions()

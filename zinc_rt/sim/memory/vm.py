@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.interfaces import AccessKind, Fault
 from zinc_rt.sim.memory.buffers import Bo
+from zinc_rt.sim.memory.initialised_bytes import InitialisedBytes
 
 VA_FIRST = 0x10000  # amdgpu_vm.h: the first 64 KiB stay free
 VA_HOLE_START = 1 << 47  # canonical addresses, as amdgpu divides them
@@ -199,6 +202,27 @@ class GpuVm:
         """Mark these bytes as uninitialised, like fresh memory."""
         self._forget(va, va + size_bytes)
         self.version += 1  # pages known to be fully written must be checked again
+
+    def discard_mapped(self, va: int, size_bytes: int) -> None:
+        """Mark these bytes as uninitialised although the host maps them; all others that it maps stay
+        initialised."""
+        for span in self.overlapping(va, size_bytes):
+            bo, start, end = span.bo, max(va, span.start), min(va + size_bytes, span.end)
+            if bo.written is None:
+                bo.written = InitialisedBytes(bo.size_bytes)
+                bo.written.mark(0, bo.size_bytes)
+                bo.host_changes += 1
+            bo.written.forget_bytes(start - span.start + span.offset, end - start)
+        self.version += 1
+
+    def initialised(self, va: int, size_bytes: int) -> np.ndarray:
+        """Return whether each byte is initialised, as uint8 [size_bytes] of 0 and 1; unmapped bytes are not."""
+        found = np.zeros(size_bytes, np.uint8)
+        for span in self.overlapping(va, size_bytes):
+            start, end = max(va, span.start), min(va + size_bytes, span.end)
+            written, at = span.bo.written, start - span.start + span.offset
+            found[start - va : end - va] = 1 if written is None else written.of_bytes(at, end - start)
+        return found
 
     def _forget(self, start: int, end: int) -> None:
         """Mark whole dwords only."""

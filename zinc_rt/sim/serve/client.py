@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+from zinc_rt.host.errors import UsageError
 from zinc_rt.host.facts import flipped
 from zinc_rt.host.files import cache_folder
 from zinc_rt.host.sanitizer_rules import Severity
@@ -23,6 +25,7 @@ from zinc_rt.kmd.linux import LinuxDriver
 from zinc_rt.sim.chips import PAGE_BYTES, round_up
 from zinc_rt.sim.driver.client_memory import InProcessMemory
 from zinc_rt.sim.interfaces import CodePlace, DeviceFinding, DevicePageFault
+from zinc_rt.sim.machine_options import DEFAULT_OPTIONS, MachineOptions
 from zinc_rt.sim.serve import wire
 from zinc_rt.sim.serve.interrupts import HeldInterrupts
 from zinc_rt.sim.serve.shared_pages import SharedPages
@@ -41,14 +44,29 @@ _USERPTR = {
 
 
 def start(name: str = "default", **options: Any) -> Path:
-    """Return the socket of the device called `name`; start the device unless it runs. `options`: those of
-    Machine."""
-    path = runtime_dir() / f"{name}.sock"
+    """Return the socket of the device with this name and these options (of MachineOptions); start the device
+    unless it runs. Devices of one name with different options are different devices."""
+    path = runtime_dir() / f"{name}{_suffix(options)}.sock"
     with only_one(path):
         if not _answers(path):
             path.unlink(missing_ok=True)
             _spawn(path, options)
     return path
+
+
+def _suffix(options: dict[str, Any]) -> str:
+    """Return the part of a device's name for its options; "" for the defaults."""
+    usual, chosen = DEFAULT_OPTIONS.to_json(), _options(options)
+    different = {key: value for key, value in chosen.items() if value != usual[key]}
+    return f"-{crc32(json.dumps(different, sort_keys=True).encode()):08x}" if different else ""
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return all options of a device. Raise DeviceLost for a value that no device has."""
+    try:
+        return MachineOptions(**given).to_json()
+    except ValueError as error:
+        raise DeviceLost(f"the simulated device did not start: {error}") from None
 
 
 def _answers(path: Path) -> bool:
@@ -91,7 +109,9 @@ def _spawn(path: Path, options: dict[str, Any]) -> None:
 class SimClient:
     """System calls on a served device. One connection per thread; the device sees one process.
 
-    After the device has ended every call returns ENODEV at once.
+    `path`: the socket of a running device; otherwise the device with this name and these `options` (of
+    MachineOptions) is used, and started if it does not run. Raise UsageError if a device at `path` differs in one
+    of `options`. After the device has ended every call returns ENODEV at once.
     """
 
     simulated = True
@@ -102,6 +122,7 @@ class SimClient:
         self._interrupts = HeldInterrupts()
         self._token: str | None = None
         self._lost = False
+        self._expected: dict[str, Any] = {}  # options that the device must have
         self._end = "the simulated device's process has ended"
         self._host = LinuxDriver()
         self._memory = InProcessMemory()
@@ -112,6 +133,8 @@ class SimClient:
         self.open_fds: dict[int, str] = {}
         self.device: dict[str, Any] = {}
         if path is not None:
+            every = _options(options)
+            self._expected = {key: every[key] for key in options}
             self._connection()
         else:
             self._start(name, options)
@@ -121,6 +144,7 @@ class SimClient:
         this case."""
         if flipped.get():
             options = {**options, "flip": list(dict.fromkeys((*options.get("flip", ()), *flipped.get())))}
+        self._expected = _options(options)
         for attempt in range(START_ATTEMPTS):
             self.path = start(name, **options)
             try:
@@ -148,12 +172,26 @@ class SimClient:
         except (OSError, wire.ConnectionClosed) as error:
             connection.close()
             raise self._gone() from error
+        try:
+            self._check_options(hello.header.get("options", {}))
+        except UsageError:
+            connection.close()
+            raise
         self._token = hello.header["token"]
         self.device = hello.header["device"]
         self._local.socket = connection
         with self._lock:
             self._sockets.append(connection)
         return connection
+
+    def _check_options(self, has: dict[str, Any]) -> None:
+        differ = [key for key, value in self._expected.items() if has.get(key) != value]
+        if differ:
+            listed = ", ".join(f"{key} {has.get(key)}, expected {self._expected[key]}" for key in differ)
+            raise UsageError(
+                f"the simulated device at {self.path} has other options: {listed}",
+                next="end its other clients, or use another socket",
+            )
 
     def _gone(self) -> OSError:
         if not self._lost:
@@ -285,6 +323,14 @@ class SimClient:
     def discard(self, va: int, size_bytes: int) -> None:
         """Mark these bytes as uninitialised, except where the host maps them."""
         self._checked({"op": "discard", "va": va, "size": size_bytes})
+
+    def discard_mapped(self, va: int, size_bytes: int) -> None:
+        """Mark these bytes as uninitialised, although the host maps them."""
+        self._checked({"op": "discard", "va": va, "size": size_bytes, "mapped": True})
+
+    def initialised(self, va: int, size_bytes: int) -> bytes:
+        """Return one bit for each byte, the first in the low bit: whether it is initialised."""
+        return self._checked({"op": "initialised", "va": va, "size": size_bytes}).body
 
     def set_watchpoint(self, va: int, size_bytes: int) -> None:
         """Record the waves that store to these bytes in `watchpoint_hits`, from the next dispatch on; size

@@ -151,6 +151,12 @@ def _consulted(session: ClientSession, message: WireMessage) -> dict[str, Any]:
     return {"period": period, "marks": marks}
 
 
+def _discard(session: ClientSession, message: WireMessage) -> None:
+    driver = session.driver
+    discard = driver.discard_mapped if message.header.get("mapped") else driver.discard
+    discard(*_range(message))
+
+
 def _range(message: WireMessage) -> tuple[int, int]:
     return int(message.header["va"]), int(message.header["size"])
 
@@ -168,7 +174,8 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "precompile": _precompile,
     "findings": _findings,
     "consulted": _consulted,
-    "discard": lambda s, m: s.driver.discard(*_range(m)),
+    "discard": _discard,
+    "initialised": lambda s, m: WireMessage({}, s.driver.initialised(*_range(m))),
     "set_watchpoint": lambda s, m: s.driver.set_watchpoint(*_range(m)),
     "watchpoint_hits": lambda s, m: {"hits": [asdict(each) for each in s.driver.watchpoint_hits()]},
     "tell_again": lambda s, m: s.driver.tell_again(),

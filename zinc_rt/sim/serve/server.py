@@ -97,7 +97,13 @@ class Server:
                 self._sessions[token] = ClientSession(token, self.machine, process, memory)
             session = self._sessions[token]
             session.connections += 1
-        about = {"token": token, "version": wire.VERSION, "device": self.machine.model.described()}
+        model = self.machine.model
+        about = {
+            "token": token,
+            "version": wire.VERSION,
+            "device": model.described(),
+            "options": model.options.to_json(),
+        }
         try:
             wire.send(connection, wire.WireMessage(about))
         except OSError:  # gone before it was greeted

@@ -76,7 +76,12 @@ class FindingText:
             yield WaveFinding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} more times at {self.instruction(place.pc)}",
-                CodePlace(self.name, place.pc - self.entry, text_at(self.code, place.pc, self.target, self.entry)),
+                CodePlace(
+                    self.name,
+                    place.pc - self.entry,
+                    text_at(self.code, place.pc, self.target, self.entry),
+                    count=count,
+                ),
             )
         lost = total - len(records)
         if lost > 0:
@@ -127,20 +132,24 @@ class FindingText:
             wave,
             lanes,
             address,
+            self._detail(site, address),
         )
         return WaveFinding(site.rule, self._sentence(site, wave, group, lanes, address), place)
 
+    def _detail(self, site: Site, address: int | None) -> str:
+        if address is not None and site.rule == "stale-line" and self.explain_stale is not None:
+            scalar = text_at(self.code, site.pc, self.target, self.entry).startswith("s_")
+            return self.explain_stale(address, scalar)
+        return "; ".join(each for each in (RULES[site.rule].default_text, site.text) if each)
+
     def _sentence(self, site: Site, wave: int, group: int, lanes: int, address: int | None) -> str:
         parts = [f"{self.name}: {site.rule} at {self.instruction(site.pc)}"]
-        text = "; ".join(each for each in (RULES[site.rule].default_text, site.text) if each)
+        text = self._detail(site, address)
         parts.append(f"wave {wave} of workgroup {self._group(group)}")
         if lanes:
             parts.append(lanes_text(lanes, self.wave))
         if address is not None:
             parts.append(f"address 0x{address:x} ({self.describe(address)})")
-            if site.rule == "stale-line" and self.explain_stale is not None:
-                scalar = text_at(self.code, site.pc, self.target, self.entry).startswith("s_")
-                text = self.explain_stale(address, scalar)
         return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
 
     def _group(self, number: int) -> tuple[int, int, int]:

@@ -37,19 +37,22 @@ def static_findings(
         if kept is None:
             cache.store(key, json.dumps(found).encode())
     return tuple(
-        WaveFinding(rule, f"{name}: {sentence}", CodePlace(name, pc, text_at(code, pc + entry, target, entry)))
-        for rule, sentence, pc in found
+        WaveFinding(
+            rule,
+            f"{name}: {rule} at pc {pc:#x} `{text_at(code, pc + entry, target, entry)}`: {detail}",
+            CodePlace(name, pc, text_at(code, pc + entry, target, entry), detail=detail),
+        )
+        for rule, detail, pc in found
     )
 
 
 def _found(code: bytes, entry: int, target: Target, limits: Limits) -> list[tuple[str, str, int]]:
-    """Return a list of (rule, sentence without the kernel's name, pc relative to the entry)."""
+    """Return a list of (rule, what is wrong, pc relative to the entry)."""
     found = []
     for each in lint(code, target, limits, entry=entry):
         if each.rule not in _DYNAMIC:
             other = (
                 f" [{each.producer_pc - entry:#x} `{each.producer_text}`]" if each.producer_pc is not None else ""
             )
-            sentence = f"{each.rule} at pc {each.pc - entry:#x} `{each.text}`: {each.message}{other}"
-            found.append((each.rule, sentence, each.pc - entry))
+            found.append((each.rule, f"{each.message}{other}", each.pc - entry))
     return found

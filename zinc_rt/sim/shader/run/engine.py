@@ -443,7 +443,7 @@ class GfxEngine:
 
     def _report_unfinished(self, dispatch: ShaderDispatch, run: LaunchRun, rule: str) -> None:
         texts = self._finding_text(dispatch, run.kernel, run.launch)
-        for finding in unfinished(run.standing(), run.kernel.variant, texts, rule):
+        for finding in unfinished(run.standing(), run.kernel.variant, texts, rule, run.progress):
             self._report(dispatch, _identity(run), finding, always=True)
 
     def _reported_fault(self, dispatch: ShaderDispatch, run: LaunchRun, fault: Fault) -> Fault:

@@ -471,6 +471,13 @@ class LaunchRun:
             self._slots.append(slot)
             return slot
 
+    @property
+    def progress(self) -> str:
+        """Return how many workgroups have ended and started, in words."""
+        started = min(self.job["next"], self.launch.group_count)
+        ended = started - len(self._parked) - len(self._stuck)
+        return f"{ended} of {self.launch.group_count} workgroups have ended, {started - ended} are unfinished"
+
     def standing(self) -> list[StandingWave]:
         """Return the started and unfinished waves by workgroup. Valid between calls of `advance`."""
         slots = sorted((*self._stuck, *self._parked), key=lambda slot: slot.block["group"])

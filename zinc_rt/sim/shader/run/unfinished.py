@@ -83,9 +83,9 @@ def loop_at(head: int, graph: Flow, records: Records, live: dict[int, int], wave
 
 
 def unfinished(
-    waves: list[StandingWave], variant: KernelVariant, text: FindingText, rule: str
+    waves: list[StandingWave], variant: KernelVariant, text: FindingText, rule: str, progress: str = ""
 ) -> Iterator[WaveFinding]:
-    """Return one finding per position of waves, that of the most waves first."""
+    """Return one finding per position of waves, that of the most waves first, which includes `progress`."""
     if not waves:
         return
     graph, records, live = registers_of(variant)
@@ -105,6 +105,8 @@ def unfinished(
         others = len(waves) - len(standing)
         if others:
             parts.append(f"{_waves(others, 'other')} elsewhere")
+        if progress and standing is ordered[0][1]:
+            parts.append(progress)
         lanes = _exec(first, live.get(pc, 0), variant.wave)
         site = Site(pc, rule, "; ".join(parts))
         yield text.at(site, int(first.header["wave_in_group"]), int(first.header["group"]), lanes)
