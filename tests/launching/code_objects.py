@@ -20,6 +20,7 @@ TARGETS = {
     "gfx1100_32": ("gfx1100", 32, "code_objects.c"),
     "calls_32": ("gfx1201", 32, "calls.c"),
     "calls_64": ("gfx1201", 64, "calls.c"),
+    "launches_32": ("gfx1201", 32, "launches.c"),
 }
 
 

@@ -16,8 +16,9 @@ import zinc_rt
 from zinc_rt.cli.launch import main
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.kernels.assemble import available
+from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.code_object import read_code_object
-from zinc_rt.launching.kernarg import LaunchShape, pack
+from zinc_rt.launching.kernarg import LaunchShape, match, pack
 from zinc_rt.launching.launch import LaunchStopped
 from zinc_rt.launching.msgpack import unpack
 from zinc_rt.launching.values import Lds, inout, out, parse
@@ -177,6 +178,100 @@ def test_lds_static_and_dynamic() -> None:
     args = {"out": out(64, np.int32), "in": values[:64], "held": Lds(256)}
     done = run("rotate", grid=1, block=64, args=args)
     assert np.array_equal(done.outputs["out"], np.roll(values[:64], -1))
+
+
+TURN = {"out": out(64, np.int32), "in": np.arange(64, dtype=np.int32)}
+
+
+def test_dynamic_lds_follows_static_lds() -> None:
+    done = run("turn", "launches_32", grid=1, block=64, args=TURN, lds_bytes=256)
+    assert np.array_equal(done.outputs["out"], np.roll(np.arange(64), -1)) and done.findings == ()
+    larger = {"out": out(256, np.int32), "in": np.arange(256, dtype=np.int32)}
+    for size, rules in ((1024, set()), (0, {"lds-out-of-bounds"})):
+        done = run("turn", "launches_32", grid=1, block=256, args=larger, lds_bytes=size)
+        assert {each.rule for each in done.findings} == rules
+
+
+def test_triton_metadata_gives_lds_workgroup_and_scratch(tmp_path: Path) -> None:
+    code, about = tmp_path / "turn.hsaco", tmp_path / "turn.json"
+    code.write_bytes(code_object("launches_32"))
+    triton = {"triton_version": "3.9.0", "name": "turn", "shared": 260, "num_warps": 2, "warp_size": 32}
+    about.write_text(json.dumps(triton))
+    done = zinc_rt.launch(code, "turn", grid=1, args=TURN, device="sim")
+    assert np.array_equal(done.outputs["out"], np.roll(np.arange(64), -1)) and done.findings == ()
+    bias = {**triton, "name": "bias", "shared": 0, "num_warps": 1, "global_scratch_size": 0}
+    for size, expected in (
+        (0, 7),
+        (64, 0),
+    ):  # the second argument of `bias` as scratch: null, or 64 bytes a workgroup
+        scratch = (size,)
+        about.write_text(json.dumps(bias))
+        image = read_image(code)[1]
+        kernel = replace(image.kernels["bias"], scratch_pointers=scratch)
+        [_, (_, _, value)] = match(kernel, {"out": TURN["out"]}, workgroups=2)
+        assert (value is None) == (expected == 7) and (value is None or value.array.nbytes == 128)
+    about.write_text(json.dumps({**triton, "shared": "much"}))
+    with pytest.raises(InputError, match=r"turn\.json: Triton's metadata"):
+        zinc_rt.launch(code, "turn", grid=1, args=TURN, device="sim")
+
+
+def test_null_pointer_and_missing_value() -> None:
+    for value, expected in ((None, np.full(64, 7)), (TURN["in"], np.arange(64))):
+        done = run("bias", "launches_32", grid=1, block=64, args={"out": TURN["out"], "in": value})
+        assert np.array_equal(done.outputs["out"], expected) and done.findings == ()
+    assert parse("p=null") == ("p", None)
+    with pytest.raises(InputError, match="n is null"):
+        run("saxpy", grid=1, block=64, args=SAXPY | {"n": None})
+
+
+def test_all_hidden_arguments_of_code_object_version_5_are_set() -> None:
+    args = {"out": out(64, np.uint32)}
+    done = run("hidden", "launches_32", grid=(2, 3, 4), block=(64, 2), args=args)
+    expected = np.zeros(64, np.uint32)
+    expected[:5] = [2, 3, 4, 64 | 2 << 16, 1]
+    expected[16] = 3  # dimensions
+    assert np.array_equal(done.outputs["out"], expected) and done.findings == ()
+
+
+def test_kernel_that_uses_one_axis_of_the_work_item_id_gets_only_that() -> None:
+    """RSRC2.TIDIG_COMP_CNT is 0, and LLVM does not mask the other axes."""
+    args = {"out": out(32, np.int32)}
+    done = zinc_rt.launch(
+        code_object("launches_32"), "narrow", grid=1, block=(32, 2), args=args, device="sim", sanitizer="fast"
+    )
+    assert done.findings == () and (done.outputs["out"] == 1).all()
+
+
+def test_workgroup_larger_than_compiled_for_is_refused() -> None:
+    with pytest.raises(InputError, match=r"narrow.*: 128 work-items .* compiled for 1 to 64"):
+        run("narrow", "launches_32", grid=1, block=128, args={"out": out(128, np.int32)})
+
+
+def test_small_floats_of_ml_dtypes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ml_dtypes")
+    code, made, again = tmp_path / "k.co", tmp_path / "made.npz", tmp_path / "again.npz"
+    code.write_bytes(code_object("launches_32"))
+    words = [str(code), "--kernel", "negate", "--block", "64", "--device", "sim"]
+    first = ["--arg", "h=inout:bf16[64]:random:1", "--arg", "b=inout:f8e4m3[64]:fill:1.5"]
+    assert main([*words, *first, "--npz", str(made)]) == 0
+    text = capsys.readouterr().out
+    assert "bfloat16[64]" in text and "float8_e4m3fn[64]" in text and "-1.5" in text
+    assert main([*words, *first, "--expect", str(made), "--npz", str(again)]) == 0
+    other = ["--arg", "h=inout:bf16[64]:random:1", "--arg", "b=inout:f8e4m3[64]:fill:1.25"]
+    assert main([*words, *other, "--expect", str(made)]) == 1
+    assert (
+        "b: 64 of 64 differ, at most 2 ULPs apart; first at [0]: -1.25, expected -1.5" in capsys.readouterr().out
+    )
+
+
+def test_zrt_container_is_launched_with_its_workgroup() -> None:
+    built = Path(zinc_rt.__file__).parent / "kernels/gfx1201/built/add.zrt"
+    a, b = np.random.default_rng(3).standard_normal((2, 100)).astype(np.float32)
+    args = {"a": a, "b": b, "y": out(100, np.float32), "n": np.uint32(100)}
+    done = zinc_rt.launch(built, grid=1, args=args, device="sim")
+    assert np.array_equal(done.outputs["y"], a + b) and done.findings == ()
+    with pytest.raises(UsageError, match="no descriptor"):
+        zinc_rt.launch(built, grid=1, args=args, device="sim", queue="aql")
 
 
 def test_hidden_arguments_describe_the_launch_shape() -> None:

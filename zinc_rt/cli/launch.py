@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ARG_HELP = (
     "a kernel argument: a number, TYPE:VALUE (n=i32:1024); a buffer, in|out|inout:TYPE[SHAPE] with optional :FILL "
     "(x=in:f32[4,256]:random:7), FILL random:SEED, range, zeros, ones, fill:VALUE or file:F.npy, TYPE f16 f32 f64 "
-    "i8 to i64 u8 to u64; a __local pointer, lds:BYTES"
+    "bf16 f8e4m3 f8e5m2 i8 to i64 u8 to u64; a __local pointer, lds:BYTES; a null pointer, null"
 )
 EXAMPLES = """\
 Output buffers are initialised to bytes 0xff. If the metadata has no argument
@@ -47,12 +47,21 @@ def parser() -> argparse.ArgumentParser:
         description="Run one kernel of an ELF code object on a card or a simulated GPU.",
         epilog=EXAMPLES,
     )
-    made.add_argument("code", metavar="KERNEL.co", help="a linked AMDGPU code object, version 5")
+    made.add_argument("code", metavar="KERNEL.co", help="a linked code object (.co, .hsaco) or a .zrt kernel")
     made.add_argument("--kernel", metavar="NAME", help="kernel to run (default: the only one)")
     made.add_argument("--list", action="store_true", help="list the kernels and their arguments; runs nothing")
     made.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="number of workgroups")
     made.add_argument(
-        "--block", type=_axes, default=(64,), metavar="X[,Y[,Z]]", help="work-items in a workgroup (default 64)"
+        "--block",
+        type=_axes,
+        metavar="X[,Y[,Z]]",
+        help="work-items in a workgroup (default: what the kernel was compiled for, else 64)",
+    )
+    made.add_argument(
+        "--lds",
+        type=int,
+        metavar="BYTES",
+        help="dynamic LDS of a workgroup (default: what Triton's JSON next to the code object says, else 0)",
     )
     made.add_argument("--arg", action="append", default=[], metavar="NAME=...", help=ARG_HELP)
     made.add_argument("--expect", metavar="F.npz", help="expected outputs, by argument name")
@@ -100,22 +109,19 @@ def _body(arguments: argparse.Namespace) -> int:
     from zinc_rt.engine.devices import require_gpu
     from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
-    from zinc_rt.launching.code_object import read_code_object
+    from zinc_rt.launching.code_files import read_image
     from zinc_rt.launching.expect import compare, read_expected
-    from zinc_rt.launching.launch import LaunchStopped, launch, read_code
+    from zinc_rt.launching.launch import LaunchStopped, choose_kernel, launch
     from zinc_rt.launching.values import parse
 
     check_writable(arguments.npz, report=arguments.json)
     require_gpu(arguments.device)
-    source, data = read_code(arguments.code)
-    kernels = read_code_object(data, source).kernels
+    source, image = read_image(arguments.code)
     if arguments.list:
-        for each in kernels.values():
+        for each in image.kernels.values():
             terminal.show(f"{each.name}  wave{each.wave}", *[f"  {argument}" for argument in each.shown])
         return 0
-    if arguments.kernel is None and len(kernels) != 1:
-        raise UsageError(f"--kernel: one of {', '.join(kernels) or 'none'}")
-    name = arguments.kernel or next(iter(kernels))
+    name = choose_kernel(image, arguments.kernel, source).name
     given = [parse(text) for text in arguments.arg]
     if len(dict(given)) < len(given):
         raise UsageError("--arg: a name was given twice")
@@ -126,7 +132,7 @@ def _body(arguments: argparse.Namespace) -> int:
         with stages(plain=True) as stage:
             stage.say(f"launch {name}, time-out {arguments.timeout:g} s")
             done = launch(
-                data,
+                arguments.code,
                 name,
                 grid=arguments.grid,
                 block=arguments.block,
@@ -136,6 +142,7 @@ def _body(arguments: argparse.Namespace) -> int:
                 timeout_seconds=arguments.timeout,
                 times=1 + arguments.time,
                 queue=arguments.queue,
+                lds_bytes=arguments.lds,
             )
     except LaunchStopped as stop:
         _show_findings(stop.findings, out)
@@ -177,8 +184,11 @@ def _result(name: str, done: Launched, compared: list[ExpectedOutput], ulps: int
 def _summary(array: object) -> dict[str, object]:
     import numpy as np
 
+    from zinc_rt.launching.values import is_float
+
     assert isinstance(array, np.ndarray)
-    numbers = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    wide = array.astype(np.float32) if array.dtype.kind == "V" else array  # a type of ml_dtypes
+    numbers = wide[np.isfinite(wide)] if is_float(array.dtype) else wide
     return {
         "type": f"{array.dtype}{list(array.shape)}",
         "first": [str(each) for each in array.reshape(-1)[:4]],

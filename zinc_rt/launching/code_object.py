@@ -61,6 +61,10 @@ class CodeKernel:
     rsrc3: int
     properties: int
     preload: int
+    max_threads: int = 1024  # of a workgroup
+    threads: tuple[int, ...] = ()  # the workgroup that the kernel requires, or was compiled for
+    dynamic_lds_bytes: int = 0  # that it needs after `group_bytes`, as its compiler says
+    scratch_pointers: tuple[int, ...] = ()  # Triton: bytes per workgroup of the buffers after the arguments
 
     @property
     def wave(self) -> int:
@@ -85,6 +89,7 @@ class CodeImage:
     relative: tuple[tuple[int, int], ...]
     kernels: dict[str, CodeKernel] = field(repr=False)
     compiler: str = ""  # as the object's comments name it
+    has_descriptors: bool = True  # False: a .zrt container
 
 
 def read_code_object(data: bytes, source: str) -> CodeImage:
@@ -173,9 +178,10 @@ def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source
         raise InputError(f"{source}: the entry of {name} lies nowhere in its segments")
     kernarg = described or kernarg  # what hardware is told; version 2 descriptors leave it 0
     stack = bool(about.get(".uses_dynamic_stack"))
-    return CodeKernel(
-        name, arguments, kernarg, group, private, stack, at, at + entry, rsrc1, rsrc2, rsrc3, properties, preload
-    )
+    registers = rsrc1, rsrc2, rsrc3, properties, preload
+    most = about.get(".max_flat_workgroup_size", 1024)
+    required = tuple(about.get(".reqd_workgroup_size", ()))
+    return CodeKernel(name, arguments, kernarg, group, private, stack, at, at + entry, *registers, most, required)
 
 
 def _relocations(

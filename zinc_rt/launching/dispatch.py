@@ -113,8 +113,12 @@ class KernelOnQueue:
         if lds_bytes > LDS_LIMIT_BYTES:
             raise InputError(f"{kernel.name}: {lds_bytes} bytes of LDS, a workgroup has {LDS_LIMIT_BYTES}")
         block = shape.block
-        if not 0 < block[0] * block[1] * block[2] <= MAX_BLOCK or 0 in shape.grid:
-            raise InputError(f"--block {block}, --grid {shape.grid}: 1 to {MAX_BLOCK} work-items, no empty axis")
+        threads, most = block[0] * block[1] * block[2], min(kernel.max_threads, MAX_BLOCK)
+        if not 0 < threads <= most or 0 in shape.grid:
+            raise InputError(
+                f"{kernel.name}: --block {block}, --grid {shape.grid}: {threads} work-items in a workgroup; the "
+                f"kernel was compiled for 1 to {most}, and no axis may be empty"
+            )
         program = image_va + kernel.entry_at
         if program % 256 or kernel.preload:
             raise InputError(
@@ -135,8 +139,6 @@ class KernelOnQueue:
                 value = self.put(
                     dispatch_packet(kernel, image_va, kernarg_va, shape, lds_bytes), "dispatch packet"
                 ).gpu_va
-            elif bit == 2:
-                raise InputError(f"{kernel.name} needs the queue's address: compile it as code object version 5")
             elif bit == 3:
                 value = kernarg_va
             elif bit == 6:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from zinc_rt.host.errors import InputError
+from zinc_rt.launching.values import is_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ def compare(
     found = []
     for name, wanted in expected.items():
         got = outputs.get(name)
+        if got is not None and got.dtype.kind == "V" and wanted.dtype == np.dtype(f"V{got.dtype.itemsize}"):
+            wanted = wanted.view(got.dtype)  # as NumPy stores a type of ml_dtypes
         if got is None or got.dtype != wanted.dtype or got.size != wanted.size:
             has = ", ".join(f"{key}: {each.dtype}{list(each.shape)}" for key, each in outputs.items())
             raise InputError(
@@ -55,7 +58,7 @@ def compare(
 
 
 def _one(name: str, got: np.ndarray, wanted: np.ndarray, ulps: int) -> ExpectedOutput:
-    if got.dtype.kind != "f":
+    if not is_float(got.dtype):
         bad, most = got != wanted, None
     else:
         apart = _ulps(got, wanted)
@@ -75,5 +78,5 @@ def _ulps(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         bits = np.ascontiguousarray(each).view(kind).astype(object if kind.itemsize == 8 else np.int64)
         ordered.append(np.where(bits < 0, least - bits, bits))
     apart = np.abs(ordered[0] - ordered[1]).astype(np.uint64)
-    one, other = np.isnan(got), np.isnan(wanted)
+    one, other = np.isnan(got.astype(np.float64)), np.isnan(wanted.astype(np.float64))
     return np.where(one & other, 0, np.where(one | other, np.uint64(1 << 63), apart)).astype(np.uint64)

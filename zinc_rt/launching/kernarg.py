@@ -44,27 +44,34 @@ _HIDDEN: dict[str, Callable[[LaunchShape], int]] = {
     "hidden_grid_dims": lambda shape: shape.dimensions,
     "hidden_shared_base": lambda _: SHARED_BASE_HI,
     "hidden_private_base": lambda _: PRIVATE_BASE_HI,
-    "hidden_none": lambda _: 0,
-    # null where a program does not use them, as HIP leaves them
-    "hidden_multigrid_sync_arg": lambda _: 0,
-    "hidden_default_queue": lambda _: 0,
-    "hidden_completion_action": lambda _: 0,
-    "hidden_queue_ptr": lambda _: 0,
-}
-_REFUSED = {
-    "hidden_printf_buffer": "printf",
-    "hidden_hostcall_buffer": "calls to the host (printf, assert)",
-    "hidden_heap_v1": "the device's heap (malloc)",
-}
+    # null: services of a language runtime. A kernel that uses one faults at address 0.
+    **{
+        f"hidden_{name}": lambda _: 0
+        for name in (
+            "none", "multigrid_sync_arg", "default_queue", "completion_action", "queue_ptr",
+            "printf_buffer", "hostcall_buffer", "heap_v1",
+        )
+    },
+}  # fmt: skip
 
 
-def match(kernel: CodeKernel, given: Mapping[str, Value]) -> list[tuple[KernelArgument, str, Value]]:
-    """Match arguments by name if the metadata has names, else in order. Return (argument, given name, value) for
-    each.
+Matched = list[tuple[KernelArgument, str, Value]]
+"""Each argument with the name that the caller gave for it, and its value."""
 
-    Raise InputError with the metadata's argument list if they do not match.
+
+def match(kernel: CodeKernel, given: Mapping[str, Value], workgroups: int = 1) -> Matched:
+    """Match arguments by name if the metadata has names, else in order.
+
+    Pointers that Triton appends to the arguments may be left out: `workgroups` is the number that each points to
+    scratch for. Raise InputError with the metadata's argument list if they do not match.
     """
     wanted = kernel.shown
+    appended = kernel.scratch_pointers
+    if appended and len(given) == len(wanted) - len(appended):
+        given = {
+            **given,
+            **{f"scratch {index}": _scratch(size, workgroups) for index, size in enumerate(appended)},
+        }
     listed = "; ".join(str(each) for each in wanted) or "none"
     if len(wanted) != len(given):
         raise InputError(f"{kernel.name} takes {len(wanted)} arguments, {len(given)} were given. It has: {listed}")
@@ -78,7 +85,13 @@ def match(kernel: CodeKernel, given: Mapping[str, Value]) -> list[tuple[KernelAr
     return [(each, each.name, _checked(kernel, each, each.name, given[each.name])) for each in wanted]
 
 
+def _scratch(size_bytes: int, workgroups: int) -> Value:
+    return LaunchBuffer(np.zeros(size_bytes * workgroups, np.uint8)) if size_bytes else None
+
+
 def _checked(kernel: CodeKernel, wanted: KernelArgument, name: str, value: Value) -> Value:
+    if value is None and wanted.kind == "global_buffer":
+        return value
     kinds = {"global_buffer": LaunchBuffer, "dynamic_shared_pointer": Lds, "by_value": np.generic}
     if wanted.kind not in kinds:
         raise InputError(f"{kernel.name}: {wanted}: this kind of argument is not supported")
@@ -89,46 +102,51 @@ def _checked(kernel: CodeKernel, wanted: KernelArgument, name: str, value: Value
             if isinstance(value, LaunchBuffer)
             else "LDS"
             if isinstance(value, Lds)
-            else f"{value.dtype}"
+            else "null"
+            if value is None
+            else f"{getattr(value, 'dtype', type(value).__name__)}"
         )
         raise InputError(f"{kernel.name}: {name} is {got}, and the metadata has {wanted}")
     return value
 
 
 def refuse_unsupported(kernel: CodeKernel) -> None:
-    """Raise InputError for a hidden argument that requires services of a runtime."""
+    """Raise InputError for an unknown hidden argument, and for a stack of unknown size."""
     for each in kernel.arguments:
-        if each.kind in _REFUSED:
-            raise InputError(f"{kernel.name} needs {each.kind}: {_REFUSED[each.kind]} is not supported")
         if each.hidden and each.kind not in _HIDDEN and each.kind != "hidden_dynamic_lds_size":
             raise InputError(f"{kernel.name} needs {each.kind}, which this version does not support")
     if kernel.dynamic_stack:
         raise InputError(f"{kernel.name} has a stack without a known size (recursion, calls by pointer)")
 
 
+LDS_ALIGNMENT = 16  # of an array in LDS: that of its widest access
 SEGMENT_ALIGNMENT = 16  # at least, of any kernarg segment: LLVM AMDGPUUsage, "Kernel Argument Segment"
 
 
 def pack(
     kernel: CodeKernel,
-    matched: list[tuple[KernelArgument, str, Value]],
+    matched: Matched,
     addresses: Mapping[str, int],
     shape: LaunchShape,
+    dynamic_lds_bytes: int = 0,
 ) -> tuple[bytes, int]:
     """Return the segment and the bytes of LDS per workgroup. `addresses`: the VA of each buffer by its given name.
+    `dynamic_lds_bytes`: LDS after the kernel's own, which its code addresses as an `extern __shared__` array.
 
     The segment is padded to its alignment: compilers widen a scalar load up to the known alignment of its address,
     so a load of 12 bytes may become one of 16 and read past the last argument.
     """
     data = bytearray(-(-kernel.kernarg_bytes // SEGMENT_ALIGNMENT) * SEGMENT_ALIGNMENT)
-    lds_bytes = kernel.group_bytes
+    lds_bytes = kernel.group_bytes + dynamic_lds_bytes  # LLVM aligns the size of static LDS for what follows it
     for wanted, name, value in matched:
         if isinstance(value, LaunchBuffer):
             _put(data, wanted, struct.pack("<Q", addresses[name]))
         elif isinstance(value, Lds):
-            lds_bytes = -(-lds_bytes // 16) * 16
+            lds_bytes = -(-lds_bytes // LDS_ALIGNMENT) * LDS_ALIGNMENT
             _put(data, wanted, struct.pack("<I", lds_bytes))
             lds_bytes += value.size_bytes
+        elif value is None:
+            _put(data, wanted, bytes(8))
         else:
             _put(data, wanted, value.tobytes())
     for each in kernel.arguments:

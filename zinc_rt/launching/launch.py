@@ -16,7 +16,6 @@ from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.host import locks
 from zinc_rt.host.arguments import meant
 from zinc_rt.host.errors import CheckFailed, InputError, UsageError
-from zinc_rt.host.input_files import unreadable
 from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import Gpu, find_gpus
@@ -24,7 +23,8 @@ from zinc_rt.kmd.driver import Driver, SideChannel
 from zinc_rt.kmd.kfd import KfdProcess
 from zinc_rt.kmd.topology import TopologyNode
 from zinc_rt.launching.aql import KernelOnAqlQueue
-from zinc_rt.launching.code_object import CodeImage, CodeKernel, read_code_object
+from zinc_rt.launching.code_files import read_image
+from zinc_rt.launching.code_object import CodeImage, CodeKernel
 from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.finding_groups import FindingGroup, grouped, is_end
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
@@ -57,22 +57,25 @@ class LaunchStopped(CheckFailed):
 
 def launch(
     code: str | Path | bytes,
-    kernel: str,
+    kernel: str | None = None,
     *,
     grid: int | Sequence[int],
-    block: int | Sequence[int],
+    block: int | Sequence[int] | None = None,
     args: Mapping[str, Any],
     device: str = "auto",
     sanitizer: str = "full",
     timeout_seconds: float = 60.0,
     times: int = 1,
     queue: str = "pm4",
+    lds_bytes: int | None = None,
 ) -> Launched:
     """Run a kernel once, then `times` - 1 more times to measure its time, on the memory that the first run left.
 
-    `code`: an ELF code object, or its path. `grid` counts workgroups, `block` the work-items of one, up to three
-    axes. `args`: for each argument an array (an input), `launching.values.out(shape, dtype)`, `inout(array)`, a
-    NumPy scalar (np.int32(7)) or `Lds(bytes)`, by the metadata's names, or in its order where it has none.
+    `code`: an ELF code object or a .zrt container, or its path. `kernel`: None takes the only one. `grid` counts
+    workgroups, `block` the work-items of one, up to three axes; None takes what the kernel was compiled for, else
+    64. `args`: for each argument an array (an input), `launching.values.out(shape, dtype)`, `inout(array)`, a
+    NumPy scalar (np.int32(7)), `Lds(bytes)` or None (a null pointer), by the metadata's names, or in its order
+    where it has none. `lds_bytes`: dynamic LDS; None takes what Triton's JSON says, else 0.
     `queue`: pm4 packets, or one AQL dispatch packet with a completion signal.
     `device`: auto takes this machine's AMD GPU, or simulates one where there is none.
 
@@ -84,12 +87,15 @@ def launch(
     if queue not in ("pm4", "aql"):
         raise UsageError(f"queue {queue}: pm4 or aql")
     require_gpu(device)
-    name, data = read_code(code)
-    image = read_code_object(data, name)
-    wanted = _kernel(image, kernel, name)
+    name, image = read_image(code)
+    wanted = choose_kernel(image, kernel, name)
     refuse_unsupported(wanted)
-    matched = match(wanted, {key: _value(value) for key, value in args.items()})
-    shape = LaunchShape(*_triples(grid, block), dimensions=_dimensions(grid))
+    if queue == "aql" and not image.has_descriptors:
+        raise UsageError(f"{name}: a .zrt kernel has no descriptor for an AQL packet", next='use queue "pm4"')
+    shape = LaunchShape(*_triples(grid, block or wanted.threads or 64), dimensions=_dimensions(grid))
+    workgroups = shape.grid[0] * shape.grid[1] * shape.grid[2]
+    matched = match(wanted, {key: _value(value) for key, value in args.items()}, workgroups)
+    dynamic = wanted.dynamic_lds_bytes if lds_bytes is None else lds_bytes
     with ExitStack() as undo:
         simulated = device == "sim" or (device == "auto" and not amd_gpus())
         driver = _simulated(image.arch, name, sanitizer, undo) if simulated else linux_driver()
@@ -111,10 +117,12 @@ def launch(
             for key, each in outputs_of(matched).items():
                 if not each.read and each.array.nbytes:
                     side.discard_mapped(buffers[key].gpu_va, each.array.nbytes)
-        segment, lds_bytes = pack(wanted, matched, {key: each.gpu_va for key, each in buffers.items()}, shape)
+        segment, all_lds_bytes = pack(
+            wanted, matched, {key: each.gpu_va for key, each in buffers.items()}, shape, dynamic
+        )
         image_va = on.load(image)
         kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
-        submit = _submission(on, wanted, (image_va, kernarg_va), shape, lds_bytes)
+        submit = _submission(on, wanted, (image_va, kernarg_va), shape, all_lds_bytes)
         seconds: list[float] = []
         outputs: dict[str, np.ndarray] = {}
         try:
@@ -148,17 +156,13 @@ def _submission(
     return partial(on.run, on.packets(kernel, *at, shape, lds_bytes))
 
 
-def read_code(code: str | Path | bytes) -> tuple[str, bytes]:
-    """Return the name and the bytes of a code object. Raise InputError if it cannot be read."""
-    if isinstance(code, bytes):
-        return "code object", code
-    try:
-        return str(code), Path(code).read_bytes()
-    except OSError as error:
-        raise unreadable(code, error) from None
-
-
-def _kernel(image: CodeImage, kernel: str, source: str) -> CodeKernel:
+def choose_kernel(image: CodeImage, kernel: str | None, source: str) -> CodeKernel:
+    """Return the kernel of this name, or the only one. Raise InputError if there is none."""
+    if kernel is None:
+        if len(image.kernels) != 1:
+            listed = ", ".join(image.kernels) or "none"
+            raise UsageError(f"{source} has {len(image.kernels)} kernels: {listed}", next="--kernel NAME")
+        return next(iter(image.kernels.values()))
     if kernel not in image.kernels:
         listed = ", ".join(image.kernels) or "none"
         raise InputError(f"{source}: no kernel {kernel}{meant(kernel, list(image.kernels))}. It has: {listed}")

@@ -1,5 +1,5 @@
 """Argument syntax of the command line: `x=in:f32[1024]:random:7`, `y=out:f32[4,256]`, `n=i32:1024`,
-`t=lds:4096`.
+`t=lds:4096`, `p=null`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     for letter, kind, sizes in (("f", "f", (2, 4, 8)), ("i", "i", (1, 2, 4, 8)), ("u", "u", (1, 2, 4, 8)))
     for size in sizes
 }
-FORM = "NAME=in|out|inout:TYPE[SHAPE][:FILL], NAME=TYPE:VALUE or NAME=lds:BYTES"
+ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}  # the OCP types of gfx12
+FORM = "NAME=in|out|inout:TYPE[SHAPE][:FILL], NAME=TYPE:VALUE, NAME=lds:BYTES or NAME=null"
 _BUFFER = re.compile(r"(in|out|inout):(\w+)\[([\d,\sx]+)\](?::(.+))?")
 
 
@@ -40,7 +41,7 @@ class Lds:
     size_bytes: int
 
 
-Value = LaunchBuffer | Lds | np.generic
+Value = LaunchBuffer | Lds | np.generic | None  # None: a null pointer
 
 
 def out(shape: int | tuple[int, ...], dtype: Any) -> LaunchBuffer:
@@ -66,6 +67,8 @@ def parse(text: str) -> tuple[str, Value]:
     if match is not None:
         way, dtype, shape, fill = match.groups()
         return name, _buffer(text, way, _dtype(text, dtype), shape, fill)
+    if rest == "null":
+        return name, None
     kind, colon, value = rest.partition(":")
     if not colon:
         raise UsageError(f"--arg {text}: expected {FORM}")
@@ -73,15 +76,28 @@ def parse(text: str) -> tuple[str, Value]:
         if kind == "lds":
             return name, Lds(int(value, 0))
         dtype_ = _dtype(text, kind)
-        return name, dtype_.type(float(value) if dtype_.kind == "f" else int(value, 0))
+        return name, dtype_.type(float(value) if is_float(dtype_) else int(value, 0))
     except (ValueError, OverflowError):
         raise UsageError(f"--arg {text}: {value} is no {kind}") from None
 
 
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Return whether this is a floating-point type, of NumPy or of ml_dtypes."""
+    return dtype.kind == "f" or dtype.name in ML_DTYPES.values()
+
+
 def _dtype(text: str, name: str) -> np.dtype[Any]:
-    if name not in DTYPES:
-        raise UsageError(f"--arg {text}: no type {name}: {', '.join(DTYPES)}")
-    return DTYPES[name]
+    if name in DTYPES:
+        return DTYPES[name]
+    if name not in ML_DTYPES:
+        raise UsageError(f"--arg {text}: no type {name}: {', '.join([*DTYPES, *ML_DTYPES])}")
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise UsageError(
+            f"--arg {text}: {name} needs the package ml_dtypes", next="pip install 'zinc-rt[launch]'"
+        ) from None
+    return np.dtype(getattr(ml_dtypes, ML_DTYPES[name]))
 
 
 def _buffer(text: str, way: str, dtype: np.dtype[Any], shape: str, fill: str | None) -> LaunchBuffer:
@@ -104,7 +120,7 @@ def _filled(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill: str) 
         if kind in ("zeros", "ones"):
             return np.full(shape, kind == "ones", dtype)
         if kind == "fill":
-            return np.full(shape, float(rest) if dtype.kind == "f" else int(rest, 0), dtype)
+            return np.full(shape, float(rest) if is_float(dtype) else int(rest, 0), dtype)
     except (ValueError, OverflowError):
         raise UsageError(f"--arg {text}: {rest} is no value for {kind}") from None
     if kind == "file":
@@ -115,7 +131,7 @@ def _filled(text: str, shape: tuple[int, ...], dtype: np.dtype[Any], fill: str) 
 def random(shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> np.ndarray:
     """Return random values: normally distributed floats, or integers of the whole range."""
     generator = np.random.default_rng(seed)
-    if dtype.kind == "f":
+    if is_float(dtype):
         return generator.standard_normal(shape).astype(dtype)
     info = np.iinfo(dtype)
     return generator.integers(info.min, info.max, shape, dtype, endpoint=True)
@@ -126,6 +142,8 @@ def _from_file(text: str, path: str, shape: tuple[int, ...], dtype: np.dtype[Any
         found = np.load(Path(path))
     except (OSError, ValueError) as error:
         raise InputError(f"--arg {text}: {path}: {error}") from None
+    if isinstance(found, np.ndarray) and dtype.kind == "V" and found.dtype == np.dtype(f"V{dtype.itemsize}"):
+        found = found.view(dtype)  # as NumPy stores a type of ml_dtypes
     if not isinstance(found, np.ndarray) or found.dtype != dtype or found.size != math.prod(shape):
         about = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else "no single array"
         raise InputError(f"--arg {text}: {path} holds {about}, expected {dtype}{list(shape)}")

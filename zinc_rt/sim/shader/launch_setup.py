@@ -50,6 +50,7 @@ class LaunchSetup:
     scratch_bytes: int = 0
     mode: int = FLOAT_MODE
     ids_enabled: Triple = (1, 1, 1)  # 0: that axis of the workgroup id comes out as 0
+    id_axes: int = 3  # axes of the work-item id in v0; the others come out as 0
     dynamic_vgprs: bool = False  # a wave starts with one block; `vgprs` is its maximum
     wgp_mode: bool = False  # a workgroup's waves are on both compute units of its processor
     places: tuple[int, ...] = (0,)  # HW_ID1 of the workgroup processors that take its workgroups
@@ -126,6 +127,7 @@ def setup_of_dispatch(dispatch: ShaderDispatch) -> LaunchSetup:
         lds_bytes,
         scratch_bytes // wave,
         mode,
+        id_axes=min((rsrc2 >> 11 & 3) + 1, 3),  # TIDIG_COMP_CNT
         dynamic_vgprs=bool(rsrc2 & DYNAMIC_VGPR),
         wgp_mode=bool(rsrc1 & WGP_MODE),
     )

@@ -393,6 +393,8 @@ class GfxEngine:
             enables = dispatch.register(PGM_RSRC2) >> 7
             if any(not enables >> axis & 1 for axis in range(3) if axis == 0 or dispatch.groups[axis] > 1):
                 self._consulted.mark("workgroup ids not enabled")
+            if any(threads > 1 for threads in dispatch.group_threads[(enables >> 4 & 3) + 1 :]):
+                self._consulted.mark("work-item ids not enabled")
         return codes[va]
 
     def _check_fetched(self, dispatch: ShaderDispatch, code: FetchedCode) -> None:

@@ -26,8 +26,10 @@ def state_template(launch: LaunchSetup) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=256)
-def group_shape(threads: Triple, wave: int) -> np.ndarray:
-    """Return a SHAPE record (one element): the waves of a workgroup of that size."""
+def group_shape(threads: Triple, wave: int, id_axes: int = 3) -> np.ndarray:
+    """Return a SHAPE record (one element): the waves of a workgroup of that size. `id_axes`: of the work-item id;
+    the bits of the others are 0.
+    """
     x, y, z = threads
     total = x * y * z
     record = np.zeros(1, SHAPE.dtype)
@@ -37,6 +39,7 @@ def group_shape(threads: Triple, wave: int) -> np.ndarray:
     record["waves"], record["threads"] = waves, total
     number = np.arange(waves * wave, dtype=np.uint32)
     ids = number % x | (number // x % y) << 10 | (number // (x * y)) << 20
+    ids &= (1 << 10 * id_axes) - 1
     record["v0"][0, : waves * wave] = np.where(number < total, ids, 0)
     for index in range(waves):
         lanes = min(wave, total - index * wave)
@@ -49,7 +52,8 @@ def group_shapes(launch: LaunchSetup) -> list[np.ndarray]:
     z.
     """
     return [
-        group_shape(_sizes(launch.group_threads, launch.last_threads, which), launch.wave) for which in range(8)
+        group_shape(_sizes(launch.group_threads, launch.last_threads, which), launch.wave, launch.id_axes)
+        for which in range(8)
     ]
 
 
