@@ -206,7 +206,7 @@ def test_triton_metadata_gives_lds_workgroup_and_scratch(tmp_path: Path) -> None
     ):  # the second argument of `bias` as scratch: null, or 64 bytes a workgroup
         scratch = (size,)
         about.write_text(json.dumps(bias))
-        image = read_image(code)[1]
+        image = read_image(code)
         kernel = replace(image.kernels["bias"], scratch_pointers=scratch)
         [_, (_, _, value)] = match(kernel, {"out": TURN["out"]}, workgroups=2)
         assert (value is None) == (expected == 7) and (value is None or value.array.nbytes == 128)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TextIO
 
@@ -11,6 +12,7 @@ from zinc_rt.cli.output import add_json, begin, finish, output_stream
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
 from zinc_rt.host.terminal import Table
+from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
     from zinc_rt.cli.report import Result
@@ -29,6 +31,8 @@ names, arguments are matched by position.
 
 examples:
   zinc-rt launch k.co --list
+  zinc-rt launch saxpy.cl --grid 4 --block 256 --arg y=inout:f32[1024] \\
+      --arg x=in:f32[1024]:random:7 --arg a=f32:2
   zinc-rt launch saxpy.co --kernel saxpy --grid 4 --block 256 \\
       --arg y=inout:f32[1024]:ones --arg x=in:f32[1024]:random:7 \\
       --arg a=f32:2 --arg n=i32:1024
@@ -44,10 +48,15 @@ with --device hw.
 def parser() -> argparse.ArgumentParser:
     made = Parser(
         prog="zinc-rt launch",
-        description="Run one kernel of an ELF code object on a card or a simulated GPU.",
+        description="Run one kernel of a code object or a source file on a card or a simulated GPU.",
         epilog=EXAMPLES,
     )
-    made.add_argument("code", metavar="KERNEL.co", help="a linked code object (.co, .hsaco) or a .zrt kernel")
+    made.add_argument(
+        "code",
+        metavar="KERNEL",
+        help="a linked code object (.co, .hsaco), a .zrt kernel, or a source: OpenCL C (.cl), HIP (.hip), "
+        "assembly (.s)",
+    )
     made.add_argument("--kernel", metavar="NAME", help="kernel to run (default: the only one)")
     made.add_argument("--list", action="store_true", help="list the kernels and their arguments; runs nothing")
     made.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="number of workgroups")
@@ -62,6 +71,15 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="BYTES",
         help="dynamic LDS of a workgroup (default: what Triton's JSON next to the code object says, else 0)",
+    )
+    made.add_argument(
+        "--arch",
+        default=DEFAULT_ARCH,
+        metavar="NAME",
+        help=f"chip to compile a source for (default {DEFAULT_ARCH})",
+    )
+    made.add_argument(
+        "--cflags", default="", metavar="FLAGS", help="compiler flags for a source, like '-O1 -DN=4'"
     )
     made.add_argument("--arg", action="append", default=[], metavar="NAME=...", help=ARG_HELP)
     made.add_argument("--expect", metavar="F.npz", help="expected outputs, by argument name")
@@ -116,12 +134,12 @@ def _body(arguments: argparse.Namespace) -> int:
 
     check_writable(arguments.npz, report=arguments.json)
     require_gpu(arguments.device)
-    source, image = read_image(arguments.code)
+    image = read_image(arguments.code, arch=arguments.arch, flags=shlex.split(arguments.cflags))
     if arguments.list:
         for each in image.kernels.values():
             terminal.show(f"{each.name}  wave{each.wave}", *[f"  {argument}" for argument in each.shown])
         return 0
-    name = choose_kernel(image, arguments.kernel, source).name
+    name = choose_kernel(image, arguments.kernel).name
     given = [parse(text) for text in arguments.arg]
     if len(dict(given)) < len(given):
         raise UsageError("--arg: a name was given twice")
@@ -132,7 +150,7 @@ def _body(arguments: argparse.Namespace) -> int:
         with stages(plain=True) as stage:
             stage.say(f"launch {name}, time-out {arguments.timeout:g} s")
             done = launch(
-                arguments.code,
+                image,
                 name,
                 grid=arguments.grid,
                 block=arguments.block,

@@ -126,7 +126,7 @@ def _clang(source: Source) -> bytes:
 
 def _run(arch: str, path: Path, includes: list[Path], output: Path) -> tuple[str, bytes | None]:
     """Run the assembler. Return its messages, and the object unless it refused the source."""
-    command = [*_zig(), "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-g"]
+    command = [*zig_command(), "clang", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-g"]
     for folder in includes:
         command += ["-I", str(folder)]
     command += ["-c", str(path), "-o", str(output)]
@@ -134,7 +134,7 @@ def _run(arch: str, path: Path, includes: list[Path], output: Path) -> tuple[str
     return done.stderr, output.read_bytes() if done.returncode == 0 and output.exists() else None
 
 
-def _zig() -> list[str]:
+def zig_command() -> list[str]:
     """Return zig's executable itself if it can be located: starting it through Python takes as long as
     assembling.
     """

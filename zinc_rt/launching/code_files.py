@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.host.input_files import unreadable
+from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.zrt import MAGIC, Zrt, read_zrt
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, KernelArgument, read_code_object
+from zinc_rt.launching.source import compile_source, is_source
 
 _KERNARG_POINTER, _WAVE32 = 1 << 3, 1 << 10  # of kernel_code_properties
 _TRITON_SCRATCH = ("global_scratch_size", "profile_scratch_size")  # pointers after the kernel's arguments
@@ -37,15 +40,22 @@ def read_code(code: str | Path | bytes) -> tuple[str, bytes]:
         raise unreadable(code, error) from None
 
 
-def read_image(code: str | Path | bytes) -> tuple[str, CodeImage]:
-    """Return the name and the image of a code object or a .zrt container. A code object with Triton's JSON next
-    to it, of the same name, gets its launch parameters. Raise InputError for a damaged file."""
-    source, data = read_code(code)
+def read_image(code: str | Path | bytes, *, arch: str = DEFAULT_ARCH, flags: Sequence[str] = ()) -> CodeImage:
+    """Return the image of a code object, a .zrt container, or a source (.cl, .hip, .s), which is
+    compiled for `arch` with `flags`.
+
+    A code object with Triton's JSON next to it, of the same name, gets its launch parameters. Raise InputError for
+    a damaged file or a source that the compiler rejects, NothingRan without a compiler.
+    """
+    if not isinstance(code, bytes) and is_source(code):
+        source, data = str(code), compile_source(Path(code), arch, flags)
+    else:
+        source, data = read_code(code)
     if data.startswith(MAGIC):
-        return source, _zrt_image(read_zrt(data, source))
+        return _zrt_image(read_zrt(data, source), source)
     image = read_code_object(data, source)
     triton = None if isinstance(code, bytes) else read_triton_metadata(Path(code))
-    return source, image if triton is None else _with_triton(image, triton)
+    return image if triton is None else _with_triton(image, triton)
 
 
 def read_triton_metadata(code: Path) -> TritonMetadata | None:
@@ -81,7 +91,7 @@ def _with_triton(image: CodeImage, triton: TritonMetadata) -> CodeImage:
     return replace(image, kernels={**image.kernels, triton.name: made})
 
 
-def _zrt_image(zrt: Zrt) -> CodeImage:
+def _zrt_image(zrt: Zrt, source: str) -> CodeImage:
     """Return the image of a container: its buffers, then its constants of 4 bytes, unnamed."""
     buffers = [KernelArgument("", "global_buffer", 8 * index, 8) for index in range(zrt.buffers)]
     after = 8 * zrt.buffers
@@ -102,4 +112,4 @@ def _zrt_image(zrt: Zrt) -> CodeImage:
         preload=0,
         threads=zrt.workgroup,
     )
-    return CodeImage(zrt.target, zrt.image, (), {zrt.name: kernel}, zrt.compiler, has_descriptors=False)
+    return CodeImage(zrt.target, zrt.image, (), {zrt.name: kernel}, zrt.compiler, source, has_descriptors=False)

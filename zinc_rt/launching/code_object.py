@@ -25,6 +25,7 @@ _DT_RELA, _DT_RELASZ = 7, 8
 _NT_METADATA = 32
 _R_RELATIVE64 = 13
 _MAX_IMAGE_BYTES = 1 << 28
+_COERCED = ".coerce"  # as clang calls a HIP kernel's pointer after moving it to global memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class CodeImage:
     relative: tuple[tuple[int, int], ...]
     kernels: dict[str, CodeKernel] = field(repr=False)
     compiler: str = ""  # as the object's comments name it
+    source: str = ""  # the file's name, for messages
     has_descriptors: bool = True  # False: a .zrt container
 
 
@@ -107,7 +109,7 @@ def read_code_object(data: bytes, source: str) -> CodeImage:
         kernel = _kernel(each, symbols, image, source)
         kernels[kernel.name] = kernel
     relocations = tuple(_relocations(data, programs, image, source))
-    return CodeImage(arch, image, relocations, kernels, _compiler(data, source))
+    return CodeImage(arch, image, relocations, kernels, _compiler(data, source), source)
 
 
 def _compiler(data: bytes, source: str) -> str:
@@ -161,7 +163,9 @@ def _kernel(about: dict[str, Any], symbols: dict[str, int], image: bytes, source
     try:
         name, symbol = about[".name"], about[".symbol"]
         arguments = tuple(
-            KernelArgument(each.get(".name", ""), each[".value_kind"], each[".offset"], each[".size"])
+            KernelArgument(
+                each.get(".name", "").removesuffix(_COERCED), each[".value_kind"], each[".offset"], each[".size"]
+            )
             for each in about.get(".args", ())
         )
         kernarg, group, private = (

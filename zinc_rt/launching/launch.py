@@ -56,7 +56,7 @@ class LaunchStopped(CheckFailed):
 
 
 def launch(
-    code: str | Path | bytes,
+    code: str | Path | bytes | CodeImage,
     kernel: str | None = None,
     *,
     grid: int | Sequence[int],
@@ -68,27 +68,32 @@ def launch(
     times: int = 1,
     queue: str = "pm4",
     lds_bytes: int | None = None,
+    arch: str = DEFAULT_ARCH,
+    flags: Sequence[str] = (),
 ) -> Launched:
     """Run a kernel once, then `times` - 1 more times to measure its time, on the memory that the first run left.
 
-    `code`: an ELF code object or a .zrt container, or its path. `kernel`: None takes the only one. `grid` counts
+    `code`: an ELF code object or a .zrt container, or its path, or that of a source (.cl, .hip, .s), which is
+    compiled for the chip `arch` with the compiler's `flags`. `kernel`: None takes the only one. `grid` counts
     workgroups, `block` the work-items of one, up to three axes; None takes what the kernel was compiled for, else
     64. `args`: for each argument an array (an input), `launching.values.out(shape, dtype)`, `inout(array)`, a
     NumPy scalar (np.int32(7)), `Lds(bytes)` or None (a null pointer), by the metadata's names, or in its order
     where it has none. `lds_bytes`: dynamic LDS; None takes what Triton's JSON says, else 0.
-    `queue`: pm4 packets, or one AQL dispatch packet with a completion signal.
-    `device`: auto takes this machine's AMD GPU, or simulates one where there is none.
+    A `code` that read_image returned is used as it is. `queue`: pm4 packets, or one AQL dispatch packet with a
+    completion signal. `device`: auto takes this machine's AMD GPU, or simulates one where there is none.
 
-    Raise InputError (no such kernel, other arguments, another chip's code, a damaged file), UnsupportedError (no
-    GPU), GpuBusy (another program has the card), LaunchStopped (it faulted, or did not end).
+    Raise InputError (no such kernel, other arguments, another chip's code, a damaged file, a source that the
+    compiler rejects), NothingRan (no compiler), UnsupportedError (no GPU), GpuBusy (another program has the card),
+    LaunchStopped (it faulted, or did not end).
     """
     if device not in ("auto", "hw", "sim"):
         raise UsageError(f"device {device}: auto, hw or sim")
     if queue not in ("pm4", "aql"):
         raise UsageError(f"queue {queue}: pm4 or aql")
     require_gpu(device)
-    name, image = read_image(code)
-    wanted = choose_kernel(image, kernel, name)
+    image = code if isinstance(code, CodeImage) else read_image(code, arch=arch, flags=flags)
+    name = image.source
+    wanted = choose_kernel(image, kernel)
     refuse_unsupported(wanted)
     if queue == "aql" and not image.has_descriptors:
         raise UsageError(f"{name}: a .zrt kernel has no descriptor for an AQL packet", next='use queue "pm4"')
@@ -156,13 +161,18 @@ def _submission(
     return partial(on.run, on.packets(kernel, *at, shape, lds_bytes))
 
 
-def choose_kernel(image: CodeImage, kernel: str | None, source: str) -> CodeKernel:
-    """Return the kernel of this name, or the only one. Raise InputError if there is none."""
+def choose_kernel(image: CodeImage, kernel: str | None) -> CodeKernel:
+    """Return the kernel of this name, in C++ also without its parameter types, or the only one. Raise InputError
+    if there is none."""
+    source = image.source
     if kernel is None:
         if len(image.kernels) != 1:
             listed = ", ".join(image.kernels) or "none"
             raise UsageError(f"{source} has {len(image.kernels)} kernels: {listed}", next="--kernel NAME")
         return next(iter(image.kernels.values()))
+    mangled = [each for each in image.kernels if each.startswith(f"_Z{len(kernel)}{kernel}")]
+    if kernel not in image.kernels and len(mangled) == 1:
+        return image.kernels[mangled[0]]
     if kernel not in image.kernels:
         listed = ", ".join(image.kernels) or "none"
         raise InputError(f"{source}: no kernel {kernel}{meant(kernel, list(image.kernels))}. It has: {listed}")
