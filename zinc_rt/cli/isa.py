@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli import isa_lint, isa_report
+from zinc_rt.cli import isa_lint, isa_report, isa_support
 from zinc_rt.cli.code_input import add_true16, hex_bytes, read_code, target_of_code
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.kernel_input import form_of
@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     disasm.set_defaults(body=_disasm)
     isa_lint.add(actions)
     isa_report.add(actions)
+    isa_support.add(actions)
     return made
 
 

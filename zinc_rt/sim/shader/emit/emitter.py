@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -236,10 +237,11 @@ def nothing(e: Emitter, i: Instruction) -> None:
     """Emit nothing, for hints and for waits that are always satisfied."""
 
 
-def not_built(why: str) -> EmitFunction:
-    """Return the emit function of an unsupported instruction; `why` follows the mnemonic in the message."""
+@dataclass(frozen=True, slots=True)
+class NotBuilt:
+    """The emit function of an unsupported instruction; `why` follows the mnemonic in the message."""
 
-    def emit(e: Emitter, i: Instruction) -> None:
-        raise NotSimulated(f"is {i.mnemonic}{why}")
+    why: str
 
-    return emit
+    def __call__(self, e: Emitter, i: Instruction) -> None:
+        raise NotSimulated(f"is {i.mnemonic}{self.why}")

@@ -13,7 +13,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, not_built
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotBuilt
 from zinc_rt.sim.shader.emit.values import I32, I64, constant
 from zinc_rt.sim.shader.layout import Status
 from zinc_rt.sim.shader.memory import access, atomics, lane_access
@@ -192,5 +192,5 @@ EMIT: dict[str, EmitFunction] = {
         f"buffer_atomic_{name}": partial(_atomic, operation=operation, size_bytes=size)
         for name, (operation, size) in atomics.ATOMICS.items()
     },
-    **dict.fromkeys(_FORMATS, not_built(": buffer formats are not simulated")),
+    **dict.fromkeys(_FORMATS, NotBuilt(": buffer formats are not simulated")),
 }

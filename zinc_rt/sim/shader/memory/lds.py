@@ -10,7 +10,7 @@ from zinc_rt.isa import Instruction, Operand
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import first_site
 from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED
-from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, not_built, nothing
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotBuilt, nothing
 from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant, vector_of
 from zinc_rt.sim.shader.layout import M0
 from zinc_rt.sim.shader.memory import access, lds_access
@@ -206,6 +206,6 @@ EMIT: dict[str, EmitFunction] = {
             "ds_bvh_stack_push8_pop1_rtn_b32",
             "ds_bvh_stack_push8_pop2_rtn_b64",
         ),
-        not_built(", a ray tracing operation, which is not simulated"),
+        NotBuilt(", a ray tracing operation, which is not simulated"),
     ),
 }

@@ -9,7 +9,7 @@ from functools import partial
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.isa import Instruction, Operand
-from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, not_built
+from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotBuilt, NotSimulated
 from zinc_rt.sim.shader.emit.values import I8, I16, I32, I64, constant, vector_of
 from zinc_rt.sim.shader.layout import VECTOR_CACHE
 from zinc_rt.sim.shader.memory import access, cached_access
@@ -169,5 +169,5 @@ EMIT: dict[str, EmitFunction] = {
     "global_inv": partial(_fence, ordering="acquire"),
     "global_wb": partial(_fence, ordering="release"),
     "global_wbinv": partial(_fence, ordering="acq_rel"),
-    **dict.fromkeys(REFUSED, not_built(", which is not simulated")),
+    **dict.fromkeys(REFUSED, NotBuilt(", which is not simulated")),
 }

@@ -1,0 +1,70 @@
+"""Every instruction that the engine executes has a class with a source, and the page lists the same."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from zinc_rt.cli.isa import main
+from zinc_rt.cli.isa_support import page
+from zinc_rt.isa.rows import base_mnemonic
+from zinc_rt.isa.target import DEFAULT_ARCH, target_of
+from zinc_rt.sim.shader.alu import transcendental
+from zinc_rt.sim.shader.translate.evidence import CLASSES, REFUSED, _rows, evidence, summary, support
+from zinc_rt.sim.shader.translate.semantics import EMIT
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+
+
+def test_captured_instructions_are_those_of_the_captures() -> None:
+    rows = (HERE / "instruction_rows.txt").read_text().splitlines()
+    named = {base_mnemonic(row.split("|")[1].split()[0]) for row in rows if row.count("|") >= 3 and row[0] != "#"}
+    dots = re.findall(r"(?m)^(dot2|wmma) (\w+)$", (HERE / "silicon_rows.txt").read_text())
+    named |= {f"v_dot2_f32_{kind}" if what == "dot2" else f"v_wmma_f32_16x16x16_{kind}" for what, kind in dots}
+    listed = {name for row, patterns in _rows() if row.kind == "captured" for name in patterns}
+    approximate = {name for name in named if evidence(name).kind == "approximate"}
+    assert listed == (named & {base_mnemonic(name) for name in EMIT}) - approximate
+
+
+def test_every_pattern_names_an_instruction_of_the_engine() -> None:
+    names = {base_mnemonic(name) for name in EMIT}
+    unused = [each for _, patterns in _rows() for each in patterns if not any(fnmatchcase(n, each) for n in names)]
+    assert not unused and {row.kind for row, _ in _rows()} == set(CLASSES)
+
+
+def test_transcendental_functions_are_approximate_and_integers_are_not() -> None:
+    assert {evidence(name).kind for name in transcendental.EMIT} == {"approximate"}
+    for name in ("v_add_nc_u32", "s_and_b64", "global_load_b128", "ds_swizzle_b32", "v_mov_b32", "s_barrier_wait"):
+        assert evidence(name).kind == "manual"
+    for name in ("v_add_f64", "v_pk_add_f16", "v_cmp_lt_f32", "global_atomic_add_f32", "s_fmac_f32"):
+        assert evidence(name).kind == "ieee"
+    assert evidence("v_exp_f32_e64") == evidence("v_exp_f32") and not evidence("v_exp_f32").exact
+
+
+def test_numbers_of_executed_instructions_are_added_by_class() -> None:
+    executed = {"v_add_f32_e32": 5, "v_exp_f32_e32": 2, "v_log_f32_e32": 1, "s_endpgm": 1}
+    assert summary(executed) == {"manual": 1, "captured": 5, "approximate": 3}
+
+
+def test_support_lists_every_instruction_of_the_engine_and_refuses_the_rest_by_name() -> None:
+    rows = {row.mnemonic: row for row in support(target_of(DEFAULT_ARCH))}
+    assert {base_mnemonic(name) for name in EMIT} <= {*rows, *EMIT} and len(rows) > 1200
+    assert not {base_mnemonic(name) for name in EMIT} - rows.keys()
+    for name in ("image_load", "image_sample", "v_interp_p10_f32", "image_bvh_intersect_ray"):
+        assert rows[name].kind == REFUSED and rows[name].why
+    assert {row.kind for row in support(target_of("gfx1100"))} == {REFUSED}
+
+
+def test_page_is_the_one_that_the_tables_give() -> None:
+    assert (ROOT / "docs" / "support.md").read_text() == page(DEFAULT_ARCH), (
+        "zinc-rt isa support --page docs/support.md"
+    )
+
+
+def test_unknown_instruction_is_an_error(capsys) -> None:  # type: ignore[no-untyped-def]
+    assert main(["support", "v_nope*"]) == 2
+    assert "no instruction of gfx1201 is called v_nope*" in capsys.readouterr().err
+    assert main(["support", "v_exp_f32"]) == 0
+    assert "approximate" in capsys.readouterr().out

@@ -1,0 +1,129 @@
+"""`zinc-rt isa support`: which instructions the shader engine executes, and what their results rest on."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.output import add_json, begin, finish, output_stream
+from zinc_rt.host import terminal
+from zinc_rt.host.terminal import Column, Table
+from zinc_rt.isa.target import DEFAULT_ARCH
+
+if TYPE_CHECKING:
+    from zinc_rt.sim.shader.translate.evidence import InstructionSupport
+
+EXAMPLES = """\
+Classes of instructions: manual, ieee and captured are exact; of assumed ones at least one case is this project's
+reading of the guide; approximate ones are rounded correctly here, while hardware may differ by 1 ULP. Refused ones
+are decoded, and end a wave that reaches them.
+
+examples:
+  zinc-rt isa support                     numbers by encoding and class
+  zinc-rt isa support -v                  also each refused and assumed instruction
+  zinc-rt isa support v_exp_f32 'v_wmma*' these instructions, with the reason
+  zinc-rt isa support --json support.json every instruction
+
+exit codes: 0 done, 2 wrong usage.
+"""
+
+
+def add(actions: Any) -> None:
+    parser = actions.add_parser(
+        "support",
+        help="show which instructions the shader engine executes",
+        description="Show which instructions the shader engine executes, and what their results rest on.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("instructions", nargs="*", metavar="NAME", help="only these instructions; * is a wildcard")
+    parser.add_argument("--arch", default=DEFAULT_ARCH, metavar="NAME", help=f"chip (default {DEFAULT_ARCH})")
+    parser.add_argument("--page", metavar="FILE", help="write the page docs/support.md of this chip")
+    parser.add_argument("-v", "--verbose", action="store_true", help="list refused and assumed instructions")
+    add_json(parser)
+    parser.set_defaults(body=_support)
+
+
+def _support(arguments: argparse.Namespace) -> int:
+    from fnmatch import fnmatchcase
+
+    from zinc_rt.cli.report import Report, Result, write_text
+    from zinc_rt.host.errors import UsageError
+    from zinc_rt.host.files import check_writable
+    from zinc_rt.isa.target import target_of
+    from zinc_rt.sim.shader.translate.evidence import REFUSED, support
+
+    check_writable(arguments.page, report=arguments.json)
+    report = begin(Report("isa support", details={"arch": arguments.arch}), arguments)
+    rows = support(target_of(arguments.arch))
+    if arguments.instructions:
+        rows = [row for row in rows if any(fnmatchcase(row.mnemonic, each) for each in arguments.instructions)]
+        if not rows:
+            raise UsageError(
+                f"no instruction of {arguments.arch} is called {' or '.join(arguments.instructions)}",
+                next="zinc-rt isa support --json FILE lists all; 'v_add*' selects several",
+            )
+    for row in rows:
+        status: Any = "skip" if row.kind == REFUSED else "pass"
+        measure = {"encoding": row.encoding, "class": row.kind}
+        report.results.append(Result(row.mnemonic, "instruction", status, reason=row.why, measure=measure))
+    out = output_stream(arguments)
+    if arguments.page:
+        write_text(arguments.page, page(arguments.arch))
+    if arguments.instructions:
+        terminal.show(_listed(rows), out=out)
+    else:
+        terminal.show(matrix(rows), out=out)
+        if arguments.verbose:
+            terminal.show("", _listed([row for row in rows if row.kind in (REFUSED, "assumed")]), out=out)
+    finish(report, arguments)
+    return 0
+
+
+def matrix(rows: Sequence[InstructionSupport]) -> Table:
+    """Return the numbers of instructions by encoding and class, with a total."""
+    from zinc_rt.sim.shader.translate.evidence import CLASSES, REFUSED, counts
+
+    kinds = (*CLASSES, REFUSED)
+    table = counts(rows)
+    lines = [[encoding, *(str(row[kind] or "") for kind in kinds)] for encoding, row in table.items()]
+    lines.append(["all", *(str(sum(row[kind] for row in table.values())) for kind in kinds)])
+    return Table([Column("encoding"), *(Column(kind, right=True) for kind in kinds)], lines)
+
+
+def _listed(rows: Sequence[InstructionSupport]) -> Table:
+    lines = [[row.mnemonic, row.encoding, row.kind, row.why] for row in rows]
+    return Table([Column("instruction"), Column("encoding"), Column("class"), Column("why")], lines)
+
+
+def page(arch: str) -> str:
+    """Return docs/support.md. A test compares it with the file."""
+    from zinc_rt.host.table_format import github
+    from zinc_rt.isa.target import target_of
+    from zinc_rt.sim.shader.translate.evidence import MEANING, refusals, support
+
+    rows = support(target_of(arch))
+    table = matrix(rows)
+    names = [column.name if isinstance(column, Column) else column for column in table.columns]
+    cells = [[str(cell) for cell in row] for row in table.rows]
+    lines = [
+        "# Instructions of the simulated device",
+        "",
+        "This page is written by `zinc-rt isa support --page docs/support.md` from the tables of the decoder and",
+        f"the engine ({arch}). A pass on the simulated device is worth as much as the instructions that ran:",
+        "`zinc-rt isa support NAME` shows what the results of one rest on, `--json` lists all.",
+        "",
+        "| class | meaning |",
+        "|---|---|",
+        *(f"| {kind} | {text} |" for kind, text in MEANING.items()),
+        "",
+        *github(names, [name not in ("encoding",) for name in names], cells),
+        "",
+        "## Refused instructions",
+        "",
+        "| encoding | reason | instructions |",
+        "|---|---|---|",
+    ]
+    for (encoding, why), names in refusals(rows).items():
+        lines.append(f"| {encoding} | {why} | {' '.join(f'`{name}`' for name in names)} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,127 @@
+"""Which instructions the engine executes, and what their results rest on (evidence.yaml)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from zinc_rt.host.files import load_yaml
+from zinc_rt.isa.rows import SEGMENTS, base_mnemonic, rows
+from zinc_rt.isa.target import Target
+
+FILE = Path(__file__).with_name("evidence.yaml")
+CLASSES = ("manual", "ieee", "captured", "assumed", "approximate")
+EXACT = frozenset(("manual", "ieee", "captured"))
+TABLES = ("scalar", "vector", "packed", "memory", "vopd", "graphics")
+REFUSED = "refused"
+MEANING = {
+    "manual": "exact: determined bit by bit by the ISA guide",
+    "ieee": "exact: determined by IEEE 754 and the float mode",
+    "captured": "exact: results captured on gfx1201 cards are reproduced",
+    "assumed": "in at least one case this project's reading of the guide",
+    "approximate": "the guide allows 1 ULP or more",
+    REFUSED: "decoded but not executed: a wave that reaches it ends with its name",
+}
+
+_GRAPHICS = {
+    "VIMAGE": "images and ray tracing are not simulated",
+    "VSAMPLE": "texture sampling is not simulated",
+    **dict.fromkeys(("VINTERP", "VDSDIR", "EXP"), "is for graphics shaders"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResultBasis:
+    """`kind`: one of CLASSES. `why`: the source, or what is open."""
+
+    kind: str
+    why: str
+
+    @property
+    def exact(self) -> bool:
+        return self.kind in EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionSupport:
+    """An instruction of one chip. `kind`: one of CLASSES, or REFUSED."""
+
+    encoding: str
+    mnemonic: str
+    kind: str
+    why: str = ""
+
+
+@cache
+def _rows() -> tuple[tuple[ResultBasis, tuple[str, ...]], ...]:
+    document = load_yaml(FILE.read_text(encoding="utf-8"))
+    return tuple(
+        (ResultBasis(row["class"], row["why"]), tuple(row["instructions"].split())) for row in document["rows"]
+    )
+
+
+@cache
+def evidence(mnemonic: str) -> ResultBasis:
+    """Return what the result of an instruction rests on; the mnemonic may end in _e32, _e64 or _dpp."""
+    name = base_mnemonic(mnemonic)
+    return next(row for row, patterns in _rows() if any(fnmatchcase(name, each) for each in patterns))
+
+
+def summary(executed: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of executed instructions by class, from numbers by mnemonic."""
+    counts: Counter[str] = Counter()
+    for mnemonic, count in executed.items():
+        counts[evidence(mnemonic).kind] += count
+    return {kind: counts[kind] for kind in CLASSES if counts[kind]}
+
+
+def support(target: Target) -> list[InstructionSupport]:
+    """Return every instruction that the decoder knows for a chip, by encoding, each mnemonic once per encoding."""
+    from zinc_rt.sim.shader.emit.emitter import NotBuilt  # late: they bring a compiler along
+    from zinc_rt.sim.shader.translate.semantics import EMIT
+
+    seen: dict[tuple[str, str], InstructionSupport] = {}
+    for encoding, mnemonic in _decoded(target):
+        name = base_mnemonic(mnemonic)
+        if not target.is_simulated:
+            row = InstructionSupport(encoding, name, REFUSED, f"{target.name} is decoded but not simulated")
+        elif (emit := EMIT.get(mnemonic) or EMIT.get(name)) is None:
+            row = InstructionSupport(encoding, name, REFUSED, _GRAPHICS.get(encoding, "is not simulated"))
+        elif isinstance(emit, NotBuilt):
+            row = InstructionSupport(encoding, name, REFUSED, emit.why.lstrip(",: ").removeprefix("which "))
+        else:
+            known = evidence(name)
+            row = InstructionSupport(encoding, name, known.kind, known.why)
+        seen.setdefault((encoding, name), row)
+    return list(seen.values())
+
+
+def _decoded(target: Target) -> Iterator[tuple[str, str]]:
+    for table in TABLES:
+        for written in import_module(f"zinc_rt.isa.tables.{table}").ROWS:
+            for encoding in SEGMENTS if written == "VMEM" else (written,):
+                for halves in (False, True):  # both readings of 16-bit operands
+                    for row in rows(table, encoding, target.isa, halves).values():
+                        yield encoding, row.mnemonic
+
+
+def counts(instructions: Iterable[InstructionSupport]) -> dict[str, Counter[str]]:
+    """Return the numbers of instructions by encoding and class."""
+    table: dict[str, Counter[str]] = {}
+    for each in instructions:
+        table.setdefault(each.encoding, Counter())[each.kind] += 1
+    return table
+
+
+def refusals(instructions: Iterable[InstructionSupport]) -> dict[tuple[str, str], list[str]]:
+    """Return the mnemonics that are refused, by encoding and reason."""
+    table: dict[tuple[str, str], list[str]] = {}
+    for each in instructions:
+        if each.kind == REFUSED:
+            table.setdefault((each.encoding, each.why), []).append(each.mnemonic)
+    return table
