@@ -16,7 +16,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.sim.shader.emit.values import FLOAT
 from zinc_rt.sim.shader.layout import FP16_OVFL
 
-FLOAT_MODE_BITS = 8
+FLOAT_MODE = 0xFF | FP16_OVFL  # the bits of MODE that arithmetic depends on
 NEAREST_KEPT = 0xF0  # to nearest even, all denormals kept
 _RESULTS_KEPT = 0xA0
 

@@ -15,7 +15,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from zinc_rt.isa import Instruction
 from zinc_rt.isa.control_flow import branch_target
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotSimulated, nothing
-from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE_BITS
+from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE
 from zinc_rt.sim.shader.emit.values import I32, constant
 from zinc_rt.sim.shader.layout import EXEC_LO, M0, NO_PHASE, VCC_LO, Status
 from zinc_rt.sim.shader.translate.float_modes import MODE, hardware_field, mode_write
@@ -177,7 +177,7 @@ def _get_register(e: Emitter, i: Instruction) -> None:
     else:
         raise NotSimulated(f"reads {i.operands[1].text}")
     if register == MODE and e.mode != e.launch_mode:
-        value = e.b.or_(e.b.and_(value, -1 << FLOAT_MODE_BITS), e.mode.bits & (1 << FLOAT_MODE_BITS) - 1)
+        value = e.b.or_(e.b.and_(value, ~FLOAT_MODE), e.mode.bits & FLOAT_MODE)
     value = e.b.and_(e.b.lshr(value, offset), (1 << size) - 1)
     e.set_scalar(i.operands[0], value)
 
@@ -192,8 +192,8 @@ def _set_register(e: Emitter, i: Instruction) -> None:
 
 
 def _set_mode(e: Emitter, i: Instruction) -> None:
-    """Emit a write to MODE. Rounding and denormals are handled by translate/float_modes.py; the rest of MODE
-    keeps the launch's value.
+    """Emit a write to MODE. Rounding, denormals and FP16_OVFL are handled by translate/float_modes.py; the rest of
+    MODE keeps the launch's value.
     """
     write = mode_write(i)
     assert write is not None
@@ -202,11 +202,11 @@ def _set_mode(e: Emitter, i: Instruction) -> None:
         wanted = e.b.and_(e.scalar(i.operands[1]), (1 << write.size) - 1)
         why = "sets MODE from a register to a value other than the launch's, which is not simulated"
     else:
-        floats = (1 << FLOAT_MODE_BITS) - 1 >> write.offset  # of the field
-        if not write.mask >> FLOAT_MODE_BITS:
+        floats = FLOAT_MODE >> write.offset  # of the field
+        if not write.mask & ~FLOAT_MODE:
             return
         have, wanted = e.b.and_(have, ~floats), constant(write.value & ~floats)
-        why = "changes MODE beyond rounding and denormals, which is not simulated"
+        why = "changes MODE beyond rounding, denormals and FP16_OVFL, which is not simulated"
     with e.b.cold(e.b.unequal(wanted, have)):
         e.reports.illegal(why)
 

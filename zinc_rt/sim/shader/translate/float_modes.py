@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from zinc_rt.isa import Instruction, Kind
 from zinc_rt.isa.control_flow import Block, Flow
-from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE_BITS, FloatMode
-from zinc_rt.sim.shader.layout import FP16_OVFL
+from zinc_rt.sim.shader.emit.float_mode import FLOAT_MODE, FloatMode
 from zinc_rt.sim.shader.translate.forward import Found, forward
 
 MODE = 1  # hwreg: LLVM, SIDefines.h
-_ALL = (1 << FLOAT_MODE_BITS) - 1
+_ZEROS = FLOAT_MODE.bit_length()  # of a fact: the first bit of those known to be 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +58,9 @@ def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | N
     """Return the mode by (block start, pc), None if it depends on the path; a missing entry means the launch's
     mode.
 
-    Facts are bit sets: bit i if MODE's bit i is known to be 1, bit 8 + i if it is known to be 0. FP16_OVFL keeps
-    the launch's value.
+    Facts are bit sets: bit i if MODE's bit i is known to be 1, bit _ZEROS + i if it is known to be 0.
     """
-    saturates, launch = launch & FP16_OVFL, launch & _ALL
+    launch &= FLOAT_MODE
     blocks = graph.blocks.values()
     if not any(mode_write(instruction) for block in blocks for _, instruction in block.instructions):
         return {}
@@ -74,19 +72,19 @@ def float_modes(graph: Flow, launch: int) -> dict[tuple[int, int], FloatMode | N
             known = _after(instruction, known, launch)
         return known
 
-    begin = launch | (launch ^ _ALL) << FLOAT_MODE_BITS
-    return {at: _mode(known, saturates) for at, known in forward(graph, begin, step).items()}
+    begin = launch | (launch ^ FLOAT_MODE) << _ZEROS
+    return {at: _mode(known) for at, known in forward(graph, begin, step).items()}
 
 
-def _mode(known: int, saturates: int) -> FloatMode | None:
-    ones, zeros = known & _ALL, known >> FLOAT_MODE_BITS & _ALL
-    return FloatMode(ones | saturates) if ones ^ zeros == _ALL else None
+def _mode(known: int) -> FloatMode | None:
+    ones, zeros = known & FLOAT_MODE, known >> _ZEROS
+    return FloatMode(ones) if ones ^ zeros == FLOAT_MODE else None
 
 
 def _after(instruction: Instruction, known: int, launch: int) -> int:
     write = mode_write(instruction)
     if write is None:
         return known
-    mask = write.mask & _ALL
+    mask = write.mask & FLOAT_MODE
     ones = (launch if write.value is None else write.value << write.offset) & mask
-    return known & ~(mask | mask << FLOAT_MODE_BITS) | ones | (ones ^ mask) << FLOAT_MODE_BITS
+    return known & ~(mask | mask << _ZEROS) | ones | (ones ^ mask) << _ZEROS
