@@ -283,13 +283,13 @@ def test_access_beyond_a_buffer_is_located_to_the_byte() -> None:
     y = np.zeros(SIZE, np.float32)
     args = {"y": inout(y), "x": y, "a": np.float32(1), "n": np.int32(SIZE + 1)}
     findings = run("saxpy", grid=4, block=256, args=args).findings
-    assert [(each.rule, each.instruction.split()[0]) for each in findings] == [
-        ("out-of-bounds", "global_load_b32"),
-        ("out-of-bounds", "global_load_b32"),
-        ("out-of-bounds", "global_store_b32"),
+    assert [(each.rule, each.access, each.instruction.split()[0]) for each in findings] == [
+        ("out-of-bounds", "load of x[1000] of 1000 elements", "global_load_b32"),
+        ("out-of-bounds", "load of y[1000] of 1000 elements", "global_load_b32"),
+        ("out-of-bounds", "store of y[1000] of 1000 elements", "global_store_b32"),
     ]
     for found in findings:
-        assert "saxpy+0x0" in found.first and found.kernel == "saxpy+0x0"
+        assert "saxpy+0x0" in found.first and found.kernel == "saxpy"
         assert "workgroup (3, 0, 0)" in found.first
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from zinc_rt.cli.command import Command
 from zinc_rt.cli.output import add_json, begin, finish, output_stream
 from zinc_rt.host import terminal
 from zinc_rt.host.arguments import Parser
+from zinc_rt.host.errors import UsageError
+from zinc_rt.host.sanitizer_rules import MODES
+from zinc_rt.host.table_format import table_writer
 from zinc_rt.host.terminal import Table
 from zinc_rt.isa.target import DEFAULT_ARCH
 
 if TYPE_CHECKING:
-    from zinc_rt.cli.report import Result
+    from zinc_rt.cli.report import Result, Status
     from zinc_rt.launching.expect import ExpectedOutput
     from zinc_rt.launching.finding_groups import FindingGroup
     from zinc_rt.launching.launch import Launched
+    from zinc_rt.launching.suppressions import Suppressed, Suppression
 
 ARG_HELP = (
     "a kernel argument: a number, TYPE:VALUE (n=i32:1024); a buffer, in|out|inout:TYPE[SHAPE] with optional :FILL "
@@ -98,17 +102,65 @@ def parser() -> argparse.ArgumentParser:
         default="pm4",
         help="pm4 packets (default), or one AQL dispatch packet with a completion signal",
     )
-    made.add_argument(
+    checks = made.add_argument_group("checks of the simulated GPU")
+    chosen = checks.add_mutually_exclusive_group()
+    chosen.add_argument(
         "--sanitizer",
-        choices=("off", "fast", "full"),
+        choices=tuple(MODES),
         default="full",
-        help="shader checks of the simulated GPU (default full)",
+        help="set of tools: off, fast (memcheck, initcheck), full (all; default)",
+    )
+    chosen.add_argument("--tool", type=_tools, metavar="NAME[,NAME]", help=f"tools: {', '.join(MODES['full'])}")
+    checks.add_argument(
+        "--coherence",
+        choices=("bar", "direct", "caches"),
+        help="memory model; caches: loads can return stale lines (default bar, with --tool cachecheck caches)",
+    )
+    checks.add_argument("--reorder", type=int, metavar="SEED", help="complete concurrent work in a random order")
+    checks.add_argument(
+        "--suppress",
+        action="append",
+        default=[],
+        metavar="F.yaml",
+        help="accept the findings listed in this file (docs/launch.md); may be repeated",
+    )
+    checks.add_argument("--strict", action="store_true", help="an unused suppression is an error")
+    checks.add_argument(
+        "--error-exitcode",
+        type=_exit_code,
+        default=1,
+        metavar="N",
+        help="exit code for findings, 0 to 255 (default 1)",
+    )
+    checks.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="list remarks, and show packets and the device's own sentences",
     )
     made.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="limit of one launch (default 60)"
     )
+    made.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
     add_json(made)
     return made
+
+
+def _tools(text: str) -> tuple[str, ...]:
+    from zinc_rt.launching.launch_findings import chosen_tools
+
+    names = tuple(text.split(","))
+    try:
+        chosen_tools("full", names)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return names
+
+
+def _exit_code(text: str) -> int:
+    if not text.isdecimal() or int(text) > 255:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number from 0 to 255")
+    return int(text)
 
 
 def _axes(text: str) -> tuple[int, ...]:
@@ -122,81 +174,123 @@ def _axes(text: str) -> tuple[int, ...]:
 
 
 def _body(arguments: argparse.Namespace) -> int:
+    from zinc_rt.cli.junit import to_junit
     from zinc_rt.cli.progress import stages
-    from zinc_rt.cli.report import Report, Result
+    from zinc_rt.cli.report import Report, write_text
     from zinc_rt.engine.devices import require_gpu
-    from zinc_rt.host.errors import UsageError
     from zinc_rt.host.files import check_writable
     from zinc_rt.launching.code_files import read_image
     from zinc_rt.launching.expect import compare, read_expected
-    from zinc_rt.launching.launch import LaunchStopped, choose_kernel, launch
+    from zinc_rt.launching.launch import Launched, LaunchStopped, choose_kernel, launch
+    from zinc_rt.launching.located import finding_lines, plain_name
+    from zinc_rt.launching.suppressions import apply_suppressions, read_suppressions
     from zinc_rt.launching.values import parse
 
-    check_writable(arguments.npz, report=arguments.json)
+    check_writable(arguments.npz, arguments.junit, report=arguments.json)
     require_gpu(arguments.device)
+    entries = read_suppressions(arguments.suppress)
     image = read_image(arguments.code, arch=arguments.arch, flags=shlex.split(arguments.cflags))
     if arguments.list:
         for each in image.kernels.values():
             terminal.show(f"{each.name}  wave{each.wave}", *[f"  {argument}" for argument in each.shown])
         return 0
-    name = choose_kernel(image, arguments.kernel).name
+    kernel = choose_kernel(image, arguments.kernel)
     given = [parse(text) for text in arguments.arg]
     if len(dict(given)) < len(given):
         raise UsageError("--arg: a name was given twice")
     expected = read_expected(arguments.expect) if arguments.expect else {}
     report = begin(Report("launch"), arguments)
     out = output_stream(arguments)
+    stopped = ""
     try:
         with stages(plain=True) as stage:
-            stage.say(f"launch {name}, time-out {arguments.timeout:g} s")
+            stage.say(f"launch {kernel.name}, time-out {arguments.timeout:g} s")
             done = launch(
                 image,
-                name,
+                kernel.name,
                 grid=arguments.grid,
                 block=arguments.block,
                 args=dict(given),
                 device=arguments.device,
                 sanitizer=arguments.sanitizer,
+                tools=arguments.tool,
+                coherence=arguments.coherence,
+                reorder=arguments.reorder,
                 timeout_seconds=arguments.timeout,
                 times=1 + arguments.time,
                 queue=arguments.queue,
                 lds_bytes=arguments.lds,
             )
     except LaunchStopped as stop:
-        _show_findings(stop.findings, out)
-        told = {"findings": [asdict(each) for each in stop.findings]}
-        report.results.append(Result(name, "launch", "fail", reason=str(stop), measure=told))
-        terminal.show(f"FAIL  {stop}", out=out)
-        return finish(report, arguments)
+        stopped, done = str(stop), Launched({}, stop.findings, device=stop.device)
     report.device = done.device
-    compared = compare(done.outputs, expected, arguments.ulps)
-    if arguments.npz:
+    compared = [] if stopped else compare(done.outputs, expected, arguments.ulps)
+    if arguments.npz and not stopped:
         import numpy as np
 
         np.savez(arguments.npz, allow_pickle=False, **done.outputs)
-    report.results.append(_result(name, done, compared, arguments.ulps))
-    _show(name, done, compared, out)
-    return finish(report, arguments)
+    found = apply_suppressions(done.findings, entries)
+    verdict = _Verdict(plain_name(kernel.name), done, found, compared, stopped, arguments.strict)
+    result = _result(verdict, arguments.ulps)
+    result.cause = "\n".join(line for each in found.left for line in finding_lines(each, kernel.wave))
+    result.repro = arguments.line
+    report.results.append(result)
+    _show(verdict, image.lines_missing, kernel.wave, out, verbose=arguments.verbose)
+    if arguments.junit:
+        write_text(arguments.junit, to_junit(report))
+    code = finish(report, arguments)
+    only_findings = verdict.sorted.left and not (stopped or verdict.mismatches or verdict.unused)
+    return arguments.error_exitcode if only_findings else code
 
 
-def _result(name: str, done: Launched, compared: list[ExpectedOutput], ulps: int) -> Result:
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What a launch is judged by. `stopped`: why it did not end, or ""."""
+
+    kernel: str
+    done: Launched
+    sorted: Suppressed
+    compared: list[ExpectedOutput]
+    stopped: str
+    strict: bool
+
+    @property
+    def mismatches(self) -> list[ExpectedOutput]:
+        return [each for each in self.compared if each.mismatches]
+
+    @property
+    def unused(self) -> tuple[Suppression, ...]:
+        return self.sorted.unused if self.strict else ()
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the launch failed; empty if it passed."""
+        from zinc_rt.launching.finding_groups import times_of_rules
+
+        return [
+            *([self.stopped] if self.stopped else []),
+            *[f"{count} x {rule}" for rule, count in times_of_rules(self.sorted.left).items()],
+            *[f"{each.name}: {each.mismatches} of {each.count} differ" for each in self.mismatches],
+            *[f"unused suppression: {each}" for each in self.unused],
+        ]
+
+
+def _result(verdict: _Verdict, ulps: int) -> Result:
     from zinc_rt.cli.report import Result
 
-    bad = [each for each in compared if each.mismatches]
-    reason = "; ".join(
-        [f"{each.count} x {each.rule}" for each in done.findings]
-        + [f"{each.name}: {each.mismatches} of {each.count} differ" for each in bad]
-    )
+    done, found = verdict.done, verdict.sorted
     measure = {
-        "findings": [asdict(each) for each in done.findings],
+        "findings": [asdict(each) for each in found.left],
         "remarks": [asdict(each) for each in done.remarks],
+        "suppressed": [{**asdict(each), "reason": entry.reason} for each, entry in found.suppressed],
+        "unused_suppressions": [asdict(each) for each in found.unused],
         "outputs": {key: _summary(array) for key, array in done.outputs.items()},
-        "expected": [asdict(each) for each in compared],
+        "expected": [asdict(each) for each in verdict.compared],
         "seconds": list(done.seconds),
     }
-    return Result(
-        name, "launch", "fail" if reason else "pass", reason=reason, measure=measure, limit={"ulps": ulps}
-    )
+    reason = "; ".join(verdict.reasons)
+    status: Status = "fail" if reason else "pass"
+    return Result(verdict.kernel, "launch", status, reason=reason, measure=measure, limit={"ulps": ulps})
 
 
 def _summary(array: object) -> dict[str, object]:
@@ -216,7 +310,10 @@ def _summary(array: object) -> dict[str, object]:
     }
 
 
-def _show(name: str, done: Launched, compared: list[ExpectedOutput], out: TextIO) -> None:
+def _show(verdict: _Verdict, lines_missing: str, wave: int, out: TextIO, *, verbose: bool) -> None:
+    from zinc_rt.launching.located import remark_line
+
+    done, found = verdict.done, verdict.sorted
     rows = []
     for key, array in done.outputs.items():
         each = _summary(array)
@@ -224,9 +321,18 @@ def _show(name: str, done: Launched, compared: list[ExpectedOutput], out: TextIO
         rows.append((key, each["type"], first, each["least"], each["most"], each["not_finite"]))
     if rows:
         terminal.show(Table(("output", "type", "first", "least", "most", "not finite"), rows), out=out)
-    _show_findings(done.findings, out)
-    _show_findings(done.remarks, out, "remark: its compiler knows no such wait")
-    for line in compared:
+    _show_findings(found.left, wave, out, verbose=verbose)
+    if found.left and lines_missing:
+        terminal.show(lines_missing, out=out)
+    if verbose:
+        _show_findings(done.remarks, wave, out, verbose=verbose, remark=True)
+    elif done.remarks:
+        terminal.show(remark_line(done.remarks), out=out)
+    if found.suppressed:
+        terminal.show(f"suppressed: {len(found.suppressed)}; --json lists them with their reasons", out=out)
+    for entry in found.unused:
+        terminal.show(f"unused suppression: {entry}", out=out)
+    for line in verdict.compared:
         ulps = "" if line.most_ulps is None else f", at most {line.most_ulps} ULPs apart"
         where = (
             f"; first at {list(line.first)}: {line.got}, expected {line.wanted}" if line.first is not None else ""
@@ -240,15 +346,31 @@ def _show(name: str, done: Launched, compared: list[ExpectedOutput], out: TextIO
             f"{ordered[-1] * 1e6:.1f}, doorbell to fence; the first took {done.seconds[0] * 1e3:.1f} ms",
             out=out,
         )
-    failed = bool(done.findings) or any(line.mismatches for line in compared)
+    if verdict.stopped:
+        terminal.show(f"FAIL  {verdict.stopped}", out=out)
+        return
     simulated = " on a SIMULATED device: says nothing about hardware" if done.device["simulated"] else ""
-    terminal.show(f"{'FAIL' if failed else 'PASS'}  {name} on {done.device['arch']}{simulated}", out=out)
+    mark = "FAIL" if verdict.reasons else "PASS"
+    terminal.show(f"{mark}  {verdict.kernel} on {done.device['arch']}{simulated}", out=out)
 
 
-def _show_findings(findings: tuple[FindingGroup, ...], out: TextIO, said: str = "") -> None:
-    if findings:
-        rows = [(each.rule, each.count, "error" if each.error else said, each.first) for each in findings]
-        terminal.show(Table(("finding", "times", "", "the first"), rows), out=out)
+def _show_findings(
+    findings: tuple[FindingGroup, ...], wave: int, out: TextIO, *, verbose: bool, remark: bool = False
+) -> None:
+    """Show findings as lines that begin with FILE:LINE, like a compiler's; with --format as a table."""
+    from zinc_rt.launching.located import finding_lines, plain_name
+
+    if table_writer() is not None and findings:
+        rows = [
+            ("remark" if remark else "error" if each.error else "finding", each.rule, each.tool, each.line,
+             plain_name(each.kernel), each.count, each.access or each.detail or each.first)
+            for each in findings
+        ]  # fmt: skip
+        terminal.show(Table(("kind", "rule", "tool", "line", "kernel", "times", "what"), rows), out=out)
+        return
+    for each in findings:
+        for line in finding_lines(each, wave, verbose=verbose):
+            terminal.show(f"remark: {line}" if remark and not line.startswith(" ") else line, out=out)
 
 
 main = Command("launch", parser, _body)

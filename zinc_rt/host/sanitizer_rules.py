@@ -8,7 +8,7 @@ docs/sanitizer.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -24,6 +24,8 @@ TOOLS = {
     WAITCHECK: "waits and hazards in machine code, found on every path without running it",
     DEVICE: "packets, launches and code that the device cannot run or that no document describes",
 }
+MODES = {"off": (), "fast": (MEMCHECK, INITCHECK), "full": tuple(tool for tool in TOOLS if tool != DEVICE)}
+"""The tools of each sanitizer mode; the rules of DEVICE are always checked."""
 STOPS_QUEUE = ("stops",)  # as facts.STOPS: with `assumptions --flip` the queue stops instead of a finding
 GUIDE = "RDNA4 ISA guide"
 
@@ -371,3 +373,9 @@ _ROWS = (
 
 RULES: Mapping[str, SanitizerRule] = {rule.id: rule for rule in _ROWS}
 """Rules by id, in the order of `zinc-rt assumptions`."""
+
+
+def mode_of(tools: Iterable[str]) -> str:
+    """Return the least mode of a simulated device that checks all rules of these tools."""
+    levels = {rule.level for rule in RULES.values() if rule.tool in set(tools)}
+    return next(mode for mode in ("full", "fast", "off") if mode in levels | {"off"})

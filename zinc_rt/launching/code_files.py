@@ -14,6 +14,7 @@ from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.zrt import MAGIC, Zrt, read_zrt
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, KernelArgument, read_code_object
 from zinc_rt.launching.source import compile_source, is_source
+from zinc_rt.launching.source_lines import read_source_lines
 
 _KERNARG_POINTER, _WAVE32 = 1 << 3, 1 << 10  # of kernel_code_properties
 _TRITON_SCRATCH = ("global_scratch_size", "profile_scratch_size")  # pointers after the kernel's arguments
@@ -53,7 +54,8 @@ def read_image(code: str | Path | bytes, *, arch: str = DEFAULT_ARCH, flags: Seq
         source, data = read_code(code)
     if data.startswith(MAGIC):
         return _zrt_image(read_zrt(data, source), source)
-    image = read_code_object(data, source)
+    lines = read_source_lines(data, source)
+    image = replace(read_code_object(data, source), line_at=lines.at, lines_missing=lines.missing)
     triton = None if isinstance(code, bytes) else read_triton_metadata(Path(code))
     return image if triton is None else _with_triton(image, triton)
 
@@ -112,4 +114,13 @@ def _zrt_image(zrt: Zrt, source: str) -> CodeImage:
         preload=0,
         threads=zrt.workgroup,
     )
-    return CodeImage(zrt.target, zrt.image, (), {zrt.name: kernel}, zrt.compiler, source, has_descriptors=False)
+    return CodeImage(
+        zrt.target,
+        zrt.image,
+        (),
+        {zrt.name: kernel},
+        zrt.compiler,
+        source,
+        has_descriptors=False,
+        line_at=zrt.place_at,
+    )

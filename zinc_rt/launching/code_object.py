@@ -7,7 +7,7 @@ type NT_AMDGPU_METADATA whose content is MessagePack.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,10 @@ class CodeKernel:
         return tuple(each for each in self.arguments if not each.hidden)
 
 
+def _no_line(offset: int) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class CodeImage:
     """The loadable image of a code object.
@@ -92,6 +96,8 @@ class CodeImage:
     compiler: str = ""  # as the object's comments name it
     source: str = ""  # the file's name, for messages
     has_descriptors: bool = True  # False: a .zrt container
+    line_at: Callable[[int], str] = field(default=_no_line, repr=False)  # FILE:LINE of an offset in `image`, or ""
+    lines_missing: str = ""  # why there are no lines although the file has a line table
 
 
 def read_code_object(data: bytes, source: str) -> CodeImage:

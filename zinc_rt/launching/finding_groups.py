@@ -32,7 +32,8 @@ class FindingGroup:
     `kernel`, `pc`, `instruction`: the code, else "", None, "". `error`: hardware would stop or fault. `count`: as
     reported by the device, which reports a few findings per instruction and launch, and the number of the others.
     Of the first finding: `workgroup` (x, y, z), `wave` in it, `lanes` as a bit mask, `address` of the first lane;
-    None and 0 if absent; `detail`, what is wrong.
+    None and 0 if absent; `detail`, what is wrong. launching.located sets `tool`, `line` (FILE:LINE) and `access`
+    ("load of x[1000] of 1000 elements"); "" if they are not known.
     """
 
     rule: str
@@ -47,6 +48,9 @@ class FindingGroup:
     lanes: int = 0
     address: int | None = None
     detail: str = ""
+    tool: str = ""
+    line: str = ""
+    access: str = ""
 
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")

@@ -16,6 +16,7 @@ from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.host import locks
 from zinc_rt.host.arguments import meant
 from zinc_rt.host.errors import CheckFailed, InputError, UsageError
+from zinc_rt.host.sanitizer_rules import CACHECHECK, mode_of
 from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import Gpu, find_gpus
@@ -26,9 +27,9 @@ from zinc_rt.launching.aql import KernelOnAqlQueue
 from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.code_object import CodeImage, CodeKernel
 from zinc_rt.launching.dispatch import KernelOnQueue
-from zinc_rt.launching.finding_groups import FindingGroup, grouped, is_end
+from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
-from zinc_rt.launching.outputs import outputs_of, unwritten_outputs
+from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
 from zinc_rt.launching.values import LaunchBuffer, Value
 
 
@@ -48,11 +49,11 @@ class Launched:
 
 
 class LaunchStopped(CheckFailed):
-    """The kernel did not end; `findings` give details."""
+    """The kernel did not end; `findings` give details, `device` as in Launched."""
 
-    def __init__(self, message: str, findings: tuple[FindingGroup, ...]) -> None:
+    def __init__(self, message: str, findings: tuple[FindingGroup, ...], device: dict[str, Any]) -> None:
         super().__init__(message)
-        self.findings = findings
+        self.findings, self.device = findings, device
 
 
 def launch(
@@ -70,6 +71,9 @@ def launch(
     lds_bytes: int | None = None,
     arch: str = DEFAULT_ARCH,
     flags: Sequence[str] = (),
+    tools: Sequence[str] | None = None,
+    coherence: str | None = None,
+    reorder: int | None = None,
 ) -> Launched:
     """Run a kernel once, then `times` - 1 more times to measure its time, on the memory that the first run left.
 
@@ -81,6 +85,10 @@ def launch(
     where it has none. `lds_bytes`: dynamic LDS; None takes what Triton's JSON says, else 0.
     A `code` that read_image returned is used as it is. `queue`: pm4 packets, or one AQL dispatch packet with a
     completion signal. `device`: auto takes this machine's AMD GPU, or simulates one where there is none.
+
+    Of a simulated device: `sanitizer`, a mode (off, fast, full), or `tools` instead (memcheck, racecheck, ...);
+    `coherence`: bar, direct or caches, None for bar, and for caches if `tools` has cachecheck; `reorder`: a seed
+    for the order of concurrent work.
 
     Raise InputError (no such kernel, other arguments, another chip's code, a damaged file, a source that the
     compiler rejects), NothingRan (no compiler), UnsupportedError (no GPU), GpuBusy (another program has the card),
@@ -101,30 +109,30 @@ def launch(
     workgroups = shape.grid[0] * shape.grid[1] * shape.grid[2]
     matched = match(wanted, {key: _value(value) for key, value in args.items()}, workgroups)
     dynamic = wanted.dynamic_lds_bytes if lds_bytes is None else lds_bytes
+    checked = chosen_tools(sanitizer, tools)
+    options: dict[str, Any] = {"sanitizer": mode_of(checked)}
+    if coherence is not None or CACHECHECK in (tools or ()):
+        options["coherence"] = coherence or "caches"
+    if reorder is not None:
+        options["reorder"] = reorder
     with ExitStack() as undo:
         simulated = device == "sim" or (device == "auto" and not amd_gpus())
-        driver = _simulated(image.arch, name, sanitizer, undo) if simulated else linux_driver()
+        driver = _simulated(image.arch, name, options, undo) if simulated else linux_driver()
         if driver is None:
             raise UsageError("launch needs Linux")
         gpu, node = _gpu(driver, image.arch, name)
         if not driver.simulated:
             undo.enter_context(locks.held(gpu.render_path))
         process = undo.enter_context(KfdProcess(driver))
-        side = driver if isinstance(driver, SideChannel) else None
-        before = 0
-        if side is not None:  # the device is this process's, which may have launched the kernel before
-            side.tell_again()
-            before = len(side.findings())
+        about = {"name": node.name, "arch": node.arch, "simulated": driver.simulated}
+        findings = LaunchFindings(driver, image, checked)
         kind = KernelOnAqlQueue if queue == "aql" else KernelOnQueue
-        on = kind(process.open_gpu(node), side.announce if side else None)
-        buffers = {key: on.put(value.array, key) for _, key, value in matched if isinstance(value, LaunchBuffer)}
-        if side is not None and sanitizer != "off":
-            for key, each in outputs_of(matched).items():
-                if not each.read and each.array.nbytes:
-                    side.discard_mapped(buffers[key].gpu_va, each.array.nbytes)
-        segment, all_lds_bytes = pack(
-            wanted, matched, {key: each.gpu_va for key, each in buffers.items()}, shape, dynamic
-        )
+        on = kind(process.open_gpu(node), driver.announce if isinstance(driver, SideChannel) else None)
+        given = {key: value for _, key, value in matched if isinstance(value, LaunchBuffer)}
+        buffers = {key: (on.put(value.array, key), value) for key, value in given.items()}
+        findings.watch(buffers)
+        addresses = {key: each.gpu_va for key, (each, _) in buffers.items()}
+        segment, all_lds_bytes = pack(wanted, matched, addresses, shape, dynamic)
         image_va = on.load(image)
         kernarg_va = on.put(segment, "kernarg").gpu_va if segment else 0
         submit = _submission(on, wanted, (image_va, kernarg_va), shape, all_lds_bytes)
@@ -132,23 +140,16 @@ def launch(
         outputs: dict[str, np.ndarray] = {}
         try:
             for index in range(times):
-                seconds.append(submit(timeout_seconds, lambda: _stopped(side, before)))
+                seconds.append(submit(timeout_seconds, findings.stopped))
                 if index == 0:
-                    outputs = {
-                        key: on.get(buffers[key], value.array) for key, value in outputs_of(matched).items()
-                    }
+                    outputs = {key: on.get(at, value.array) for key, (at, value) in buffers.items() if value.out}
         except CheckFailed as stop:
-            if side is not None:
-                side.tell_unfinished()
-            told = _groups(side, before)
-            raise LaunchStopped(f"{wanted.name}: {stop}{_progress(side, told)}", told) from None
-        about = {"name": node.name, "arch": node.arch, "simulated": driver.simulated}
-        told = _groups(side, before)
+            doing = findings.after_timeout()
+            raise LaunchStopped(f"{wanted.name}: {stop}{doing}", findings.groups(), about) from None
+        told = (*findings.groups(), *findings.unwritten(wanted.name))
         remarks = tuple(each for each in told if is_remark(each.rule, image.compiler))
-        findings = tuple(each for each in told if each not in remarks)
-        if side is not None and sanitizer != "off":
-            findings += tuple(unwritten_outputs(side, outputs_of(matched), buffers))
-        return Launched(outputs, findings, tuple(seconds), about, remarks)
+        errors = tuple(each for each in told if each not in remarks)
+        return Launched(outputs, errors, tuple(seconds), about, remarks)
 
 
 def _submission(
@@ -200,7 +201,7 @@ def _dimensions(grid: int | Sequence[int]) -> int:
     return 1 if isinstance(grid, int) else len(grid)
 
 
-def _simulated(arch: str, source: str, sanitizer: str, undo: ExitStack) -> Driver:
+def _simulated(arch: str, source: str, options: dict[str, Any], undo: ExitStack) -> Driver:
     from zinc_rt.sim.chips import ALIASES
     from zinc_rt.sim.serve.client import SimClient
 
@@ -212,7 +213,7 @@ def _simulated(arch: str, source: str, sanitizer: str, undo: ExitStack) -> Drive
             next=f"compile with -mcpu={DEFAULT_ARCH}, or --device hw on a machine with that chip",
         )
     chip = DEFAULT_ARCH if TARGETS[arch].is_generic else arch
-    client = SimClient(name=f"launch-{os.getpid()}", chip=chip, sanitizer=sanitizer)
+    client = SimClient(name=f"launch-{os.getpid()}", chip=chip, **options)
     undo.callback(client.close_all)
     return client
 
@@ -230,24 +231,3 @@ def _of_family(chip: str, arch: str) -> bool:
     """Return whether `arch` is generic code (gfx12-generic) for the chip's family."""
     target = TARGETS.get(chip)
     return target is not None and target.has_decoder and target.family == arch
-
-
-def _stopped(side: SideChannel | None, before: int) -> str:
-    if side is None:
-        return ""
-    stops = [each for each in side.findings()[before:] if is_end(each)]
-    return f"it stopped: {stops[-1].sentence}" if stops else ""
-
-
-def _progress(side: SideChannel | None, found: tuple[FindingGroup, ...]) -> str:
-    """Return what a simulated device was doing when the launch was given up."""
-    if side is None or any(each.error for each in found):
-        return ""
-    waves = [each for each in found if each.rule == "still-running"]
-    if not waves:
-        return ": no wave has started, the device is still compiling the kernel"
-    return f": {waves[0].detail}"
-
-
-def _groups(side: SideChannel | None, before: int) -> tuple[FindingGroup, ...]:
-    return grouped(side.findings()[before:]) if side is not None else ()

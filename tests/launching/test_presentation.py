@@ -1,0 +1,172 @@
+"""Findings as an author reads them: source lines, arguments, tools, suppressions, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from code_objects import code_object
+from test_launch import NOP, RACY, REVERSE, patched
+
+import zinc_rt
+from zinc_rt.cli.launch import main
+from zinc_rt.host.errors import InputError, UsageError
+from zinc_rt.host.sanitizer_rules import DEVICE, MODES, RULES, TOOLS, mode_of
+from zinc_rt.launching.finding_groups import FindingGroup
+from zinc_rt.launching.launch_findings import chosen_tools
+from zinc_rt.launching.located import PlacedBuffer, plain_name, remark_line
+from zinc_rt.launching.source import toolchains
+from zinc_rt.launching.source_lines import read_source_lines
+from zinc_rt.launching.suppressions import Suppression, apply_suppressions, read_suppressions
+
+needs_compiler = pytest.mark.skipif(
+    not list(toolchains()), reason="no clang for gfx1201 in PATH, and the package ziglang is not installed"
+)
+SAXPY = """\
+kernel void saxpy(global float *y, global const float *x, float a) {
+  int i = get_global_id(0);
+  #pragma unroll
+  for (int k = 0; k < 2; k++)
+    y[2 * i + k] += a * x[2 * i + k];
+}
+"""
+WORDS = ["--grid", "2", "--block", "32", "--device", "sim", "--arg", "x=in:f32[100]:range", "--arg", "a=f32:2"]
+
+
+@pytest.fixture
+def saxpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command that reads and writes beyond its buffers, in the current folder."""
+    (tmp_path / "saxpy.cl").write_text(SAXPY)
+    monkeypatch.chdir(tmp_path)
+    return ["saxpy.cl", *WORDS, "--arg", "y=inout:f32[128]:ones"]
+
+
+@needs_compiler
+def test_finding_has_source_line_argument_and_work_items_once(
+    saxpy: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(saxpy) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("FAIL  saxpy on gfx1201")
+    found = [line for line in lines if line.startswith("saxpy.cl:")]
+    assert found == ["saxpy.cl:5: out-of-bounds: load of x[100] of 100 elements [memcheck] (2 times)"]
+    (below,) = [line for line in lines if line.startswith("    ")]
+    assert below.startswith("    saxpy, workgroup (1, 0, 0), wave 0, lanes 18-31, pc 0x")
+    assert not any("ring dword" in line for line in lines)
+    assert main([*saxpy, "-v"]) == 1
+    assert "queue 0 DISPATCH_DIRECT at ring dword" in capsys.readouterr().out
+
+
+@needs_compiler
+@pytest.mark.rest
+def test_formats_json_and_junit_have_the_findings(
+    saxpy: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report, junit = tmp_path / "r.json", tmp_path / "j.xml"
+    assert main([*saxpy, "--format", "csv", "--json", str(report), "--junit", str(junit)]) == 1
+    assert "finding,out-of-bounds,memcheck,saxpy.cl:5,saxpy,2," in capsys.readouterr().out
+    (result,) = json.loads(report.read_text())["results"]
+    (found,) = result["measure"]["findings"]
+    assert (found["line"], found["tool"]) == ("saxpy.cl:5", "memcheck")
+    assert found["access"] == "load of x[100] of 100 elements"
+    suite = ElementTree.fromstring(junit.read_text())
+    failure = suite.find("testcase/failure")
+    assert failure is not None and failure.text is not None and suite.get("failures") == "1"
+    assert "saxpy.cl:5: out-of-bounds" in failure.text and "repro zinc-rt launch saxpy.cl" in failure.text
+
+
+@needs_compiler
+@pytest.mark.rest
+def test_suppressions_error_exit_code_and_tools(
+    saxpy: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*saxpy, "--error-exitcode", "42"]) == 42
+    assert main([*saxpy, "--error-exitcode", "0"]) == 0
+    assert main([*saxpy, "--tool", "initcheck,racecheck"]) == 0
+    assert main([*saxpy, "--sanitizer", "off"]) == 0
+    file = tmp_path / "s.yaml"
+    entry = "{rule: out-of-bounds, kernel: saxpy, line: 'saxpy.cl:5', reason: the last group reads padding}"
+    file.write_text(f"schema: zinc-rt-suppressions/1\nsuppressions:\n- {entry}\n")
+    capsys.readouterr()
+    assert main([*saxpy, "--suppress", str(file), "--strict"]) == 0
+    assert "suppressed: 1;" in capsys.readouterr().out
+    file.write_text(file.read_text() + "- {rule: race, reason: never}\n")
+    assert main([*saxpy, "--suppress", str(file)]) == 0
+    assert main([*saxpy, "--suppress", str(file), "--strict", "--error-exitcode", "0"]) == 1
+    assert f"unused suppression: {file}: race, kernel *, line *: never" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "expected `schema"),
+        ("schema: zinc-rt-suppressions/1\nsuppressions: [{rule: race}]", "entry 1: expected rule and reason"),
+        ("schema: zinc-rt-suppressions/1\nsuppressions: [{rule: race, reason: ' '}]", "the reason is empty"),
+        ("schema: zinc-rt-suppressions/1\nsuppressions: [{rule: rice, reason: x}]", "no rule rice"),
+        ("a: [", "no YAML"),
+    ],
+)
+def test_damaged_suppression_file_is_an_error(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_suppressions([str(path)])
+
+
+def test_finding_that_ends_the_launch_is_never_suppressed() -> None:
+    fault = FindingGroup("page-fault", 1, "k: page-fault", True, "k", line="src/k.cl:3")
+    mild = FindingGroup("race", 1, "k: race", False, "_Z1kPf", line="src/k.cl:3")
+    entries = [Suppression(rule, "k", "k.cl:*", "known", "s.yaml") for rule in ("page-fault", "race")]
+    done = apply_suppressions([fault, mild], entries)
+    assert done.left == (fault,) and done.suppressed == ((mild, entries[1]),) and done.unused == (entries[0],)
+
+
+def test_modes_are_sets_of_tools() -> None:
+    assert chosen_tools("fast", None) == {"memcheck", "initcheck"}
+    assert chosen_tools("full", None) == set(TOOLS) - {DEVICE}
+    assert mode_of(MODES["fast"]) == "fast" and mode_of(MODES["full"]) == "full" and mode_of(()) == "off"
+    assert mode_of(["racecheck"]) == mode_of(["synccheck"]) == "full" and mode_of(["waitcheck"]) == "fast"
+    for tool in MODES["full"]:
+        assert any(rule.tool == tool for rule in RULES.values())
+    with pytest.raises(UsageError, match=r"tool racechek.*racecheck"):
+        chosen_tools("full", ["racechek"])
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "initcheck", "racecheck"])
+def test_tool_reports_its_own_rules_only(tool: str) -> None:
+    done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", tools=[tool])
+    assert {each.rule for each in done.findings} == {rule for rule in RACY["full"] if RULES[rule].tool == tool}
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        (0x1000, "x[0, 0] of 3 x 4 elements"),
+        (0x1000 + 7 * 4, "x[1, 3] of 3 x 4 elements"),
+        (0x1000 + 12 * 4, "x[12] of 3 x 4 elements"),
+        (0x1000 - 4, "x[-1] of 3 x 4 elements"),
+        (0x1000 + 6, "byte 2 of x[0, 1] of 3 x 4 elements"),
+    ],
+)
+def test_address_is_shown_as_an_element(address: int, text: str) -> None:
+    buffer = PlacedBuffer("x", 0x1000, np.zeros((3, 4), np.float32))
+    assert buffer.element(address) == text
+    assert (buffer.distance(address) == 0) == (0x1000 <= address < 0x1030)
+
+
+def test_names_and_remarks() -> None:
+    assert plain_name("_Z5saxpyPfPKffi") == "saxpy" and plain_name("saxpy") == "saxpy"
+    remarks = [FindingGroup("sgpr-read", count, "", False) for count in (2, 10)]
+    assert remark_line(remarks) == "remarks: 12 x sgpr-read; -v lists them" and remark_line([]) == ""
+
+
+def test_line_tables_of_stripped_code_and_without_pyelftools(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_source_lines(code_object(), "k.co").at(0) == ""
+    debug: dict[str, Any] = {".debug_line": b"x"}
+    monkeypatch.setattr("zinc_rt.launching.source_lines.section_contents", lambda data, source: debug)
+    monkeypatch.setattr("zinc_rt.launching.source_lines.find_spec", lambda name: None)
+    assert "pip install 'zinc-rt[launch]'" in read_source_lines(b"", "k.co").missing

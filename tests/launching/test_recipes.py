@@ -1,0 +1,56 @@
+"""The recipes of docs/launch.md, from source to verdict, as they are written there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import zinc_rt
+from zinc_rt.launching.source import toolchains
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "launch.md").read_text(encoding="utf-8")
+SECTION = re.compile(r"^### ([^\n]+)\n(.*?)(?=^##)", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
+VERDICT = re.compile(r"^Verdict: (PASS|FAIL)(?:, `([^`]+)`)?", re.MULTILINE)
+RECIPES = dict(SECTION.findall(PAGE[PAGE.index("## Recipes") : PAGE.index("## Options")] + "\n## "))
+NEEDS = {"Triton": "triton", "C with ziglang, compiled by hand": "ziglang"}
+
+
+def test_there_is_a_recipe_for_each_compiler_with_at_most_three_commands() -> None:
+    assert list(RECIPES) == ["OpenCL C", "HIP", "C with ziglang, compiled by hand", "Assembly", "Triton"]
+    for text in RECIPES.values():
+        assert 1 <= len(COMMAND.findall(text)) <= 3 and FILE.findall(text) and VERDICT.findall(text)
+
+
+@pytest.mark.rest(keep=1)
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_recipe_gives_its_verdict(name: str, tmp_path: Path) -> None:
+    package = NEEDS.get(name)
+    if package is not None and find_spec(package) is None:
+        pytest.skip(f"the package {package} is not installed")
+    if package is None and not list(toolchains()):
+        pytest.skip("no clang for gfx1201 in PATH, and the package ziglang is not installed")
+    text = RECIPES[name]
+    for file, content in FILE.findall(text):
+        (tmp_path / file).write_text(content)
+    python = f"{sys.executable} -m zinc_rt.cli"
+    environment = {**os.environ, "PYTHONPATH": str(Path(zinc_rt.__file__).parents[1]), "COLUMNS": "120"}
+    output = ""
+    for command in COMMAND.findall(text):
+        words = shlex.split(command.replace("zinc-rt", python, 1).replace("python3 ", f"{sys.executable} ", 1))
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        output = done.stdout
+        assert command.startswith("zinc-rt") or done.returncode == 0, done.stderr
+    ((verdict, finding),) = VERDICT.findall(text)
+    assert output.splitlines()[-1].startswith(f"{verdict}  "), output + done.stderr
+    assert done.returncode == (verdict == "FAIL")
+    assert any(line.startswith(finding) for line in output.splitlines()), output

@@ -1,0 +1,107 @@
+"""The findings of one launch on a simulated device. A card has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from zinc_rt.host.arguments import meant
+from zinc_rt.host.errors import UsageError
+from zinc_rt.host.sanitizer_rules import DEVICE, INITCHECK, MODES, RULES, TOOLS
+from zinc_rt.kmd.driver import Driver, SideChannel
+from zinc_rt.kmd.transport import DeviceBuffer
+from zinc_rt.launching.code_object import CodeImage
+from zinc_rt.launching.finding_groups import FindingGroup, Told, grouped, is_end
+from zinc_rt.launching.located import PlacedBuffer, located
+from zinc_rt.launching.values import LaunchBuffer
+
+
+def chosen_tools(mode: str, tools: Sequence[str] | None) -> frozenset[str]:
+    """Return the tools of a sanitizer mode, or those named. Raise UsageError for an unknown one."""
+    if mode not in MODES:
+        raise UsageError(f"sanitizer {mode}{meant(mode, list(MODES))}: expected {', '.join(MODES)}")
+    for each in tools or ():
+        if each not in TOOLS or each == DEVICE:
+            known = MODES["full"]
+            raise UsageError(f"tool {each}{meant(each, list(known))}: expected {', '.join(known)}")
+    return frozenset(MODES[mode] if tools is None else tools)
+
+
+class LaunchFindings:
+    """Collects the findings of a launch. `tools`: those whose findings count; findings that end the launch and
+    those of the device itself always do.
+    """
+
+    def __init__(self, driver: Driver, image: CodeImage, tools: frozenset[str]) -> None:
+        self._side = driver if isinstance(driver, SideChannel) else None
+        self._image, self._tools = image, tools
+        self._buffers: dict[str, tuple[DeviceBuffer, LaunchBuffer]] = {}
+        self._before = 0
+        if self._side is not None:  # the device is this process's, which may have launched the kernel before
+            self._side.tell_again()
+            self._before = len(self._side.findings())
+
+    def watch(self, buffers: Mapping[str, tuple[DeviceBuffer, LaunchBuffer]]) -> None:
+        """Set the buffers by argument. Outputs that the kernel must not read become uninitialised."""
+        self._buffers = dict(buffers)
+        for buffer, value in self._only_written():
+            if self._side is not None:
+                self._side.discard_mapped(buffer.gpu_va, value.array.nbytes)
+
+    def stopped(self) -> str:
+        """Return why the launch will never complete, or ""."""
+        ends = [each for each in self._told() if is_end(each)]
+        if not ends:
+            return ""
+        last = self._located(ends[-1:])[0]
+        where = f"{last.line}, pc {last.pc:#x}" if last.line else "" if last.pc is None else f"pc {last.pc:#x}"
+        what = "; ".join(each for each in (last.access, last.detail) if each)
+        code = f" at {where} `{last.instruction}`: {what}" if where else f": {last.first}"
+        return f"it stopped: {last.rule}{code}"
+
+    def after_timeout(self) -> str:
+        """Ask for the positions of unfinished waves. Return what the device was doing, or ""."""
+        if self._side is None:
+            return ""
+        self._side.tell_unfinished()
+        found = self.groups()
+        if any(each.error for each in found):
+            return ""
+        waves = [each for each in found if each.rule == "still-running"]
+        if not waves:
+            return ": no wave has started, the device is still compiling the kernel"
+        return f": {waves[0].detail}"
+
+    def groups(self) -> tuple[FindingGroup, ...]:
+        """Return the findings of the chosen tools so far."""
+        found = [each for each in self._told() if self._counts(each.rule) or is_end(each)]
+        return self._located(found)
+
+    def unwritten(self, kernel: str) -> Iterator[FindingGroup]:
+        """Return a finding for each output with elements of which a byte was never stored."""
+        for buffer, value in self._only_written():
+            assert self._side is not None
+            name, array = buffer.name, value.array
+            bits = np.frombuffer(self._side.initialised(buffer.gpu_va, array.nbytes), np.uint8)
+            stored = np.unpackbits(bits, count=array.nbytes, bitorder="little")
+            missing = np.flatnonzero(~(stored.reshape(-1, array.itemsize) == 1).all(axis=1))
+            if missing.size:
+                index = ", ".join(str(axis) for axis in np.unravel_index(missing[0], array.shape))
+                text = f"{missing.size} of {array.size} elements were never written; the first is {name}[{index}]"
+                yield FindingGroup("unwritten-output", 1, text, False, kernel, tool=INITCHECK)
+
+    def _only_written(self) -> list[tuple[DeviceBuffer, LaunchBuffer]]:
+        if self._side is None or INITCHECK not in self._tools:
+            return []
+        return [(at, value) for at, value in self._buffers.values() if not value.read and value.array.size]
+
+    def _counts(self, rule: str) -> bool:
+        return RULES[rule].tool in self._tools or RULES[rule].tool == DEVICE
+
+    def _told(self) -> Sequence[Told]:
+        return self._side.findings()[self._before :] if self._side is not None else ()
+
+    def _located(self, findings: Sequence[Told]) -> tuple[FindingGroup, ...]:
+        placed = [PlacedBuffer(name, at.gpu_va, value.array) for name, (at, value) in self._buffers.items()]
+        return located(grouped(findings), self._image, placed)

@@ -1,0 +1,122 @@
+"""Findings of a launch in an author's terms: source line, argument and index, work-items."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from zinc_rt.host.sanitizer_rules import RULES
+from zinc_rt.launching.code_object import CodeImage
+from zinc_rt.launching.finding_groups import FindingGroup, times_of_rules
+
+NEAR_BYTES = 1 << 16  # an address this close to a buffer, or its size, counts as an index of it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedBuffer:
+    """The buffer of an argument in GPU memory. `array` gives its type and shape."""
+
+    name: str
+    va: int
+    array: np.ndarray
+
+    def distance(self, address: int) -> int:
+        """Return the number of bytes from the buffer to this address; 0 inside."""
+        return max(self.va - address, address - (self.va + max(self.array.nbytes, 1) - 1), 0)
+
+    def element(self, address: int) -> str:
+        """Describe the element at this address, inside or outside, like x[1000] of 1000 elements."""
+        index, byte = divmod(address - self.va, self.array.itemsize)
+        array, shown = self.array, str(index)
+        if array.ndim > 1 and 0 <= index < array.size:
+            shown = ", ".join(str(axis) for axis in np.unravel_index(index, array.shape))
+        size = " x ".join(map(str, array.shape)) if array.ndim > 1 else str(array.size)
+        of_byte = f"byte {byte} of " if byte else ""
+        return f"{of_byte}{self.name}[{shown}] of {size} element{'s' if array.size != 1 else ''}"
+
+
+def located(
+    groups: Iterable[FindingGroup], image: CodeImage, buffers: Iterable[PlacedBuffer]
+) -> tuple[FindingGroup, ...]:
+    """Add source line and accessed element to findings, and merge those of one rule, source line and argument: an
+    unrolled loop has one instruction for each copy."""
+    placed = tuple(buffers)
+    merged: dict[tuple[object, ...], FindingGroup] = {}
+    for group in groups:
+        found, argument = _located(group, image, placed)
+        key: tuple[object, ...] = (group.rule, found.kernel, found.line, argument, access_kind(group.instruction))
+        if not found.line or group.pc is None:
+            key = (len(merged),)
+        before = merged.get(key)
+        merged[key] = found if before is None else replace(before, count=before.count + found.count)
+    return tuple(merged.values())
+
+
+def _located(group: FindingGroup, image: CodeImage, buffers: tuple[PlacedBuffer, ...]) -> tuple[FindingGroup, str]:
+    """Return the finding with line and element, and the name of the argument."""
+    kernel = group.kernel.partition("+")[0]
+    found = replace(group, kernel=kernel, tool=RULES[group.rule].tool)
+    if group.pc is None:
+        return found, ""
+    known = image.kernels.get(kernel)
+    found = replace(found, line=image.line_at((known.entry_at if known is not None else 0) + group.pc))
+    if group.address is None:
+        return found, ""
+    kind = access_kind(group.instruction)
+    if group.rule == "page-fault":
+        found = replace(found, detail=group.detail.partition(", ")[2])  # without the kind of access
+    if group.rule.endswith("-lds") or group.rule.startswith("lds-") or group.detail == "in the LDS":
+        return replace(found, access=f"{kind} of LDS byte {group.address}", detail=""), "LDS"
+    nearest = min(buffers, key=lambda each: each.distance(group.address or 0), default=None)
+    if nearest is None or nearest.distance(group.address) > max(NEAR_BYTES, nearest.array.nbytes):
+        what = "a null pointer" if group.address < 1 << 16 else "an address outside of every argument"
+        return replace(found, access=f"{kind} of 0x{group.address:x}, {what}"), ""
+    return replace(found, access=f"{kind} of {nearest.element(group.address)}"), nearest.name
+
+
+def access_kind(instruction: str) -> str:
+    """Return load, store or atomic, from the mnemonic."""
+    mnemonic = instruction.partition(" ")[0]
+    return next((kind for kind in ("store", "atomic") if kind in mnemonic), "load")
+
+
+def plain_name(kernel: str) -> str:
+    """Return the name of a C++ function without its parameter types: saxpy for _Z5saxpyPfPKffi."""
+    found = re.match(r"_Z(\d+)(\w+)", kernel)
+    return found[2][: int(found[1])] if found is not None else kernel
+
+
+def finding_lines(group: FindingGroup, wave: int, *, verbose: bool = False) -> list[str]:
+    """Return the text of a finding: where and what is wrong, then the work-items and the instruction. `wave`: the
+    wave size. `verbose` adds the device's own sentence, with the packet."""
+    from zinc_rt.sim.shader.checks.finding_text import lanes_text  # late: a card has no such findings
+
+    kernel = plain_name(group.kernel)
+    where = group.line or (f"{kernel}+{group.pc:#x}" if group.pc is not None else "")
+    what = ": ".join(each for each in (group.access, group.detail) if each)
+    if group.pc is None:
+        what = group.first
+    first = ": ".join(each for each in (where, group.rule, what) if each)
+    times = f" ({group.count} times)" if group.count > 1 else ""
+    lines = [f"{first} [{group.tool}]{times}"]
+    if group.pc is not None:
+        parts = [kernel]
+        if group.workgroup is not None:
+            parts += [f"workgroup {group.workgroup}", f"wave {group.wave}"]
+        if group.lanes:
+            parts.append(lanes_text(group.lanes, wave))
+        parts.append(f"pc {group.pc:#x} `{group.instruction}`")
+        lines.append("    " + ", ".join(parts))
+    if verbose:
+        lines.append(f"    {group.first}")
+    return lines
+
+
+def remark_line(remarks: Iterable[FindingGroup]) -> str:
+    """Return one line with the number of remarks of each rule, or ""."""
+    counts = times_of_rules(remarks)
+    listed = ", ".join(f"{count} x {rule}" for rule, count in counts.items())
+    return f"remarks: {listed}; -v lists them" if counts else ""
