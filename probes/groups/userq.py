@@ -141,13 +141,13 @@ def negatives(c: ProbeContext) -> Outcome:
         refuses("no wptr", no, wptr_va=0),
         refuses("high priority", errno.EACCES, old, flags=high),
         refuses("a ring that is not mapped", no, old, queue_va=parts.ring.gpu_va + (1 << 40)),
-        refuses("an unknown doorbell", no, errno.ENOENT, doorbell_handle=0xFFFF),
+        refuses("an unknown doorbell", no, errno.ENOENT, old, doorbell_handle=0xFFFF),
         refuses("a doorbell beyond its page", no, old, doorbell_offset=_PAGE // 8),
         refuses("a ring of 3000 bytes", no, old, queue_size=3000),
         refuses("mqd_size 4", no, mqd_size=4),
         refuses("a null MQD", errno.ENOMEM, mqd=0),
         refuses("wptr in a buffer of two pages", no, wptr_va=parts.wide.gpu_va),
-        Refusal("FREE of an unknown queue", lambda: parts.free(500), (no,)),
+        Refusal("FREE of an unknown queue", lambda: parts.free(500), (no, errno.ENOENT)),
         Refusal("FREE with other fields", lambda: parts.free(1, queue_va=parts.ring.gpu_va), (no,)),
     ]
     try:

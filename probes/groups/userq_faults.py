@@ -14,20 +14,21 @@ from zinc_rt.probes.groups.faults import BAD_HEADER, FROZEN_SECONDS, spin
 from zinc_rt.probes.kit.cases import Case, in_processes
 from zinc_rt.probes.kit.context import ProbeContext, until
 from zinc_rt.probes.kit.probe_queue import ProbeQueue
-from zinc_rt.probes.kit.recovery import RESET_SECONDS
 from zinc_rt.probes.kit.shaders import generation_apart, no_kernels
 from zinc_rt.probes.outcome import T2, Outcome, check, gone, symptom
 from zinc_rt.probes.probe import fails, probe, proves
 
 BAD_ADDRESS = 0xDEADBEE0  # IGT's
+DETECTION_SECONDS = 15.0  # above amdgpu's compute time-out, after which its hang detection resets a queue
 
 
 @probe("P55", "user-queue hang", (T2,), hazard=2, needs=("P52",), seconds=150.0)
 @proves(
-    "a hung user queue is detected and ended, without effect on others",
+    "a hung user queue is ended, without effect on others",
     passes_when=(
-        f"its kernel fence ends within {RESET_SECONDS:g} s, a bad address is in GPUVM_FAULT, VRAM survives; P20 "
-        "passes after it; so for an illegal packet, a bad address and a shader without an end"
+        f"within {DETECTION_SECONDS:g} s the kernel ends its fence, or the end of its process ends the queue; "
+        "a bad address is in GPUVM_FAULT, VRAM survives; P20 passes after it; so for an illegal packet, a bad "
+        "address and a shader without an end"
     ),
 )
 @fails(
@@ -36,8 +37,8 @@ BAD_ADDRESS = 0xDEADBEE0  # IGT's
     "newer kernel (6.19 resets the queue alone) and linux-firmware; keep --hazard 1 while others use it",
 )
 @fails(
-    symptom("no-end", "deadline", "stuck-in-kernel"),
-    "the kernel does not detect hung user queues (before 6.19), or MES did not release it",
+    symptom("deadline", "stuck-in-kernel"),
+    "MES did not release the queue at the end of its process, or FREE waits for its fence (Linux 6.19 and later)",
     "use a newer kernel; on this one only a reboot or /sys/kernel/debug/dri/*/amdgpu_gpu_recover ends it",
 )
 @fails(symptom("no-fault-record"), "the fault was not recorded", "please report the kernel")
@@ -48,7 +49,7 @@ def hangs(c: ProbeContext) -> Outcome:
     no_shaders = no_kernels(generation_apart(c))
     if not no_shaders:
         cases["long shader"] = _long_shader
-    outcome = in_processes(c, cases, 3 * RESET_SECONDS)
+    outcome = in_processes(c, cases, 3 * DETECTION_SECONDS)
     return replace(outcome, notes=(*outcome.notes, f"packets only: {no_shaders}")) if no_shaders else outcome
 
 
@@ -75,7 +76,11 @@ def _long_shader(c: ProbeContext) -> dict[str, Any]:
 
 
 def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]:
-    """The fence never comes; FREE (or a reset before it) ends the kernel's fence with an error."""
+    """Hang a queue with a kernel fence, and wait for the kernel's hang detection, which USERQ_SIGNAL arms.
+
+    A kernel without it leaves the queue to the end of this process: from Linux 6.19 on FREE waits for the fence
+    without limit.
+    """
     c.expected.add("page-fault")
     queue, gpu = c.queue(), c.userq
     lost_before = gpu.node.vram_lost_count()
@@ -84,6 +89,7 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
     fence = queue.submit([Nop()], "behind it")
     ended = gpu.syncobj("ended")
     gpu.signal(queue.kmd_queue, [ended])
+    began = time.monotonic()
     came = until(fence.reached, FROZEN_SECONDS, 0.01)
     check(
         not came,
@@ -92,23 +98,20 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
         evidence=queue.evidence(),
     )
     fault = gpu.fault()
-    rptr = queue.evidence().rptr
-    began = time.monotonic()
-    trouble = ""
+    said: dict[str, Any] = {"rptr": queue.evidence().rptr}
+    if fault is not None:
+        said["fault"] = hex(fault.va)
+    how = _how_it_ended(ended, c.scaled(DETECTION_SECONDS))
+    if not how:
+        c.leave_open()
+        return said | {"hang_detection": "none: only a deadline of the program sees the hang"}
+    said |= {"fence": how, "detected_ms": round((time.monotonic() - began) * 1e3)}
     try:
         queue.close()
     except DriverError as error:
-        trouble = errno.errorcode.get(error.errno, str(error.errno))
-    how = _how_it_ended(ended, c.scaled(RESET_SECONDS))
-    seconds = time.monotonic() - began
+        said["free"] = errno.errorcode.get(error.errno, str(error.errno))
     lost = gpu.node.vram_lost_count() - lost_before
-    check(how != "", "no-end", f"neither FREE nor a reset ended the kernel's fence within {RESET_SECONDS:g} s")
     check(not lost, "vram-lost", f"VRAM was lost {lost} times: all of its contents must be uploaded again")
-    said: dict[str, Any] = {"rptr": rptr, "fence": how, "free_ms": round(seconds * 1e3)}
-    if trouble:
-        said["free"] = trouble
-    if fault is not None:
-        said["fault"] = hex(fault.va)
     return said
 
 

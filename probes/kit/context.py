@@ -195,6 +195,10 @@ class ProbeContext:
         self._marks_apart += marks
         return replace(ended, value=value)
 
+    def leave_open(self) -> None:
+        """Release nothing at the end: the kernel does so when this process, which must be a separate one, ends."""
+        self._stack.pop_all()
+
     def close(self) -> None:
         self._stack.close()
 

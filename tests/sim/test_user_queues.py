@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -101,7 +102,9 @@ CREATE: tuple[tuple[int, dict[str, int], str], ...] = (
     (0, {}, "7.0"),
     (errno.EINVAL, {"op": 3}, "7.0"),
     (errno.EINVAL, {"flags": 8}, "7.0"),
-    (errno.EINVAL, {"flags": 4}, "7.0"),
+    (0, {"flags": 4}, "7.0"),  # SECURE, which compute accepts without TMZ too
+    (errno.EACCES, {"flags": 3, "queue_va": 0}, "6.17"),
+    (errno.EINVAL, {"flags": 3, "queue_va": 0}, "6.18"),
     (errno.EINVAL, {"ip_type": 7}, "7.0"),
     (errno.EINVAL, {"queue_va": 0}, "7.0"),
     (errno.EINVAL, {"queue_va": (1 << 64) - 1}, "7.0"),
@@ -112,6 +115,8 @@ CREATE: tuple[tuple[int, dict[str, int], str], ...] = (
     (errno.EINVAL, {"queue_va": 0x7000_0000}, "7.0"),
     (0, {"queue_va": 0x7000_0000}, "6.17"),
     (errno.EINVAL, {"doorbell_handle": 99}, "7.0"),
+    (errno.EINVAL, {"doorbell_handle": 99}, "6.17"),
+    (0, {"doorbell_handle": 99}, "6.16"),  # success without a queue
     (errno.EINVAL, {"doorbell_handle": 2}, "7.0"),
     (errno.EINVAL, {"doorbell_offset": 512}, "6.18.y"),
     (0, {"doorbell_offset": 511}, "6.18.y"),
@@ -221,6 +226,8 @@ def test_free_requires_zero_fields_and_an_existing_queue() -> None:
         assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=2) == errno.EINVAL
         assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1) == 0
         assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1) == errno.EINVAL
+    with render(linux="7.2") as c:
+        assert c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1) == errno.ENOENT
 
 
 def signalled(c: RenderClient, syncobj: int, seconds: float = 0.0) -> int:
@@ -271,20 +278,53 @@ def test_userq_signal_errno(changes: dict[str, Any], number: int) -> None:
         assert c.errno(amdgpu.IOCTL_USERQ_SIGNAL, **values) == number
 
 
+def hung_with_a_kernel_fence(c: RenderClient) -> int:
+    """Create queue 1, which hangs with a fence of USERQ_SIGNAL; return the syncobj."""
+    arguments = c.create()
+    c.call(amdgpu.IOCTL_USERQ, **arguments)
+    c.gpu.on_hardware[0].queue.space.write(arguments["wptr_va"], (8).to_bytes(8, "little"))
+    syncobj = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
+    handles = c.keep(u32_array([syncobj]))
+    assert isinstance(c.gpu.cp, IdleCp)
+    c.gpu.cp.stuck = True
+    c.call(amdgpu.IOCTL_USERQ_SIGNAL, queue_id=1, syncobj_handles=handles, num_syncobj_handles=1)
+    return syncobj
+
+
 def test_freeing_a_hung_queue_cancels_its_fences() -> None:
-    with render() as c:
-        arguments = c.create()
-        c.call(amdgpu.IOCTL_USERQ, **arguments)
-        c.gpu.on_hardware[0].queue.space.write(arguments["wptr_va"], (8).to_bytes(8, "little"))
-        syncobj = c.call(drm.IOCTL_SYNCOBJ_CREATE)["handle"]
-        handles = c.keep(u32_array([syncobj]))
-        c.call(amdgpu.IOCTL_USERQ_SIGNAL, queue_id=1, syncobj_handles=handles, num_syncobj_handles=1)
-        assert isinstance(c.gpu.cp, IdleCp)
-        c.gpu.cp.stuck = True
+    with render(linux="6.18") as c:
+        syncobj = hung_with_a_kernel_fence(c)
         c.call(amdgpu.IOCTL_USERQ, op=2, queue_id=1)
         assert signalled(c, syncobj) == errno.ECANCELED
         context = c.call(unsent_ioctls.IOCTL_CTX, op=1)["new_ctx_id"]
         assert c.call(unsent_ioctls.IOCTL_CTX, op=4, ctx_id=context)["state_flags"] == 0  # made after the reset
+
+
+def test_free_of_a_hung_queue_waits_from_6_19_on_until_its_process_ends() -> None:
+    with render(linux="7.0") as c:
+        hung_with_a_kernel_fence(c)
+        thread = threading.Thread(target=lambda: c.errno(amdgpu.IOCTL_USERQ, op=2, queue_id=1))
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive() and c.errno(amdgpu.IOCTL_INFO) == errno.EINVAL  # other calls go on
+        c.machine.end_process(c.driver.process)
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_hang_detection_of_newest_linux_is_armed_by_signal() -> None:
+    with render(linux="7.2") as c:
+        c.gpu.time_scale = 0.01
+        assert signalled(c, hung_with_a_kernel_fence(c), 60) == errno.ECANCELED
+        c.call(amdgpu.IOCTL_USERQ, op=2, queue_id=1)
+
+
+def test_eop_that_is_not_mapped_crashes_linux_6_18_0() -> None:
+    for linux, number in (("6.17", 0), ("6.18", errno.EINVAL), ("6.18.y", errno.EINVAL)):
+        with render(linux=linux) as c:
+            nowhere = c.keep(HostArray((0x7000_0000).to_bytes(8, "little")))
+            assert c.errno(amdgpu.IOCTL_USERQ, **c.create(mqd=nowhere)) == number
+            assert any("NULL pointer" in line for line in c.machine.dmesg) == (linux == "6.18")
 
 
 VA: tuple[tuple[int, dict[str, int]], ...] = (

@@ -64,8 +64,8 @@ class RenderNode:
         return self.info(amdgpu.AMDGPU_INFO_MEMORY, amdgpu.INFO_MEMORY, "MEMORY")
 
     def placement_of(self, handle: int) -> int:
-        """Return the domains (AMDGPU_GEM_DOMAIN_*) in which a buffer may be: those of GEM_CREATE, to which Linux adds
-        GTT if there was no room in VRAM."""
+        """Return the domains (AMDGPU_GEM_DOMAIN_*) in which a buffer may be: those of GEM_CREATE, to which Linux
+        adds GTT if there was no room in VRAM."""
         array = HostArray(bytes(amdgpu.GEM_CREATE_INFO.size_bytes))
         request = amdgpu.GEM_OP.new(
             handle=handle, op=amdgpu.AMDGPU_GEM_OP_GET_GEM_CREATE_INFO, value=array.address

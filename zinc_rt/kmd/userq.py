@@ -32,11 +32,13 @@ from zinc_rt.kmd.userq_availability import UserqAvailability, userq_availability
 LOWEST_VA = 1 << 32  # nothing below 4 GiB: a truncated pointer then faults instead of hitting a buffer
 DOORBELL_INDEX = 4  # 8-byte units in the doorbell page; any will do, Mesa and IGT use this one
 PAGE_TABLES_SECONDS = 10.0
+SUSPEND_SECONDS = 2.1  # amdgpu waits so long for MES to take a queue off the hardware (mes_userq_preempt)
 VRAM_FULL = "GEM_CREATE in VRAM"  # calls of DriverErrors that this module raises: Linux reports success
 SMALL_BAR = "GEM_CREATE in CPU-visible VRAM"
 
-# Placement → domain, creation flags, memory type of the mapping. The memory type alone makes host memory uncached on
-# the GPU (gmc_v12_0_get_vm_pte): Linux before 6.18 refuses the flags UNCACHED and COHERENT (amdgpu_gem_create_ioctl).
+# Placement → domain, creation flags, memory type of the mapping. The memory type alone makes host memory uncached
+# on the GPU (gmc_v12_0_get_vm_pte). Linux before 6.18 refuses the flags UNCACHED and COHERENT
+# (amdgpu_gem_create_ioctl).
 RECIPES = {
     Placement.VRAM: (
         amdgpu.AMDGPU_GEM_DOMAIN_VRAM,

@@ -257,13 +257,20 @@ class SimGpu:
             return True
         self.log("amdgpu: MES failed to respond to msg=REMOVE_QUEUE")
         if self.linux.queue_reset and not refuses and not self.injector.on("no-reset"):
-            self.on_hardware.remove(entry)
-            self._kill(queue, "queue reset")
-            self.resets += 1
-            entry.owner.was_reset(queue, whole_gpu=False, guilty=True)
+            self.reset_queue(queue)
         else:
             self.reset(guilty=entry.owner)
         return False
+
+    def reset_queue(self, queue: HardwareQueue) -> None:
+        """Reset one queue: its work is lost, other queues go on."""
+        entry = next((each for each in self.on_hardware if each.queue is queue), None)
+        if entry is None:
+            return
+        self.on_hardware.remove(entry)
+        self._kill(queue, "queue reset")
+        self.resets += 1
+        entry.owner.was_reset(queue, whole_gpu=False, guilty=True)
 
     def _kill(self, queue: HardwareQueue, why: str) -> None:
         queue.report = queue.report or why

@@ -42,6 +42,12 @@ class LinuxProfile:
     userq_detects_hangs: bool
     userq_unmap_check: bool
     userq_compute_metadata: bool
+    userq_reports_doorbell: bool
+    userq_eop_check: str
+    userq_free_unknown: int
+    userq_free_waits_ms: int
+    userq_hang_timer: bool
+    compute_timeout_ms: int
 
 
 def _value(name: str, version: str) -> Any:

@@ -17,6 +17,12 @@ from zinc_rt.pm4.generation import Generation
 SCHEMA = "zinc-rt-hang/1"
 
 
+UNWATCHED = (
+    "by this program's deadline only: amdgpu's hang detection is armed by USERQ_SIGNAL, which T2 does not call, "
+    "because FREE of a hung queue would then wait without limit (Linux 6.19 and later)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RingState:
     """Ring positions in dwords. `consumed_dw` is rptr on wptr's scale; `wptr_memory` is the value that the GPU can
@@ -112,6 +118,8 @@ class HangReport:
             f"fence    {fence.va:#x} holds {written}; {fence.submitted} submitted, {fence.seen} seen",
             f"poison   {fence.guard or 'intact'}",
         ]
+        if ring.kind == "userq":
+            parts.append(f"watch    {UNWATCHED}")
         parts += [f"event    {each}" for each in self.incidents] or ["event    none"]
         for fault in self.faults:
             parts.append(f"fault    {fault.va:#x}: {fault.allocation}")

@@ -94,7 +94,7 @@ HANDLERS = table(
     IoctlHandler(amdgpu.IOCTL_GEM_VA, drm_memory.gem_va),
     IoctlHandler(amdgpu.IOCTL_GEM_OP, drm_memory.gem_op),
     IoctlHandler(amdgpu.IOCTL_GEM_USERPTR, drm_memory.gem_userptr),
-    IoctlHandler(amdgpu.IOCTL_USERQ, userq_ioctls.userq),
+    IoctlHandler(amdgpu.IOCTL_USERQ, userq_ioctls.userq, unlocked=True),
     IoctlHandler(amdgpu.IOCTL_USERQ_SIGNAL, userq_ioctls.signal),
     IoctlHandler(amdgpu.IOCTL_USERQ_WAIT, userq_ioctls.wait, unlocked=True),
 )

@@ -18,11 +18,12 @@ from zinc_rt.sim.tables.structs import Fields, IoctlRow, StructLayout
 
 
 class MachineState(Protocol):
-    """The machine's state for ioctls. `changed` guards events and fences."""
+    """The machine's state for ioctls. `lock` guards the driver's state, `changed` events and fences."""
 
     linux: LinuxProfile
     injector: Injector
     gpus: list[SimGpu]
+    lock: threading.RLock
     changed: threading.Condition
 
 

@@ -9,12 +9,14 @@ from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.driver.fences import DmaFence, SyncobjState, wait_until
 from zinc_rt.sim.driver.files import DrmFile, lowest_free
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
-from zinc_rt.sim.driver.userq_state import LAST_FENCE_SECONDS, MAX_QUEUES, UserQueue
+from zinc_rt.sim.driver.userq_state import MAX_QUEUES, UserQueue
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.interfaces import HardwareQueue, QueueKind, QueueState
 from zinc_rt.sim.memory.buffers import Bo, Heap, Shared
 from zinc_rt.sim.memory.vm import VA_TOP_RESERVED
+from zinc_rt.sim.profiles import ENOTSUPP, LinuxProfile
 from zinc_rt.sim.tables import amdgpu
+from zinc_rt.sim.tables.structs import Fields
 
 EOP_BYTES = 2048
 MAX_HANDLES = 1 << 16
@@ -37,20 +39,23 @@ def ip_usable(gpu: SimGpu, ip_type: int) -> bool:
     return have.me >= need.me and have.pfp >= need.pfp and have.mec >= need.mec and have.mes >= need.mes
 
 
-def _feature(call: IoctlCall) -> SimGpu:
+def _open(call: IoctlCall) -> SimGpu:
+    """Return the GPU. EINVAL without user queues in the kernel; later kernels say ENOTSUPP where they are off."""
     gpu = call.drm.gpu
     gpu.check_alive()
     if not gpu.linux.userq:
         raise OSError(errno.EINVAL, "this kernel has no user queues")
-    if not switched_on(gpu):
-        raise OSError(gpu.linux.userq_off_errno, "amdgpu.user_queue is off")
+    if not switched_on(gpu) and gpu.linux.userq_off_errno == ENOTSUPP:
+        raise OSError(ENOTSUPP, "amdgpu.user_queue is off")
     return gpu
 
 
 def userq(call: IoctlCall) -> None:
-    gpu = _feature(call)
+    """Create or free a queue. Runs unlocked: FREE waits for the queue's last fence."""
+    gpu = _open(call)
     if call.arg["op"] == amdgpu.AMDGPU_USERQ_OP_CREATE:
-        _create(call, gpu)
+        with call.machine.lock:
+            _create(call, gpu)
     elif call.arg["op"] == amdgpu.AMDGPU_USERQ_OP_FREE:
         _free(call)
     else:
@@ -58,30 +63,32 @@ def userq(call: IoctlCall) -> None:
 
 
 def _create(call: IoctlCall, gpu: SimGpu) -> None:
-    file, arg = call.drm, call.arg
+    file, arg, linux = call.drm, call.arg, gpu.linux
     priority = arg["flags"] & 3
     if arg["flags"] & ~_FLAGS:
         raise OSError(errno.EINVAL, "unknown flags")
-    if arg["ip_type"] not in _IPS or arg["flags"] & amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_SECURE:
-        raise OSError(errno.EINVAL, "no such IP, or secure")
-    size = arg["queue_size"]
-    if arg["queue_va"] in (0, (1 << 64) - 1) or not size or not arg["rptr_va"] or not arg["wptr_va"]:
-        raise OSError(errno.EINVAL, "ring, rptr or wptr missing")
-    if gpu.linux.userq_hardened and (size & (size - 1) or size < PAGE_BYTES):
-        raise OSError(errno.EINVAL, "the ring's size is not a power of two of a page or more")
+    if arg["ip_type"] not in _IPS:
+        raise OSError(errno.EINVAL, "no such IP")
+    if linux.userq_va_checks:
+        _check_addresses(arg, linux)
     if priority == amdgpu.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH and not call.process.privileged:
         raise OSError(errno.EACCES, "high priority needs CAP_SYS_NICE")
     if not ip_usable(gpu, arg["ip_type"]):
         raise OSError(errno.EINVAL, "no user queues on this IP")
+    size = arg["queue_size"]
     held = _mapped_buffers(file, gpu, call)
     doorbell = file.handles.get(arg["doorbell_handle"])
     if doorbell is None or doorbell.heap is not Heap.DOORBELL:
+        if not linux.userq_reports_doorbell:
+            return  # success without a queue: the id stays the operation's number, which shares its place
         raise OSError(errno.EINVAL, "no doorbell buffer")
     assert isinstance(doorbell.store, Shared)
     slots = doorbell.size_bytes // 8
-    if arg["doorbell_offset"] >= slots and gpu.linux.userq_hardened:
+    if arg["doorbell_offset"] >= slots and linux.userq_hardened:
         raise OSError(errno.EINVAL, "beyond the doorbell buffer")
     index = arg["doorbell_offset"] % slots  # unhardened kernels accept a doorbell of another process
+    if not linux.userq_va_checks:
+        _check_addresses(arg, linux)
     eop_va, eop = _mqd(file, gpu, call)
     wptr = file.vm.span_at(arg["wptr_va"])
     if wptr is None or wptr.bo.size_bytes != PAGE_BYTES or gpu.injector.strikes("wptr-rejected"):
@@ -113,6 +120,16 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
         del queues.queues[queue_id]
         raise
     arg["new_queue_id"] = queue_id
+
+
+def _check_addresses(arg: Fields, linux: LinuxProfile) -> None:
+    """Check that ring and pointers are given. Linux before 6.18 does so after the doorbell, with fewer rules."""
+    size = arg["queue_size"]
+    invalid = (0, (1 << 64) - 1) if linux.userq_va_checks else (0,)
+    if arg["queue_va"] in invalid or not size or not arg["rptr_va"] or not arg["wptr_va"]:
+        raise OSError(errno.EINVAL, "ring, rptr or wptr missing")
+    if linux.userq_hardened and (size & (size - 1) or size < PAGE_BYTES):
+        raise OSError(errno.EINVAL, "the ring's size is not a power of two of a page or more")
 
 
 def _mapped_buffers(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> list[Bo]:
@@ -150,22 +167,34 @@ def _mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, Bo | None]:
     except OSError as error:
         raise OSError(errno.ENOMEM, "mqd: no user address") from error  # sic: memdup_user's errno is replaced
     eop_va = struct.read(raw)["eop_va"]
-    if not gpu.linux.userq_va_checks:
+    if gpu.linux.userq_eop_check == "none":
         return eop_va, None
-    return eop_va, _covered(file, eop_va, EOP_BYTES, "eop_va")
+    try:
+        return eop_va, _covered(file, eop_va, EOP_BYTES, "eop_va")
+    except OSError:
+        if gpu.linux.userq_eop_check == "crash":
+            gpu.log("BUG: kernel NULL pointer dereference, in mes_userq_map")
+            gpu.gone = True
+        raise
 
 
 def _free(call: IoctlCall) -> None:
+    """Free a queue, after its last fence: Linux up to 6.18 waits 100 ms for it, later ones without limit."""
     arg, file = call.arg, call.drm
     others = [arg[name] for name in arg.layout.fields if name not in ("op", "queue_id", "new_queue_id")]
-    if any(others) or arg["queue_id"] not in file.user_queues.queues:
-        raise OSError(errno.EINVAL, "unknown queue, or other fields are set")
-    queue = file.user_queues.queues[arg["queue_id"]]
-    deadline = time.monotonic_ns() + int(LAST_FENCE_SECONDS * file.gpu.time_scale * 1e9)
-    alive = queue.hardware.state is QueueState.ACTIVE
-    if alive:
-        wait_until(call.machine.changed, lambda: None if queue.pending else 0, deadline)
-    call.drm.user_queues.free(queue)
+    if any(others):
+        raise OSError(errno.EINVAL, "other fields are set")
+    queue = file.user_queues.queues.get(arg["queue_id"])
+    if queue is None:
+        raise OSError(file.gpu.linux.userq_free_unknown, "unknown queue")
+    limit_ms = file.gpu.linux.userq_free_waits_ms
+    deadline = time.monotonic_ns() + int(limit_ms * file.gpu.time_scale * 1e6) if limit_ms else None
+    if queue.pending and queue.hardware.state is QueueState.ACTIVE:
+        wait_until(call.machine.changed, lambda: None if queue.pending and not call.process.dead else 0, deadline)
+        _check_alive(call)
+    with call.machine.lock:
+        if queue in file.user_queues.queues.values():
+            file.user_queues.free(queue)
 
 
 def _counts(call: IoctlCall, *names: str) -> None:
@@ -174,7 +203,7 @@ def _counts(call: IoctlCall, *names: str) -> None:
 
 
 def signal(call: IoctlCall) -> None:
-    gpu = _feature(call)
+    gpu = _open(call)
     file, arg = call.drm, call.arg
     _counts(call, "num_bo_read_handles", "num_bo_write_handles")
     handles = call.numbers_at(arg["syncobj_handles"], arg["num_syncobj_handles"])
@@ -198,6 +227,7 @@ def signal(call: IoctlCall) -> None:
             fence.complete(errno.ECANCELED)
         else:
             queue.pending.append(fence)
+            queues.watch(queue)
         for syncobj in syncobjs:
             syncobj.replace(fence)
         for bo in bos:
@@ -208,7 +238,7 @@ def signal(call: IoctlCall) -> None:
 def wait(call: IoctlCall) -> None:
     """Wait for fences. Runs unlocked: it waits here for a syncobj without a fence and for fences that
     belong to no user queue."""
-    _feature(call)
+    _open(call)
     file, arg = call.drm, call.arg
     _counts(call, "num_bo_read_handles", "num_bo_write_handles")
     binary = call.numbers_at(arg["syncobj_handles"], arg["num_syncobj_handles"])

@@ -16,7 +16,6 @@ from zinc_rt.sim.memory.buffers import Bo, Heap
 from zinc_rt.sim.memory.vm import VA_TOP_RESERVED, GpuVm
 
 MAX_QUEUES = 512
-LAST_FENCE_SECONDS = 0.1  # FREE and eviction wait so long for the queue's last fence
 # GCVM_L2_PROTECTION_FAULT_STATUS: permission faults in bits 7:4, write in bit 18 (gc_12_0_0_sh_mask.h)
 _STATUS = {AccessKind.READ: 1 << 4, AccessKind.WRITE: 1 << 5 | 1 << 18, AccessKind.EXECUTE: 1 << 6}
 
@@ -31,6 +30,7 @@ class UserQueue:
     fence_va: int  # its slot of fence memory, read-only in the client's address space
     pending: list[DmaFence] = field(default_factory=list)
     wptr_rung: int = 0  # the doorbell at the last USERQ_SIGNAL
+    watched: bool = False  # the kernel's hang detection is armed
 
 
 @dataclass(eq=False)
@@ -95,6 +95,22 @@ class UserQueues:
         if self._fences is not None:
             self.gpu.release(self._fences)
             self._fences = None
+
+    def watch(self, queue: UserQueue) -> None:
+        """Arm the kernel's hang detection, where it has one: a fence that is still pending after the compute
+        time-out resets its queue (amdgpu_userq_start_hang_detect_work)."""
+        if not self.gpu.linux.userq_hang_timer or queue.watched:
+            return
+        queue.watched = True
+        seconds = self.gpu.linux.compute_timeout_ms / 1000 * self.gpu.time_scale
+        timer = threading.Timer(seconds, self._hang_detected, [queue])
+        timer.daemon = True
+        timer.start()
+
+    def _hang_detected(self, queue: UserQueue) -> None:
+        queue.watched = False
+        if queue.pending and queue.hardware.state is not QueueState.DESTROYED and not self.gpu.gone:
+            self.gpu.reset_queue(queue.hardware)
 
     def _queue(self, hardware: HardwareQueue) -> UserQueue | None:
         return next((each for each in self.queues.values() if each.hardware is hardware), None)
