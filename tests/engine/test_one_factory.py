@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from zinc_rt import LLM
+from zinc_rt.backends import registry
 from zinc_rt.backends.cpu.oracle import CpuBackend
 from zinc_rt.engine.answering import Answering
 from zinc_rt.engine.engine import Engine
 from zinc_rt.golden.embedded import FOLDER
+from zinc_rt.kmd.userq import SUSPEND_SECONDS
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import read_gguf
 from zinc_rt.perf.bench_sched import STEP_TOKENS, Load
@@ -97,3 +100,13 @@ def test_a_step_of_the_scheduler_is_a_step_of_the_engine() -> None:
 def test_budget_of_the_library_reaches_the_scheduler() -> None:
     with LLM("qwen3-q", tier="t_cpu", slots=2, ctx=CTX, threads=1, gap_ms=50, first_token_ms=0) as made:
         assert made.scheduler.limits.classes == with_budgets(CLASSES, gap_ms=50, first_token_ms=0)
+
+
+@pytest.mark.parametrize(("simulated", "limit"), [(False, 1_000_000_000), (True, None)])
+def test_submissions_of_user_queues_are_bounded_on_a_gpu(simulated: bool, limit: int | None) -> None:
+    with engine() as opened:
+        opened.backend.spec = registry.spec("t2")
+        opened.backend.device = replace(opened.backend.device, simulated=simulated)
+        assert Answering(opened).scheduler.limits.submission_ns == limit
+    assert registry.spec("t2").submission_seconds < SUSPEND_SECONDS
+    assert not registry.spec("t1").submission_seconds, "KFD saves the waves of a long dispatch"

@@ -46,11 +46,19 @@ class ClockedRunner(FakeRunner):
 
 class Load:
     def __init__(
-        self, tenants: Sequence[Tenant], classes: Classes = CLASSES, *, slots: int = 8, slower: float = 1.0
+        self,
+        tenants: Sequence[Tenant],
+        classes: Classes = CLASSES,
+        *,
+        slots: int = 8,
+        slower: float = 1.0,
+        submission_ns: int | None = None,
     ) -> None:
         self.runner = runner = ClockedRunner(slower)
         cache = KvCache((PageGroup("full", 4096),), 16, 512)
-        limits = SchedulerLimits(slots, 4096, classes=classes, cost=COST, check_every=1)
+        limits = SchedulerLimits(
+            slots, 4096, classes=classes, cost=COST, check_every=1, submission_ns=submission_ns
+        )
         self.scheduler = runner.scheduler = Scheduler(limits, tenants, cache, runner, lambda: runner.now)
         self.spaces = [namespace("m", "canonical-1", "f32", 16) for _ in tenants]
         self.count = 0
@@ -211,6 +219,16 @@ def test_slow_device_is_measured_and_kept_within_the_budget() -> None:
 
 
 # --- as a setting
+
+
+def test_prompt_is_split_where_the_driver_ends_long_submissions() -> None:
+    load = Load([NIGHT], submission_ns=100 * MS_NS, slower=2.0)
+    load.submit(0, 900, 2)
+    steps = load.steps(40)
+    assert sum(prompt for prompt, _, _ in steps) == 900
+    assert max(took for _, _, took in steps[2:]) <= 100, "two were planned before one was measured"
+    said = "scheduler: submission 100 ms: longer prompts are split (default none)"
+    assert said in limit_changes(load.scheduler.limits)
 
 
 def test_budgets_are_set_for_interactive_and_standard_requests() -> None:

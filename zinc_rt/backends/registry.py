@@ -24,6 +24,7 @@ SPECS: tuple[BackendSpec, ...] = (
         AMD_OPTIONS,
         AMD_ORDERINGS,
         simulable=True,
+        submission_seconds=1.0,  # amdgpu waits 2.1 s for a user queue to stop (kmd.userq.SUSPEND_SECONDS)
     ),
     BackendSpec(
         "t1",

@@ -92,6 +92,7 @@ class BackendSpec:
     orderings: tuple[str, ...] = ()  # those it computes; (): every one
     simulable: bool = False  # its device is reached through kmd.Driver: a simulated one can stand in
     kind: DeviceKind = DeviceKind.GPU  # of a device that is neither simulated nor a driver in software
+    submission_seconds: float = 0.0  # the longest submission that its driver tolerates on a GPU; 0: any
     lists_devices: bool = False  # it has devices of its own: --device TIER[:NUMBER or part of a name] takes one
 
     def computes(self, ordering: str) -> bool:

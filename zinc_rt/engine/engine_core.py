@@ -306,8 +306,12 @@ def new_scheduler(
 
     Every front end and every gate with a device gets its scheduler here. `pages`: of each group, to make
     them scarce; `step_tokens`: 0 for the engine's; `changes`: other fields of SchedulerLimits that are not
-    to have their defaults (`limit_changes` says so in a report).
+    to have their defaults (`limit_changes` says so in a report). A GPU whose driver ends long submissions
+    (BackendSpec.submission_seconds) splits prompts into steps that stay below.
     """
+    seconds = engine.backend.spec.submission_seconds
+    if seconds and not engine.backend.device.simulated:  # whose time says nothing about a GPU's
+        changes.setdefault("submission_ns", round(seconds * SECOND_NS))
     limits, groups = engine.limits, page_pools(engine)
     if pages is not None:
         groups = [replace(group, pages=pages) for group in groups]

@@ -193,8 +193,9 @@ def _prompts(s: SchedulerState) -> list[Request]:
 def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap: GapBudget | None) -> None:
     first = prompts[0]
     left = s.limits.step_tokens - plan.tokens
-    if gap is not None:
-        left = _affordable(s, plan, gap.ns, first, left)
+    for budget_ns in (gap.ns if gap is not None else None, s.limits.submission_ns):
+        if budget_ns is not None:
+            left = _affordable(s, plan, budget_ns, first, left)
     waiting = s.limits.classes[first.effective].first_token_ns
     if len(prompts) > 1:
         aged = _aged_prompt(s, prompts)

@@ -49,7 +49,8 @@ class SchedulerLimits:
     `step_tokens` limits a step; `classes` also have latency budgets, which limit a step by its time as `cost`
     predicts it before it is measured. A paused request keeps its slot for `hold_ns` and lives for
     `client_timeout_ns` and for `client_timeout_steps` steps of others, whichever ends first; a session's pages
-    stay for `session_ttl_ns`. `check_every`: steps between checks of all invariants, 0: never.
+    stay for `session_ttl_ns`. `submission_ns`: the time that a step with prompts may take by `cost`, because the
+    device's driver ends longer ones; None: any. `check_every`: steps between checks of all invariants, 0: never.
     """
 
     slots: int
@@ -61,6 +62,7 @@ class SchedulerLimits:
     client_timeout_ns: int = 30 * SECOND_NS
     client_timeout_steps: int = CLIENT_TIMEOUT_STEPS
     session_ttl_ns: int = 1800 * SECOND_NS
+    submission_ns: int | None = None
     check_every: int = 256
     classes: Classes = field(default_factory=lambda: CLASSES)
     cost: StepCost = PREDICTED
@@ -73,8 +75,11 @@ def limit_changes(limits: SchedulerLimits) -> list[str]:
     found = [
         f"{each.name} {getattr(limits, each.name)} (default {getattr(usual, each.name)})"
         for each in fields(SchedulerLimits)
-        if each.name not in ("classes", "cost") and getattr(limits, each.name) != getattr(usual, each.name)
+        if each.name not in ("classes", "cost", "submission_ns")
+        and getattr(limits, each.name) != getattr(usual, each.name)
     ]
+    if limits.submission_ns is not None:
+        found.append(f"{_in_ms('submission', limits.submission_ns)}: longer prompts are split (default none)")
     for priority, row in limits.classes.items():
         for each in fields(row):
             value, default = getattr(row, each.name), getattr(usual.classes[priority], each.name)
