@@ -19,14 +19,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from zinc_rt.doctor.gather import gather
+from zinc_rt.doctor.gather import LATER, gather
 from zinc_rt.doctor.reading import members, read_bounded
 from zinc_rt.host import input_files
 from zinc_rt.host.errors import InputError, OutputError
 from zinc_rt.host.version import __version__
 
-SYSFS = "sysfs.txt"  # output of `grep -s . /sys/...`: path, colon, line
-LATER = "later/"  # the same files some seconds later, for --hung; sysfs-later.txt as grep prints them
+SYSFS = "sysfs.txt"  # output of `grep -s . /sys/...`: path, colon, line; of the later sample: sysfs-later.txt
 _COMPONENT = r"(?:(?:pci)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}\.[0-7])?|[^/:\s]+)"
 _GREP_LINE = re.compile(rf"^/((?:{_COMPONENT}/)+[^/:\s]+):(.*)$")
 SCHEMA = "zinc-rt-capture/1"
@@ -220,12 +219,12 @@ def _safe(name: str) -> str | None:
     return None if not name or pure.is_absolute() or ".." in pure.parts else name
 
 
-def capture(root: Path = Path("/"), *, ioctls: bool = False) -> MachineCapture:
+def capture(root: Path = Path("/"), *, ioctls: bool = False, hung: bool = False) -> MachineCapture:
     """Capture a machine: files below `root` and, if that is this machine's own root, the output of its
     programs.
 
     Nothing is written, no queue is opened, a suspended GPU is not woken. `ioctls`: also query open device
-    nodes.
+    nodes. `hung`: also two samples of what shows whether the GPU advances, 3 s apart.
     """
-    files, unreadable = gather(root, ioctls=ioctls)
+    files, unreadable = gather(root, ioctls=ioctls, hung=hung)
     return MachineCapture(files, unreadable)

@@ -28,10 +28,11 @@ examples:
   zinc-rt doctor --capture here/          also save the files that were read, to send or compare
   zinc-rt doctor --from here/             another machine, from its capture or from a bundle
   zinc-rt doctor --device 0000:03:00.0    one GPU of several
+  sudo zinc-rt doctor --hung              while it hangs and the log is silent; with --capture DIR to keep it
   zinc-rt doctor --json report.json       a report for programs
 
 Exit code: 0 healthy, 1 a cause was found, 2 wrong usage, 77 no AMD GPU, or nothing was found while something
-that matters is unknown: the last lines name it, and the one file to fetch.
+that matters is unknown: the last lines name it, and the one file to fetch. With --hung never 0.
 docs/doctor.md lists the files that are read, and how to capture a machine by hand.
 """
 
@@ -47,6 +48,11 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="DIR",
         help="diagnose another machine from a capture or bundle: a folder, .tar.* or .zip",
+    )
+    made.add_argument(
+        "--hung",
+        action="store_true",
+        help="the machine hangs and the log is silent: sample fences, interrupts, queues and MES twice (as root)",
     )
     made.add_argument("--capture", type=Path, metavar="DIR", help="save the files that were read to this folder")
     made.add_argument("-v", "--verbose", action="store_true", help="show all notes and evidence")
@@ -74,7 +80,7 @@ def diagnose_machine(arguments: argparse.Namespace) -> DoctorReport:
     if arguments.capture is not None:
         capture.write(arguments.capture)
     wanted = "" if arguments.device in ("auto", "hw") else arguments.device
-    diagnosis = diagnose(capture, device=wanted)
+    diagnosis = diagnose(capture, device=wanted, hung=arguments.hung)
     if wanted and not diagnosis.machine.gpus:
         there = [gpu.address or gpu.card for gpu in diagnose(capture).machine.gpus]
         raise UsageError(
@@ -110,7 +116,7 @@ def _capture(arguments: argparse.Namespace) -> MachineCapture:
             raise UsageError(
                 f"GPU tiers need Linux, this is {sys.platform}", next="--from a capture of a Linux machine"
             )
-        return capture(ioctls=True)
+        return capture(ioctls=True, hung=arguments.hung)
     source: Path = arguments.source
     if source.is_file():
         return unpack(source)

@@ -55,10 +55,10 @@ class Diagnosis:
         return [combinations.facts(gpu, self.machine).as_row() for gpu in gpus]
 
 
-def diagnose(capture: MachineCapture, *, device: str = "") -> Diagnosis:
+def diagnose(capture: MachineCapture, *, device: str = "", hung: bool = False) -> Diagnosis:
     """Diagnose a capture. Never raises for the contents of a capture. `device`: only this GPU, by PCI
-    address, card or render node."""
-    machine = read_machine(capture)
+    address, card or render node. `hung`: the machine is said to hang, which is never healthy."""
+    machine = replace(read_machine(capture), hung=hung)
     if device:
         machine = only(machine, device)
     found = [(rule.finding(seen), seen) for rule in RULES for seen in rule.look(machine)]
@@ -67,7 +67,7 @@ def diagnose(capture: MachineCapture, *, device: str = "") -> Diagnosis:
     if device:
         kept = {"", *(gpu.address for gpu in machine.gpus)}
         found = [(finding, seen) for finding, seen in found if finding.about in kept]
-    return Diagnosis(machine, _ordered(_quoting(found, machine)), unknowns(machine))
+    return Diagnosis(machine, _ordered(_quoting(found, machine)), unknowns(machine), hung)
 
 
 def only(machine: InspectedMachine, device: str) -> InspectedMachine:

@@ -6,6 +6,7 @@ import os
 import re
 import stat as modes
 import threading
+import time
 from pathlib import Path
 
 from zinc_rt.doctor import live, sources
@@ -14,10 +15,13 @@ from zinc_rt.doctor.reading import Files, Reasons, read_all, read_one
 PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 AMD = "0x1002"
 PATIENCE_SECONDS = 3.0  # with a GPU whose sensors do not answer
+BETWEEN_SAMPLES_SECONDS = 3.0
+LATER = "later/"
 ASLEEP = "the GPU is suspended, and reading would wake it"
 
 
-def gather(root: Path, *, ioctls: bool) -> tuple[Files, Reasons]:
+def gather(root: Path, *, ioctls: bool, hung: bool = False) -> tuple[Files, Reasons]:
+    """Collect files and reasons. `hung`: also two samples of what shows whether the GPU advances."""
     files: Files = {}
     unreadable: Reasons = {}
     for pattern in sources.MACHINE:
@@ -34,8 +38,39 @@ def gather(root: Path, *, ioctls: bool) -> tuple[Files, Reasons]:
     if (root / "dev").is_dir():
         _list_nodes(root, files, unreadable)
     if root == Path("/"):
-        _ask_this_machine(files, unreadable, devices, ioctls=ioctls)
+        _ask_this_machine(files, unreadable, devices, ioctls=ioctls and not hung)
+    if hung:
+        _sample_hung(root, devices, files, unreadable)
     return files, unreadable
+
+
+def _sample_hung(root: Path, devices: dict[str, Path], files: Files, unreadable: Reasons) -> None:
+    """Two samples, each in a thread of its own: reading the registers of a GPU that is gone may not return."""
+    if any(_asleep(files, name) for name in devices):
+        unreadable["sys/kernel/debug/kfd/hqds"] = ASLEEP
+        return
+    for prefix in ("", LATER):
+        read: Files = {}
+        refused: Reasons = {}
+
+        def sample(read: Files = read, refused: Reasons = refused) -> None:
+            for pattern in sources.HUNG:
+                read_all(root, pattern, read, refused)
+
+        thread = threading.Thread(target=sample, daemon=True)
+        thread.start()
+        thread.join(PATIENCE_SECONDS)
+        refused |= {"sys/kernel/debug/kfd/hqds": "no reply: the driver is blocked"} if thread.is_alive() else {}
+        lines = read.get("proc/interrupts", b"").splitlines(keepends=True)
+        kept = [line for at, line in enumerate(lines) if at == 0 or b"amdgpu" in line]
+        for name, data in dict(read).items():
+            files[prefix + name] = b"".join(kept) if name == "proc/interrupts" else data
+        unreadable |= {prefix + name: why for name, why in dict(refused).items()}
+        if not prefix:
+            time.sleep(BETWEEN_SAMPLES_SECONDS)
+    for path in sorted(root.glob(sources.DUMP)):
+        read_one(path, path.relative_to(root).as_posix(), files, unreadable)
+    files["tasks.txt"] = live.tasks(root / "proc").encode()
 
 
 def _list_functions(root: Path, files: Files, unreadable: Reasons) -> None:

@@ -133,6 +133,21 @@ def users(files: Files, devices: dict[str, Path]) -> None:
     files["users.txt"] = ("\n".join(lines) + "\n").encode()
 
 
+def tasks(proc: Path) -> str:
+    """Return tasks.txt: the tasks in uninterruptible sleep, as `ps -eo pid,stat,comm,wchan:40` prints them."""
+    lines = ["PID STAT COMMAND WCHAN"]
+    for folder in sorted(proc.glob("[0-9]*")):
+        try:
+            stat = (folder / "stat").read_text(errors="replace")
+            name, _, rest = stat.partition("(")[2].rpartition(")")
+            if rest.split()[0] == "D":
+                waits_in = (folder / "wchan").read_text(errors="replace").strip()
+                lines.append(f"{folder.name} D {name} {waits_in or '-'}")
+        except (OSError, IndexError):
+            continue
+    return "\n".join(lines) + "\n"
+
+
 MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 
 

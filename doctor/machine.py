@@ -154,6 +154,7 @@ class InspectedMachine:
     packages: dict[str, str] | None
     users: tuple[str, ...]  # processes that have a GPU open
     log: LinuxLog | None = field(repr=False)
+    hung: bool = False  # the user says that it hangs
 
     def start_logged(self, gpu: InspectedGpu) -> bool:
         """Return whether the log has the last line of the driver's start on this GPU."""

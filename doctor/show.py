@@ -12,6 +12,11 @@ from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 _WIDTH = 118
 _EVIDENCE = 160
 _INDENT = " " * 10
+_NOTHING_SHOWN = (
+    "run it again while the program stands; if the GPU advanced between the samples, look at the program "
+    "(sudo cat /proc/PID/stack). If the whole machine stands: netconsole or a serial console for the last lines, "
+    "and the reset reason in the log of the next boot. Until the cause is known --hazard 0"
+)
 
 
 def text(diagnosis: Diagnosis, *, verbose: bool) -> str:
@@ -122,7 +127,9 @@ def verdict(diagnosis: Diagnosis) -> str:
     if code == 77:
         missing = next((each for each in diagnosis.unknown if each.matters), None)
         if missing is None:
-            return f"UNKNOWN   the machine is said to hang, and nothing shows why: {numbers}"
+            said = "the machine is said to hang, and nothing that was read shows why"
+            do = _wrapped("  do      ", _NOTHING_SHOWN)
+            return "\n".join([*_wrapped("UNKNOWN   ", said), *do, _INDENT + numbers])
         said = f"nothing found, but this is unknown: {missing.what}"
         return "\n".join([*_wrapped("UNKNOWN   ", said), *_wrapped("  do      ", missing.next), _INDENT + numbers])
     if diagnosis.first is not None:

@@ -56,6 +56,15 @@ ASKED = (
     "hwmon/hwmon*/in0_*",
 )  # fmt: skip
 
+# For --hung, read twice. Of debugfs (root) only what changes nothing but this: amdgpu_fence_info completes fences
+# whose interrupt was lost. Never amdgpu_gpu_recover, which resets the GPU, nor amdgpu_test_ib, which submits work.
+HUNG = (
+    "proc/interrupts", "sys/kernel/debug/dri/[0-9]*/amdgpu_fence_info",
+    "sys/kernel/debug/dri/[0-9]*/amdgpu_mes_event_log", "sys/kernel/debug/kfd/hqds", "sys/kernel/debug/kfd/mqds",
+    "sys/class/drm/card[0-9]*/device/power/runtime_status",
+)  # fmt: skip
+DUMP = "sys/class/drm/card[0-9]*/device/devcoredump/data"
+
 # Of the packages of a distribution, those that matter: prefixes of names.
 PACKAGES = (
     "linux-firmware", "firmware-amd-graphics", "amd-gpu-firmware", "kernel-firmware-amdgpu", "amdgpu", "libdrm",

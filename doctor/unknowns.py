@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.doctor.finding import Unknown
+from zinc_rt.doctor.hung_facts import hung_facts
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rules import combinations
 
@@ -47,6 +48,50 @@ def _access_unseen(machine: InspectedMachine) -> bool:
 
 
 QUESTIONS = (
+    Question(
+        "what the driver's rings wait for (amdgpu_fence_info)",
+        ("amdgpu_fence_info", "sys/kernel/debug"),
+        lambda m: m.hung and hung_facts(m.capture).first.fences is None,
+        "as root, while it hangs: zinc-rt doctor --hung; or cat /sys/kernel/debug/dri/*/amdgpu_fence_info, twice",
+        ("hung.ring", "hung.mes", "hung.idle"),
+        _always,
+    ),
+    Question(
+        "whether the GPU still raises interrupts",
+        ("proc/interrupts",),
+        lambda m: m.hung and hung_facts(m.capture).first.interrupts is None,
+        "grep amdgpu /proc/interrupts > cap/proc/interrupts, and again some seconds later in cap/later/proc/",
+        ("hung.interrupts", "hung.storm", "hung.idle"),
+        _always,
+    ),
+    Question(
+        "which queues are on the hardware, and how far they are (kfd/hqds)",
+        ("kfd/hqds",),
+        lambda m: m.hung and hung_facts(m.capture).first.queues is None,
+        "as root, while it hangs: cat /sys/kernel/debug/kfd/hqds and mqds, twice",
+        ("hung.queue", "hung.mes", "hung.idle", "hung.gone"),
+        _always,
+    ),
+    Question(
+        "whether anything advances: there is only one sample",
+        ("later/",),
+        lambda m: (
+            m.hung
+            and hung_facts(m.capture).first.fences is not None
+            and hung_facts(m.capture).later.fences is None
+        ),
+        "the same files again some seconds later, below later/ or as sysfs-later.txt",
+        ("hung.*",),
+        _always,
+    ),
+    Question(
+        "which tasks wait in the kernel (tasks.txt)",
+        ("tasks.txt",),
+        lambda m: m.hung and hung_facts(m.capture).tasks is None,
+        "ps -eo pid,stat,comm,wchan:40 > tasks.txt",
+        ("hung.reset", "hung.memory", "hung.task"),
+        _always,
+    ),
     Question(
         "whether a GPU is present",
         ("sys/class/drm", "lspci.txt"),

@@ -8,6 +8,7 @@ from zinc_rt.doctor.rules import (
     combinations,
     firmware,
     host,
+    hung,
     log,
     module,
     parameters,
@@ -31,6 +32,7 @@ RULES: tuple[DoctorRule, ...] = (
     *ras.RULES,
     *combinations.RULES,
     *permissions.RULES,
+    *hung.RULES,
     *log.RULES,
     *tiers.RULES,
 )

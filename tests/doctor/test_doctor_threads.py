@@ -18,7 +18,9 @@ LEAST_RIGHT = 0.95
 
 @pytest.mark.parametrize("name", ["known", "held_out"])
 def test_thread_machines_get_the_cause_of_their_thread(name: str) -> None:
-    scores = [split.score(row, diagnose(split.capture(row))) for row in split.rows(name) if not row.get("hung")]
+    scores = [
+        split.score(row, diagnose(split.capture(row), hung=row.get("hung", False))) for row in split.rows(name)
+    ]
     wrong = [score for score in scores if not score.right]
     assert len(wrong) <= (1 - LEAST_RIGHT) * len(scores), wrong
     assert not [score for score in scores if not score.safe]

@@ -1,0 +1,286 @@
+"""`doctor --hung`: silent hangs of the simulated device are named, or the measurement that decides is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import sick_machines as corpus
+
+from zinc_rt.backends.amd.options import AmdOptions
+from zinc_rt.backends.amd.packet_list import PacketList
+from zinc_rt.backends.amd.t1 import open_t1
+from zinc_rt.doctor.capture import MachineCapture
+from zinc_rt.doctor.diagnose import Diagnosis, diagnose
+from zinc_rt.doctor.show import text
+from zinc_rt.exec import Stream
+from zinc_rt.pm4.packets import WaitRegMem, WriteData
+from zinc_rt.sim.in_process import SimDriver
+from zinc_rt.sim.interfaces import QueueState
+
+SETTLE_SECONDS = 2.0
+CARD = "sys/class/drm/card1/device"
+DEBUG = "sys/kernel/debug"
+
+
+@dataclass
+class Machine:
+    """A healthy machine whose GPU is a simulated one, and what Linux would show of it in two samples."""
+
+    folder: Path
+    inject: tuple[str, ...] = ()
+    files: dict[str, bytes] = field(default_factory=dict)
+    tasks: str = "PID STAT COMMAND WCHAN\n"
+    busy: int = 0
+    rings: dict[str, tuple[int, int]] = field(default_factory=lambda: {"gfx_0.0.0": (7, 7), "mes_3.0.0": (9, 9)})
+    unreadable: dict[str, str] = field(default_factory=dict)
+    gone: bool = False
+    log: str = ""
+    interrupts: int = 81_000
+
+    def __post_init__(self) -> None:
+        self.driver = SimDriver(inject=self.inject, time_scale=0.01)
+        options = AmdOptions(hang_folder=self.folder, ring_bytes=4096, timeout_seconds=1.0)
+        self.backend = open_t1(self.driver, options)
+        self.gpu = self.driver.machine.gpus[0]
+        self.stream = Stream("main")
+        self.word = self.backend.alloc(4096, "host_visible", "word")
+        deliver = self.gpu.interrupt
+
+        def counted(queue: object, context_id: int) -> None:
+            if not self.gpu.injector.on("no-interrupt"):
+                self.interrupts += 1
+            deliver(queue, context_id)  # type: ignore[arg-type]
+
+        self.gpu.interrupt = counted  # type: ignore[method-assign]
+
+    def submit(self, *packets: object, wait: bool = False) -> None:
+        fence = self.backend.submit(self.backend.build(PacketList(packets, "work"), {}), self.stream)  # type: ignore[arg-type]
+        if wait:
+            fence.wait(SETTLE_SECONDS)
+
+    def write(self, *, wait: bool = False) -> None:
+        self.submit(WriteData(self.word.gpu_va, (1,)), wait=wait)
+
+    def settle(self, ready: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the queues stand still, or `ready`."""
+        deadline, before = time.monotonic() + SETTLE_SECONDS, None
+        while time.monotonic() < deadline and not ready():
+            now = [entry.queue.rptr for entry in self.gpu.on_hardware]
+            if now == before:
+                break
+            before = now
+            time.sleep(0.05)
+
+    def sample(self, prefix: str) -> None:
+        """What debugfs and /proc say now."""
+        queues, created = [], 0
+        for at, entry in enumerate(self.gpu.on_hardware):
+            queue, created = entry.queue, created + 1
+            size_dw = queue.ring_size_bytes // 4
+            words = [0] * 56
+            words[2] = int(queue.state in (QueueState.ACTIVE, QueueState.HUNG))
+            words[10], words[54] = queue.rptr % size_dw, queue.doorbell & 0xFFFFFFFF
+            words[17] = size_dw.bit_length() - 2
+            words = [0xFFFFFFFF] * 56 if self.gone or self.gpu.gone else words
+            rows = [
+                f"    {0xC8A4 + 32 * row:08x}: " + " ".join(f"{w:08x}" for w in words[8 * row : 8 * row + 8])
+                for row in range(7)
+            ]
+            queues.append(f" Inst 0,  CP Pipe 0, Queue {at}\n" + "\n".join(rows) + "\n")
+        rings = "".join(
+            f"--- ring {at} ({name}) ---\nLast signaled fence          0x{done:08x}\n"
+            f"Last emitted                 0x{sent:08x}\n"
+            for at, (name, (done, sent)) in enumerate(self.rings.items())
+        )
+        texts = {
+            f"{DEBUG}/kfd/hqds": "Node 1, gpu_id 1267:\n" + "".join(queues),
+            f"{DEBUG}/kfd/mqds": "Node 1, gpu_id 1267:\n"
+            + "  Compute queue on device 1267\n    00000000: 00000000\n" * created,
+            f"{DEBUG}/dri/1/amdgpu_fence_info": rings,
+            f"{DEBUG}/dri/1/amdgpu_mes_event_log": "00000000: 00000001 00000002\n",
+            "proc/interrupts": f"      CPU0\n 120: {self.interrupts}  IR-PCI-MSIX-0000:03:00.0 0-edge  amdgpu\n",
+            f"{CARD}/gpu_busy_percent": f"{self.busy}\n",
+        }
+        self.files |= {prefix + name: said.encode() for name, said in texts.items()}
+
+    def hung(self, between: Callable[[], None] = lambda: None) -> Diagnosis:
+        self.settle()
+        self.sample("")
+        between()
+        self.settle()
+        self.sample("later/")
+        base = dict(corpus.base("r9700-ubuntu").files)
+        base["kernel.log"] += (self.log + "".join(f"{line}\n" for line in self.driver.machine.dmesg)).encode()
+        files = base | {"tasks.txt": self.tasks.encode(), "users.txt": b"4711 python3 /dev/kfd\n"} | self.files
+        return diagnose(MachineCapture(files, self.unreadable), hung=True)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
+    made: list[Machine] = []
+
+    def machine(*inject: str, **more: object) -> Machine:
+        made.append(Machine(tmp_path, inject, **more))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield machine
+    for each in made:
+        each.driver.close_all()
+
+
+def lost_doorbell(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make()
+    machine.write(wait=True)
+    machine.gpu.injector.add("lost-doorbell")
+    machine.write()
+    return machine.hung()
+
+
+def fence_never_written(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make("fence-never-written")
+    machine.write()
+    return machine.hung()
+
+
+def interrupts_lost(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make("no-interrupt")
+
+    def work() -> None:
+        machine.write(wait=True)
+        machine.rings["gfx_0.0.0"] = (9, 9)
+
+    return machine.hung(work)
+
+
+def packet_waits(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make()
+    machine.submit(WaitRegMem(machine.word.gpu_va, 42))
+    return machine.hung()
+
+
+def kernel_without_end(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make(busy=100)
+    machine.submit(WaitRegMem(machine.word.gpu_va, 42))
+    return machine.hung()
+
+
+def queue_not_mapped(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make()
+    machine.write(wait=True)
+    for entry in machine.gpu.on_hardware:
+        machine.gpu.pause(entry.queue)
+    return machine.hung()
+
+
+def lost_after_a_failed_reset(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make("no-reset")
+    machine.write(wait=True)
+    machine.gpu.gone = True  # as reset() leaves it, here without its lines in the log
+    return machine.hung()
+
+
+def off_the_bus(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make(gone=True)
+    machine.write(wait=True)
+    return machine.hung()
+
+
+def reset_without_end(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make(
+        tasks="PID STAT COMMAND WCHAN\n71 D kworker/3 amdgpu_device_gpu_recover\n4711 D python3 kfd_ioctl\n"
+    )
+    machine.submit(WaitRegMem(machine.word.gpu_va, 42))
+    return machine.hung()
+
+
+def copy_engine(make: Callable[..., Machine]) -> Diagnosis:
+    return make(rings={"gfx_0.0.0": (7, 7), "sdma0": (100, 102), "mes_3.0.0": (9, 9)}).hung()
+
+
+def mes_ring(make: Callable[..., Machine]) -> Diagnosis:
+    return make(rings={"gfx_0.0.0": (7, 7), "mes_kiq_3.1.0": (3, 4)}).hung()
+
+
+def interrupt_storm(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make()
+    machine.write(wait=True)
+
+    def storm() -> None:
+        machine.gpu.interrupt(machine.gpu.on_hardware[0].queue, 1)
+        machine.interrupts += 60_000
+
+    return machine.hung(storm)
+
+
+def eviction_without_end(make: Callable[..., Machine]) -> Diagnosis:
+    machine = make(tasks="PID STAT COMMAND WCHAN\n88 D kworker/u64:1 svm_range_restore_work\n")
+    machine.write(wait=True)
+    return machine.hung()
+
+
+def resume_without_end(make: Callable[..., Machine]) -> Diagnosis:
+    path = f"{CARD}/power/runtime_status"
+    return make(files={path: b"resuming\n", f"later/{path}": b"resuming\n"}).hung()
+
+
+def task_in_the_driver(make: Callable[..., Machine]) -> Diagnosis:
+    return make(tasks="PID STAT COMMAND WCHAN\n4711 D python3 kfd_ioctl_create_queue\n").hung()
+
+
+def silent_smu(make: Callable[..., Machine]) -> Diagnosis:
+    return make(unreadable={f"{CARD}/hwmon": "no reply within 3 s: the GPU's SMU may hang"}).hung()
+
+
+STATES = {
+    lost_doorbell: "hung.idle",
+    fence_never_written: "hung.idle",
+    interrupts_lost: "hung.interrupts",
+    packet_waits: "hung.queue",
+    kernel_without_end: "hung.queue",
+    queue_not_mapped: "hung.mes",
+    lost_after_a_failed_reset: "hung.gone",
+    off_the_bus: "hung.gone",
+    reset_without_end: "hung.reset",
+    copy_engine: "hung.ring",
+    mes_ring: "hung.mes",
+    interrupt_storm: "hung.storm",
+    eviction_without_end: "hung.memory",
+    resume_without_end: "hung.resume",
+    task_in_the_driver: "hung.task",
+    silent_smu: "power.sensors-silent",
+}
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_silent_state_is_named_or_the_measurement_that_decides_is(
+    state: Callable[[Callable[..., Machine]], Diagnosis], make: Callable[..., Machine]
+) -> None:
+    found = state(make)
+    assert found.first is not None and found.first.id == STATES[state], [f.id for f in found.findings]
+    assert found.exit_code() == 1
+    if found.first.id == "hung.idle":
+        assert "what decides" in found.first.next
+
+
+def test_a_packet_that_waits_is_told_from_a_kernel_without_end(make: Callable[..., Machine]) -> None:
+    waits, runs = packet_waits(make).first, kernel_without_end(make).first
+    assert waits is not None and "a packet waits" in waits.title
+    assert runs is not None and "does not end" in runs.title
+
+
+def test_machine_that_advances_gets_no_cause_and_is_never_ok(make: Callable[..., Machine]) -> None:
+    machine = make()
+    found = machine.hung(lambda: machine.write(wait=True))
+    assert found.first is None and found.exit_code() == 77
+    assert "OK" not in text(found, verbose=False)
+
+
+def test_hung_machine_without_samples_names_the_files_to_fetch() -> None:
+    for name in corpus.BASES:
+        found = diagnose(MachineCapture(corpus.base(name).files), hung=True)
+        assert found.first is None and found.exit_code() == 77, name
+        assert [each.waits for each in found.unknown if each.matters and "hung.queue" in each.waits], name
