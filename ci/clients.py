@@ -101,13 +101,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="ci/run.py clients", description=__doc__, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    made.add_argument("names", nargs="*", choices=[*CLIENTS, []], metavar="NAME", help=f"of {', '.join(CLIENTS)}")
-    made.add_argument("--json", type=Path, metavar="F", help="the results as JSON")
-    return made
+    parser.add_argument(
+        "names", nargs="*", choices=[*CLIENTS, []], metavar="NAME", help=f"of {', '.join(CLIENTS)}"
+    )
+    parser.add_argument("--json", type=Path, metavar="F", help="the results as JSON")
+    return parser
 
 
 def write_report(path: Path, results: list[ClientResult]) -> None:
@@ -162,8 +164,8 @@ def url_of(running: subprocess.Popen[str]) -> str:
     assert running.stdout is not None
     began = time.monotonic()
     for line in running.stdout:
-        if found := re.match(r"ready +(\S+)", line):
-            return found[1]
+        if match := re.match(r"ready +(\S+)", line):
+            return match[1]
         if time.monotonic() - began > START_SECONDS:
             break
     raise RuntimeError("the server did not come up: build/clients/server.log says why")
@@ -209,8 +211,8 @@ def ready_clients() -> list[str]:
 
 def installed(client: Client, folder: Path, python: Path) -> str:
     """Install a client. Return "" on success, else pip's last lines."""
-    stamp, wanted = folder / "installed", json.dumps(client.wanted)
-    if stamp.exists() and stamp.read_text() == wanted:
+    stamp, expected = folder / "installed", json.dumps(client.wanted)
+    if stamp.exists() and stamp.read_text() == expected:
         return ""
     shutil.rmtree(folder / "venv", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -225,7 +227,7 @@ def installed(client: Client, folder: Path, python: Path) -> str:
             return f"not installed after {INSTALL_SECONDS} s"
         if done.returncode:
             return (done.stderr or done.stdout).strip() or f"{argv[2]}: exit code {done.returncode}"
-    stamp.write_text(wanted)
+    stamp.write_text(expected)
     return ""
 
 

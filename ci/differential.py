@@ -131,31 +131,33 @@ def values_behind(simulator: list[str], program: Program) -> tuple[Values, str]:
         try:
             return program.values(out), ""
         except FileNotFoundError:
-            said = done.stderr.strip().splitlines() or ["it said nothing"]
-            return {}, f"exit code {done.returncode}: {said[-1]}"
+            lines = done.stderr.strip().splitlines() or ["it said nothing"]
+            return {}, f"exit code {done.returncode}: {lines[-1]}"
 
 
 def their_words() -> list[str] | str:
     """Return the command that runs a program on rocjitsu, or the reason why it cannot run."""
-    found = os.environ.get("ROCJITSU") or shutil.which("rocjitsu")
-    if not found:
+    path = os.environ.get("ROCJITSU") or shutil.which("rocjitsu")
+    if not path:
         return "no rocjitsu is installed: neither $ROCJITSU nor PATH has one"
     config = os.environ.get("ROCJITSU_CONFIG")
     if not config or not Path(config).is_file():
         return f"ROCJITSU_CONFIG: {config or 'not set'}, expected rocjitsu's JSON description of a gfx1201 card"
-    return [found, "--config", str(Path(config).resolve()), "--"]
+    return [path, "--config", str(Path(config).resolve()), "--"]
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--only", choices=tuple(programs(0)), action="append", help="these programs (default: all)")
-    made.add_argument("--seeds", type=int, default=50, metavar="N", help="random kernels (default 50)")
-    made.add_argument("--ours", metavar="WORDS", help="what stands before a program on our side")
-    made.add_argument("--theirs", metavar="WORDS", help="and on theirs, in place of rocjitsu's")
-    made.add_argument("--json", metavar="FILE", help="write every difference there")
-    return made
+    parser.add_argument(
+        "--only", choices=tuple(programs(0)), action="append", help="these programs (default: all)"
+    )
+    parser.add_argument("--seeds", type=int, default=50, metavar="N", help="random kernels (default 50)")
+    parser.add_argument("--ours", metavar="WORDS", help="what stands before a program on our side")
+    parser.add_argument("--theirs", metavar="WORDS", help="and on theirs, in place of rocjitsu's")
+    parser.add_argument("--json", metavar="FILE", help="write every difference there")
+    return parser
 
 
 def main(words: list[str] | None = None) -> int:
@@ -165,7 +167,7 @@ def main(words: list[str] | None = None) -> int:
         print(theirs)
         return 77
     ours = shlex.split(arguments.ours) if arguments.ours else [str(BIN / "zinc-rt"), "sim", "--"]
-    found: list[Difference] = []
+    differing: list[Difference] = []
     failed, cases, silicon = [], 0, silicon_values()
     for name, program in programs(arguments.seeds).items():
         if arguments.only and name not in arguments.only:
@@ -175,25 +177,25 @@ def main(words: list[str] | None = None) -> int:
             if why:
                 failed.append(f"{name}, {side}: {why}")
         if not any(why for _, why in sides):
-            found += differences(name, sides[0][0], sides[1][0], silicon)
+            differing += differences(name, sides[0][0], sides[1][0], silicon)
             cases += len(sides[0][0])
-    for each in found[:SHOWN]:
+    for each in differing[:SHOWN]:
         print(
             f"{each.program:9} {' '.join(each.case)}: ours {each.ours or '-'}, theirs {each.theirs or '-'}", end=""
         )
         print(f"; {each.judged}" if each.judged else "")
-    if len(found) > SHOWN:
-        print(f"and {len(found) - SHOWN} more: --json FILE has them all")
+    if len(differing) > SHOWN:
+        print(f"and {len(differing) - SHOWN} more: --json FILE has them all")
     for line in failed:
         print(line)
     if arguments.json:
-        rows = [asdict(each) | {"judged": each.judged} for each in found]
+        rows = [asdict(each) | {"judged": each.judged} for each in differing]
         Path(arguments.json).write_text(
             json.dumps({"differences": rows, "failed": failed, "cases": cases}, indent=1)
         )
-    bad = bool(found or failed)
+    bad = bool(differing or failed)
     print(
-        f"{'FAIL' if bad else 'PASS'}  {cases} cases, {len(found)} differences, {len(failed)} programs did not run"
+        f"{'FAIL' if bad else 'PASS'}  {cases} cases, {len(differing)} differences, {len(failed)} programs not run"
     )
     return int(bad)
 

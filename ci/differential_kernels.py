@@ -41,16 +41,16 @@ def captured(path: Path = ROWS) -> dict[str, Array]:
     """Return rows [n, words] u32 of the dot products of silicon_rows.txt; the file's header describes the
     words.
     """
-    found: dict[str, list[list[int]]] = {}
+    by_kernel: dict[str, list[list[int]]] = {}
     group: list[list[int]] | None = None
     for line in path.read_text().splitlines():
         if line.startswith(("dot2", "wmma")):
-            group = found[line] = []
+            group = by_kernel[line] = []
         elif not re.match(r"[0-9a-f]+( |$)", line):
             group = None  # another group's name, or a comment
         elif group is not None:
             group.append([int(word, 16) for word in line.split()])
-    return {name: np.array(rows, np.uint32) for name, rows in found.items()}
+    return {name: np.array(rows, np.uint32) for name, rows in by_kernel.items()}
 
 
 def wanted(rows: dict[str, Array]) -> dict[str, Array]:

@@ -57,15 +57,15 @@ def _tokenizer(metadata: Any) -> tokenizers.Tokenizer:
     pre = pre_named(metadata["tokenizer.ggml.pre"])
     merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
     ids = {text: id for id, text in enumerate(texts)}
-    made = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=pre.ignore_merges))
+    tokenizer = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=pre.ignore_merges))
     splits = [pre_tokenizers.Split(tokenizers.Regex(stage), "isolated") for stage in SPLITS[pre.split]]
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
-    made.decoder = decoders.ByteLevel()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
     for id, kind in enumerate(kinds):
         if kind in (CONTROL, USER_DEFINED):
-            made.add_tokens([tokenizers.AddedToken(texts[id], special=kind == CONTROL, normalized=False)])
-    return made
+            tokenizer.add_tokens([tokenizers.AddedToken(texts[id], special=kind == CONTROL, normalized=False)])
+    return tokenizer
 
 
 if __name__ == "__main__":

@@ -61,31 +61,35 @@ exit codes: 0 every stage has the expected results, 1 a stage has not, 2 wrong u
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="ci/run.py nightly", description=__doc__, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    made.add_argument("--device", choices=("sim", "auto", "hw"), default="sim", help="default sim")
-    made.add_argument(
+    parser.add_argument("--device", choices=("sim", "auto", "hw"), default="sim", help="default sim")
+    parser.add_argument(
         "--expect", metavar="CHIP", help="expectations by chip or file (default: sim for --device sim)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--out", type=Path, default=Path("zinc-rt-nightly"), metavar="DIR", help="default zinc-rt-nightly"
     )
-    made.add_argument("--stages", metavar="A,B", help=f"only these of {', '.join(stage.name for stage in STAGES)}")
-    made.add_argument("--corpus", type=Path, default=ROOT / "ci" / "corpus", metavar="DIR", help="logs to replay")
-    made.add_argument("--fresh", action="store_true", help="start over, whatever was finished")
-    made.add_argument(
+    parser.add_argument(
+        "--stages", metavar="A,B", help=f"only these of {', '.join(stage.name for stage in STAGES)}"
+    )
+    parser.add_argument(
+        "--corpus", type=Path, default=ROOT / "ci" / "corpus", metavar="DIR", help="logs to replay"
+    )
+    parser.add_argument("--fresh", action="store_true", help="start over, whatever was finished")
+    parser.add_argument(
         "--store",
         type=Path,
         metavar="F",
         help="where the night's bundle goes (default: zinc-rt bundle's own store)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--model", nargs="+", type=Path, default=[], metavar="M.gguf", help="models whose speeds are to be shown"
     )
-    made.add_argument("--quick", action="store_true", help="a part of each stage, to try the machinery")
-    return made
+    parser.add_argument("--quick", action="store_true", help="a part of each stage, to try the machinery")
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -115,15 +119,15 @@ def named(models: list[Path]) -> tuple[Path, ...]:
     """Return the named models. Raise ValueError for a file that is not a model, and for two files of one name."""
     from zinc_rt.host.errors import ZincError
 
-    found = tuple(model.resolve() for model in models)
-    stems = [model.stem for model in found]
+    paths = tuple(model.resolve() for model in models)
+    stems = [model.stem for model in paths]
     if twice := next((stem for stem in stems if stems.count(stem) > 1), None):
         raise ValueError(f"--model: two files are called {twice}: their reports would overwrite each other")
     try:
-        identities(found)
+        identities(paths)
     except ZincError as error:
         raise ValueError(f"--model {error}") from error
-    return found
+    return paths
 
 
 def no_gpu() -> bool:
@@ -134,12 +138,12 @@ def no_gpu() -> bool:
 
 def chosen(names: str | None) -> list[NightlyStage]:
     """Return the named stages. Raise ValueError for an unknown name."""
-    wanted = names.split(",") if names else [stage.name for stage in STAGES]
+    requested = names.split(",") if names else [stage.name for stage in STAGES]
     known = {stage.name: stage for stage in STAGES}
-    for name in wanted:
+    for name in requested:
         if name not in known:
             raise ValueError(f"no stage {name!r}; stages: {', '.join(known)}")
-    return [known[name] for name in known if name in wanted]
+    return [known[name] for name in known if name in requested]
 
 
 @contextlib.contextmanager

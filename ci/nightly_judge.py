@@ -90,13 +90,13 @@ class ChipExpectations:
         """Evaluate a stage's results. `whole`: the stage ran completely. `known` are earlier nights and failures
         of flakes. `could` are results with all requirements met, which may not be blocked.
         """
-        found = Judged()
+        judged = Judged()
         for result in results:
-            self._judge_one(result, found, dict(known or {}), could)
+            self._judge_one(result, judged, dict(known or {}), could)
         passes = Counter(result["status"] for result in results)["pass"]
         if whole and passes < self.least.get(stage, 0):
-            found.wrong.append(f"{passes} results passed, expected {self.least[stage]} or more")
-        return found
+            judged.wrong.append(f"{passes} results passed, expected {self.least[stage]} or more")
+        return judged
 
     def _judge_one(
         self, result: dict[str, Any], found: Judged, known: dict[str, tuple[int, int]], could: Collection[str]
@@ -177,12 +177,12 @@ def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: Ch
             verdicts = gate_verdicts(report)
     if state["why_not"]:
         wrong += [state["why_not"]] if expected.required.get(stage.name) else []
-        found = Judged()
+        judged = Judged()
     else:
         known = {name: tuple(row) for name, row in read_json(night.folder / FLAKES).items()}
         could = {name for speed in night.speeds for name in speed.shows} if stage.name == "gates" else ()
-        found = expected.judge(stage.name, results, whole=not night.quick, known=known, could=could)
-        wrong += found.wrong
+        judged = expected.judge(stage.name, results, whole=not night.quick, known=known, could=could)
+        wrong += judged.wrong
     for name, verdict in verdicts.items():
         if expected.verdicts.get(name, "PASS") not in (verdict, "") and verdict != "PASS":
             wrong.append(f"{name} is {verdict}, expected {expected.verdicts.get(name, 'PASS')}")
@@ -193,9 +193,9 @@ def judge(night: Night, stage: NightlyStage, state: dict[str, Any], expected: Ch
         "counts": dict(Counter(result["status"] for result in results)),
         "seconds": state.get("seconds", 0.0),
         "unexpected": wrong,
-        "mended": found.better,
-        "flakes": found.flakes,
-        "tally": found.tally,
+        "mended": judged.better,
+        "flakes": judged.flakes,
+        "tally": judged.tally,
         "verdicts": verdicts,
         "results": shown,
     }
@@ -215,12 +215,12 @@ def cases(result: dict[str, Any], command: str) -> dict[str, Any]:
 
 def gate_verdicts(report: dict[str, Any]) -> dict[str, str]:
     """Return each milestone's own verdict, from its criteria."""
-    found: dict[str, set[str]] = {}
+    statuses: dict[str, set[str]] = {}
     for result in report["results"]:
-        found.setdefault(result["id"].partition("/")[0], set()).add(result["status"])
+        statuses.setdefault(result["id"].partition("/")[0], set()).add(result["status"])
     return {
         name: "FAIL" if "fail" in seen else "PASS" if seen == {"pass"} else "BLOCKED"
-        for name, seen in found.items()
+        for name, seen in statuses.items()
     }
 
 

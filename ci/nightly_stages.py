@@ -91,11 +91,11 @@ class Speed:
 
     def words(self) -> list[str]:
         """Return the arguments of `zinc-rt perf bench`."""
-        made = ["--model", str(self.model), "--tier", self.tier, "--ctx", str(self.ctx)]
-        made += ["--slots", str(self.slots)] if self.slots > 1 else []
+        argv = ["--model", str(self.model), "--tier", self.tier, "--ctx", str(self.ctx)]
+        argv += ["--slots", str(self.slots)] if self.slots > 1 else []
         if self.beside:
-            made += ["--vs", f"{PEER} -m {self.model} -p 0 -n 128 -r 1 -o json"]
-        return made
+            argv += ["--vs", f"{PEER} -m {self.model} -p 0 -n 128 -r 1 -o json"]
+        return argv
 
 
 def identities(models: Sequence[Path]) -> dict[Path, dict[str, object]]:
@@ -115,20 +115,20 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
     from zinc_rt.perf.gate.milestones import milestones
     from zinc_rt.perf.refusals.model import other_class
 
-    found: dict[tuple[Path, str, int, bool], list[str]] = {}
+    shown_by: dict[tuple[Path, str, int, bool], list[str]] = {}
     ctx: dict[tuple[Path, str, int, bool], int] = {}
     for criterion in (each for milestone in milestones() for each in milestone.criteria):
-        wanted = criterion.model
-        if wanted is None or criterion.measure not in FIGURES or not registry.spec(criterion.tier).built:
+        required = criterion.model
+        if required is None or criterion.measure not in FIGURES or not registry.spec(criterion.tier).built:
             continue
         beside = criterion.measure == "against"
         if beside and shutil.which(PEER) is None:
             continue
-        for model in (path for path, said in models.items() if other_class(said, wanted) is None):
+        for model in (path for path, described in models.items() if other_class(described, required) is None):
             key = (model, criterion.tier, criterion.slots, beside)
-            found.setdefault(key, []).append(criterion.name)
-            ctx[key] = max(ctx.get(key, 0), wanted.ctx)
-    return [Speed(*key, ctx[key], tuple(names)) for key, names in sorted(found.items())]
+            shown_by.setdefault(key, []).append(criterion.name)
+            ctx[key] = max(ctx.get(key, 0), required.ctx)
+    return [Speed(*key, ctx[key], tuple(names)) for key, names in sorted(shown_by.items())]
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,9 @@ class Night:
         """
         logs = [path for stage in ("validate", "perf") for path in self.of(stage).glob("*.log")]
         printed = [
-            found[1]
+            match[1]
             for path in sorted(logs, key=lambda path: path.stat().st_mtime_ns)
-            for found in HEAD.finditer(path.read_text(encoding="utf-8", errors="replace"))
+            for match in HEAD.finditer(path.read_text(encoding="utf-8", errors="replace"))
         ]
         return printed[-1] if printed else ""
 
@@ -221,7 +221,7 @@ def probes(night: Night) -> list[StageCommand]:
 
 def validate(night: Night) -> list[StageCommand]:
     models = [*(MODELS[:1] if night.quick else MODELS), *night.models]
-    found = [
+    commands = [
         StageCommand(
             model.stem,
             [
@@ -234,8 +234,8 @@ def validate(night: Night) -> list[StageCommand]:
     if night.models:  # a speed's proof of bits is on record, as the speed is
         reports = [night.of("validate") / f"{model.stem}.json" for model in night.models]
         line = zinc("perf", "history", night.history, "--add", *reports)
-        found.append(StageCommand("record", line, judged=False))
-    return found
+        commands.append(StageCommand("record", line, judged=False))
+    return commands
 
 
 def logs(night: Night) -> list[Path]:
@@ -246,32 +246,34 @@ def serving(night: Night) -> list[StageCommand]:
     """Run the scheduler in virtual time, without a device, and mixes of requests on every tier."""
     folder = night.of("serving")
     workloads = ["--workload", "chat", "--steps", "2000"] if night.quick else []
-    found = [StageCommand("sched-test", zinc("sched-test", *workloads, "--json", folder / "sched-test.json"))]
+    commands = [StageCommand("sched-test", zinc("sched-test", *workloads, "--json", folder / "sched-test.json"))]
     tiers = "t_cpu" if night.quick else "t1,t2,t_cpu"
     for model in MODELS[:1] if night.quick else MODELS:
         line = zinc("validate", "--isolation", "--model", model, "--tiers", tiers, "--requests", "12")
         line += ["--device", night.device]
         name = f"isolation-{model.stem}"
-        found.append(StageCommand(name, [*line, *outputs(night, "serving", name)]))
-    return found
+        commands.append(StageCommand(name, [*line, *outputs(night, "serving", name)]))
+    return commands
 
 
 def replay(night: Night) -> list[StageCommand]:
     """Replay the stored logs; if there are none, logs recorded now on T-CPU."""
     folder, stored = night.of("replay"), logs(night)
-    found: list[StageCommand] = []
+    commands: list[StageCommand] = []
     pairs = [(log, ROOT / "golden" / f"{log.stem}.gguf") for log in stored]
     if not stored:
         for model in MODELS[:1] if night.quick else MODELS:
             log = folder / f"{model.stem}.zlog"
             run = ["run", "--model", str(model), "--tier", "t_cpu", *RECORDED]
-            found.append(StageCommand(f"record-{model.stem}", zinc("trace", "-o", log, "--", *run), judged=False))
+            commands.append(
+                StageCommand(f"record-{model.stem}", zinc("trace", "-o", log, "--", *run), judged=False)
+            )
             pairs.append((log, model))
     for log, model in pairs:
         named = ["--model", str(model)] if model.exists() else []
         line = zinc("replay", log, *named, "--tiers", "t1,t2,t_cpu", "--device", night.device)
-        found.append(StageCommand(log.stem, [*line, "--json", str(folder / f"{log.stem}.json")]))
-    return found
+        commands.append(StageCommand(log.stem, [*line, "--json", str(folder / f"{log.stem}.json")]))
+    return commands
 
 
 def perf(night: Night) -> list[StageCommand]:
@@ -279,18 +281,18 @@ def perf(night: Night) -> list[StageCommand]:
     simulated = night.device == "sim"
     load = ["--prompt-tokens", "8", "--tokens", "8", "--runs", "3"] if simulated else ["--runs", "5"]
     folder, model = night.of("perf"), MODELS[0]
-    found = []
+    commands = []
     for tier in ("t_cpu",) if night.quick else ("t_cpu", "t1", "t2"):
         device = ["--device", night.device] if tier != "t_cpu" else []
         line = zinc("perf", "bench", "--model", model, "--tier", tier, *device, *load, "--history", night.history)
-        found.append(StageCommand(f"bench-{tier}", [*line, "--json", str(folder / f"bench-{tier}.json")]))
+        commands.append(StageCommand(f"bench-{tier}", [*line, "--json", str(folder / f"bench-{tier}.json")]))
     for speed in night.speeds:
         line = zinc("perf", "bench", *speed.words(), "--device", night.device, "--history", night.history)
-        found.append(StageCommand(speed.name, [*line, "--json", str(folder / f"{speed.name}.json")]))
+        commands.append(StageCommand(speed.name, [*line, "--json", str(folder / f"{speed.name}.json")]))
     for each in [*MODELS, *night.models]:
         line = zinc("perf", "predict", "--model", each, "--json", folder / f"predict-{each.stem}.json")
-        found.append(StageCommand(f"predict-{each.stem}", line))
-    return found
+        commands.append(StageCommand(f"predict-{each.stem}", line))
+    return commands
 
 
 @dataclass(frozen=True)
@@ -358,14 +360,14 @@ def vulkan(night: Night, stage: str, device: NightDevice, models: list[Path]) ->
     """
     name = f"{device.stem}-test"
     line = zinc("vulkan-test", "--device", device.option)
-    found = [StageCommand(name, [*line, *outputs(night, stage, name)])]
+    commands = [StageCommand(name, [*line, *outputs(night, stage, name)])]
     for model in models:
         golden = model.with_name(f"{model.stem}.vulkan.npz")
         known = ["--golden", str(golden)] if golden.exists() else []
         name = f"{device.stem}-{model.stem}"
         line = zinc("validate", "--model", model, *known, "--tiers", "vulkan,t_cpu", "--device", device.option)
-        found.append(StageCommand(name, [*line, *outputs(night, stage, name, html=True)]))
-    return found
+        commands.append(StageCommand(name, [*line, *outputs(night, stage, name, html=True)]))
+    return commands
 
 
 def lavapipe(night: Night) -> list[StageCommand]:
@@ -381,11 +383,11 @@ def vulkan_gpus(night: Night) -> list[StageCommand]:
 
 def radv(night: Night) -> list[StageCommand]:
     """Run RADV's committed machine code of the Vulkan kernels on the simulated device; needs no driver."""
-    found = []
+    commands = []
     for model in MODELS[:1] if night.quick else MODELS:
         line = zinc("validate", "--model", model, "--tiers", "t1:radv,t_cpu", "--device", "sim")
-        found.append(StageCommand(model.stem, [*line, *outputs(night, "radv", model.stem, html=True)]))
-    return found
+        commands.append(StageCommand(model.stem, [*line, *outputs(night, "radv", model.stem, html=True)]))
+    return commands
 
 
 def without_device(*, software: bool) -> Callable[[Night], str]:

@@ -194,8 +194,8 @@ def command(name: str, arguments: list[str], venv: Path = VENV) -> list[list[str
         return [[str(PYTHON), "-m", "zinc_rt.perf.benchmarks", *files]]
     if name == "bench":
         once = ["-n", "0", "--benchmark-enable", "--benchmark-columns=min,median,max,rounds"]
-        found = arguments or [str(path) for path in sorted((ROOT / "perf").glob("bench_*.py"))]
-        return [[str(PYTHON), "-m", "pytest", *once, *found]]
+        paths = arguments or [str(path) for path in sorted((ROOT / "perf").glob("bench_*.py"))]
+        return [[str(PYTHON), "-m", "pytest", *once, *paths]]
     if name == "docs":
         return [[str(venv / "bin" / "python"), "-m", "properdocs", "build", "--strict", "--quiet", *arguments]]
     if name == "sbom":

@@ -40,20 +40,20 @@ def needs(found: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, fr
 
 def collect(product: str, extras: frozenset[str]) -> tuple[dict[str, Distribution], dict[str, set[str]]]:
     """Return every distribution reachable from `product`, and the dependencies. Raise PackageNotFoundError."""
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     edges: dict[str, set[str]] = {}
     waiting = [(product, extras)]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
-        name, wanted = waiting.pop()
-        if (name, wanted) in seen:
+        name, requested = waiting.pop()
+        if (name, requested) in seen:
             continue
-        seen.add((name, wanted))
-        found[name] = distribution(name)
-        below = list(needs(found[name], wanted))
+        seen.add((name, requested))
+        distributions[name] = distribution(name)
+        below = list(needs(distributions[name], requested))
         edges.setdefault(name, set()).update(other for other, _ in below)
         waiting += below
-    return found, edges
+    return distributions, edges
 
 
 def component(name: str, found: Distribution, kind: str = "library") -> dict[str, Any]:
@@ -115,22 +115,22 @@ def normalised(name: str) -> str:
 
 
 def bill(extras: frozenset[str] = frozenset()) -> dict[str, Any]:
-    found, edges = collect(PRODUCT, extras)
+    distributions, edges = collect(PRODUCT, extras)
     stamp = os.environ.get("SOURCE_DATE_EPOCH")  # https://reproducible-builds.org/specs/source-date-epoch
     when = datetime.fromtimestamp(int(stamp), UTC) if stamp else datetime.now(UTC)
-    components = [component(name, found[name]) for name in sorted(found) if name != PRODUCT]
+    components = [component(name, distributions[name]) for name in sorted(distributions) if name != PRODUCT]
     body: dict[str, Any] = {
         "metadata": {
             "timestamp": when.isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "component": component(PRODUCT, found[PRODUCT], "application"),
+            "component": component(PRODUCT, distributions[PRODUCT], "application"),
         },
         "components": components,
         "dependencies": [
             {
-                "ref": reference(name, found[name]),
-                "dependsOn": sorted(reference(other, found[other]) for other in edges[name] - {name}),
+                "ref": reference(name, distributions[name]),
+                "dependsOn": sorted(reference(other, distributions[other]) for other in edges[name] - {name}),
             }
-            for name in sorted(found)
+            for name in sorted(distributions)
         ],
     }
     number = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(body, sort_keys=True))

@@ -171,20 +171,20 @@ def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: 
 
 def _walk(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
     """Files below, in order. Links are not followed: a capture comes from strangers."""
-    found: list[Path] = []
+    paths: list[Path] = []
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
         unreadable[folder.relative_to(top).as_posix()] = error.strerror or str(error)
-        return found
+        return paths
     for entry in entries:
         if entry.is_symlink():
             unreadable[entry.relative_to(top).as_posix()] = "a link, not followed"
         elif entry.is_dir():
-            found += _walk(entry, top, unreadable)
+            paths += _walk(entry, top, unreadable)
         elif entry.is_file():
-            found.append(entry)
-    return found
+            paths.append(entry)
+    return paths
 
 
 def _index(path: Path) -> dict[str, str]:

@@ -40,10 +40,10 @@ class CapturedFiles:
         if name.endswith("/name"):
             return b"\n"  # only a label
         if name.endswith("/gpu_id"):  # left out of a capture made by hand: a node with shaders is a GPU
-            found = re.search(
+            match = re.search(
                 rb"^simd_count (\d+)", self.read_file(path.removesuffix("gpu_id") + "properties"), re.M
             )
-            return b"1" if found and int(found[1]) else b"0"
+            return b"1" if match and int(match[1]) else b"0"
         raise FileNotFoundError(errno.ENOENT, "not in the capture", path)
 
     def list_dir(self, path: str) -> list[str]:
@@ -66,7 +66,7 @@ def topology(capture: MachineCapture) -> tuple[Topology | None, str]:
     if not any("kfd/kfd/topology" in name for name in _names(capture)):
         return None, ""
     try:
-        found = read_topology(cast("Driver", CapturedFiles(capture)))
+        kfd_topology = read_topology(cast("Driver", CapturedFiles(capture)))
     except (ZincError, OSError, ValueError) as error:
         return None, first_line(error)
-    return found, "; ".join(found.hidden)
+    return kfd_topology, "; ".join(kfd_topology.hidden)

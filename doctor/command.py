@@ -38,26 +38,26 @@ docs/doctor.md lists the files that are read, and how to capture a machine by ha
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EPILOG)
-    made.add_argument(
+    parser = Parser(description=__doc__, epilog=EPILOG)
+    parser.add_argument(
         "--device", default="auto", metavar="WHICH", help="one GPU: /dev/dri/renderDN, cardN or a PCI address"
     )
-    made.add_argument(
+    parser.add_argument(
         "--from",
         dest="source",
         type=Path,
         metavar="DIR",
         help="diagnose another machine from a capture or bundle: a folder, .tar.* or .zip",
     )
-    made.add_argument(
+    parser.add_argument(
         "--hung",
         action="store_true",
         help="the machine hangs and the log is silent: sample fences, interrupts, queues and MES twice (as root)",
     )
-    made.add_argument("--capture", type=Path, metavar="DIR", help="save the files that were read to this folder")
-    made.add_argument("-v", "--verbose", action="store_true", help="show all notes and evidence")
-    add_json(made, tables=False)
-    return made
+    parser.add_argument("--capture", type=Path, metavar="DIR", help="save the files that were read to this folder")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show all notes and evidence")
+    add_json(parser, tables=False)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -79,12 +79,12 @@ def diagnose_machine(arguments: argparse.Namespace) -> DoctorReport:
     capture = _capture(arguments)
     if arguments.capture is not None:
         capture.write(arguments.capture)
-    wanted = "" if arguments.device in ("auto", "hw") else arguments.device
-    diagnosis = diagnose(capture, device=wanted, hung=arguments.hung)
-    if wanted and not diagnosis.machine.gpus:
+    requested = "" if arguments.device in ("auto", "hw") else arguments.device
+    diagnosis = diagnose(capture, device=requested, hung=arguments.hung)
+    if requested and not diagnosis.machine.gpus:
         there = [gpu.address or gpu.card for gpu in diagnose(capture).machine.gpus]
         raise UsageError(
-            f"--device {wanted}: no such GPU", next=f"one of {', '.join(there)}" if there else "there is none"
+            f"--device {requested}: no such GPU", next=f"one of {', '.join(there)}" if there else "there is none"
         )
     out = output_stream(arguments)
     terminal.show(text(diagnosis, verbose=arguments.verbose), out=out)

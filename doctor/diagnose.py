@@ -61,13 +61,13 @@ def diagnose(capture: MachineCapture, *, device: str = "", hung: bool = False) -
     machine = replace(read_machine(capture), hung=hung)
     if device:
         machine = only(machine, device)
-    found = [(rule.finding(seen), seen) for rule in RULES for seen in rule.look(machine)]
+    findings = [(rule.finding(seen), seen) for rule in RULES for seen in rule.look(machine)]
     if machine.gpus_known and not machine.gpus:
-        found = [(finding, seen) for finding, seen in found if finding.id.startswith(ABOUT_THE_HOST)]
+        findings = [(finding, seen) for finding, seen in findings if finding.id.startswith(ABOUT_THE_HOST)]
     if device:
         kept = {"", *(gpu.address for gpu in machine.gpus)}
-        found = [(finding, seen) for finding, seen in found if finding.about in kept]
-    return Diagnosis(machine, _ordered(_quoting(found, machine)), unknowns(machine), hung)
+        findings = [(finding, seen) for finding, seen in findings if finding.about in kept]
+    return Diagnosis(machine, _ordered(_quoting(findings, machine)), unknowns(machine), hung)
 
 
 def only(machine: InspectedMachine, device: str) -> InspectedMachine:
@@ -81,8 +81,8 @@ def only(machine: InspectedMachine, device: str) -> InspectedMachine:
 
 
 def is_called(gpu: InspectedGpu, name: str) -> bool:
-    wanted = name.removeprefix("/dev/dri/").lower()
-    return wanted in (gpu.card, gpu.render.lower(), gpu.address, gpu.address.removeprefix("0000:"))
+    requested = name.removeprefix("/dev/dri/").lower()
+    return requested in (gpu.card, gpu.render.lower(), gpu.address, gpu.address.removeprefix("0000:"))
 
 
 def _quoting(

@@ -88,7 +88,7 @@ def _list_functions(root: Path, files: Files, unreadable: Reasons) -> None:
 
 def _devices(root: Path) -> dict[str, Path]:
     """AMD's DRM devices by name, `card0` and `renderD128`, each with its PCI folder."""
-    found = {}
+    paths = {}
     for pattern in ("card[0-9]*", "renderD*"):
         for entry in sorted((root / "sys/class/drm").glob(pattern)):
             if "-" in entry.name:
@@ -98,8 +98,8 @@ def _devices(root: Path) -> dict[str, Path]:
             except OSError:
                 continue
             if vendor == AMD:
-                found[entry.name] = entry / "device"
-    return found
+                paths[entry.name] = entry / "device"
+    return paths
 
 
 def _read_device(root: Path, name: str, device: Path, files: Files, unreadable: Reasons) -> None:

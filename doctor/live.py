@@ -45,9 +45,9 @@ def kernel_log(files: Files, unreadable: Reasons) -> None:
     try:
         fd = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        said = run(("journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q"))
-        if isinstance(said, bytes) and said.count(b"\n") > 1:
-            files["kernel.log"] = said
+        output = run(("journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q"))
+        if isinstance(output, bytes) and output.count(b"\n") > 1:
+            files["kernel.log"] = output
         else:
             unreadable["kernel.log"] = error.strerror or str(error)
         return
@@ -78,10 +78,10 @@ MANAGERS = (  # the first that answers
 def packages(files: Files, unreadable: Reasons) -> None:
     """Return the file packages.txt: packages that matter for a GPU, one `name version` per line."""
     for command in MANAGERS:
-        said = run(command)
-        if isinstance(said, bytes):
+        output = run(command)
+        if isinstance(output, bytes):
             lines = [
-                line for line in said.decode(errors="replace").splitlines() if line.startswith(sources.PACKAGES)
+                line for line in output.decode(errors="replace").splitlines() if line.startswith(sources.PACKAGES)
             ]
             files["packages.txt"] = ("\n".join(sorted(lines)) + "\n").encode()
             return
@@ -107,11 +107,11 @@ def firmware(files: Files, unreadable: Reasons, devices: dict[str, Path]) -> Non
 def lspci(files: Files, unreadable: Reasons) -> None:
     """Run lspci. Reading configuration space wakes suspended devices, so it is not called while a GPU is
     suspended."""
-    said = run(("lspci", "-nnvvv"))
-    if isinstance(said, bytes):
-        files["lspci.txt"] = said
+    output = run(("lspci", "-nnvvv"))
+    if isinstance(output, bytes):
+        files["lspci.txt"] = output
     else:
-        unreadable["lspci.txt"] = said
+        unreadable["lspci.txt"] = output
 
 
 def users(files: Files, devices: dict[str, Path]) -> None:

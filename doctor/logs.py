@@ -65,7 +65,7 @@ class LinuxLog:
     def search(self, pattern: str) -> re.Match[str] | None:
         """Return the first matching line."""
         compiled = re.compile(pattern, re.IGNORECASE)
-        return next((found for line in self.lines if (found := compiled.search(line))), None)
+        return next((match for line in self.lines if (match := compiled.search(line))), None)
 
 
 def without_prefix(line: str) -> str:
@@ -194,11 +194,11 @@ def _event(line: str, at: int) -> LogEvent | None:
     if any(row.pattern.search(line) for row in HARMLESS):
         return None
     for row in TABLE:
-        found = row.pattern.search(line)
-        if not found:
+        match = row.pattern.search(line)
+        if not match:
             continue
         address = ADDRESS.search(line)
-        file = found.groupdict().get("file") or ""
+        file = match.groupdict().get("file") or ""
         return LogEvent(row.event, at, line, address[0].lower() if address else "", file.strip("\"'"))
     return None
 

@@ -47,7 +47,7 @@ class Function:
 def parse(text: str) -> dict[str, Function]:
     """Parse the output. All lines between two headers belong to the first. Unknown lines are kept in
     `text`."""
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
     head: tuple[str, str] | None = None
     body: list[str] = []
     for line in [*text.splitlines(), "00:00.0 end"]:
@@ -56,10 +56,10 @@ def parse(text: str) -> dict[str, Function]:
             body.append(line)
             continue
         if head:
-            found[head[0]] = _function(*head, "\n".join(body))
+            functions[head[0]] = _function(*head, "\n".join(body))
         address = matched[1].lower()
         head, body = (address if address.count(":") == 2 else f"0000:{address}", matched[2]), []
-    return found
+    return functions
 
 
 def chain(functions: dict[str, Function], address: str) -> list[Function]:

@@ -62,8 +62,8 @@ class InspectedGpu:
     @property
     def title(self) -> str:
         known = self.chip
-        said = self.name or (known.name if known else "AMD GPU")
-        return " ".join(filter(None, (said, self.arch, self.address or self.card)))
+        title = self.name or (known.name if known else "AMD GPU")
+        return " ".join(filter(None, (title, self.arch, self.address or self.card)))
 
     @property
     def started(self) -> bool:

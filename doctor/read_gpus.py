@@ -48,12 +48,12 @@ def of_ioctls(capture: MachineCapture, gpu: InspectedGpu) -> tuple[dict[str, tup
 
 def of_sysfs(capture: MachineCapture, folder: str) -> dict[str, int]:
     """Return the versions in `fw_version/mes_fw_version` and similar files, which every user may read."""
-    found = {}
+    by_slot = {}
     for file, name in _FW_FILES.items():
         value = integer(capture.line(f"{folder}/fw_version/{file}_fw_version"))
         if value:
-            found[name] = value & FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
-    return found
+            by_slot[name] = value & FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
+    return by_slot
 
 
 def of_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
@@ -64,7 +64,7 @@ def of_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
         matched = re.fullmatch(r"sys/kernel/debug/dri/(\d+)/amdgpu_firmware_info", name)
         if matched:
             texts.append(f"# card{matched[1]}\n{capture.text(name)}")
-    found: dict[str, dict[str, int]] = {}
+    by_file: dict[str, dict[str, int]] = {}
     for text in texts:
         of = ""
         for line in text.splitlines():
@@ -76,8 +76,8 @@ def of_debugfs(capture: MachineCapture) -> dict[str, dict[str, int]]:
             if matched and value:
                 name = matched[1].strip().replace(" ", "_").upper()
                 value &= FIRMWARE_VERSION_MASK.get(name, 0xFFFFFFFF)
-                found.setdefault(of, {})[name] = value
-    return found
+                by_file.setdefault(of, {})[name] = value
+    return by_file
 
 
 AMD = 0x1002
@@ -88,25 +88,27 @@ _GRAPHICS_CLASS = (0x0300, 0x0302, 0x0380, 0x1200)
 def gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple[InspectedGpu, ...]:
     listed = lspci.parse(capture.text("lspci.txt") or "")
     firmware = of_debugfs(capture)
-    found: dict[str, InspectedGpu] = {}
+    by_slot: dict[str, InspectedGpu] = {}
     for card, render, folder in _drm(capture):
         gpu = _from_drm(capture, folder, card, render)
-        found[gpu.address or folder] = gpu
+        by_slot[gpu.address or folder] = gpu
     for address, entry in listed.items():
         if entry.amd_graphics:
             bound = capture.line(f"sys/bus/pci/devices/{address}/uevent") or ""
             driver = entry.driver or ("amdgpu" if "DRIVER=amdgpu" in bound else "")
-            known = found.get(address) or _without_address(found, entry) or InspectedGpu(address, driver=driver)
-            found = {key: each for key, each in found.items() if each is not known}
-            found[address] = _with_lspci(known, entry, lspci.chain(listed, address), capture)
+            known = (
+                by_slot.get(address) or _without_address(by_slot, entry) or InspectedGpu(address, driver=driver)
+            )
+            by_slot = {key: each for key, each in by_slot.items() if each is not known}
+            by_slot[address] = _with_lspci(known, entry, lspci.chain(listed, address), capture)
     for address, gpu in _bare_functions(capture).items():
-        found.setdefault(address, gpu)
+        by_slot.setdefault(address, gpu)
     for node in nodes:
-        _add_node(found, node)
-    if not found:
-        found = _logged(capture)
-    said = [_finished(capture, gpu, firmware) for gpu in found.values()]
-    return tuple(sorted(said, key=lambda gpu: (gpu.integrated, gpu.address, gpu.card)))
+        _add_node(by_slot, node)
+    if not by_slot:
+        by_slot = _logged(capture)
+    complete = [_finished(capture, gpu, firmware) for gpu in by_slot.values()]
+    return tuple(sorted(complete, key=lambda gpu: (gpu.integrated, gpu.address, gpu.card)))
 
 
 def _drm(capture: MachineCapture) -> list[tuple[str, str, str]]:
@@ -201,25 +203,25 @@ def _micro(capture: MachineCapture, paths: list[str]) -> float | None:
 
 
 def _temperatures(capture: MachineCapture, folder: str) -> tuple[tuple[str, float, float | None], ...]:
-    found = []
+    temperatures = []
     for name in _hwmon(capture, folder, r"temp\d+_input"):
         where = f"{folder}/{name.removesuffix('_input')}"
         now, most = integer(capture.line(f"{where}_input")), integer(capture.line(f"{where}_crit"))
         if now is not None:
             label = capture.line(f"{where}_label") or where.rpartition("/")[2]
-            found.append((label, now / 1000, most / 1000 if most else None))
-    return tuple(found)
+            temperatures.append((label, now / 1000, most / 1000 if most else None))
+    return tuple(temperatures)
 
 
 def _ras(capture: MachineCapture, folder: str) -> tuple[tuple[str, int, int], ...]:
     """Blocks of `ras/*_err_count`, each two lines `ue: N` and `ce: N`."""
-    found = []
+    counters = []
     for path in capture.files:
         matched = re.fullmatch(rf"{re.escape(folder)}/ras/(\w+)_err_count", path)
         if matched:
             counts = dict(re.findall(r"\b(ue|ce): *(\d+)", capture.text(path) or ""))
-            found.append((matched[1], int(counts.get("ue", 0)), int(counts.get("ce", 0))))
-    return tuple(sorted(found))
+            counters.append((matched[1], int(counts.get("ue", 0)), int(counts.get("ce", 0))))
+    return tuple(sorted(counters))
 
 
 def _displays(capture: MachineCapture, card: str) -> tuple[str, ...]:
@@ -299,23 +301,23 @@ def _without_address(found: dict[str, InspectedGpu], entry: lspci.Function) -> I
 def _logged(capture: MachineCapture) -> dict[str, InspectedGpu]:
     """Return the GPUs that only the kernel log mentions: a driver that failed leaves no device."""
     text = capture.text("kernel.log") or ""
-    found = {}
+    gpus = {}
     for address in dict.fromkeys(
         re.findall(r"(?:amdgpu|pci) ([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): ", text)
     ):
         known = re.search(rf"{address}: \[1002:([0-9a-f]{{4}})\] type 00 class 0x03", text)
         if known or re.search(rf"amdgpu {address}: ", text):
-            found[address] = InspectedGpu(address, device_id=int(known[1], 16) if known else None)
+            gpus[address] = InspectedGpu(address, device_id=int(known[1], 16) if known else None)
     started = re.search(r"initializing kernel modesetting \([^)]* 0x1002:0x([0-9A-Fa-f]{4})", text)
-    if started and len(found) < 2:
-        gpu = next(iter(found.values()), InspectedGpu(""))
-        found = {gpu.address: replace(gpu, device_id=gpu.device_id or int(started[1], 16))}
-    return found
+    if started and len(gpus) < 2:
+        gpu = next(iter(gpus.values()), InspectedGpu(""))
+        gpus = {gpu.address: replace(gpu, device_id=gpu.device_id or int(started[1], 16))}
+    return gpus
 
 
 def _bare_functions(capture: MachineCapture) -> dict[str, InspectedGpu]:
     """AMD's graphics functions under sys/bus/pci/devices that nothing else names: no driver may be bound."""
-    found = {}
+    gpus = {}
     for name in capture.files:
         matched = re.fullmatch(r"sys/bus/pci/devices/([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/vendor", name)
         if not matched or integer(capture.line(name)) != AMD:
@@ -323,8 +325,8 @@ def _bare_functions(capture: MachineCapture) -> dict[str, InspectedGpu]:
         folder = name.rpartition("/")[0]
         if (integer(capture.line(f"{folder}/class")) or 0) >> 8 in _GRAPHICS_CLASS:
             gpu = _from_drm(capture, folder, "", "")
-            found[matched[1]] = replace(gpu, address=matched[1], driver=gpu.driver or "")
-    return found
+            gpus[matched[1]] = replace(gpu, address=matched[1], driver=gpu.driver or "")
+    return gpus
 
 
 def _add_node(found: dict[str, InspectedGpu], node: TopologyNode) -> None:

@@ -42,9 +42,9 @@ _HYPERVISORS = (
 
 
 def read_machine(capture: MachineCapture) -> InspectedMachine:
-    found, problem = topology(capture)
+    kfd_topology, problem = topology(capture)
     linux = _linux_kernel(capture)
-    known = gpus(capture, found.gpus if found else ())
+    known = gpus(capture, kfd_topology.gpus if kfd_topology else ())
     log_text = capture.text("kernel.log")
     bridges = _bridges(capture, known)
     log = parse(log_text, bridges) if log_text is not None and log_text.strip() else None
@@ -56,7 +56,7 @@ def read_machine(capture: MachineCapture) -> InspectedMachine:
         _host(capture, linux, log),
         known,
         drm or "lspci.txt" in capture.files,
-        None if found is None and not problem else found is not None,
+        None if kfd_topology is None and not problem else kfd_topology is not None,
         problem,
         _user(capture),
         _nodes(capture),
@@ -115,18 +115,18 @@ def _module(
     parameters = {
         name.removeprefix(start): capture.line(name) or "" for name in capture.files if name.startswith(start)
     }
-    said = capture.line("sys/module/amdgpu/version")
+    version = capture.line("sys/module/amdgpu/version")
     helper = bool(re.search(r"^(?:amdkcl|amddrm_ttm_helper|amdttm)\b", modules or "", re.M))
     helper |= any(name.startswith("sys/module/amdkcl/") for name in capture.files)
     taint = capture.line("sys/module/amdgpu/taint") or ""
     dkms: bool | None = None
     if loaded:
-        dkms = bool(said) or helper or "O" in taint
+        dkms = bool(version) or helper or "O" in taint
         if not dkms and not folder:
             dkms = None
         if log and not dkms and log.search(r"amdgpu version: \d|amdkcl|amdgpu: loading out-of-tree module"):
             dkms = True
-    return Module(loaded, said, dkms, parameters, _blacklisted(capture, linux))
+    return Module(loaded, version, dkms, parameters, _blacklisted(capture, linux))
 
 
 def _blacklisted(capture: MachineCapture, linux: LinuxKernel) -> str | None:
@@ -186,11 +186,11 @@ def _container(capture: MachineCapture) -> str | None:
     for name, kind in marks.items():
         if name in capture.files:
             return kind
-    said = capture.line("run/systemd/container") or re.search(
+    evidence = capture.line("run/systemd/container") or re.search(
         r"container=(\w+)", capture.text("proc/1/environ") or ""
     )
-    if said:
-        return said if isinstance(said, str) else said[1]
+    if evidence:
+        return evidence if isinstance(evidence, str) else evidence[1]
     if re.search(r"/docker/containers/|/containers/storage/|kubelet", capture.text("proc/self/mountinfo") or ""):
         return "a container"
     groups = "\n".join(filter(None, (capture.text("proc/1/cgroup"), capture.text("proc/self/cgroup"))))
@@ -207,23 +207,23 @@ def _hypervisor(capture: MachineCapture, log: LinuxLog | None) -> str | None:
         return product
     if re.search(r"^flags\s*:.*\bhypervisor\b", capture.text("proc/cpuinfo") or "", re.M):
         return product or "a hypervisor"
-    said = log.search(r"Hypervisor detected: (.+)") if log else None
-    return said[1] if said else capture.line("sys/hypervisor/type")
+    match = log.search(r"Hypervisor detected: (.+)") if log else None
+    return match[1] if match else capture.line("sys/hypervisor/type")
 
 
 def _secure_boot(capture: MachineCapture, log: LinuxLog | None) -> bool | None:
     for name, data in capture.files.items():
         if "efivars/SecureBoot-" in name and data:
             return data[-1] == 1
-    said = (
+    state = (
         log.search(r"secureboot: Secure boot (enabled|disabled)|Secure ?boot (enabled|disabled)") if log else None
     )
-    return (said[1] or said[2]).lower() == "enabled" if said else None
+    return (state[1] or state[2]).lower() == "enabled" if state else None
 
 
 def _iommu(capture: MachineCapture, linux: LinuxKernel, log: LinuxLog | None) -> str | None:
-    if log and (said := log.search(r"iommu: Default domain type: (\w+)")):
-        return said[1].lower()
+    if log and (match := log.search(r"iommu: Default domain type: (\w+)")):
+        return match[1].lower()
     option = linux.option("iommu")
     if option == "pt" or linux.option("iommu.passthrough") == "1":
         return "passthrough"
@@ -264,21 +264,21 @@ def _nodes(capture: MachineCapture) -> tuple[DeviceNode, ...] | None:
     text = capture.text("dev.txt")
     if text is None:
         return None
-    found = []
+    nodes = []
     for line in text.splitlines():
         matched = _NODE.match(line)
         if matched:
             mode, acl, uid, gid, path = matched.groups()
             named = re.search(r"# group (\S+)", line)
-            found.append(DeviceNode(path, mode, uid, named[1] if named else gid, acl == "+"))
-    return tuple(found)
+            nodes.append(DeviceNode(path, mode, uid, named[1] if named else gid, acl == "+"))
+    return tuple(nodes)
 
 
 def _users(capture: MachineCapture) -> tuple[str, ...]:
     """The processes in users.txt; else the processes KFD lists, by number only."""
-    said = tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip())
+    users = tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip())
     listed = {name.split("/")[5] for name in capture.files if re.match(r"sys/class/kfd/kfd/proc/\d+/", name)}
-    return said or tuple(f"{pid} process /dev/kfd" for pid in sorted(listed))
+    return users or tuple(f"{pid} process /dev/kfd" for pid in sorted(listed))
 
 
 def _packages(capture: MachineCapture) -> dict[str, str] | None:
@@ -286,16 +286,16 @@ def _packages(capture: MachineCapture) -> dict[str, str] | None:
     text = capture.text("packages.txt")
     if text is None:
         return None
-    found = {}
+    packages = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) >= 3 and re.fullmatch(r"[hiurp][a-zA-Z]R?", words[0]):
             words = words[1:]  # dpkg -l
         if len(words) >= 2:
-            found[words[0].partition(":")[0].partition("/")[0]] = words[1]
+            packages[words[0].partition(":")[0].partition("/")[0]] = words[1]
         elif len(words) == 1 and (matched := re.fullmatch(r"(.+?)-(\d[^-]*-[^-]+)", words[0])):
-            found[matched[1]] = matched[2]  # rpm -qa
-    return found
+            packages[matched[1]] = matched[2]  # rpm -qa
+    return packages
 
 
 def refused(capture: MachineCapture, path: str) -> bool:

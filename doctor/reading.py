@@ -130,8 +130,8 @@ def run(command: Iterable[str]) -> bytes | str:
     except OSError as error:
         return error.strerror or str(error)
     if not done.stdout:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        return said[0] if said else f"printed nothing (exit {done.returncode})"
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        return lines[0] if lines else f"printed nothing (exit {done.returncode})"
     half = FILE_BYTES // 2
     return done.stdout if len(done.stdout) <= FILE_BYTES else done.stdout[:half] + CUT + done.stdout[-half:]
 

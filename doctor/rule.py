@@ -75,13 +75,13 @@ def logged(*events: str) -> Callable[[InspectedMachine], Iterator[Seen]]:
     name."""
 
     def look(machine: InspectedMachine) -> Iterator[Seen]:
-        found = machine.log.named(*events) if machine.log else ()
-        concerned = [(gpu_of(machine, event.address), event) for event in found]
+        logged_events = machine.log.named(*events) if machine.log else ()
+        concerned = [(gpu_of(machine, event.address), event) for event in logged_events]
         addresses = dict.fromkeys(address for address, _ in concerned if address)
         for address in addresses:
             yield from_events(machine, [event for of, event in concerned if of in (address, "")], address)
-        if found and not addresses:
-            yield from_events(machine, list(found), "")
+        if logged_events and not addresses:
+            yield from_events(machine, list(logged_events), "")
 
     return look
 

@@ -63,16 +63,16 @@ def summary(machine: InspectedMachine) -> list[str]:
 
 
 def _gpu(gpu: InspectedGpu) -> str:
-    said = [gpu.title]
+    parts = [gpu.title]
     if gpu.driver is not None:
-        said.append(gpu.driver or "no driver")
+        parts.append(gpu.driver or "no driver")
     if gpu.vram_bytes:
-        said.append(f"{gpu.vram_bytes >> 20} MiB")
+        parts.append(f"{gpu.vram_bytes >> 20} MiB")
     if gpu.firmware:
-        said.append(
+        parts.append(
             "firmware " + " ".join(f"{n} {v}" for n, v in gpu.firmware.items() if n in ("ME", "PFP", "MEC", "MES"))
         )
-    return printable(", ".join(said), 200)
+    return printable(", ".join(parts), 200)
 
 
 def _finding(finding: DoctorFinding, *, short: bool, verbose: bool) -> list[str]:

@@ -237,13 +237,13 @@ QUESTIONS = (
 def unknowns(machine: InspectedMachine) -> tuple[Unknown, ...]:
     """Return the open questions, those that matter first."""
     unreadable = machine.capture.unreadable
-    found = []
+    rows = []
     for question in QUESTIONS:
         if question.open(machine):
             reasons = [why for name, why in unreadable.items() if any(path in name for path in question.paths)]
             why = reasons[0] if reasons else "not in the capture"
-            found.append(Unknown(question.what, why, question.next, question.waits, question.matters(machine)))
+            rows.append(Unknown(question.what, why, question.next, question.waits, question.matters(machine)))
     if machine.kfd_problem and not any(gpu.node for gpu in machine.wanted):
         waits = ("gpu.not-in-kfd",)
-        found.append(Unknown("KFD's topology", machine.kfd_problem, "zinc-rt devices", waits, matters=True))
-    return tuple(sorted(found, key=lambda each: not each.matters))
+        rows.append(Unknown("KFD's topology", machine.kfd_problem, "zinc-rt devices", waits, matters=True))
+    return tuple(sorted(rows, key=lambda each: not each.matters))

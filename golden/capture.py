@@ -50,12 +50,12 @@ class CapturedRun:
 
     @property
     def layers(self) -> dict[int, np.ndarray]:
-        found = {}
+        arrays = {}
         for label, value in self.values.items():
             stem, _, layer = label.partition("-")
             if stem == "l_out":
-                found[int(layer)] = value
-        return found
+                arrays[int(layer)] = value
+        return arrays
 
 
 def capture(

@@ -154,32 +154,32 @@ def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray 
 
 def _experts(path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int]) -> dict[int, np.ndarray]:
     """The experts by layer. Those chosen from re-quantised activations say nothing about the dequantised model."""
-    found = {
+    experts = {
         int(name.removesuffix(variant).rpartition("-")[2]): array
         for name, array in arrays.items()
         if EXPERTS.fullmatch(name.removesuffix(variant)) and name.endswith(variant)
     }
-    for layer, array in found.items():
+    for layer, array in experts.items():
         if array.ndim != 2 or len(array) not in counts:
             raise InputError(f"{path}: ffn_moe_topk-{layer} has shape {array.shape}, expected one row per token")
-    return found if found or variant in ("", "_deq") else _experts(path, arrays, "", counts)
+    return experts if experts or variant in ("", "_deq") else _experts(path, arrays, "", counts)
 
 
 def _nodes(
     path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int], meta: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """Return the other arrays: values of the graph, by label."""
-    found = {}
+    nodes = {}
     further = meta.get("nodes_without_layer", ())
     for name, array in arrays.items():
         label = name.removesuffix(variant)
         if not name.endswith(variant) or not (NODE.fullmatch(label) or label in further):
             continue
         if not array.ndim or len(array) not in counts or not np.issubdtype(array.dtype, np.number):
-            wanted = " or ".join(map(str, sorted(counts)))
-            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, expected {wanted} rows")
-        found[label] = array.astype(np.float32)
-    return found
+            expected = " or ".join(map(str, sorted(counts)))
+            raise InputError(f"{path}: {name} is {array.dtype}{list(array.shape)}, expected {expected} rows")
+        nodes[label] = array.astype(np.float32)
+    return nodes
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -97,7 +97,7 @@ def _converted(dump: Path, name: str, array: np.ndarray) -> np.ndarray:
 
 def _stack_layers(dump: Path, arrays: dict[str, np.ndarray]) -> None:
     """The arrays l_out-0, l_out-1, ... become l_out."""
-    layers = {int(found[1]): name for name in arrays if (found := LAYER.fullmatch(name))}
+    layers = {int(match[1]): name for name in arrays if (match := LAYER.fullmatch(name))}
     if not layers:
         return
     if "l_out" in arrays:
@@ -125,7 +125,7 @@ def _check(dump: Path, arrays: dict[str, np.ndarray], gguf: GGUFFile) -> None:
             )
     tokens = arrays["ids"].size
     steps = arrays["greedy_tokens"].size if "greedy_tokens" in arrays else 0
-    wanted: dict[str, tuple[int, ...]] = {
+    expected: dict[str, tuple[int, ...]] = {
         "ids": (tokens,),
         "logits": (tokens, vocab),
         "l_out": (layers, tokens, width),
@@ -134,7 +134,7 @@ def _check(dump: Path, arrays: dict[str, np.ndarray], gguf: GGUFFile) -> None:
         "greedy_logits": (steps, vocab),
     }
     for name, array in arrays.items():
-        shape = wanted.get(name, (tokens, *array.shape[1:]))
+        shape = expected.get(name, (tokens, *array.shape[1:]))
         if array.shape != shape or not array.size:
             meaning = " (layers, tokens, width)" if name == "l_out" else ""
             raise InputError(

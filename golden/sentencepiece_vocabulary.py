@@ -89,13 +89,13 @@ def write(model: Path, golden: Path) -> None:
 
     processor = learned()
     write_content(model, Content("llama", {}, vocabulary(processor), {}), name="sentencepiece")
-    said = {
+    fields = {
         "source": "sentencepiece",
         "version": sentencepiece.__version__,
         "command": "python -m zinc_rt.golden.sentencepiece_vocabulary",
         "tokenizer": tokenized(processor),
     }
-    golden.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    golden.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

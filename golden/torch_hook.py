@@ -63,8 +63,8 @@ class TorchRecorder:
 
     @staticmethod
     def labels_of(model: Any, table: Sequence[tuple[re.Pattern[str], str]]) -> list[str]:
-        found = (label_of(name, table) for name, _ in model.named_modules())
-        return [label for label in found if label is not None]
+        labels = (label_of(name, table) for name, _ in model.named_modules())
+        return [label for label in labels if label is not None]
 
     def _hook(self, label: str) -> Callable[[Any, Any, Any], None]:
         def seen(module: Any, inputs: Any, output: Any) -> None:
@@ -104,9 +104,9 @@ class TorchRecorder:
 
 def label_of(name: str, table: Sequence[tuple[re.Pattern[str], str]]) -> str | None:
     for pattern, label in table:
-        found = pattern.search(name)
-        if found:
-            return label.format(*found.groups())
+        match = pattern.search(name)
+        if match:
+            return label.format(*match.groups())
     return None
 
 

@@ -226,11 +226,11 @@ class TestVulkan:
     @classmethod
     def engine(cls, choice: Choice, gguf: GGUFFile) -> Iterator[Engine]:
         backend = open_backend(choice, "canonical-1")
-        with Engine(gguf, backend, ctx=VULKAN_CTX) as made:
-            sequence = made.open()
-            decode_seconds(made, sequence, 2)  # every variant is built, every kernel compiled
-            made.release(sequence)
-            yield made
+        with Engine(gguf, backend, ctx=VULKAN_CTX) as opened:
+            sequence = opened.open()
+            decode_seconds(opened, sequence, 2)  # every variant is built, every kernel compiled
+            opened.release(sequence)
+            yield opened
 
     def test_decode_step(self, benchmark: Any, gguf: GGUFFile, engine: Engine) -> None:
         """Measure a decode step. The ratio is its seconds over T-CPU's."""

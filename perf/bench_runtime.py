@@ -116,11 +116,11 @@ class TestStart:
         note_dispatches(benchmark, programs)
 
     def test_read_back(self, benchmark: Any, gguf: GGUFFile, tmp_path: Path) -> None:
-        made = start(gguf, stored(gguf, tmp_path))
+        started = start(gguf, stored(gguf, tmp_path))
         programs = benchmark.pedantic(
             start, setup=lambda: ((gguf, stored(gguf, tmp_path)), {}), rounds=20, warmup_rounds=2
         )
-        assert programs == made
+        assert programs == started
         note_dispatches(benchmark, programs)
 
     def test_name_the_files(self, benchmark: Any, gguf: GGUFFile, tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ async def unread(server: InferenceServer, asks: list[Ask]) -> list[float]:
 def streamed(url: str, body: dict[str, Any]) -> dict[str, Any]:
     argv = [sys.executable, "-m", "zinc_rt.perf.stream_clients", url, str(STREAMS), json.dumps(body)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    timings: dict[str, Any] = json.loads(done.stdout)
+    return timings
 
 
 def percentiles(values: list[float]) -> tuple[float, float]:
@@ -226,28 +226,28 @@ class TestServe:
             for number in range(16)
             for priority in (Priority.BATCH, Priority.STANDARD, Priority.INTERACTIVE)
         ]
-        found: dict[str, list[float]] = {priority.name.lower(): [] for priority in Priority}
+        seconds_by_class: dict[str, list[float]] = {priority.name.lower(): [] for priority in Priority}
         with serving(16) as (server, _):
             asyncio.run(unread(server, asks))
 
             def load() -> None:
                 for ask, first in zip(asks, asyncio.run(unread(server, asks)), strict=True):
                     assert ask.priority is not None
-                    found[ask.priority.name.lower()].append(1000 * first)
+                    seconds_by_class[ask.priority.name.lower()].append(1000 * first)
 
             benchmark.pedantic(load, rounds=5 if benchmark.enabled else 1, warmup_rounds=0)
-        said = {name: percentiles(values) for name, values in found.items()}
+        quantiles = {name: percentiles(values) for name, values in seconds_by_class.items()}
         benchmark.extra_info.update(
             {
                 f"{name}_p{part}_ms": round(value, 1)
-                for name, both in said.items()
+                for name, both in quantiles.items()
                 for part, value in zip((50, 99), both, strict=True)
             }
         )
         if benchmark.enabled:
             with capsys.disabled():
                 words = "; ".join(
-                    f"{name} {half:.0f} ms, 99 % below {most:.0f}" for name, (half, most) in said.items()
+                    f"{name} {half:.0f} ms, 99 % below {most:.0f}" for name, (half, most) in quantiles.items()
                 )
                 print(f"\n{len(asks)} requests at once for 16 slots, first token: {words}")
 
@@ -259,11 +259,11 @@ class TestServe:
 
         def start() -> None:
             argv = [SERVE, "--model", MODEL, "--port", "0", "--ctx", "4096", "--tier", "t_cpu"]
-            made = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            running.append(made)
-            assert made.stdout is not None
-            found = re.match(r"ready +(\S+)", made.stdout.readline())
-            assert found and urlopen(f"{found[1]}/ready", timeout=10).status == 200
+            process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            running.append(process)
+            assert process.stdout is not None
+            match = re.match(r"ready +(\S+)", process.stdout.readline())
+            assert match and urlopen(f"{match[1]}/ready", timeout=10).status == 200
 
         benchmark.extra_info["limit_seconds"] = READY_LIMIT_S
         try:
@@ -296,10 +296,10 @@ WORDS = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 250, "ignore_eos": T
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Start a server with two tenants. Return its URL and the tenants' keys."""
-    made = {name: new_key(name) for name in ("alice", "mallory")}
+    keys = {name: new_key(name) for name in ("alice", "mallory")}
     tenants = [
         f"  - {{id: {name}, slots_max: 4, keys: [{{id: {name}, sha256: {kept.sha256}}}]}}"
-        for name, (_, kept) in made.items()
+        for name, (_, kept) in keys.items()
     ]
     lines = [f"models: [{{id: {MODEL}, path: {MODEL}, slots: 8}}]", "log: {level: error}", "tenants:", *tenants]
     (folder / "serve.yaml").write_text("\n".join(lines))
@@ -307,7 +307,7 @@ def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
-        yield process.stdout.readline().split()[1], {name: key for name, (key, _) in made.items()}
+        yield process.stdout.readline().split()[1], {name: key for name, (key, _) in keys.items()}
     finally:
         process.terminate()
         process.wait()
@@ -315,7 +315,7 @@ def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 def gaps_ms(url: str, key: str, seconds: float) -> list[float]:
     """Return the gaps between the pieces of an answer, stream after stream."""
-    found: list[float] = []
+    gaps: list[float] = []
     until = time.monotonic() + seconds
     headers = {"authorization": f"Bearer {key}"}
     with httpx.Client(headers=headers, timeout=60) as client:
@@ -326,9 +326,9 @@ def gaps_ms(url: str, key: str, seconds: float) -> list[float]:
                     if line.startswith("data: {"):
                         now = time.monotonic()
                         if last:
-                            found.append(1000 * (now - last))
+                            gaps.append(1000 * (now - last))
                         last = now
-    return found
+    return gaps
 
 
 def wrong_keys(url: str, key: str) -> None:
@@ -485,9 +485,9 @@ class TestGrammar:
         if not folder:
             pytest.skip("ZINC_RT_TEST_DATA is not set: it names the folder with the outside test data")
         tokenizer = Tokenizer.from_metadata(read_gguf(Path(folder) / "vocab" / "ggml-vocab-qwen2.gguf").metadata)
-        made = GrammarCompiler(tokenizer, tokenizer.vocab_size)
-        made.vocabulary()
-        return made
+        grammar_compiler = GrammarCompiler(tokenizer, tokenizer.vocab_size)
+        grammar_compiler.vocabulary()
+        return grammar_compiler
 
     def test_vocabulary(self, benchmark: Any, compiler: GrammarCompiler) -> None:
         """Convert the vocabulary for llguidance, once per model: 151,936 tokens."""

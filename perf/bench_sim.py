@@ -467,6 +467,6 @@ class TestShader:
         benchmark.pedantic(compiled, args=(largest(),), rounds=1)
 
     def test_the_largest_kernel_from_the_cache(self, benchmark: Any) -> None:
-        wanted = largest()
-        payload = compiled(wanted)
-        benchmark(lambda: loaded(wanted, payload))
+        expected = largest()
+        payload = compiled(expected)
+        benchmark(lambda: loaded(expected, payload))

@@ -67,8 +67,8 @@ def table(content: Mapping[str, Any]) -> list[list[str]]:
         groups.setdefault(benchmark["fullname"].partition("[")[0], []).append(benchmark)
     rows = []
     for group in groups.values():
-        made = [row(benchmark) for benchmark in group]
-        rows += [_folded(group, made)] if len(made) > FOLDED and not any(line[5] for line in made) else made
+        cells = [row(benchmark) for benchmark in group]
+        rows += [_folded(group, cells)] if len(cells) > FOLDED and not any(line[5] for line in cells) else cells
     return rows
 
 
@@ -101,10 +101,10 @@ def run(files: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
     """Run pytest and return its exit code and the benchmarks; {} if none finished. Ignores an enclosing pytest."""
     with tempfile.TemporaryDirectory(prefix="zinc-rt-bench-") as folder:
         out = Path(folder) / "benchmarks.json"
-        wanted = list(files) or [str(path) for path in sorted(FOLDER.glob("bench_*.py"))]
+        paths = list(files) or [str(path) for path in sorted(FOLDER.glob("bench_*.py"))]
         once = ["-n", "0", "-q", "--benchmark-enable", "--benchmark-quiet", f"--benchmark-json={out}"]
         alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        code = subprocess.call([sys.executable, "-m", "pytest", *once, *wanted], stdout=sys.stderr, env=alone)
+        code = subprocess.call([sys.executable, "-m", "pytest", *once, *paths], stdout=sys.stderr, env=alone)
         return code, json.loads(out.read_text(encoding="utf-8")) if out.exists() and out.stat().st_size else {}
 
 

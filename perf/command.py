@@ -28,15 +28,15 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser("zinc-rt perf", description=__doc__, epilog=EXAMPLES)
-    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = Parser("zinc-rt perf", description=__doc__, epilog=EXAMPLES)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name in ACTIONS:
         action = import_module(f"zinc_rt.perf.{name}.command")
         options = actions.add_parser(name, help=action.HELP, description=action.__doc__, epilog=action.EXAMPLES)
         action.add_options(options)
         add_json(options, tables=name in TABLES)
         options.set_defaults(run=action.run)
-    return made
+    return parser
 
 
 main = Command("perf", parser, lambda arguments: int(arguments.run(arguments)))

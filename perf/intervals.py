@@ -50,9 +50,9 @@ def change_points(values: Sequence[float], *, least: int = 3, p: float = 0.01) -
     """Find shifts of the level: binary segmentation on ranks; each split is kept if a permutation test at `p`
     keeps it. At least `least` values are on each side. Ranks are used so that one outlier is not a shift.
     """
-    found: list[int] = []
-    _split(values, 0, len(values), least, p, found)
-    edges = [0, *sorted(found), len(values)]
+    points: list[int] = []
+    _split(values, 0, len(values), least, p, points)
+    edges = [0, *sorted(points), len(values)]
     changes = []
     for start, index, end in zip(edges, edges[1:], edges[2:], strict=False):
         before, after = statistics.median(values[start:index]), statistics.median(values[index:end])

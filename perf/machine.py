@@ -27,7 +27,7 @@ def machine(sysfs: Path = SYSFS) -> dict[str, Any]:
     """Describe the host for the record. Unavailable properties are omitted."""
     from zinc_rt.host.machine import available_cores
 
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "processor": _processor(),
         "cores": available_cores(),
         "load_average": [round(value, 2) for value in os.getloadavg()],
@@ -42,8 +42,8 @@ def machine(sysfs: Path = SYSFS) -> dict[str, Any]:
         if (text := _text(path)) is not None
     }
     if governors:
-        found["governor"] = ", ".join(sorted(governors))
-    return found
+        description["governor"] = ", ".join(sorted(governors))
+    return description
 
 
 def gpu_folder(sysfs: Path = SYSFS) -> Path | None:
@@ -78,25 +78,25 @@ class Sampler:
         self.samples.append(reading)
 
     def _gpu_reading(self) -> dict[str, float]:
-        found = {}
+        reading = {}
         for name, (files, parts) in GPU_SENSORS.items() if self._gpu is not None else ():
             assert self._gpu is not None
             text = next((t for file in files if (t := _text(self._gpu / file)) is not None), None)
             if text is not None and text.lstrip("-").isdigit():
-                found[name] = int(text) / parts
-        return found
+                reading[name] = int(text) / parts
+        return reading
 
 
 def _cpu_reading() -> dict[str, float]:
-    found = {}
+    reading = {}
     frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
     if frequency is not None and frequency.current:
-        found["cpu_clock_mhz"] = round(frequency.current, 1)
+        reading["cpu_clock_mhz"] = round(frequency.current, 1)
     sensors: dict[str, Any] = getattr(psutil, "sensors_temperatures", dict)()  # Linux and FreeBSD only
     values = [each.current for name in ("k10temp", "coretemp") for each in sensors.get(name, [])]
     if values:
-        found["cpu_temperature_c"] = max(values)
-    return found
+        reading["cpu_temperature_c"] = max(values)
+    return reading
 
 
 def _processor() -> str:

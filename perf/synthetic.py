@@ -96,10 +96,10 @@ def types(shapes: Mapping[str, Sequence[int]], mix: str) -> dict[str, str]:
     values = [name for name in shapes if re.search(r"attn_(v|qkv|kv_b)\.weight$", name)]
     seen = 0
     layers = 1 + max((_layer(name) for name in shapes), default=0)
-    found = {}
+    types_by_name = {}
     for name, shape in shapes.items():
         if not quantised(name, shape):
-            found[name] = "f32"
+            types_by_name[name] = "f32"
             continue
         number, count = _layer(name), layers
         if name.endswith("attn_v.weight"):  # counted among those of its kind, not by layer
@@ -108,8 +108,8 @@ def types(shapes: Mapping[str, Sequence[int]], mix: str) -> dict[str, str]:
         dtype = rule(MatrixUse(name, shape[-1], head, number, count))
         if shape[-1] % block_of(dtype)[0]:
             dtype = FALLBACK.get(dtype, dtype)
-        found[name] = dtype if shape[-1] % block_of(dtype)[0] == 0 else "f32"
-    return found
+        types_by_name[name] = dtype if shape[-1] % block_of(dtype)[0] == 0 else "f32"
+    return types_by_name
 
 
 def quantised(name: str, shape: Sequence[int]) -> bool:
@@ -118,8 +118,8 @@ def quantised(name: str, shape: Sequence[int]) -> bool:
 
 
 def _layer(name: str) -> int:
-    found = re.match(r"blk\.(\d+)\.", name)
-    return int(found[1]) if found else -1
+    match = re.match(r"blk\.(\d+)\.", name)
+    return int(match[1]) if match else -1
 
 
 SEED = 20260
@@ -330,15 +330,15 @@ def _aligned(at: int, alignment: int) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         "python -m zinc_rt.perf.synthetic",
         description=__doc__,
     )
-    made.add_argument("name", nargs="?", help="a shape of --list")
-    made.add_argument("file", nargs="?", type=Path, help="default: in the cache folder")
-    made.add_argument("--list", action="store_true", help="every shape with its size")
-    made.add_argument("--header-only", action="store_true", help="a sparse file without weights")
-    return made
+    parser.add_argument("name", nargs="?", help="a shape of --list")
+    parser.add_argument("file", nargs="?", type=Path, help="default: in the cache folder")
+    parser.add_argument("--list", action="store_true", help="every shape with its size")
+    parser.add_argument("--header-only", action="store_true", help="a sparse file without weights")
+    return parser
 
 
 def _main(arguments: argparse.Namespace) -> int:

@@ -121,8 +121,8 @@ def load(path: Path = FILE) -> tuple[Combination, ...]:
 
 def matching(facts: MachineFacts, rows: Iterable[Combination] | None = None) -> tuple[Combination, ...]:
     """Return the matching rows, bad ones first."""
-    found = [row for row in (load() if rows is None else rows) if row.fits(facts)]
-    return tuple(sorted(found, key=lambda row: ("bad", "suspect", "good").index(row.verdict)))
+    matches = [row for row in (load() if rows is None else rows) if row.fits(facts)]
+    return tuple(sorted(matches, key=lambda row: ("bad", "suspect", "good").index(row.verdict)))
 
 
 def quotes(device: Mapping[str, Any]) -> tuple[str, ...]:
@@ -152,10 +152,10 @@ def _row(value: Any, where: str) -> Combination:
     missing = [name for name in _REQUIRED if not value.get(name)]
     unknown = [name for name in value if name not in _REQUIRED + _OPTIONAL]
     if missing or unknown:
-        said = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(unknown)}"] * bool(
+        problems = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(unknown)}"] * bool(
             unknown
         )
-        raise InputError(f"{where}: {'; '.join(said)}")
+        raise InputError(f"{where}: {'; '.join(problems)}")
     if value["verdict"] not in VERDICTS:
         raise InputError(f"{where}: verdict {value['verdict']!r}, expected {', '.join(VERDICTS)}")
     if value.get("module", "dkms") not in ("dkms", "in-tree"):
@@ -202,7 +202,7 @@ def _holds(condition: str, value: str | int | None) -> bool:
         text = re.sub(r"^\d+:", "", str(value))  # the epoch of a Debian package
         whole = "(?![0-9])" if condition[-1].isdigit() else ""  # 6.1 is not the beginning of 6.17
         return re.match(re.escape(condition) + whole, text) is not None
-    return all(_COMPARE[sign](*_same_length(_number(value), _number(wanted))) for sign, wanted in comparisons)
+    return all(_COMPARE[sign](*_same_length(_number(value), _number(limit))) for sign, limit in comparisons)
 
 
 def _number(value: str | int) -> tuple[int, ...]:

@@ -25,28 +25,28 @@ Exit code: 0 all probes that ran passed, 1 a probe failed, 2 wrong usage, 77 no 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EPILOG)
-    add_choice(made)
-    add_hazard(made)
-    made.add_argument(
+    parser = Parser(description=__doc__, epilog=EPILOG)
+    add_choice(parser)
+    add_hazard(parser)
+    parser.add_argument(
         "--again", action="store_true", help="also run the probe that was running when the machine reset"
     )
-    made.add_argument(
+    parser.add_argument(
         "--learn",
         metavar="FACTS.json",
         help="measure what the references leave open and write the facts to this file",
     )
-    made.add_argument(
+    parser.add_argument(
         "--soak", type=positive, default=0.0, metavar="MINUTES", help="duration of the mixed-packet soak in P56"
     )
-    made.add_argument(
+    parser.add_argument(
         "--manual", action="store_true", help="include the step of P56 that asks you to suspend the machine"
     )
-    made.add_argument(
+    parser.add_argument(
         "--journal", type=Path, metavar="FILE", help="file that records each started probe, synced to disk"
     )
-    add_results(made)
-    return made
+    add_results(parser)
+    return parser
 
 
 def add_choice(made: argparse.ArgumentParser) -> None:

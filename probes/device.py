@@ -74,7 +74,7 @@ def require_amd_gpu(spec: DeviceSpec, command: str) -> None:
 
 def amd_gpus(driver: Driver) -> list[str]:
     """Return the PCI addresses of AMD's display devices, with any driver."""
-    found = []
+    paths = []
     try:
         addresses = driver.list_dir(PCI)
     except OSError:
@@ -84,8 +84,8 @@ def amd_gpus(driver: Driver) -> list[str]:
             read(driver, f"{PCI}/{address}/vendor") == AMD
             and (read(driver, f"{PCI}/{address}/class") or "")[:4] in _DISPLAY_CLASSES
         ):
-            found.append(address)
-    return found
+            paths.append(address)
+    return paths
 
 
 def read(driver: Driver, path: str) -> str | None:

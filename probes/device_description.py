@@ -34,27 +34,27 @@ def describe(spec: DeviceSpec) -> dict[str, Any]:
     """Return the report's device: name, arch, simulated, profile, kernel, firmware. Runs in a child
     process."""
     driver = open_device(spec)
-    said: dict[str, Any] = {"name": "", "arch": "", "simulated": driver.simulated, "profile": spec.profile}
-    said["kernel"] = read(driver, "/proc/sys/kernel/osrelease") or ""
-    said["module"] = read(driver, "/sys/module/amdgpu/version") or ""  # modules of the kernel itself say none
-    said["problem"] = ""
+    described: dict[str, Any] = {"name": "", "arch": "", "simulated": driver.simulated, "profile": spec.profile}
+    described["kernel"] = read(driver, "/proc/sys/kernel/osrelease") or ""
+    described["module"] = read(driver, "/sys/module/amdgpu/version") or ""  # modules of the kernel itself say none
+    described["problem"] = ""
     try:
         node, render_path = choose(driver, spec)
-        said["render_path"] = render_path
+        described["render_path"] = render_path
         lit = displays(driver, render_path)
-        said["displays"], said["displays_known"] = lit or [], lit is not None
+        described["displays"], described["displays_known"] = lit or [], lit is not None
         if node is not None:
-            said["arch"] = node.arch
-            said["name"] = (
+            described["arch"] = node.arch
+            described["name"] = (
                 read(driver, f"/sys/class/drm/{Path(render_path).name}/device/product_name") or node.name
             )
         render = RenderNode(driver, render_path)
-        said["firmware"] = render.firmware()
-        said["driver"] = ".".join(map(str, render.version))
+        described["firmware"] = render.firmware()
+        described["driver"] = ".".join(map(str, render.version))
         render.close()
     except Exception as error:  # the probes say what is wrong, one by one; here it is only not described
-        said["problem"] = str(error).splitlines()[0]
-    return said
+        described["problem"] = str(error).splitlines()[0]
+    return described
 
 
 def describe_device(spec: DeviceSpec) -> dict[str, Any]:

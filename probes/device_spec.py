@@ -34,10 +34,10 @@ class DeviceSpec:
         """Return the deviations of a simulated device from its default, for reports."""
         if not self.simulated:
             return []
-        said = [f"timeouts of the simulated driver are scaled by {self.time_scale:g}"]
-        said += [f"the simulated device uses the facts of {self.facts}"] * bool(self.facts)
-        said += [f"the simulated device has assumption {row} negated" for row in self.flip]
+        descriptions = [f"timeouts of the simulated driver are scaled by {self.time_scale:g}"]
+        descriptions += [f"the simulated device uses the facts of {self.facts}"] * bool(self.facts)
+        descriptions += [f"the simulated device has assumption {row} negated" for row in self.flip]
         if self.reorder is not None:
-            said.append(f"concurrent work finishes in a random order, seed {self.reorder}")
-        said += [f"the simulated device's memory is --coherence {self.coherence}"] * bool(self.coherence)
-        return said
+            descriptions.append(f"concurrent work finishes in a random order, seed {self.reorder}")
+        descriptions += [f"the simulated device's memory is --coherence {self.coherence}"] * bool(self.coherence)
+        return descriptions

@@ -19,12 +19,12 @@ Exit code: 0 all probes that ran passed, 1 something failed, 2 wrong usage, 77 n
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EPILOG)
-    add_choice(made)
-    add_hazard(made)
-    add_results(made)
-    made.set_defaults(again=False, soak=0.0, manual=False, journal=None, learn=None)
-    return made
+    parser = Parser(description=__doc__, epilog=EPILOG)
+    add_choice(parser)
+    add_hazard(parser)
+    add_results(parser)
+    parser.set_defaults(again=False, soak=0.0, manual=False, journal=None, learn=None)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:

@@ -43,8 +43,8 @@ class MemoryInUse:
 
 def used(c: ProbeContext) -> MemoryInUse:
     """Return MEMORY of the render node, queried by a separate client, for both tiers."""
-    said = c.render.memory()
-    return MemoryInUse(said["vram.heap_usage"], said["gtt.heap_usage"])
+    usage = c.render.memory()
+    return MemoryInUse(usage["vram.heap_usage"], usage["gtt.heap_usage"])
 
 
 def _settle(c: ProbeContext) -> None:
@@ -158,7 +158,7 @@ def churn(c: ProbeContext) -> Outcome:
     gpu = GpuAccess(c)
     before, counted = c.transport.resources(), used(c)
     live: list[PatternedBuffer] = []
-    made = refused = 0
+    allocated = refused = 0
     for number in range(CHURN_ROUNDS):
         room = LIVE_BYTES - sum(each.buffer.size_bytes for each in live)
         size_bytes = dice.choice(SIZES)
@@ -168,7 +168,7 @@ def churn(c: ProbeContext) -> Outcome:
             except DriverError:
                 refused += 1
                 continue
-            made += 1
+            allocated += 1
         elif live:
             _give_back(gpu, live.pop(dice.randrange(len(live))))
     for each in live:
@@ -178,8 +178,8 @@ def churn(c: ProbeContext) -> Outcome:
     check(after == before, "leak", f"held {after}, before {before}")
     now = used(c)
     left = now.vram - counted.vram + now.gtt - counted.gtt
-    check(abs(left) <= SLACK_BYTES, "leak", f"{left} bytes more in use after {made} buffers")
-    return passed(made=made, refused=refused, left_kib=left >> 10)
+    check(abs(left) <= SLACK_BYTES, "leak", f"{left} bytes more in use after {allocated} buffers")
+    return passed(made=allocated, refused=refused, left_kib=left >> 10)
 
 
 def _give_back(gpu: GpuAccess, held: PatternedBuffer) -> None:

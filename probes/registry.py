@@ -41,8 +41,8 @@ def ordered(probes: Sequence[Probe]) -> tuple[Probe, ...]:
 
 def declared_in(module: ModuleType) -> list[Probe]:
     """Return the probes declared in a module, without imported ones."""
-    found = [each for each in vars(module).values() if isinstance(each, Probe)]
-    return [each for each in found if each.run.__module__ == module.__name__]
+    probes = [each for each in vars(module).values() if isinstance(each, Probe)]
+    return [each for each in probes if each.run.__module__ == module.__name__]
 
 
 def of_package(package: ModuleType) -> tuple[Probe, ...]:
@@ -63,14 +63,14 @@ def select(probes: Sequence[Probe], expression: str, command: str = "zinc-rt-pm4
     for term in expression.split(","):
         term = term.strip()
         span = re.fullmatch(r"[A-Za-z](\d+)-[A-Za-z]?(\d+)", term)
-        found = {
+        selected = {
             probe.id
             for probe in probes
             if (span and int(span[1]) <= number(probe) <= int(span[2]))
             or probe.id.lower() == term.lower()
             or (not re.fullmatch(r"[A-Za-z]\d+", term) and term and term.lower() in probe.title.lower())
         }
-        if not found:
+        if not selected:
             raise UsageError(f"-k {term!r} selects no probe", next=f"{command} --list names them")
-        chosen |= found
+        chosen |= selected
     return tuple(probe for probe in probes if probe.id in chosen)

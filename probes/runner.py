@@ -73,8 +73,8 @@ class ProbeRunner:
 
     def jobs(self) -> list[tuple[Probe, str]]:
         """Return the probes to run: host probes first, then those of each tier, in their order."""
-        wanted = [tier for tier in TIERS if tier == HOST or tier in self.plan.tiers]
-        return [(probe, tier) for tier in wanted for probe in self.probes if tier in probe.tiers]
+        tiers = [tier for tier in TIERS if tier == HOST or tier in self.plan.tiers]
+        return [(probe, tier) for tier in tiers for probe in self.probes if tier in probe.tiers]
 
     def run(self, say: Callable[[str], None] = lambda text: None) -> Iterator[Result]:
         for probe, tier in self.jobs():
@@ -99,11 +99,11 @@ class ProbeRunner:
         if suspect is not None and suspect.reset and not plan.again:
             return f"the machine was reset while it was running at {suspect.when}; --again runs it"
         for need in probe.needs:
-            found = self._status.get(f"{need}/{tier}") or self._status.get(f"{need}/{HOST}")
-            if found is not None and found.status not in ("pass", "flake"):
-                self._root[name] = root = self._root.get(found.id, found.id)
+            status = self._status.get(f"{need}/{tier}") or self._status.get(f"{need}/{HOST}")
+            if status is not None and status.status not in ("pass", "flake"):
+                self._root[name] = root = self._root.get(status.id, status.id)
                 verb = "failed" if self._status[root].status == "fail" else "was skipped"
-                because = "" if root == found.id else f" (because {root.partition('/')[0]} {verb})"
+                because = "" if root == status.id else f" (because {root.partition('/')[0]} {verb})"
                 return f"needs {need}{because or f', which {verb}'}"
         if probe.hazard > plan.hazard:
             why = plan.why_hazard or f"hazard above the selected limit {plan.hazard}"

@@ -82,10 +82,10 @@ class _BisectSearch:
         self._known = set(suspect.findings())  # others may share the device
 
     def run(self, steps: list[RecordedStep]) -> BisectResult:
-        found = self.found
+        difference = self.found
         nodes = sum(len(self.oracle.variant(step.graph, step.key).program.calls) for step in steps)
-        found.allowed = max(2, int(2 * math.log2(max(2, nodes))))
-        found.replays = 2  # of the log, side by side
+        difference.allowed = max(2, int(2 * math.log2(max(2, nodes))))
+        difference.replays = 2  # of the log, side by side
         for step in steps:
             if text := self.departures.get(step.number):
                 self._stop_at(step, "was not given what was planned", text, len(steps))
@@ -104,13 +104,13 @@ class _BisectSearch:
                 self._stop_at(step, FIRST, f"the simulated device found: {finding.text}", len(steps))
             elif diverged:
                 self._stop_at(step, FIRST, diverged, len(steps))
-            if found.failed:
+            if difference.failed:
                 self._further(step, right, before, finding)
                 break
         else:
             self._say(f"all {len(steps)} steps have t_cpu's bits")
-        self._say(f"{found.replays} replays, at most {found.allowed} for {nodes} nodes")
-        return found
+        self._say(f"{difference.replays} replays, at most {difference.allowed} for {nodes} nodes")
+        return difference
 
     def _stop_at(self, step: RecordedStep, how: str, cause: str, steps: int) -> None:
         self.found.step, self.found.cause = step.number, f"{how}: {cause}"
@@ -331,16 +331,16 @@ class _BisectSearch:
         outputs of the whole step."""
         buffers = right.graph.buffers
         results = node.outputs if tapped else [spec.name for spec in right.graph.by_role("output", *KEPT)]
-        made = {name: value_of(right, name, step).copy() for name in results}
+        copies = {name: value_of(right, name, step).copy() for name in results}
         if not tapped:
-            return {}, made
+            return {}, copies
         operands = [name for name in node.inputs if name and buffers[name].role in ("step", *LEFT_BEHIND)]
-        given = {name: value_of(right, name, step).copy() for name in operands if name not in made}
+        given = {name: value_of(right, name, step).copy() for name in operands if name not in copies}
         if len(given) < len(operands):
             self.oracle.restore(right, before)
             self.oracle.write(step)
-            given |= {name: value_of(right, name, step).copy() for name in operands if name in made}
-        return given, made
+            given |= {name: value_of(right, name, step).copy() for name in operands if name in copies}
+        return given, copies
 
     def _say(self, line: str) -> None:
         self.found.lines.append(line)

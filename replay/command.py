@@ -40,13 +40,13 @@ Exit code: 0 all outputs are bit-exact, 1 an output differs, 2 unusable input, 7
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EXAMPLES)
-    made.add_argument("log", metavar="LOG", help="a .zlog file; a truncated one is accepted")
-    what = made.add_argument_group("instead of replaying").add_mutually_exclusive_group()
+    parser = Parser(description=__doc__, epilog=EXAMPLES)
+    parser.add_argument("log", metavar="LOG", help="a .zlog file; a truncated one is accepted")
+    what = parser.add_argument_group("instead of replaying").add_mutually_exclusive_group()
     what.add_argument("--info", action="store_true", help="show how it was recorded and its content")
     what.add_argument("--to-json", action="store_true", help="print every record, one JSON object per line")
     what.add_argument("--diff", metavar="OTHER", help="compare with another log record by record")
-    how = made.add_argument_group("replay")
+    how = parser.add_argument_group("replay")
     how.add_argument("--tiers", metavar="A,B", help="tiers to replay on (default: the recorded one)")
     options.add_device(how, "device of the GPU tiers (default auto: simulated without an AMD GPU)")
     options.add_coherence(how)
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     options.add_timeout(how)
     how.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads (default: all cores)")
-    find = made.add_argument_group("divergence")
+    find = parser.add_argument_group("divergence")
     find.add_argument(
         "--bisect", action="store_true", help="find the first step, node and element that differ from t_cpu"
     )
@@ -74,8 +74,8 @@ def parser() -> argparse.ArgumentParser:
         help="with --bisect: trace every instruction of the lane that stored the first wrong element (simulated "
         "tiers)",
     )
-    add_json(made)
-    return made
+    add_json(parser)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -120,14 +120,23 @@ def _diff(arguments: argparse.Namespace) -> int:
     from zinc_rt.replay.diff import diff
 
     out = output_stream(arguments)
-    found = diff(arguments.log, arguments.diff)
-    for line in found.lines:
+    difference = diff(arguments.log, arguments.diff)
+    for line in difference.lines:
         terminal.show(line, out=out)
     report = begin(Report("replay"), arguments)
-    status: Any = "fail" if found.first else "pass" if found.compared else "skip"
-    reason = found.first or (f"{found.compared} values are the same" if found.compared else "nothing in common")
+    status: Any = "fail" if difference.first else "pass" if difference.compared else "skip"
+    reason = difference.first or (
+        f"{difference.compared} values are the same" if difference.compared else "nothing in common"
+    )
     report.results.append(
-        Result("diff", "diff", status, reason=reason, measure={"compared": found.compared}, first_bad=found.bad)
+        Result(
+            "diff",
+            "diff",
+            status,
+            reason=reason,
+            measure={"compared": difference.compared},
+            first_bad=difference.bad,
+        )
     )
     terminal.show(_verdict(report, reason), out=out)
     return finish(report, arguments)
@@ -337,7 +346,7 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Replay
 
     out = output_stream(arguments)
     for choice in choices:
-        found = bisect(
+        bisected = bisect(
             arguments.log,
             choice,
             model=arguments.model,
@@ -345,27 +354,27 @@ def _bisect(arguments: argparse.Namespace, choices: list[Choice], report: Replay
             threads=arguments.threads,
             timeout_seconds=options.timeout(arguments),
         )
-        report.bisections.append(found)
-        for line in found.lines:
+        report.bisections.append(bisected)
+        for line in bisected.lines:
             terminal.show(line, out=out)
         result = Result(
             f"bisect/{choice.tier}",
             "bisect",
-            "fail" if found.failed else "pass",
+            "fail" if bisected.failed else "pass",
             tier=choice.tier,
             reference="t_cpu",
-            reason=found.text,
-            measure={"replays": found.replays, "allowed": found.allowed, "simulated": choice.simulated},
-            first_bad=found.as_dict(),
-            cause=found.cause,
-            repro=bisect_command(arguments, choice) if found.failed else "",
+            reason=bisected.text,
+            measure={"replays": bisected.replays, "allowed": bisected.allowed, "simulated": choice.simulated},
+            first_bad=bisected.as_dict(),
+            cause=bisected.cause,
+            repro=bisect_command(arguments, choice) if bisected.failed else "",
         )
-        if found.where is not None and arguments.emit_repro:
-            emitted = emit_repro(arguments.log, found, arguments.emit_repro, choice, model=arguments.model)
+        if bisected.where is not None and arguments.emit_repro:
+            emitted = emit_repro(arguments.log, bisected, arguments.emit_repro, choice, model=arguments.model)
             result.artifacts = [str(path) for path in (*emitted.paths, *_program(arguments, emitted.log, choice))]
             result.repro = emitted.command
         if arguments.trace_lane:
-            lane = _lane(arguments, found, choice)
+            lane = _lane(arguments, bisected, choice)
             report.details.setdefault("lane", {})[choice.tier] = lane
             for line in lane:
                 terminal.show(f"  {line}", out=out)

@@ -29,25 +29,25 @@ class Diff:
 
 def diff(one: str | Path, other: str | Path) -> Diff:
     """Compare writes and outputs step by step, by digest. Any two levels can be compared."""
-    found = Diff()
+    difference = Diff()
     with LogReader(one) as a, LogReader(other) as b:
         left, right = read_tape(a), read_tape(b)
-        _headers(found, left, right)
-        _weights(found, left, right)
+        _headers(difference, left, right)
+        _weights(difference, left, right)
         for name in sorted(left.kernels.keys() & right.kernels.keys()):
             if left.kernels[name].sha256 != right.kernels[name].sha256:
-                found.lines.append(f"kernel    {name} is another")
+                difference.lines.append(f"kernel    {name} is another")
         for mine, theirs in zip(left.steps, right.steps, strict=False):
-            if not found.first:
-                _inputs(found, a, b, mine, theirs)
-            if not found.first:
-                _outputs(found, a, b, mine, theirs)
+            if not difference.first:
+                _inputs(difference, a, b, mine, theirs)
+            if not difference.first:
+                _outputs(difference, a, b, mine, theirs)
         if len(left.steps) != len(right.steps):
-            found.lines.append(f"steps     {len(left.steps)} and {len(right.steps)}")
-        found.lines += [f"warning   {problem}" for problem in (*a.problems, *b.problems)]
-    if found.first:
-        found.lines.append(f"first     {found.first}")
-    return found
+            difference.lines.append(f"steps     {len(left.steps)} and {len(right.steps)}")
+        difference.lines += [f"warning   {problem}" for problem in (*a.problems, *b.problems)]
+    if difference.first:
+        difference.lines.append(f"first     {difference.first}")
+    return difference
 
 
 def _headers(found: Diff, left: Tape, right: Tape) -> None:
@@ -81,15 +81,15 @@ def _inputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs:
 
 def _written(log: LogReader, step: RecordedStep) -> dict[tuple[str, int, int], str]:
     """The sha256 of every write, by buffer, offset and length."""
-    found: dict[tuple[str, int, int], str] = {}
+    written: dict[tuple[str, int, int], str] = {}
     for write in step.writes:
         if all(part.sha256 for part in write.pieces):
             digests = [part.sha256 for part in write.pieces]
         else:
             digests = [hashlib.sha256(data).hexdigest() for _, _, data in pieces_of(log, write)]
         for part, digest in zip(write.pieces, digests, strict=True):
-            found[part.buffer, part.offset_bytes, part.size_bytes] = digest
-    return found
+            written[part.buffer, part.offset_bytes, part.size_bytes] = digest
+    return written
 
 
 def _outputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep) -> None:

@@ -221,8 +221,8 @@ def _program(captured: StepCapture, header: list[str]) -> str:
     out += [f"    {{ {va:#x}ull, {size}ull, {_string(name)} }}," for va, size, name in captured.names]
     out.append("};")
     program = files("zinc_rt.replay").joinpath("standalone_template.c").read_text(encoding="utf-8")
-    before, found, after = program.partition(_PLACEHOLDER)
-    assert found, "standalone_template.c has no marker for the case"
+    before, placeholder, after = program.partition(_PLACEHOLDER)
+    assert placeholder, "standalone_template.c has no marker for the case"
     comment = "\n".join(f" * {line}".rstrip() for line in header).replace("*/", "* /").replace("/*", "/ *")
     return f"/*\n{comment}\n */\n{before}{chr(10).join(out)}{after}"
 

@@ -38,7 +38,7 @@ LEVELS = ("digest", "inputs", "full")  # without importing NumPy for --help
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         description=__doc__,
         epilog=EXAMPLES,
         usage="%(prog)s -o LOG [--level LEVEL] [--embed-weights]\n"
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "       %(prog)s --show NODE [--step N] [--export F.npz]\n"
         "           [--tier T] [--model FILE] LOG",
     )
-    recording = made.add_argument_group("record")
+    recording = parser.add_argument_group("record")
     recording.add_argument("-o", "--out", metavar="LOG", help="log to write")
     recording.add_argument(
         "--level", choices=LEVELS, default="inputs", help="amount of data to record (default inputs)"
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     recording.add_argument(
         "--embed-weights", action="store_true", help="store the weights in the log, so that it needs no model file"
     )
-    looking = made.add_argument_group("show a log").add_mutually_exclusive_group()
+    looking = parser.add_argument_group("show a log").add_mutually_exclusive_group()
     looking.add_argument(
         "--stats", action="store_true", help="show bytes by kind, bytes per token, time per step (default)"
     )
@@ -71,17 +71,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="NODE",
         help="show values after a step: a node's label, buffer or number, or a pattern with *",
     )
-    add_format(made)
-    values = made.add_argument_group("with --show")
+    add_format(parser)
+    values = parser.add_argument_group("with --show")
     values.add_argument("--step", type=int, metavar="N", help="step to show (default: the last)")
     values.add_argument("--export", metavar="F.npz", help="also write the complete values to F.npz")
     values.add_argument(
         "--tier", metavar="T", help="tier that recomputes values that the log does not contain (default t_cpu)"
     )
     values.add_argument("-m", "--model", metavar="FILE", help="the recorded model, if its path changed")
-    made.add_argument("log", metavar="LOG", nargs="?", help="log to show")
-    made.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    return made
+    parser.add_argument("log", metavar="LOG", nargs="?", help="log to show")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -175,7 +175,7 @@ def _show(log: LogReader, arguments: argparse.Namespace) -> None:
     from zinc_rt.trace.show import export, lines, values
 
     with progress(0, "replay", "step") as advance:
-        found = values(
+        step_values = values(
             log,
             arguments.show,
             arguments.step,
@@ -183,12 +183,12 @@ def _show(log: LogReader, arguments: argparse.Namespace) -> None:
             model=arguments.model,
             advance=advance,
         )
-    for value in found:
+    for value in step_values:
         for line in lines(value):
             terminal.show(line)
     if arguments.export:
-        export(found, log, Path(arguments.export))
-        terminal.show(f"wrote {arguments.export}: {len(found)} arrays, and `meta`")
+        export(step_values, log, Path(arguments.export))
+        terminal.show(f"wrote {arguments.export}: {len(step_values)} arrays, and `meta`")
 
 
 def _say(line: str) -> None:

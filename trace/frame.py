@@ -128,10 +128,10 @@ def scan(file: BinaryIO, start: int, size_bytes: int) -> Iterator[LogFrame | tup
     """Return every frame from `start` on, and (offset, bytes) of each stretch that is not a frame."""
     at = start
     while at < size_bytes:
-        found = head_at(file, at)
-        if found is not None and found.end <= size_bytes:
-            yield found
-            at = found.end
+        head = head_at(file, at)
+        if head is not None and head.end <= size_bytes:
+            yield head
+            at = head.end
             continue
         following = _next_mark(file, at + 1, size_bytes)
         yield at, following - at

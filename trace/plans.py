@@ -48,8 +48,8 @@ def describe(plan: StepPlan, records: np.ndarray) -> str:
         _digest(np.array([*changes, *changes.values()], np.int32)) if changes else ""
         for changes in plan.table_changes
     ]
-    made = {"sequences": sequences, "rows": rows, "late": plan.late, "copies": copies, "tables": tables}
-    return json.dumps(made, separators=(",", ":"))
+    described = {"sequences": sequences, "rows": rows, "late": plan.late, "copies": copies, "tables": tables}
+    return json.dumps(described, separators=(",", ":"))
 
 
 def _who(records: np.ndarray, slot: int) -> list[int]:
@@ -64,7 +64,7 @@ def _digest(array: np.ndarray) -> str:
 def departures(log: LogReader, tape: Tape) -> dict[int, str]:
     """Return, by step, the first way in which the data written for it departs from its plan, or its plan
     contradicts an earlier one. Steps without a plan are not checked."""
-    found: dict[int, str] = {}
+    differences: dict[int, str] = {}
     ends: dict[tuple[int, int], int] = {}  # slot, epoch: position behind the last token
     copies: list[Arrays] = []  # since the last planned step
     for step in tape.steps:
@@ -84,9 +84,9 @@ def departures(log: LogReader, tape: Tape) -> dict[int, str]:
         )
         first = next((text for check in checks for text in check), "")
         if first:
-            found[step.number] = first
+            differences[step.number] = first
         copies = []
-    return found
+    return differences
 
 
 def require_draws(log: LogReader, tape: Tape) -> None:
@@ -140,7 +140,7 @@ def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Ite
     """The rows that copy steps moved, in the order of the groups."""
     groups = sorted({group for group, *_ in plan["copies"]})
     for at, buffer in enumerate(COPIED):
-        wanted = [
+        expected = [
             each[1 + at] * page_tokens + token
             for group in groups
             for each in plan["copies"]
@@ -148,8 +148,8 @@ def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Ite
             for token in range(each[3])
         ]
         got = [row for arrays in copies for row in arrays[buffer].tolist()]
-        if got != wanted:
-            yield f"the plan copies rows {_short(wanted)} ({buffer}), the steps before it {_short(got)}"
+        if got != expected:
+            yield f"the plan copies rows {_short(expected)} ({buffer}), the steps before it {_short(got)}"
 
 
 def _sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
@@ -157,13 +157,13 @@ def _sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
         got = arrays.get(PARTS[name])
         if got is None:
             continue
-        wanted = [
+        expected = [
             each[at] + (token if name == "position" else 0)
             for each in plan["sequences"]
             for token in range(each[5])
         ]
-        if wanted != got.tolist():
-            yield f"the plan has {name}s {_short(wanted)}, the step block {_short(got.tolist())}"
+        if expected != got.tolist():
+            yield f"the plan has {name}s {_short(expected)}, the step block {_short(got.tolist())}"
 
 
 def _continuity(plan: dict[str, Any], ends: dict[tuple[int, int], int]) -> Iterator[str]:
@@ -190,9 +190,9 @@ def _records(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
         record = records[by_slot[slot] : by_slot[slot] + 1]
         if check_words(record)[0] != record["check"][0]:
             yield f"the checksum of the record of slot {slot} is wrong"
-        told = [int(record[name][0]) for name in ("request", "choice", "epoch")]
-        if told != [request, choice, epoch]:
-            yield f"the record of slot {slot} is of request {told[0]}.{told[1]}, the plan's of {request}.{choice}"
+        ids = [int(record[name][0]) for name in ("request", "choice", "epoch")]
+        if ids != [request, choice, epoch]:
+            yield f"the record of slot {slot} is of request {ids[0]}.{ids[1]}, the plan's of {request}.{choice}"
     for slot, _, seed, _ in plan["rows"]:
         if slot in by_slot and int(records["seed"][by_slot[slot]]) != seed:
             got = records["seed"][by_slot[slot]]
@@ -203,27 +203,27 @@ def _rows(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
     if "sample.row_slot" not in arrays:
         return
     for name, at in (("row_slot", 0), ("position", 1)):
-        wanted, got = [row[at] for row in plan["rows"]], arrays[f"sample.{name}"].tolist()
-        if wanted != got:
-            yield f"the plan's rows have {name} {_short(wanted)}, the step block {_short(got)}"
+        expected, got = [row[at] for row in plan["rows"]], arrays[f"sample.{name}"].tolist()
+        if expected != got:
+            yield f"the plan's rows have {name} {_short(expected)}, the step block {_short(got)}"
     if "sample.mask_row" not in arrays:
         return
     masks = arrays["sample.mask"]
-    for row, ((slot, _, _, wanted), place) in enumerate(
+    for row, ((slot, _, _, expected), place) in enumerate(
         zip(plan["rows"], arrays["sample.mask_row"].tolist(), strict=True)
     ):
         if row in plan["late"]:
             if place < 0 or masks[place].any():
                 yield f"the mask of slot {slot} was late, and the step does not leave its row out"
-        elif wanted != (OPEN if place < 0 else _digest(masks[place])):
+        elif expected != (OPEN if place < 0 else _digest(masks[place])):
             yield f"the mask of slot {slot} is not the one of the plan"
 
 
 def _tables(plan: dict[str, Any], arrays: Arrays, graph: OpGraph) -> Iterator[str]:
-    for group, (wanted, names) in enumerate(zip(plan["tables"], TABLES, strict=False)):
+    for group, (expected, names) in enumerate(zip(plan["tables"], TABLES, strict=False)):
         changes = [arrays[name] for name in names if name in arrays]
         got = _digest(np.concatenate(changes)) if changes else ""
-        if got != wanted and names[0] in graph.buffers:
+        if got != expected and names[0] in graph.buffers:
             yield f"the changes of page table {group} are not those of the plan"
 
 

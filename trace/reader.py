@@ -67,24 +67,24 @@ class LogReader:
     def __iter__(self) -> Iterator[LogRecord]:
         """Iterate over the records in order. A record whose checksum fails is skipped and added to
         `problems`."""
-        for number, found in enumerate(self._frames):
-            record = self._read(found)
+        for number, head in enumerate(self._frames):
+            record = self._read(head)
             if record is None:
-                self._say(f"record {number} at byte {found.offset} is damaged and was skipped")
+                self._say(f"record {number} at byte {head.offset} is damaged and was skipped")
             else:
                 yield record
 
     def blob(self, digest: str) -> bytes:
         """Return the bytes with that sha256. Raises InputError if the log does not contain them, or only
         in part."""
-        found = self._blobs.get(digest)
-        if found is None:
+        head = self._blobs.get(digest)
+        if head is None:
             raise InputError(
                 f"{self.path}: the log does not contain the bytes {digest[:12]}", next="record at level inputs"
             )
-        content = self._unpack(found)
+        content = self._unpack(head)
         if content is None or hashlib.sha256(content).hexdigest() != digest:
-            raise InputError(f"{self.path}: the bytes {digest[:12]} at {found.offset} are damaged")
+            raise InputError(f"{self.path}: the bytes {digest[:12]} at {head.offset} are damaged")
         return content
 
     def has(self, digest: str) -> bool:
@@ -92,13 +92,13 @@ class LogReader:
 
     def sizes(self) -> Iterator[tuple[int, int]]:
         """Return (kind, bytes in the file) of every record, including blobs."""
-        for found in (*self._frames, *self._blobs.values()):
-            yield found.kind, found.size_bytes + frame.FRAME_BYTES
+        for head in (*self._frames, *self._blobs.values()):
+            yield head.kind, head.size_bytes + frame.FRAME_BYTES
 
     def blob_bytes(self, digest: str) -> int:
         """Return the size of a blob in the file; 0 if the log does not contain it."""
-        found = self._blobs.get(digest)
-        return 0 if found is None else found.size_bytes + frame.FRAME_BYTES
+        head = self._blobs.get(digest)
+        return 0 if head is None else head.size_bytes + frame.FRAME_BYTES
 
     # --- inside ---
 
@@ -108,23 +108,23 @@ class LogReader:
         self._closed = end is not None
         stop = self.size_bytes if end is None else self.size_bytes - frame.TRAILER_BYTES
         counted = 0
-        for found in frame.scan(self._file, start, stop):
-            if isinstance(found, tuple):
-                offset, size = found
+        for head in frame.scan(self._file, start, stop):
+            if isinstance(head, tuple):
+                offset, size = head
                 torn = offset + size == stop and end is None
                 what = "torn record" if torn else "damaged stretch"
                 self._say(f"{what} of {size} bytes at byte {offset} was skipped", damage=not torn)
-            elif found.kind == records.BLOB:
-                self._keep_blob(found)
+            elif head.kind == records.BLOB:
+                self._keep_blob(head)
                 counted += 1
-            elif found.kind == records.INDEX:
+            elif head.kind == records.INDEX:
                 continue
             else:
-                self._frames.append(found)
+                self._frames.append(head)
                 counted += 1
         if end is None:
-            said = "the log was not closed: recording ended unexpectedly, or the end of the file is missing"
-            self._say(said, damage=False)
+            message = "the log was not closed: recording ended unexpectedly, or the end of the file is missing"
+            self._say(message, damage=False)
         elif counted != end[1]:
             self._say(f"{end[1]} records were written, {counted} are present")
 

@@ -356,8 +356,8 @@ class Recorder(Observer):
         place = (number, key, allocation)
         if place not in self._names:
             placements = self._variants[number, key].plan.placements
-            found = sorted((p.offset_bytes, name) for name, p in placements.items() if p.allocation == allocation)
-            self._names[place] = [start for start, _ in found], [name for _, name in found]
+            placed = sorted((p.offset_bytes, name) for name, p in placements.items() if p.allocation == allocation)
+            self._names[place] = [start for start, _ in placed], [name for _, name in placed]
         starts, names = self._names[place]
         index = bisect_right(starts, offset) - 1
         return names[index], starts[index]

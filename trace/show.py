@@ -72,7 +72,7 @@ def values(
         return kept
     require_inputs(log, tape)
     opener = opener_of(choose_tier(tier, simulate=True))
-    found: list[StepValue] = []
+    step_values: list[StepValue] = []
     with Rebuilt(log, tape, sources_of(log, tape, model), opener, tapped=True) as rebuilt:
         for each in tape.steps[: tape.steps.index(at) + 1]:
             variant = rebuilt.run(each)
@@ -86,8 +86,8 @@ def values(
         for number, node in chosen:
             for name in _results(graph, node):
                 array = value_of(variant, name, at).copy()
-                found.append(StepValue(at.number, number, repr(node), name, array, origin))
-    return found
+                step_values.append(StepValue(at.number, number, repr(node), name, array, origin))
+    return step_values
 
 
 def lines(value: StepValue) -> Iterator[str]:
@@ -144,10 +144,10 @@ def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
         raise InputError(f"{log.path}: no step was recorded", next="zinc-rt-replay --info lists its contents")
     if number is None:
         return tape.steps[-1]
-    found = next((step for step in tape.steps if step.number == number), None)
-    if found is None:
+    selected = next((step for step in tape.steps if step.number == number), None)
+    if selected is None:
         raise UsageError(f"--step {number}: the log has steps {tape.steps[0].number} to {tape.steps[-1].number}")
-    return found
+    return selected
 
 
 def _chosen(graph: OpGraph, wanted: str) -> list[tuple[int, Node]]:
@@ -164,13 +164,13 @@ def _chosen(graph: OpGraph, wanted: str) -> list[tuple[int, Node]]:
             "*" in wanted and any(fnmatch.fnmatchcase(name, wanted) for name in names if name)
         )
 
-    found = [(number, node) for number, node in enumerate(nodes) if named(node)]
-    if not found:
+    chosen = [(number, node) for number, node in enumerate(nodes) if named(node)]
+    if not chosen:
         names = {name for node in nodes for name in (node.label, *node.outputs) if name}
         near = difflib.get_close_matches(wanted, sorted(names), NEAR, 0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "--show '*' shows them all"
         raise UsageError(f"--show {wanted}: no node of {graph.name} has that name", next=hint)
-    return found
+    return chosen
 
 
 def _results(graph: OpGraph, node: Node) -> list[str]:
@@ -187,13 +187,13 @@ def _kept(
     names = [(number, node, name) for number, node in chosen for name in _results(graph, node)]
     if not names:
         raise UsageError(f"{chosen[0][1]!r} produces only state, which a log does not contain")
-    found = []
+    values = []
     for number, node, name in names:
         output = outputs.get(name)
         if output is None or not output.blob or not log.has(output.blob):
             return None
         array = np.frombuffer(log.blob(output.blob), NUMPY_DTYPES[output.dtype]).reshape(output.shape)
-        found.append(
+        values.append(
             StepValue(
                 step.number,
                 number,
@@ -203,7 +203,7 @@ def _kept(
                 f"as left by {log.header.get('tier')}, stored in the log",
             )
         )
-    return found
+    return values
 
 
 SHOWN = 12  # placements of one allocation

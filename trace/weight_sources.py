@@ -109,11 +109,11 @@ def _weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
         delta_form = header["delta_form"]
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"the log's header lacks the build parameters of its model: {error}") from error
-    found: dict[str, Weight] = {}
+    weights: dict[str, Weight] = {}
     for stage in {recorded.graph.stage for recorded in tape.graphs.values()}:
         try:
             built = build_model(gguf, limits, stage, delta_form=delta_form, overrides=overrides_of(settings))
         except ZincError as error:
             raise InputError(f"{gguf.path}: not the recorded model: {error}", next=_AGAIN) from error
-        found |= built.weights
-    return found
+        weights |= built.weights
+    return weights

@@ -89,8 +89,8 @@ class SanitizerMeasure:
     found: Sequence[Finding] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        told = {"found": [describe_finding(each) for each in self.found]} if self.found else {}
-        return {"findings": self.findings, "level": self.level, "assumptions": list(self.assumptions), **told}
+        findings = {"found": [describe_finding(each) for each in self.found]} if self.found else {}
+        return {"findings": self.findings, "level": self.level, "assumptions": list(self.assumptions), **findings}
 
 
 @dataclass(slots=True)

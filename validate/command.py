@@ -35,15 +35,15 @@ Exit code: 0 all comparisons within limits, 1 a limit exceeded, 2 unusable input
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EPILOG)
-    add_models(made, required=False, several=True)
-    made.add_argument(
+    parser = Parser(description=__doc__, epilog=EPILOG)
+    add_models(parser, required=False, several=True)
+    parser.add_argument(
         "--tiers",
         default="t_cpu",
         metavar="A,B",
         help="tiers to validate, each TIER[:KERNELSET][:ORDERING] (default t_cpu)",
     )
-    what = made.add_argument_group("workload")
+    what = parser.add_argument_group("workload")
     prompt = what.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="prompt, tokenised with the model's tokenizer")
     prompt.add_argument("--tokens", type=options.token_list, metavar="1,2,3", help="token ids instead")
@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--nodes", action="append", default=[], metavar="GLOB", help="also compare these nodes, e.g. 'attn_norm-*'"
     )
-    mix = made.add_argument_group("concurrent requests")
+    mix = parser.add_argument_group("concurrent requests")
     mix.add_argument(
         "--isolation",
         action="store_true",
@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
         "--requests", type=int, default=24, metavar="N", help="number of requests in the mix (default 24)"
     )
     mix.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the mix (default 0)")
-    against = made.add_argument_group("reference")
+    against = parser.add_argument_group("reference")
     against.add_argument("--golden", metavar="F.npz", help="recorded values (docs/golden.md)")
     against.add_argument(
         "--reference",
@@ -89,8 +89,8 @@ def parser() -> argparse.ArgumentParser:
         help="also run with each layer's input reset to the reference: shows each layer's error without drift "
         "(except for keys and values shared between layers)",
     )
-    options.add_engine(made, tier=False)
-    out = made.add_argument_group("results")
+    options.add_engine(parser, tier=False)
+    out = parser.add_argument_group("results")
     out.add_argument("-v", "--verbose", action="store_true", help="show full tables for passed checks too")
     add_format(out)
     out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
@@ -105,8 +105,8 @@ def parser() -> argparse.ArgumentParser:
         "--strict", action="store_true", help="fail on skipped checks and on tiers simulated without --device sim"
     )
     out.add_argument("--no-cache", action="store_true", help="ignore cached T-CPU results")
-    made.set_defaults(defaults={action.dest: action.default for action in made._actions})
-    return made
+    parser.set_defaults(defaults={action.dest: action.default for action in parser._actions})
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:

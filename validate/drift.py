@@ -52,8 +52,8 @@ def isolation_check(subject: CheckedPair, isolated: Isolated, reference: Referen
     """Check every layer and the head separately, in one pass and token by token."""
     worst = {"spread": 0.0, "token": 0.0, "head": 0.0, "gain": 0.0}
     bad: dict[str, object] = {}
-    for stage, name, found in _errors(isolated, reference):
-        for measure, value in found.items():
+    for stage, name, error in _errors(isolated, reference):
+        for measure, value in error.items():
             worst[measure] = max(worst[measure], value)
             if not value <= getattr(limit, measure) and not bad:
                 bad = {"node": name, "stage": stage, "measure": measure, "value": value}

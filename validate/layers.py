@@ -56,10 +56,10 @@ def transform(layers: Layers) -> Callable[[OpGraph], OpGraph] | None:
         ends = [f"l_out-{layer}" for layer in range(layers.first, layers.last)]
         # a layer whose output is replaced feeds nothing any more, and is looked at all the same
         ends = [end for end in ends[:-1] if injected_name(end) in graph.buffers] + ends[-1:]
-        wanted = [find_label(graph, end).outputs[0] for end in ends]
+        outputs = [find_label(graph, end).outputs[0] for end in ends]
         if layers.last == layers.total:
-            wanted += [spec.name for spec in graph.by_role("output")]
-        return keep(graph, wanted)
+            outputs += [spec.name for spec in graph.by_role("output")]
+        return keep(graph, outputs)
 
     return cut
 

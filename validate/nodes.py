@@ -38,18 +38,18 @@ def nodes_check(
     for stage, label, got, want, head_dim in _pairs(reference, runs, len(golden.ids)):
         compared.add(label)
         choice = label.startswith(CHOICES)
-        found = _chosen(got, want) if choice else _errors(got, want, subject.limit.bits)
-        for measure, value in found.items():
+        errors = _chosen(got, want) if choice else _errors(got, want, subject.limit.bits)
+        for measure, value in errors.items():
             worst[measure] = max(worst[measure], (value, label))
-        allowed = {measure: _allowed(subject, measure, label, fed, last) for measure in found}
-        over = next((measure for measure, value in found.items() if not value <= allowed[measure]), None)
+        allowed = {measure: _allowed(subject, measure, label, fed, last) for measure in errors}
+        over = next((measure for measure, value in errors.items() if not value <= allowed[measure]), None)
         if over is None:
             before = label if not bad else before
             continue
         apart += [label] if label not in apart else []
         if not bad:
             bad = _first(stage, label, got, want, head_dim, reference)
-            cause = _cause(subject, stage, label, over, found[over], allowed[over], before)
+            cause = _cause(subject, stage, label, over, errors[over], allowed[over], before)
     missing = [label for label in reference.nodes if label not in compared]
     return subject.result(
         "nodes",

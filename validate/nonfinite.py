@@ -94,8 +94,8 @@ def _inputs(engine: Engine, node: Node, seen: Mapping[str, bool]) -> str:
     read = [name for name in node.inputs if name != ABSENT]
     for name in read:
         weight = engine.model.weights.get(name)
-        if weight is not None and (found := in_weight(name, weight.dtype, weight.raw)) is not None:
-            return f"its weight is not: {found.text}"
+        if weight is not None and (problem := in_weight(name, weight.dtype, weight.raw)) is not None:
+            return f"its weight is not: {problem.text}"
     spoilt = [name for name in read if not seen.get(name, True)]
     if spoilt:
         return f"its input {spoilt[0]} was not finite either"

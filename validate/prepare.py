@@ -45,12 +45,12 @@ def with_repro(
     log = here / "run.zlog"
     with record(runner.engine(spec), log):
         capture(runner.engine(spec), job.tokens, None, steps=job.steps, follow=follow, inject=runner.inject())
-    found = bisect(log, spec.choice, threads=job.threads)
+    bisected = bisect(log, spec.choice, threads=job.threads)
     artifacts, repro = [str(log)], f"zinc-rt-replay {log} --tiers {spec.name} --bisect"
-    if found.where is not None:
-        emitted = emit_repro(log, found, here, spec.choice)
+    if bisected.where is not None:
+        emitted = emit_repro(log, bisected, here, spec.choice)
         artifacts, repro = [*artifacts, *map(str, emitted.paths)], emitted.command
-    return replace(result, artifacts=artifacts, repro=repro, cause=found.text)
+    return replace(result, artifacts=artifacts, repro=repro, cause=bisected.text)
 
 
 DEFAULT_TOKENS = 8

@@ -95,7 +95,7 @@ def _not_finite(runner: ValidationRunner) -> Iterator[CheckResult]:
     bits.
     """
     job, spoilt = runner.job, list(runner.nonfinite())
-    weights = [found.text for found in not_finite(job.gguf)] if spoilt else []
+    weights = [problem.text for problem in not_finite(job.gguf)] if spoilt else []
     for spec, run in spoilt:
         origin = first_nonfinite(runner.engine(spec), job.tokens, run.generated, runner.inject())
         count = sum(int(np.count_nonzero(~np.isfinite(array))) for array in (run.logits, *run.values.values()))
@@ -111,23 +111,23 @@ def _not_finite(runner: ValidationRunner) -> Iterator[CheckResult]:
 
 def _sanitizer(runner: ValidationRunner) -> CheckResult:
     """Fail for any finding of a simulated device, which is stricter than hardware, even if the bits are equal."""
-    found, job = runner.findings(), runner.job
+    findings, job = runner.findings(), runner.job
     return CheckResult(
         id=f"{job.name}/{SIMULATED_ID}/sanitizer",
         kind="sanitizer",
-        status="fail" if found else "pass",
+        status="fail" if findings else "pass",
         tier=SIMULATED_ID,
         reference="the rules of its sanitizer",
         measure=SanitizerMeasure(
-            len(found),
+            len(findings),
             str(runner.simulated[0].choice.options.get("sanitizer", "")),
             [each.id for each in leaned_on(runner.consulted())],
-            found[:FEW],
+            findings[:FEW],
         ),
         limit=Limit(findings=0),
-        first_bad=describe_finding(found[0]) if found else {},
-        cause=found[0].text if found else "",
-        repro=job.repro if found else "",
+        first_bad=describe_finding(findings[0]) if findings else {},
+        cause=findings[0].text if findings else "",
+        repro=job.repro if findings else "",
     )
 
 
@@ -162,11 +162,11 @@ def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckR
     if not limit.bits and (drift or job.resync or not _held_to_the_bit(job, spec)):
         isolated = _isolated(runner, spec, reference, run.generated)
         if isolated is not None:
-            found = isolation_check(subject, isolated, reference, alone_limit(job.gguf.architecture))
-            if drift and found.status == "pass":
+            isolation_result = isolation_check(subject, isolated, reference, alone_limit(job.gguf.architecture))
+            if drift and isolation_result.status == "pass":
                 one, other = (_opinion(runner, each, run.generated) for each in ("canonical-1", SECOND_OPINION))
                 results = without_drift(results, one, other, len(job.tokens))
-            results.append(found)
+            results.append(isolation_result)
     if job.layers.whole and (drawn := draws_check(subject, golden, job.gguf, run)) is not None:
         results.append(drawn)
     if digested:
@@ -469,5 +469,5 @@ def _kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state: boo
         calls += [call for call in program.calls if kept & set(call.node.outputs) and call not in calls]
     whole = program.plan.capacity
     steps = (whole, {**whole, "tokens": 1}) if state else (whole,)
-    found = (kernel_names(c.entry.code, c.node, variant.graph, step) for step in steps for c in calls)
-    return tuple(dict.fromkeys(name for names in found for name in names))
+    by_call = (kernel_names(c.entry.code, c.node, variant.graph, step) for step in steps for c in calls)
+    return tuple(dict.fromkeys(name for names in by_call for name in names))

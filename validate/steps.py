@@ -97,7 +97,7 @@ class StepWatch(Observer):
         for name, want in (("tokens", tokens), ("sequences", 1), ("rows", tokens)):
             if counts[name] != want:
                 self._note(f"the count of {name}", counts[name], want)
-        wanted = {
+        expected = {
             "token_id": ids,
             "position": range(first, first + tokens),
             "slot": [self._slot] * tokens,
@@ -106,16 +106,16 @@ class StepWatch(Observer):
             "state_source": [self._slot + 1 if first else ZERO],
             "state_target": [self._slot + 1],
         }
-        for name, values in wanted.items():
+        for name, values in expected.items():
             if name in parts:
                 self._same(name, parts[name], list(values))
         for group in range(len(TABLES)):
             self._table(parts, group, counts[ENTRIES[group]], first, first + tokens)
 
     def _same(self, name: str, got: np.ndarray, want: list[int]) -> None:
-        for index, (saw, wanted) in enumerate(zip(got.tolist(), want, strict=False)):
-            if saw != wanted:
-                self._note(f"{name}[{index}]", saw, wanted)
+        for index, (saw, expected) in enumerate(zip(got.tolist(), want, strict=False)):
+            if saw != expected:
+                self._note(f"{name}[{index}]", saw, expected)
                 return
 
     def _table(self, parts: dict[str, np.ndarray], group: int, entries: int, first: int, positions: int) -> None:
@@ -136,8 +136,8 @@ class StepWatch(Observer):
         for place in range(oldest // limits.page_tokens, -(-positions // limits.page_tokens)):
             page = self._pages.get((group, place))
             if page is None:
-                told = "never sent to the device"
-                self._note(f"the page table's entry for slot {self._slot}, place {place}{of}", told, "a page")
+                problem = "never sent to the device"
+                self._note(f"the page table's entry for slot {self._slot}, place {place}{of}", problem, "a page")
                 return
             if page in seen:
                 where = f"the page of slot {self._slot}, place {place}{of}"
@@ -152,10 +152,10 @@ class StepWatch(Observer):
 
 def _parts(variant: Variant, data: memoryview) -> dict[str, np.ndarray]:
     """Return the block's i32 arrays by the names of runner.PARTS, as placed by the plan."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for spec in variant.graph.by_role("step"):
         place = variant.plan.placements[spec.name]
         piece = data[place.offset_bytes : place.offset_bytes + place.size_bytes]
         if spec.name == COUNTS or spec.name in NAMES or any(spec.name in pair for pair in TABLES):
-            found[NAMES.get(spec.name, spec.name)] = np.frombuffer(piece, np.int32)
-    return found
+            arrays[NAMES.get(spec.name, spec.name)] = np.frombuffer(piece, np.int32)
+    return arrays

@@ -119,10 +119,10 @@ def cause_lines(results: Sequence[CheckResult]) -> Iterator[str]:
         if result.status != "fail":
             continue
         measure = result.measure
-        found = measure.found if isinstance(measure, SanitizerMeasure) else ()
-        for text in [_finding(each) for each in found] or filter(None, [result.cause]):
+        findings = measure.found if isinstance(measure, SanitizerMeasure) else ()
+        for text in [_finding(each) for each in findings] or filter(None, [result.cause]):
             causes.setdefault(text, []).append(result.name)
-        if isinstance(measure, SanitizerMeasure) and found and (more := measure.findings - len(found)) > 0:
+        if isinstance(measure, SanitizerMeasure) and findings and (more := measure.findings - len(findings)) > 0:
             causes.setdefault(f"and {more} more finding{'s' * (more > 1)}, counted only", []).append(result.name)
         for text in measure.weights if isinstance(measure, NonfiniteMeasure) else ():
             causes.setdefault(f"the model file is not finite: {text}", []).append(result.name)
@@ -145,22 +145,22 @@ def reason_lines(results: Sequence[CheckResult]) -> Iterator[str]:
 
 def _ranges(names: Sequence[str]) -> list[str]:
     """Format neighbouring layers as a range: l_out-0, l_out-1, l_out-2, logits -> l_out-0..2, logits."""
-    found: list[tuple[str, list[int]]] = []
+    ranges: list[tuple[str, list[int]]] = []
     for name in names:
         stem, dash, layer = name.rpartition("-")
         if not (dash and layer.isdigit()):
-            found.append((name, []))
+            ranges.append((name, []))
             continue
         run = next(
-            (layers for known, layers in found if known == stem and layers and layers[-1] == int(layer) - 1), None
+            (layers for known, layers in ranges if known == stem and layers and layers[-1] == int(layer) - 1), None
         )
         if run is None:
-            found.append((stem, [int(layer)]))
+            ranges.append((stem, [int(layer)]))
         else:
             run.append(int(layer))
     return [
         stem + (f"-{layers[0]}" if layers else "") + (f"..{layers[-1]}" if len(layers) > 1 else "")
-        for stem, layers in found
+        for stem, layers in ranges
     ]
 
 

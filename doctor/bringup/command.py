@@ -42,46 +42,46 @@ exit codes: 0 all stages that ran passed, 1 a stage failed, 2 wrong usage, 77 no
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EPILOG)
-    made.add_argument(
+    parser = Parser(description=__doc__, epilog=EPILOG)
+    parser.add_argument(
         "--device",
         default="auto",
         metavar="WHICH",
         help="auto or hw (never simulated), /dev/dri/renderDN, sim or sim:CHIP[@LINUX] (default auto)",
     )
-    made.add_argument("--up-to", metavar="STAGE", help="stop after this stage (default gates)")
-    made.add_argument(
+    parser.add_argument("--up-to", metavar="STAGE", help="stop after this stage (default gates)")
+    parser.add_argument(
         "--yes",
         action="append",
         default=[],
         metavar="STAGE",
         help="consent to this stage; separate several with commas; all: on a simulated card",
     )
-    made.add_argument("--skip", action="append", default=[], metavar="STAGE", help="skip this stage")
-    made.add_argument(
+    parser.add_argument("--skip", action="append", default=[], metavar="STAGE", help="skip this stage")
+    parser.add_argument(
         "--resume",
         action="store_true",
         help="skip stages that passed on this setup (card, kernel, driver, firmware)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--again", action="store_true", help="run the stage again that was running when the machine reset"
     )
-    made.add_argument("--status", action="store_true", help="show the progress of earlier runs; runs nothing")
-    made.add_argument(
+    parser.add_argument("--status", action="store_true", help="show the progress of earlier runs; runs nothing")
+    parser.add_argument(
         "--inject",
         action="append",
         default=[],
         metavar="NAME",
         help="inject a fault into the simulated device, for doctor and probes",
     )
-    made.add_argument(
+    parser.add_argument(
         "--folder",
         type=Path,
         metavar="DIR",
         help="folder of the journal and reports (default: in the state folder)",
     )
-    add_json(made)
-    return made
+    add_json(parser)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -213,13 +213,13 @@ def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> in
     rows = []
     earlier = earlier_walks(Journal(folder / "stages.journal", spec.option))
     for stage in STAGES:
-        found = earlier.get(stage.name)
+        result = earlier.get(stage.name)
         status, reason = "skip", "not run yet"
-        if found is not None and found.status in ("pass", "fail", "skip", "blocked"):
-            status, reason = found.status, f"{found.when}{': ' + found.reason if found.reason else ''}"
-        elif found is not None:
-            word = "the machine was reset" if found.reset else "it was interrupted"
-            status, reason = "fail", f"{word} while it ran ({found.when})"
+        if result is not None and result.status in ("pass", "fail", "skip", "blocked"):
+            status, reason = result.status, f"{result.when}{': ' + result.reason if result.reason else ''}"
+        elif result is not None:
+            word = "the machine was reset" if result.reset else "it was interrupted"
+            status, reason = "fail", f"{word} while it ran ({result.when})"
         report.results.append(Result(stage.name, "stage", status, reason=reason))  # type: ignore[arg-type]
         rows.append((stage.name, status, reason))
     columns = [terminal.Column("", key=key) for key in ("stage", "status", "reason")]

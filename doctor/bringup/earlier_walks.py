@@ -29,7 +29,7 @@ class EarlierWalks:
 
 def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
     """Return the earlier runs, by stage, in any setup."""
-    found: dict[str, EarlierWalks] = {}
+    walks: dict[str, EarlierWalks] = {}
     for row in journal.rows():
         name = str(row.get("probe", ""))
         if name not in NAMES or row.get("device") != journal.device:
@@ -38,9 +38,9 @@ def earlier_walks(journal: Journal) -> dict[str, EarlierWalks]:
         status = str(row.get("status", "")) if row.get("what") == "end" else ""
         words = (str(row.get("when", "")), str(row.get("setup", "")))
         reset = not status and row.get("boot") != journal.boot
-        seconds = float(row.get("seconds") or (found[name].seconds if name in found else 0.0))
-        found[name] = EarlierWalks(name, status, *words, reset, tiers, str(row.get("reason", "")), seconds)
-    return found
+        seconds = float(row.get("seconds") or (walks[name].seconds if name in walks else 0.0))
+        walks[name] = EarlierWalks(name, status, *words, reset, tiers, str(row.get("reason", "")), seconds)
+    return walks
 
 
 def blamed(suspects: Mapping[str, Suspect]) -> list[str]:

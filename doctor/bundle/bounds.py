@@ -44,9 +44,9 @@ def fit(
             if not mine:
                 break
             largest = max(mine, key=lambda each: len(each.content))
-            made = shortened(largest, len(largest.content) // 2)
+            shorter = shortened(largest, len(largest.content) // 2)
             kept[largest.path] = (
-                made if len(made.content) < len(largest.content) else replace(largest, content=b"")
+                shorter if len(shorter.content) < len(largest.content) else replace(largest, content=b"")
             )
     spare = [path for kind in SACRIFICED for path, item in kept.items() if item.kind == kind]
     for path in spare[: max(0, len(kept) - MOST_FILES)]:
@@ -76,8 +76,8 @@ def shortened(item: BundleFile, most_bytes: int) -> BundleFile:
     if item.kind == "log":
         tail = item.content[-most_bytes:]
         tail = tail[tail.find(b"\n") + 1 :]
-        said = f"[{len(item.content) - len(tail)} older bytes are cut]\n".encode()
-        return replace(item, content=said + tail)
+        note = f"[{len(item.content) - len(tail)} older bytes are cut]\n".encode()
+        return replace(item, content=note + tail)
     head = item.content[:most_bytes]
     head = head[: head.rfind(b"\n") + 1] or head
     return replace(item, content=head + f"[{len(item.content) - len(head)} more bytes are cut]\n".encode())
@@ -95,9 +95,9 @@ def _smaller_json(content: bytes, most_bytes: int) -> bytes:
         return content[:most_bytes]
     for smaller in (_without_details, lambda each: _clipped(each, 4000), lambda each: _clipped(each, 200)):
         body = smaller(body)
-        made = json.dumps(body, indent=1).encode()
-        if len(made) <= most_bytes:
-            return made
+        shortened_json = json.dumps(body, indent=1).encode()
+        if len(shortened_json) <= most_bytes:
+            return shortened_json
     return b""
 
 

@@ -65,19 +65,19 @@ def combination(
     device = _gpu(files)
     ids = [_text(files, f"{device}/{name}").removeprefix("0x") for name in ("vendor", "device", "revision")]
     unique = _text(files, f"{device}/unique_id") or _slot(files, device)
-    told = [report["device"] for report in reports if isinstance(report.get("device"), dict)]
+    devices = [report["device"] for report in reports if isinstance(report.get("device"), dict)]
     firmware = dict(_firmware(files, device))
-    for each in told:
+    for each in devices:
         if isinstance(each.get("firmware"), dict):
             firmware = {
                 **{name.lower(): number(version) for name, version in each["firmware"].items()},
                 **firmware,
             }
     return MachineCombination(
-        chip=_chip(files) or _first(told, "arch"),
+        chip=_chip(files) or _first(devices, "arch"),
         pci_id=":".join(filter(None, ids)),
         card=card_hash(ids, unique) if device and unique else "",
-        kernel=_kernel(files) or _first(told, "kernel"),
+        kernel=_kernel(files) or _first(devices, "kernel"),
         module=" ".join(filter(None, (_text(files, f"sys/module/amdgpu/{n}") for n in ("version", "srcversion")))),
         os=_os(files),
         vbios=_text(files, f"{device}/vbios_version"),
@@ -94,13 +94,13 @@ def _text(files: Mapping[str, bytes], path: str) -> str:
 
 def _gpu(files: Mapping[str, bytes]) -> str:
     """The folder of AMD's GPU with the most memory: the one that is not part of the processor."""
-    found = []
+    candidates = []
     for path in files:
         match = re.fullmatch(r"(sys/class/drm/(?:card|renderD)\d+/device)/vendor", path)
         if match and _text(files, path) == _AMD:
             memory = _text(files, f"{match[1]}/mem_info_vram_total")
-            found.append((-int(memory) if memory.isdecimal() else 0, match[1]))
-    return min(found)[1] if found else ""
+            candidates.append((-int(memory) if memory.isdecimal() else 0, match[1]))
+    return min(candidates)[1] if candidates else ""
 
 
 def _slot(files: Mapping[str, bytes], device: str) -> str:
@@ -150,12 +150,12 @@ def number(value: object) -> str:
 
 def _parameters(files: Mapping[str, bytes]) -> dict[str, str]:
     start = "sys/module/amdgpu/parameters/"
-    found = {path.removeprefix(start): _text(files, path) for path in files if path.startswith(start)}
+    parameters = {path.removeprefix(start): _text(files, path) for path in files if path.startswith(start)}
     for word in _text(files, "proc/cmdline").split():
         name, _, value = word.partition("=")
         if re.match(r"(?:amdgpu|iommu|amd_iommu|intel_iommu|pci|pcie_|nomodeset|mitigations)", name):
-            found[f"boot: {name}"] = value or "set"
-    return dict(sorted(found.items()))
+            parameters[f"boot: {name}"] = value or "set"
+    return dict(sorted(parameters.items()))
 
 
 def _packages(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -36,12 +36,12 @@ DEFAULT_OUT = "zinc-rt-bundle.tar.gz"
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         prog="zinc-rt bundle",
         description=__doc__,
         epilog=EPILOG,
     )
-    made.add_argument(
+    parser.add_argument(
         "-o",
         "--out",
         type=Path,
@@ -49,13 +49,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="OUT",
         help=f"bundle to write (default {DEFAULT_OUT})",
     )
-    made.add_argument(
+    parser.add_argument(
         "--device",
         default="auto",
         metavar="WHICH",
         help="auto, hw, /dev/dri/renderDN, or sim[:CHIP[@LINUX]] for a simulated machine (default auto)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--add",
         nargs="+",
         type=Path,
@@ -63,17 +63,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="also include these reports, facts, logs or folders",
     )
-    made.add_argument(
+    parser.add_argument(
         "--hangs",
         type=Path,
         default=Path("zinc-rt-hangs"),
         metavar="DIR",
         help="folder of hang reports (default zinc-rt-hangs)",
     )
-    made.add_argument("--only-added", action="store_true", help="leave out earlier hangs and bring-ups")
-    add_json(made, tables=False)
-    made.set_defaults(body=_make)
-    actions = made.add_subparsers(title="actions on existing bundles", metavar="ACTION")
+    parser.add_argument("--only-added", action="store_true", help="leave out earlier hangs and bring-ups")
+    add_json(parser, tables=False)
+    parser.set_defaults(body=_make)
+    actions = parser.add_subparsers(title="actions on existing bundles", metavar="ACTION")
 
     def action(name: str, text: str, body: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         each = actions.add_parser(name, help=text, description=text[:1].upper() + text[1:] + ".")
@@ -101,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
         each.add_argument("--store", type=Path, metavar="F", help="the store (default: in the state folder)")
     for each in (show, diff, take, page, export):
         add_json(each, tables=each is diff)
-    return made
+    return parser
 
 
 def _make(arguments: argparse.Namespace) -> int:
@@ -158,9 +158,9 @@ def _diff(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import check_writable
 
     check_writable(report=arguments.json)
-    found = diff(read(arguments.a), read(arguments.b))
+    differences = diff(read(arguments.a), read(arguments.b))
     out = output_stream(arguments)
-    if found:
+    if differences:
         columns = ("kind", Column("name", widest=44), Column("a", widest=60), Column("b", widest=60))
         rows = [
             [
@@ -168,14 +168,14 @@ def _diff(arguments: argparse.Namespace) -> int:
                 printable(each.name),
                 *(printable(side, 240) or "(not found)" for side in (each.a, each.b)),
             ]
-            for each in found
+            for each in differences
         ]
         terminal.show(Table(columns, rows), out=out)
-    count = f"{len(found)} difference{'s' * (len(found) != 1)}"
-    terminal.show(count if found else "no difference in the data that both bundles contain", out=out)
+    count = f"{len(differences)} difference{'s' * (len(differences) != 1)}"
+    terminal.show(count if differences else "no difference in the data that both bundles contain", out=out)
     report = _report(arguments, "bundle diff")
-    _result(report, f"{arguments.a.name}..{arguments.b.name}", {"differences": len(found)})
-    report.details = {"differences": [asdict(each) for each in found]}
+    _result(report, f"{arguments.a.name}..{arguments.b.name}", {"differences": len(differences)})
+    report.details = {"differences": [asdict(each) for each in differences]}
     return finish(report, arguments)
 
 
@@ -215,10 +215,10 @@ def _page(arguments: argparse.Namespace) -> int:
     with BundleStore(arguments.store or default_path(), must_exist=True) as store:
         machines = store.machines()
     write_text(arguments.out, render(machines))
-    found = content(machines)
+    page_content = content(machines)
     terminal.show(
-        f"wrote     {arguments.out}: {len(machines)} bundles, {len(found['matrix'].rows)} combinations, "
-        f"{len(found['matrix'].probes)} probes, {len(found['regressions'])} regressions",
+        f"wrote     {arguments.out}: {len(machines)} bundles, {len(page_content['matrix'].rows)} combinations, "
+        f"{len(page_content['matrix'].probes)} probes, {len(page_content['regressions'])} regressions",
         out=output_stream(arguments),
     )
     report = _report(arguments, "bundle page")
@@ -236,9 +236,9 @@ def _export(arguments: argparse.Namespace) -> int:
 
     check_writable(str(arguments.out), report=arguments.json)
     with BundleStore(arguments.store or default_path(), must_exist=True) as store:
-        made = export(store.machines(), simulated=arguments.simulated)
-    write_text(arguments.out, json.dumps(made, indent=1) + "\n")
-    counts = {name: len(made[name]) for name in ("checkouts", "builds", "tests")}
+        exported = export(store.machines(), simulated=arguments.simulated)
+    write_text(arguments.out, json.dumps(exported, indent=1) + "\n")
+    counts = {name: len(exported[name]) for name in ("checkouts", "builds", "tests")}
     terminal.show(
         f"wrote     {arguments.out}: {', '.join(f'{n} {name}' for name, n in counts.items())}",
         out=output_stream(arguments),

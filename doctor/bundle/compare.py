@@ -71,22 +71,22 @@ class Suspicion:
 
 def diff(a: Bundle, b: Bundle) -> list[MachineDifference]:
     """Compare two machines: first the configuration, then the behaviour."""
-    found = [
+    differences = [
         MachineDifference(kind, name, left, right)
         for (kind, name), left, right in _pairs(traits(a.combination), traits(b.combination))
     ]
-    found += _files(a, b)
+    differences += _files(a, b)
     left_findings, right_findings = ({str(each.get("id")): each for each in one.findings} for one in (a, b))
     for name in sorted(left_findings.keys() ^ right_findings.keys()):
         title = str((left_findings.get(name) or right_findings[name]).get("title", ""))
         words = (title, "") if name in left_findings else ("", title)
-        found.append(MachineDifference("finding", name, *words))
+        differences.append(MachineDifference("finding", name, *words))
     left_results, right_results = ({each.id: each for each in outcomes(one.reports)} for one in (a, b))
     for name in sorted(left_results.keys() & right_results.keys(), key=natural):
         left, right = left_results[name], right_results[name]
         if left.status != right.status:
-            found.append(MachineDifference("result", name, _status(left), _status(right)))
-    return found
+            differences.append(MachineDifference("result", name, _status(left), _status(right)))
+    return differences
 
 
 def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
@@ -99,7 +99,7 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
     starts = (older.fails == 0) & (newer.passes == 0)
     values = runs.drop(columns=[*RESULT_COLUMNS, "passed"]).astype(object).fillna("")
     rows = runs.groupby(["probe", "chip"]).indices
-    found = [
+    starts_at = [
         Regression(
             bad.probe,
             bad.chip,
@@ -112,7 +112,7 @@ def regressions(machines: Sequence[StoredMachine]) -> list[Regression]:
         )
         for good, bad in zip(older[starts].itertuples(), newer[starts].itertuples(), strict=True)
     ]
-    return sorted(found, key=lambda each: (not each.alone, natural(each.probe), each.variable, each.chip))
+    return sorted(starts_at, key=lambda each: (not each.alone, natural(each.probe), each.variable, each.chip))
 
 
 def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
@@ -123,7 +123,7 @@ def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
     total = counts.groupby(VARIABLE)[["passes", "fails", "both"]].transform("sum")
     known = total.passes + total.fails == counts.runs  # every machine has a value
     separates = counts[known & (total.passes > 0) & (total.fails > 0) & (total.both == 0)]
-    found = [
+    suspects = [
         Suspicion(
             probe,
             chip,
@@ -135,7 +135,7 @@ def suspicions(machines: Sequence[StoredMachine]) -> list[Suspicion]:
         )
         for (probe, chip, variable), rows in separates.groupby(VARIABLE)
     ]
-    return sorted(found, key=lambda each: (natural(each.probe), each.variable, each.chip))
+    return sorted(suspects, key=lambda each: (natural(each.probe), each.variable, each.chip))
 
 
 def _decided(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
@@ -183,7 +183,7 @@ def _pairs(
 def _files(a: Bundle, b: Bundle) -> list[MachineDifference]:
     """Small files of /sys and /proc that both have: link widths, power states, modes."""
     left, right = a.capture.files, b.capture.files
-    told = (
+    compared_elsewhere = (
         "sys/module/amdgpu/",
         "firmware.txt",
         "packages.txt",
@@ -191,14 +191,14 @@ def _files(a: Bundle, b: Bundle) -> list[MachineDifference]:
         "proc/version",
         "proc/sys/kernel/os",
     )
-    found = []
+    differences = []
     for name in sorted(left.keys() & right.keys()):
-        if name.startswith(told) or _MOVES.search(name) or "/fw_version/" in name:
+        if name.startswith(compared_elsewhere) or _MOVES.search(name) or "/fw_version/" in name:
             continue
         texts = [PLACEHOLDER.sub("<…>", each[name].decode(errors="replace").strip()) for each in (left, right)]
         if texts[0] != texts[1] and max(map(len, texts)) <= _FILE_BYTES:
-            found.append(MachineDifference("file", name, *texts))
-    return found
+            differences.append(MachineDifference("file", name, *texts))
+    return differences
 
 
 def _status(outcome: object) -> str:

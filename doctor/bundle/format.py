@@ -62,13 +62,13 @@ class Bundle:
     @property
     def reports(self) -> dict[str, dict[str, Any]]:
         """Return the files that can be read as reports."""
-        found = {}
+        bodies = {}
         for name, content in self.files.items():
             if name.startswith("reports/") and name.endswith(".json"):
                 body = parsed(content)
                 if isinstance(body, dict) and body.get("schema") == REPORT_SCHEMA:
-                    found[name] = body
-        return found
+                    bodies[name] = body
+        return bodies
 
     @property
     def findings(self) -> list[dict[str, Any]]:
@@ -80,8 +80,8 @@ class Bundle:
     def capture(self) -> MachineCapture:
         """Return the machine as captured by doctor, except for redactions and truncations."""
         files = {n.removeprefix(MACHINE): content for n, content in self.files.items() if n.startswith(MACHINE)}
-        told = parsed(files.get("capture.json", b"{}"))
-        unreadable = told.get("unreadable", {}) if isinstance(told, dict) else {}
+        described = parsed(files.get("capture.json", b"{}"))
+        unreadable = described.get("unreadable", {}) if isinstance(described, dict) else {}
         return MachineCapture(files, unreadable if isinstance(unreadable, dict) else {})
 
 
@@ -164,8 +164,8 @@ def _manifest(content: bytes, where: Path) -> dict[str, Any]:
                 f"{where}: not a bundle: bundle.json lists {str(row)[:60]}", next="ask the sender for it again"
             )
     for name, value in body["combination"].items():
-        wanted = dict if name in ("firmware", "parameters", "packages") else bool if name == "simulated" else str
-        if not isinstance(value, wanted):
+        expected = dict if name in ("firmware", "parameters", "packages") else bool if name == "simulated" else str
+        if not isinstance(value, expected):
             raise InputError(
                 f"{where}: not a bundle: its combination has no valid {name!r}", next="ask the sender for it again"
             )

@@ -154,8 +154,8 @@ def label(spec: DeviceSpec) -> str:
 
 def add_hangs(maker: Maker, folder: Path = HANGS) -> None:
     """Add folders of hang reports, newest first, so that the oldest are dropped."""
-    found = [path for path in folder.glob("hang-*") if path.is_dir() and not path.is_symlink()]
-    for path in sorted(found, key=lambda path: path.name, reverse=True):
+    folders = [path for path in folder.glob("hang-*") if path.is_dir() and not path.is_symlink()]
+    for path in sorted(folders, key=lambda path: path.name, reverse=True):
         _add_hang(maker, path, path.name)
 
 

@@ -25,9 +25,9 @@ def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin
     for machine in machines:
         if machine.simulated and not simulated:
             continue
-        found = machine.combination
-        kernel = found.kernel or "unknown"
-        checkout, build = f"{origin}:{kernel}", f"{origin}:{_digest(kernel, found.module)}"
+        configuration = machine.combination
+        kernel = configuration.kernel or "unknown"
+        checkout, build = f"{origin}:{kernel}", f"{origin}:{_digest(kernel, configuration.module)}"
         checkouts.setdefault(
             checkout, {"id": checkout, "origin": origin, "git_commit_name": kernel, "misc": {"release": kernel}}
         )
@@ -38,8 +38,8 @@ def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin
                 "origin": origin,
                 "checkout_id": checkout,
                 "architecture": "x86_64",
-                "comment": f"amdgpu {found.module}" if found.module else "in-tree amdgpu",
-                "misc": {"kernel": kernel, "module": found.module, "os": found.os},
+                "comment": f"amdgpu {configuration.module}" if configuration.module else "in-tree amdgpu",
+                "misc": {"kernel": kernel, "module": configuration.module, "os": configuration.os},
             },
         )
         tests += [_test(machine, outcome, build, origin) for outcome in machine.outcomes]
@@ -56,7 +56,7 @@ def export(machines: Iterable[StoredMachine], *, simulated: bool = False, origin
 
 
 def _test(machine: StoredMachine, outcome: StoredOutcome, build: str, origin: str) -> dict[str, Any]:
-    found = machine.combination
+    configuration = machine.combination
     excerpt = "\n".join(filter(None, (outcome.reason, outcome.cause and f"cause: {outcome.cause}")))
     test: dict[str, Any] = {
         "id": f"{origin}:{machine.id}:{outcome.command}:{outcome.id}".replace("\0", ""),
@@ -65,9 +65,10 @@ def _test(machine: StoredMachine, outcome: StoredOutcome, build: str, origin: st
         "path": ".".join([ORIGIN, _word(outcome.command), *(_word(part) for part in outcome.id.split("/"))]),
         "status": STATUS.get(outcome.status, "ERROR"),
         "environment": {
-            "comment": f"{'SIMULATED ' if machine.simulated else ''}{found.chip or 'unknown chip'}",
-            "misc": {"chip": found.chip, "pci_id": found.pci_id, "card": found.card, "vbios": found.vbios,
-                     "firmware": dict(found.firmware), "parameters": dict(found.parameters),
+            "comment": f"{'SIMULATED ' if machine.simulated else ''}{configuration.chip or 'unknown chip'}",
+            "misc": {"chip": configuration.chip, "pci_id": configuration.pci_id,
+                      "card": configuration.card, "vbios": configuration.vbios,
+                     "firmware": dict(configuration.firmware), "parameters": dict(configuration.parameters),
                      "simulated": machine.simulated},
         },
         "misc": {"kind": outcome.kind, "tier": outcome.tier, "status": outcome.status, "bundle": machine.id},

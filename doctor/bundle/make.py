@@ -37,12 +37,12 @@ class Maker:
         for name, content in capture.files.items():
             self.add(MACHINE + name, content, "log" if name == "kernel.log" else "machine")
         if "capture.json" not in capture.files:
-            told = {
+            described = {
                 "schema": "zinc-rt-capture/1",
                 "tool": f"zinc-rt {__version__}",
                 "unreadable": capture.unreadable,
             }
-            self.add(f"{MACHINE}capture.json", json.dumps(told, indent=1), "machine")
+            self.add(f"{MACHINE}capture.json", json.dumps(described, indent=1), "machine")
         rows = [each if isinstance(each, dict) else asdict(each) for each in findings]
         self.add(FINDINGS, json.dumps(rows, indent=1), "text")
 
@@ -53,18 +53,18 @@ class Maker:
         }
         self._set_strangers_aside(combination(machine, simulated=self.simulated))
         reports = [body for item in self.items if item.kind == "report" and (body := _dict(item.content))]
-        found = combination(machine, reports, simulated=self.simulated)
+        configuration = combination(machine, reports, simulated=self.simulated)
         items, cuts = fit(self.items, self.most_bytes - ROOM_BYTES)
         redactor = Redactor(self.known)
-        about = json.dumps(found.as_dict()).encode()
+        about = json.dumps(configuration.as_dict()).encode()
         kinds = {item.path: item.kind for item in items}
-        made, left_out = redactor.redact({**{item.path: item.content for item in items}, "about.json": about})
+        redacted, left_out = redactor.redact({**{item.path: item.content for item in items}, "about.json": about})
         names = {redactor.path(path): kind for path, kind in kinds.items()}
         cuts = [Cut(redactor.path(cut.path), cut.had_bytes, cut.kept_bytes, cut.why) for cut in cuts]
         notes = [redactor.text(note) for note in self.notes]
-        hidden = json.loads(made.pop("about.json"))
-        last, more = fit([BundleFile(name, content, names.get(name, "text")) for name, content in made.items()],
-                         self.most_bytes - 60_000)  # fmt: skip
+        hidden = json.loads(redacted.pop("about.json"))
+        contents = [BundleFile(name, content, names.get(name, "text")) for name, content in redacted.items()]
+        last, more = fit(contents, self.most_bytes - 60_000)
         cuts += [Cut(path, 0, 0, why) for path, why in left_out.items()] + more
         files = {item.path: item.content for item in last}
         manifest: dict[str, Any] = {
@@ -94,17 +94,17 @@ class Maker:
 
 def stranger(report: Mapping[str, Any], found: MachineCombination) -> str:
     """Return the reason why a report belongs to another setup; "" if it does not, or if it is unknown."""
-    told = report.get("device")
-    if not isinstance(told, dict):
+    device = report.get("device")
+    if not isinstance(device, dict):
         return ""
-    if told.get("simulated") and not found.simulated:
+    if device.get("simulated") and not found.simulated:
         return "of a simulated device"
-    if told.get("render_path") and not told.get("simulated") and found.simulated:
+    if device.get("render_path") and not device.get("simulated") and found.simulated:
         return "of a card"
-    kernel = str(told.get("kernel") or "")
+    kernel = str(device.get("kernel") or "")
     if kernel and found.kernel and kernel != found.kernel:
         return f"kernel {kernel}"
-    firmware = told.get("firmware")
+    firmware = device.get("firmware")
     for name, version in firmware.items() if isinstance(firmware, dict) else ():
         here = found.firmware.get(str(name).lower())
         if here is not None and here != number(version):

@@ -44,10 +44,21 @@ def matrix(machines: Sequence[StoredMachine]) -> ProbeMatrix:
     rows: dict[str, MatrixRow] = {}
     titles: dict[str, str] = {}
     for machine in machines:
-        found = machine.combination
-        firmware = hashlib.sha256(json.dumps(dict(found.firmware), sort_keys=True).encode()).hexdigest()[:6]
-        key = json.dumps([machine.simulated, found.chip, found.pci_id, found.kernel, found.module, firmware])
-        row = rows.setdefault(key, MatrixRow(found, firmware if found.firmware else "unknown"))
+        configuration = machine.combination
+        firmware = hashlib.sha256(json.dumps(dict(configuration.firmware), sort_keys=True).encode()).hexdigest()[
+            :6
+        ]
+        key = json.dumps(
+            [
+                machine.simulated,
+                configuration.chip,
+                configuration.pci_id,
+                configuration.kernel,
+                configuration.module,
+                firmware,
+            ]
+        )
+        row = rows.setdefault(key, MatrixRow(configuration, firmware if configuration.firmware else "unknown"))
         row.machines.append(machine)
         for name, outcome in machine.probes().items():
             row.cells.setdefault(name, Counter())[outcome.status] += 1
@@ -76,12 +87,12 @@ def render(machines: Sequence[StoredMachine]) -> str:
 
 
 def content(machines: Sequence[StoredMachine]) -> dict[str, Any]:
-    found = matrix(machines)
+    table = matrix(machines)
     worse: list[Regression] = regressions(machines)
     parts: list[Suspicion] = suspicions(machines)
     findings = Counter((name, severity, title) for each in machines for name, severity, title in each.findings)
     return {
-        "matrix": found,
+        "matrix": table,
         "regressions": worse[:DIFFERENCES_SHOWN],
         "suspicions": parts[:DIFFERENCES_SHOWN],
         "more": max(0, len(worse) - DIFFERENCES_SHOWN) + max(0, len(parts) - DIFFERENCES_SHOWN),

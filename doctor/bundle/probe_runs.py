@@ -30,10 +30,12 @@ def save(path: Path, report: Report, spec: DeviceSpec, hangs: Mapping[str, HangR
     maker = gather.begin(spec)
     for result in report.results:
         name = result.id.replace("/", "-")
-        told: Any = result.first_bad.get("report")
-        if told:
+        report_path: Any = result.first_bad.get("report")
+        if report_path:
             maker.add(
-                f"logs/{name}.txt", f"{result.id}: {result.reason}\ncause: {result.cause}\n\n{told}\n", "hang"
+                f"logs/{name}.txt",
+                f"{result.id}: {result.reason}\ncause: {result.cause}\n\n{report_path}\n",
+                "hang",
             )
             result.artifacts.append(str(path / f"logs/{name}.txt"))
         if result.id in hangs:

@@ -25,14 +25,19 @@ _CLOSING = (
 
 def lines(bundle: Bundle) -> Iterator[str]:
     """Return the lines for a terminal or README.txt."""
-    manifest, found = bundle.manifest, bundle.combination
+    manifest, configuration = bundle.manifest, bundle.combination
     if manifest["simulated"]:
         yield "SIMULATED device: says nothing about hardware"
     yield f"bundle    of {manifest['created']}, zinc-rt {manifest['tool'].get('version', 'unknown')}"
-    yield f"card      {' '.join(filter(None, (found.chip, found.pci_id))) or 'unknown'}{_card(found.card)}"
-    yield f"kernel    {found.kernel or 'unknown'}{', ' + found.os if found.os else ''}"
-    yield f"amdgpu    {found.module or 'module version unknown'}"
-    for name, values in (("firmware", found.firmware), ("set", found.parameters), ("packages", found.packages)):
+    chip = " ".join(filter(None, (configuration.chip, configuration.pci_id))) or "unknown"
+    yield f"card      {chip}{_card(configuration.card)}"
+    yield f"kernel    {configuration.kernel or 'unknown'}{', ' + configuration.os if configuration.os else ''}"
+    yield f"amdgpu    {configuration.module or 'module version unknown'}"
+    for name, values in (
+        ("firmware", configuration.firmware),
+        ("set", configuration.parameters),
+        ("packages", configuration.packages),
+    ):
         if name == "set":
             values = {key: value for key, value in values.items() if key.startswith("boot: ")}
         if values:
@@ -70,8 +75,8 @@ def _report(name: str, report: Mapping[str, Any]) -> Iterator[str]:
     counts = Counter(str(each.get("status", "")) for each in results)
     verdict = report.get("verdict")
     word = verdict.get("status", "") if isinstance(verdict, dict) else ""
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    yield f"report    {name.removeprefix('reports/')}: {report.get('command', '')} {word}, {told or 'no results'}"
+    shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    yield f"report    {name.removeprefix('reports/')}: {report.get('command', '')} {word}, {shown or 'no results'}"
     failed = [each for each in results if each.get("status") == "fail"]
     for each in failed[:FAILURES_SHOWN]:
         yield f"  FAIL    {each.get('id', '')}: {_first_line(each.get('reason', ''))}"

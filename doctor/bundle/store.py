@@ -101,7 +101,7 @@ class BundleStore:
 
     def add(self, bundle: Bundle) -> bool:
         """Add a bundle atomically. Return False if it is already present."""
-        found = bundle.combination
+        configuration = bundle.combination
         with self._writing():
             row = (
                 bundle.id,
@@ -109,13 +109,13 @@ class BundleStore:
                 time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 Path(bundle.source).name,
                 int(bundle.manifest["simulated"]),
-                found.chip,
-                found.kernel,
-                found.module,
-                json.dumps(found.as_dict()),
+                configuration.chip,
+                configuration.kernel,
+                configuration.module,
+                json.dumps(configuration.as_dict()),
             )
-            made = self._database.execute("INSERT OR IGNORE INTO bundle VALUES (?,?,?,?,?,?,?,?,?)", row)
-            if not made.rowcount:
+            cursor = self._database.execute("INSERT OR IGNORE INTO bundle VALUES (?,?,?,?,?,?,?,?,?)", row)
+            if not cursor.rowcount:
                 return False
             for outcome in outcomes(bundle.reports):
                 self._database.execute(
@@ -220,7 +220,7 @@ def frame(machines: Sequence[StoredMachine]) -> pandas.DataFrame:
 def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
     """Return the results in a bundle's reports. A later result replaces an earlier one of the same command
     and id."""
-    found = []
+    results = []
     for report in sorted(reports.values(), key=lambda each: str(each.get("started", ""))):
         for each in report.get("results", []):
             if not isinstance(each, dict) or not each.get("id"):
@@ -228,7 +228,7 @@ def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
             measure: Any = each.get("measure")
             measure = measure if isinstance(measure, dict) else {}
             seconds = measure.get("seconds")
-            found.append(
+            results.append(
                 StoredOutcome(
                     str(report.get("command", "")),
                     str(each["id"]),
@@ -242,4 +242,4 @@ def outcomes(reports: Mapping[str, Mapping[str, Any]]) -> list[StoredOutcome]:
                     str(report.get("started", "")),
                 )
             )
-    return found
+    return results

@@ -132,18 +132,18 @@ class GraphCapture:
         """The callback: llama.cpp asks whether a node is wanted, and calls again once it is computed."""
         try:
             name = self.lib.ggml_get_name(tensor).decode()
-            wanted = self.on and (name in self.labels or CAPTURED.fullmatch(name) is not None)
+            is_captured = self.on and (name in self.labels or CAPTURED.fullmatch(name) is not None)
             if self.gelu is not None:
                 (self.gelu.before if ask else self.gelu.after)(tensor)
             if self.on and ask:
                 self.seen.setdefault(name, [])
-            if wanted and not ask:
+            if is_captured and not ask:
                 self.arrays[name] = self._read(tensor)
                 self.seen[name].append((self.lib.ggml_op_desc(tensor).decode(), self.arrays[name]))
         except Exception as error:  # must not cross the C frames above; raised again by check()
             self.error = error
             return False
-        return wanted or self.gelu is not None if ask else True
+        return is_captured or self.gelu is not None if ask else True
 
     def _read(self, address: int) -> np.ndarray:
         tensor = _Tensor.from_address(address)

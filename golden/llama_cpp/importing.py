@@ -72,15 +72,15 @@ def matched(
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
     """Return llama.cpp's values for these tokens, f32 [R, ...] under this runtime's names, and the names
     that could not be compared: `llama_cpp_only` and `here_only`."""
-    found = {}
+    pairs = {}
     for value in values:
         array = _occurrence(value, seen.get(value.label, ()))
         if array is not None and array.ndim > 1 and array.shape[0] == tokens and _columns(array) == value.columns:
-            found[value.name] = np.ascontiguousarray(array[list(rows)], np.float32)
+            pairs[value.name] = np.ascontiguousarray(array[list(rows)], np.float32)
     theirs = {name for name in seen if " " not in name and not name.startswith((*UNNAMED, *ELSEWHERE))}
-    return found, {
-        "llama_cpp_only": sorted(theirs - {value.label for value in values if value.name in found}),
-        "here_only": [value.name for value in values if value.name not in found],
+    return pairs, {
+        "llama_cpp_only": sorted(theirs - {value.label for value in values if value.name in pairs}),
+        "here_only": [value.name for value in values if value.name not in pairs],
     }
 
 
@@ -402,7 +402,7 @@ def _named(captured: Arrays, layers: int, kept: KeptPositions) -> Arrays:
 
 
 def _reason(lines: list[str]) -> str:
-    said = [
+    parts = [
         line.strip() for line in "".join(lines).splitlines() if "error" in line.lower() or "fail" in line.lower()
     ]
-    return said[0] if said else "no reason given"
+    return parts[0] if parts else "no reason given"

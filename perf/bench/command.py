@@ -149,11 +149,16 @@ def _predicted(report: Report, model: str) -> dict[str, Any]:
     row = next((each for key, each in known.devices.items() if key.lower() in name.lower()), known.device("R9700"))
     position = min(report.ctx, load["prompt_tokens"] + load["tokens"]) - 1
     try:
-        made = predict(work_of(read_gguf(model), ctx=report.ctx, position=position), row, known)
+        prediction = predict(work_of(read_gguf(model), ctx=report.ctx, position=position), row, known)
     except ZincError as error:
         return {"reason": str(error).partition("\n")[0]}
-    speeds = {case: parts.tokens_per_second for case, parts in made.cases.items()}
-    return {"device": row.name, "bound": made.likely.bound, "ceiling": made.ceiling, "tokens_per_second": speeds}
+    speeds = {case: parts.tokens_per_second for case, parts in prediction.cases.items()}
+    return {
+        "device": row.name,
+        "bound": prediction.likely.bound,
+        "ceiling": prediction.ceiling,
+        "tokens_per_second": speeds,
+    }
 
 
 def _measure(engine: Engine, report: Report, sampler: Sampler, theirs: Any, loads: Any, command: str) -> None:
@@ -203,12 +208,14 @@ def _show(report: Report, out: TextIO) -> None:
     )
     for result in report.results:
         terminal.show(f"  {result.id:<13}{_line(result.id, result.measure)}", out=out)
-    made = report.details["predicted"]
-    if "reason" not in made and load["slots"] == 1 and device["tier"] != registry.ORACLE:
-        likely, low, high = (made["tokens_per_second"][case] for case in ("likely", "pessimistic", "optimistic"))
+    predicted = report.details["predicted"]
+    if "reason" not in predicted and load["slots"] == 1 and device["tier"] != registry.ORACLE:
+        likely, low, high = (
+            predicted["tokens_per_second"][case] for case in ("likely", "pessimistic", "optimistic")
+        )
         terminal.show(
-            f"  predicted {likely:.1f} tok/s of decode on a {made['device']} ({low:.1f} to {high:.1f}), bound by "
-            f"{made['bound']}",
+            f"  predicted {likely:.1f} tok/s of decode on a {predicted['device']} ({low:.1f} to {high:.1f}), "
+            f"bound by {predicted['bound']}",
             out=out,
         )
     for shortcut in report.shortcuts:

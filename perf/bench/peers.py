@@ -72,13 +72,13 @@ def describe(words: Sequence[str]) -> dict[str, Any]:
     """Describe the program of a command line for the record: its name, the digest of its file, and the kind of
     file.
     """
-    found = shutil.which(words[0])
-    if found is None:
+    path = shutil.which(words[0])
+    if path is None:
         return {"program": Path(words[0]).name, "sha256": "", "kind": "missing", "command": list(words)}
-    content = Path(found).resolve().read_bytes()
+    content = Path(path).resolve().read_bytes()
     kind = next((name for magic, name in BINARY.items() if content.startswith(magic)), "script")
     return {
-        "program": Path(found).name,
+        "program": Path(path).name,
         "sha256": hashlib.sha256(content).hexdigest(),
         "kind": kind,
         "command": list(words),

@@ -98,20 +98,20 @@ def _run(engine: Engine, load: BenchWorkload, sampler: Sampler, timed: TimedRuns
 def results(timed: TimedRuns, load: BenchWorkload, tier: str, sampler: Sampler) -> list[Result]:
     """Return the figures with their samples."""
     name = "decode" if load.slots == 1 else "aggregate"
-    made = {"slots": load.slots, "runs": timed.tokens}
+    workload = {"slots": load.slots, "runs": timed.tokens}
     each = [seconds for run in timed.tokens for seconds in run]
-    rates = speeds(made)
+    rates = speeds(workload)
     decode = {
         "tokens_per_second": statistics.median(rates),
         "spread": _spread(rates),
         **{f"p{round(100 * share)}_seconds": percentile(each, share) for share in PERCENTILES},
-        **made,
+        **workload,
     }
     prompts = {"prompt_tokens": load.prompt_tokens, "runs": timed.prompts}
     rates = prompt_speeds(prompts)
     prefill = {"tokens_per_second": statistics.median(rates), "spread": _spread(rates), **prompts}
     first = {"seconds": statistics.median(timed.firsts), "spread": _spread(timed.firsts), "runs": timed.firsts}
-    found = [
+    results_ = [
         Result(name, "bench", "pass", tier=tier, measure=decode),
         Result("prefill", "bench", "pass", tier=tier, measure=prefill),
         Result("ttft", "bench", "pass", tier=tier, measure=first),
@@ -119,8 +119,8 @@ def results(timed: TimedRuns, load: BenchWorkload, tier: str, sampler: Sampler) 
     watts = [sample["power_w"] for sample in sampler.samples if "power_w" in sample]
     if watts:
         measure = {"watts": statistics.fmean(watts), "runs": watts}
-        found.append(Result("power", "bench", "pass", tier=tier, measure=measure))
-    return found
+        results_.append(Result("power", "bench", "pass", tier=tier, measure=measure))
+    return results_
 
 
 def against(

@@ -26,10 +26,10 @@ def scaling_results(
     relative to the first.
     """
     first, *rest = (results(each, load, tier, sampler) for each, load in zip(timed, loads, strict=True))
-    made = list(first)
+    counts = list(first)
     for load, (decode, *_) in zip(loads[1:], rest, strict=True):
         decode.id = f"{decode.id}-{load.slots}"
-        made.append(decode)
+        counts.append(decode)
     rates = [
         [load.slots * len(run) / sum(run) for run in each.tokens] for each, load in zip(timed, loads, strict=True)
     ]
@@ -42,5 +42,5 @@ def scaling_results(
             "slots": load.slots,
             "over": loads[0].slots,
         }
-        made.append(Result(f"scaling-{load.slots}", "bench", "pass", tier=tier, measure=measure))
-    return made
+        counts.append(Result(f"scaling-{load.slots}", "bench", "pass", tier=tier, measure=measure))
+    return counts

@@ -60,20 +60,20 @@ def runner(command: str, pattern: str | None, timeout_seconds: float) -> OtherPr
     if not words:
         raise UsageError("--vs names no command", next="--vs 'llama-bench -m M.gguf -p 0 -n 128'")
     try:
-        wanted = re.compile(pattern) if pattern else None
+        matcher = re.compile(pattern) if pattern else None
     except re.error as error:
         raise UsageError(f"--vs-figure {pattern}: {error}") from error
-    if wanted is not None and not wanted.groups:
+    if matcher is not None and not matcher.groups:
         raise UsageError(f"--vs-figure {pattern}: expected a group around the figure", next="'([0-9.]+) tok/s'")
-    return OtherProgram(words, wanted, timeout_seconds)
+    return OtherProgram(words, matcher, timeout_seconds)
 
 
 def speed_in(text: str, stdout: str, wanted: re.Pattern[str] | None = None) -> float:
     """Parse tok/s from a program's output: JSON of llama-bench or of our own bench, else a form of FORMS. Raise
     InputError if there is none.
     """
-    if wanted is None and (found := _json_speed(stdout)) is not None:
-        return found
+    if wanted is None and (speed := _json_speed(stdout)) is not None:
+        return speed
     for form in (wanted,) if wanted is not None else FORMS:
         figures = [float(figure) for figure in form.findall(text)]
         if figures and figures[-1] > 0:

@@ -104,11 +104,11 @@ def evaluate_milestones(arguments: argparse.Namespace) -> GateReport:
     require_gpu(arguments.device)
     if not arguments.milestone:
         raise UsageError("no milestone is named", next="--milestone M1, or --list")
-    wanted = [find_milestone(name.strip()) for name in arguments.milestone.split(",")]
-    if arguments.only and not any(arguments.only == each.id for m in wanted for each in m.criteria):
-        ids = ", ".join(each.id for m in wanted for each in m.criteria)
+    requested = [find_milestone(name.strip()) for name in arguments.milestone.split(",")]
+    if arguments.only and not any(arguments.only == each.id for m in requested for each in m.criteria):
+        ids = ", ".join(each.id for m in requested for each in m.criteria)
         raise UsageError(f"--only {arguments.only}: no such criterion", next=f"one of {ids}")
-    return _judge(arguments, wanted)
+    return _judge(arguments, requested)
 
 
 def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> GateReport:
@@ -157,8 +157,8 @@ def _files(paths: list[Path]) -> dict[str, dict[str, Any]]:
     """Describe the model files by digest. Raise InputError for a file that is not a model."""
     from zinc_rt.cli.describe import describe_model
 
-    told = [describe_model(options.read_model(str(path))) for path in paths]
-    return {each["digest"]: each for each in told}
+    described = [describe_model(options.read_model(str(path))) for path in paths]
+    return {each["digest"]: each for each in described}
 
 
 def _rows(first: str, *widths: int) -> list[str | Column]:
@@ -174,9 +174,9 @@ def _rows(first: str, *widths: int) -> list[str | Column]:
 def _print(result: Result, out: Any) -> None:
     value = result.measure.get("value")
     seen = "" if value is None else f"{value:g}"
-    wanted = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
+    limit_text = f"{seen} {result.limit['compare']} {result.limit['unit']}".strip()
     name = result.id.partition("/")[2]
-    row = ("", result.status.upper(), name, wanted, result.measure["what"])
+    row = ("", result.status.upper(), name, limit_text, result.measure["what"])
     terminal.show(Table(_rows("status", 6, 15, 26), [row], headings=False), out=out)
     for line in textwrap.wrap(result.reason, 92):
         terminal.show(f"          {'':<17}{line}", out=out)
@@ -191,12 +191,17 @@ def _list(arguments: argparse.Namespace) -> int:
     for milestone in milestones():
         terminal.show(f"{milestone.id}  {milestone.title}", out=out)
         for each in milestone.criteria:
-            wanted = f"{each.bound} {each.unit}"
-            row = ("", each.type, each.id, wanted, f"{each.what}  [{', '.join(each.source)}]")
+            limit_text = f"{each.bound} {each.unit}"
+            row = ("", each.type, each.id, limit_text, f"{each.what}  [{', '.join(each.source)}]")
             terminal.show(Table(_rows("type", 10, 15, 22), [row], headings=False), out=out)
             report.results.append(
                 Result(
-                    each.name, each.type, "pass", reason=each.what, limit={"compare": wanted}, repro=each.command
+                    each.name,
+                    each.type,
+                    "pass",
+                    reason=each.what,
+                    limit={"compare": limit_text},
+                    repro=each.command,
                 )
             )
         for note in milestone.notes:

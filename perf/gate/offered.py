@@ -71,12 +71,12 @@ def number(value: object, name: str) -> float:
 def moment(text: object, name: str) -> datetime:
     """Parse a time with its zone. Raise ValueError naming it."""
     try:
-        found = datetime.fromisoformat(str(text))
+        time = datetime.fromisoformat(str(text))
     except ValueError:
         raise ValueError(f"{name} is {text!r}, expected a time") from None
-    if found.tzinfo is None:
+    if time.tzinfo is None:
         raise ValueError(f"{name} is {text!r}, expected a time with its zone")
-    return found.astimezone(UTC)
+    return time.astimezone(UTC)
 
 
 def agrees(said: float, found: float) -> bool:

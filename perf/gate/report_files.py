@@ -89,8 +89,8 @@ def collect(paths: Iterable[Path]) -> tuple[list[ReportFile], list[Statement]]:
         for file in inside:
             if file.suffix == ".yaml":
                 statements.append(_statement(file))
-            elif (found := _report(file, required=not path.is_dir())) is not None:
-                reports.append(found)
+            elif (report := _report(file, required=not path.is_dir())) is not None:
+                reports.append(report)
     return reports, statements
 
 
@@ -114,11 +114,11 @@ def _no_number(word: str) -> float:
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Reject duplicate keys, of which a JSON parser would silently use one."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)} twice in one object")
-    return made
+    return members
 
 
 def _statement(path: Path) -> Statement:

@@ -52,7 +52,7 @@ def _structural(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
     if clamps := lab.settings.clamps():
         return _result(criterion, "blocked", f"a shortcut is in force: {'; '.join(clamps)}")
     try:
-        found = MEASURES[criterion.measure](lab, **criterion.arguments)
+        measured_value = MEASURES[criterion.measure](lab, **criterion.arguments)
     except CannotMeasure as error:
         return _result(criterion, "blocked", str(error).partition("\n")[0])
     except Exception as error:  # a hang or a crash is this criterion's answer, and the others still get theirs
@@ -61,19 +61,19 @@ def _structural(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
         return result
     tiers = criterion.arguments.get("tiers") or [criterion.arguments.get("tier", "")]
     simulated = any(tier in lab.devices and lab.devices[tier].simulated for tier in tiers)
-    passed = criterion.bound.holds(found.value)
-    how = found.how + (", on a simulated device" if simulated else "")
-    result = _result(criterion, "pass" if passed else "fail", how, value=found.value)
+    passed = criterion.bound.holds(measured_value.value)
+    how = measured_value.how + (", on a simulated device" if simulated else "")
+    result = _result(criterion, "pass" if passed else "fail", how, value=measured_value.value)
     result.tier = ",".join(tiers)
-    result.measure |= {"simulated": simulated, "detail": dict(found.detail)}
+    result.measure |= {"simulated": simulated, "detail": dict(measured_value.detail)}
     return result
 
 
 def _measured(criterion: Criterion, lab: Lab, given: GateInput) -> Result:
     def value(measured: Mapping[str, Any]) -> float:
-        found = figure(criterion, measured)
-        assert found is not None  # the rule `samples` asks for it
-        return found
+        measured_value = figure(criterion, measured)
+        assert measured_value is not None  # the rule `samples` asks for it
+        return measured_value
 
     return _of_reports(criterion, given, "perf bench", refusals, value)
 
@@ -102,10 +102,12 @@ def _of_reports(
         if not reasons:
             value = value_of(result)
             how = f"{evidence.path.name} of {evidence.started}, {evidence.device.get('name')}"
-            made = _result(criterion, "pass" if criterion.bound.holds(value) else "fail", how, value=value)
-            made.artifacts = [str(evidence.path)]
-            made.tier = criterion.tier if criterion.type == "measured" else str(result.get("tier", ""))
-            return made
+            passed_result = _result(
+                criterion, "pass" if criterion.bound.holds(value) else "fail", how, value=value
+            )
+            passed_result.artifacts = [str(evidence.path)]
+            passed_result.tier = criterion.tier if criterion.type == "measured" else str(result.get("tier", ""))
+            return passed_result
         refused.append(f"{evidence.path.name} refused: {'; '.join(reasons)}")
     reason = f"needs {criterion.needs}"
     blocked = _result(criterion, "blocked", f"{reason}; " + ". ".join(refused) if refused else reason)

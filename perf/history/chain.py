@@ -75,12 +75,12 @@ LOWER_IS_BETTER = ("ttft", "power")
 
 def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
     """Return the figure of each result that has one, by result id: {"decode": 12.3}."""
-    found = {}
+    figures = {}
     for result in report.get("results", []):
         name = HEADLINES.get(result.get("id", ""))
         if name and name in result.get("measure", {}):
-            found[result["id"]] = float(result["measure"][name])
-    return found
+            figures[result["id"]] = float(result["measure"][name])
+    return figures
 
 
 def append(path: Path, kind: str, report: Mapping[str, Any], figures: Mapping[str, float]) -> HistoryEntry:

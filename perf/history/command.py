@@ -67,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     from zinc_rt.perf.history.charts import write_plot
     from zinc_rt.perf.history.trends import series_of, write_csv
 
-    made = [str(path) for path in (arguments.plot, arguments.csv) if path]
-    check_writable(*made, report=arguments.json)
+    paths = [str(path) for path in (arguments.plot, arguments.csv) if path]
+    check_writable(*paths, report=arguments.json)
     out = output_stream(arguments)
     for evidence in collect(arguments.add)[0]:
         entry = append(arguments.history, evidence.command, evidence.report, figures_of(evidence.report))

@@ -65,18 +65,18 @@ def frame(entries: Sequence[HistoryEntry]) -> pandas.DataFrame:
     """Return one row per entry; `workload` becomes columns such as `workload_ctx`. Raises UnsupportedError if
     pandas is not installed."""
     rows = [{"sequence": e.sequence, "at": e.at, "report": e.report, **e.figures, **e.context} for e in entries]
-    made: pandas.DataFrame = import_pandas().json_normalize(rows, sep="_")
-    return made
+    table: pandas.DataFrame = import_pandas().json_normalize(rows, sep="_")
+    return table
 
 
 def write_csv(path: Path, entries: Sequence[HistoryEntry], figure: str = "") -> int:
     """Write the frame as CSV, atomically; with `figure` only its column and its entries. Return the number of
     rows. Raises UnsupportedError if pandas is not installed, OutputError if the file cannot be written."""
-    made = frame(entries)
+    table = frame(entries)
     if figure:
         others = {name for entry in entries for name in entry.figures} - {figure}
-        made = made.drop(columns=sorted(others & set(made.columns)))
-        made = made.dropna(subset=[figure]) if figure in made.columns else made.iloc[:0]
-    text = made.to_csv(index=False)
+        table = table.drop(columns=sorted(others & set(table.columns)))
+        table = table.dropna(subset=[figure]) if figure in table.columns else table.iloc[:0]
+    text = table.to_csv(index=False)
     write_whole(path, lambda file: file.write(text.encode()))
-    return len(made)
+    return len(table)

@@ -178,13 +178,13 @@ def _theirs(case: NativeCase, path: Path, bench: NativeBench, samples: NativeSam
     together = {**load, "prompt": SLOT_PROMPT, "tokens": case.tokens // 4, "slots": case.slots}
     for setting in SETTINGS:
         try:
-            found = bench.peer.bench(path, setting, **load)
+            peer_speed = bench.peer.bench(path, setting, **load)
             if case.slots:
-                found["slots"] = bench.peer.slots(path, setting, **together)
+                peer_speed["slots"] = bench.peer.slots(path, setting, **together)
         except ZincError as error:
             samples.peer_problem = f"llama.cpp, {setting.name}: {str(error).partition(chr(10))[0]}"
             continue
-        for name, speed in found.items():
+        for name, speed in peer_speed.items():
             samples.theirs.setdefault(name, {}).setdefault(setting.name, []).append(speed)
 
 
@@ -274,13 +274,13 @@ def _resident(case: NativeCase, bench: NativeBench, gguf: GGUFFile, path: Path) 
     """
     name = f"{case.model}/memory"
     try:
-        found = engine_memory(path, bench.tier, case.orderings[0], bench.threads, max(1, case.slots), CTX)
+        memory = engine_memory(path, bench.tier, case.orderings[0], bench.threads, max(1, case.slots), CTX)
     except NothingRan as error:
         return Result(name, "native", "blocked", bench.tier, reason=str(error))
-    allowed = gguf.file_bytes * (1 + RSS_SPARE) + found.cache_bytes
-    measure = {**asdict(found), "file_bytes": gguf.file_bytes, "of_allowed": found.resident_bytes / allowed}
-    kept = found.resident_bytes <= allowed
-    reason = "" if kept else f"{found.resident_bytes} bytes resident, allowed {allowed:.0f}"
+    allowed = gguf.file_bytes * (1 + RSS_SPARE) + memory.cache_bytes
+    measure = {**asdict(memory), "file_bytes": gguf.file_bytes, "of_allowed": memory.resident_bytes / allowed}
+    kept = memory.resident_bytes <= allowed
+    reason = "" if kept else f"{memory.resident_bytes} bytes resident, allowed {allowed:.0f}"
     return Result(name, "native", "pass" if kept else "fail", bench.tier, "", reason, measure)
 
 

@@ -109,12 +109,12 @@ def parse_bench(text: str) -> dict[str, float]:
     """Parse llama-bench -o json: one object per test. Raise InputError for anything else."""
     try:
         rows = json.loads(text)
-        found = {"decode" if row["n_gen"] else "prefill": float(row["avg_ts"]) for row in rows}
+        speeds = {"decode" if row["n_gen"] else "prefill": float(row["avg_ts"]) for row in rows}
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"llama-bench printed no valid JSON: {text.strip()[:200]!r}") from error
-    if set(found) != {"decode", "prefill"} or min(found.values()) <= 0:
-        raise InputError(f"llama-bench gave {found}, expected a speed of decode and of prefill")
-    return found
+    if set(speeds) != {"decode", "prefill"} or min(speeds.values()) <= 0:
+        raise InputError(f"llama-bench gave {speeds}, expected a speed of decode and of prefill")
+    return speeds
 
 
 def parse_batched(text: str) -> float:
@@ -161,10 +161,10 @@ def build(say: Callable[[str], None]) -> LlamaCpp:
     _compile(source, home() / "build", CMAKE)
     if _amx():  # announced; where it does not run, the programs die of an illegal instruction
         _compile(source, home() / "build-no-amx", [*CMAKE, *NO_AMX])
-    found = find()
-    if found is None:
+    built = find()
+    if built is None:
         raise NoPeer("the build of llama.cpp left no programs", next=f"look into {home()}")
-    return found
+    return built
 
 
 def _source(say: Callable[[str], None]) -> Path:
@@ -178,8 +178,8 @@ def _source(say: Callable[[str], None]) -> Path:
     needed = home() / "needed"
     environment = {**os.environ, "PYTHONPATH": str(needed)}
     _call([*pip, "install", "-q", "--target", str(needed), "--upgrade", "scikit-build-core"], environment)
-    wanted = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-q", "-d", str(home())]
-    _call([*pip, "download", *wanted, f"{PACKAGE}=={VERSION}"], environment)
+    options = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "-q", "-d", str(home())]
+    _call([*pip, "download", *options, f"{PACKAGE}=={VERSION}"], environment)
     (archive,) = home().glob("llama_cpp_python-*.tar.gz")
     with tarfile.open(archive) as file:
         file.extractall(home(), filter="data")
@@ -194,8 +194,8 @@ def _compile(source: Path, target: Path, flags: Sequence[str]) -> None:
 def _call(command: Sequence[str], environment: dict[str, str] | None = None) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip())[-600:]
-        raise NoPeer(f"{' '.join(command[:4])} ... failed: {said}", next="--llama FOLDER names another build")
+        output = (done.stderr.strip() or done.stdout.strip())[-600:]
+        raise NoPeer(f"{' '.join(command[:4])} ... failed: {output}", next="--llama FOLDER names another build")
 
 
 def _whole(folder: Path) -> bool:

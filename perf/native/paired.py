@@ -31,16 +31,16 @@ class Conditions:
 
     def noise(self) -> str:
         """Return why a ratio is unreliable; empty if it is reliable."""
-        found = []
+        reasons = []
         if moved(self.read_gbs) > MOVED:
-            found.append(
+            reasons.append(
                 f"read bandwidth moved by {moved(self.read_gbs):.0%} between rounds "
                 f"({min(self.read_gbs):.1f} to {max(self.read_gbs):.1f} GB/s), allowed {MOVED:.0%}"
             )
         allowed = self.threads + LOAD_BESIDE_US
         if max(self.load) > allowed:
-            found.append(f"load average {max(self.load):.2f}, allowed {allowed:g} on {self.threads} threads")
-        return "; ".join(found)
+            reasons.append(f"load average {max(self.load):.2f}, allowed {allowed:g} on {self.threads} threads")
+        return "; ".join(reasons)
 
 
 def best_setting(theirs: Speeds) -> str:
@@ -78,9 +78,9 @@ def paired(ours: Sequence[float], theirs: Speeds) -> dict[str, Any]:
 
 def blocked(conditions: Conditions, rounds: int, peer_problem: str, *, needs_peer: bool) -> str:
     """Return every reason why a result cannot get a verdict; empty if it can."""
-    found = [conditions.noise()]
+    reasons = [conditions.noise()]
     if rounds < MIN_ROUNDS:
-        found.append(f"{rounds} rounds, expected {MIN_ROUNDS} or more")
+        reasons.append(f"{rounds} rounds, expected {MIN_ROUNDS} or more")
     if needs_peer:
-        found.append(peer_problem)
-    return "; ".join(each for each in found if each)
+        reasons.append(peer_problem)
+    return "; ".join(each for each in reasons if each)

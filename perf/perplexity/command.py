@@ -46,23 +46,23 @@ device reported a finding, 2 unusable input.
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EXAMPLES)
-    add_models(made)
-    text = made.add_argument_group("text")
+    parser = Parser(description=__doc__, epilog=EXAMPLES)
+    add_models(parser)
+    text = parser.add_argument_group("text")
     text.add_argument(
         "--text", metavar="FILE", help="UTF-8 text; - reads stdin (default: a built-in text of 9 kB)"
     )
     text.add_argument("--chunks", type=int, metavar="N", help="only the first N chunks (default: all)")
-    beside = made.add_argument_group("comparison").add_mutually_exclusive_group()
+    beside = parser.add_argument_group("comparison").add_mutually_exclusive_group()
     beside.add_argument(
         "--kl-base", metavar="B.npz", help="base file of --save-base; also gives the text, unless --text is given"
     )
     beside.add_argument("--against", metavar="TIER", help="compare with another tier in the same run")
-    made.add_argument("--save-base", metavar="B.npz", help="write tokens and scored logits for --kl-base")
-    made.add_argument("--max-kl", type=float, metavar="NATS", help="fail if the mean divergence exceeds this")
-    options.add_engine(made)
-    add_json(made, tables=False)
-    return made
+    parser.add_argument("--save-base", metavar="B.npz", help="write tokens and scored logits for --kl-base")
+    parser.add_argument("--max-kl", type=float, metavar="NATS", help="fail if the mean divergence exceeds this")
+    options.add_engine(parser)
+    add_json(parser, tables=False)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -89,8 +89,8 @@ def _body(arguments: argparse.Namespace) -> int:
         gguf = options.read_model(arguments.model)
         ctx = _ctx(arguments, gguf, base_file)
         tokens, bos, origin = _tokens(arguments, gguf, base_file)
-        made = scoring.chunks(tokens, ctx, bos=bos, most=_most(arguments, base_file))
-        _check_base(base_file, tokens, ctx, made)
+        parts = scoring.chunks(tokens, ctx, bos=bos, most=_most(arguments, base_file))
+        _check_base(base_file, tokens, ctx, parts)
         arguments.ctx = ctx
         engine = opened.enter_context(options.open_engine(gguf, arguments, knobs))
         if base_file is not None:
@@ -99,9 +99,9 @@ def _body(arguments: argparse.Namespace) -> int:
         beside = _beside(base_file)
         if arguments.against:
             other = opened.enter_context(_other(gguf, arguments, knobs))
-            base, beside = scoring.rows_from(other, made), _name(other)
-        rows = scoring.scored(ctx) * len(made)
-        count = len(made)
+            base, beside = scoring.rows_from(other, parts), _name(other)
+        rows = scoring.scored(ctx) * len(parts)
+        count = len(parts)
         terminal.show(
             f"{gguf.path.name}  {gguf.architecture} on {_name(engine)}\n"
             f"  {origin}: {len(tokens)} tokens, {count} chunk{'s' * (count > 1)} of {ctx}, {rows} predictions",
@@ -112,32 +112,32 @@ def _body(arguments: argparse.Namespace) -> int:
         keep: Callable[[Any], None] = lambda rows: None  # noqa: E731
         if arguments.save_base:
             meta = {
-                "model": gguf.path.name, "architecture": gguf.architecture, "ctx": ctx, "chunks": len(made),
+                "model": gguf.path.name, "architecture": gguf.architecture, "ctx": ctx, "chunks": len(parts),
                 "tier": engine.backend.spec.tier, "ordering": engine.backend.ordering,
                 "simulated": engine.backend.device.simulated, "text": origin, "bos": bos,
                 "vocabulary": _vocabulary(gguf),
             }  # fmt: skip
-            whole = tokens[: ctx * len(made)]
+            whole = tokens[: ctx * len(parts)]
             keep = opened.enter_context(writing(arguments.save_base, meta, whole, rows, engine.model.vocab))
-        with progress(len(made), "perplexity", "chunk") as advance:
+        with progress(len(parts), "perplexity", "chunk") as advance:
 
             def done(number: int, scores: TokenScores) -> None:
                 advance(1)
                 terminal.show(_chunk_line(number, scores), out=out)
 
-            scores = scoring.score(engine, made, base=base, keep=keep, chunk_done=done)
+            scores = scoring.score(engine, parts, base=base, keep=keep, chunk_done=done)
         describe_run(report, engine)
         describe_ran(report, engine)
         findings = findings_of(engine.backend)
         simulated = [each for each in (engine.backend.device.simulated, "(simulated)" in beside) if each]
     if simulated:
         report.shortcuts.append(SIMULATED)
-    if len(made) < len(tokens) // ctx:
-        report.shortcuts.append(f"{len(made)} of {len(tokens) // ctx} chunks")
+    if len(parts) < len(tokens) // ctx:
+        report.shortcuts.append(f"{len(parts)} of {len(tokens) // ctx} chunks")
     report.model = describe_model(gguf)
-    result = _result(arguments, scores, made, beside, str(report.device["tier"]))
+    result = _result(arguments, scores, parts, beside, str(report.device["tier"]))
     report.results.append(result)
-    report.details |= {"text": origin, "tokens": len(tokens), "ctx": ctx, "chunks": len(made), "bos": bos}
+    report.details |= {"text": origin, "tokens": len(tokens), "ctx": ctx, "chunks": len(parts), "bos": bos}
     _show(scores, result, report, beside, out)
     if arguments.save_base:
         terminal.show(f"wrote     {arguments.save_base}: {rows} rows", out=out)
@@ -266,10 +266,10 @@ def _result(
     measure: dict[str, Any] = {"perplexity": asdict(perplexity(scores.nll)), "scored": len(scores.nll)}
     failed = ""
     if beside:
-        found = against(scores)
-        measure["against"] = asdict(found)
-        if arguments.max_kl is not None and not found.kl.value <= arguments.max_kl:
-            failed = f"a mean KL divergence of {found.kl.value:.6g} nats, above {arguments.max_kl:g}"
+        compared = against(scores)
+        measure["against"] = asdict(compared)
+        if arguments.max_kl is not None and not compared.kl.value <= arguments.max_kl:
+            failed = f"a mean KL divergence of {compared.kl.value:.6g} nats, above {arguments.max_kl:g}"
     return Result(
         "perplexity",
         "perplexity",
@@ -302,8 +302,8 @@ def _show(scores: TokenScores, result: Result, report: Report, beside: str, out:
         for line in _against_lines(against(scores), len(scores.nll)):
             terminal.show(line, out=out)
     simulated = " (simulated)" if report.device["simulated"] else ""
-    made = perplexity(scores.nll)
-    verdict = f"perplexity {made.value:.4f} +- {made.error:.4f} on {report.device['tier']}{simulated}"
+    own = perplexity(scores.nll)
+    verdict = f"perplexity {own.value:.4f} +- {own.error:.4f} on {report.device['tier']}{simulated}"
     terminal.show(f"{'FAIL      ' + result.reason + '; ' if result.reason else ''}{verdict}", out=out)
 
 

@@ -47,14 +47,14 @@ def chunks(tokens: Sequence[int], ctx: int, *, bos: int | None = None, most: int
         raise UsageError(
             f"the text has {len(tokens)} tokens, a chunk has {ctx}", next="a longer text, or a smaller --ctx"
         )
-    made = []
+    pieces = []
     for number in range(count if most is None else min(most, count)):
         own = list(tokens[number * ctx : (number + 1) * ctx])
         targets = np.array(own[ctx // 2 + 1 :], np.int32)
         if bos is not None:
             own[0] = bos
-        made.append(TextChunk(tuple(own), ctx // 2, targets))
-    return made
+        pieces.append(TextChunk(tuple(own), ctx // 2, targets))
+    return pieces
 
 
 def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
@@ -64,15 +64,15 @@ def rows_of(engine: Engine, chunk: TextChunk) -> Iterator[np.ndarray]:
     try:
         for start in range(0, len(chunk.tokens), PIECE):
             part = chunk.tokens[start : start + PIECE]
-            wanted = [at for at in range(len(part)) if chunk.first <= start + at < last]
-            logits = engine.step([(sequence, part)], wanted)
+            scored = [at for at in range(len(part)) if chunk.first <= start + at < last]
+            logits = engine.step([(sequence, part)], scored)
             if np.isnan(logits).any():
                 row, token = map(int, np.argwhere(np.isnan(logits))[0])
                 raise CheckFailed(
-                    f"position {start + wanted[row]}: logit {token} is not a number",
+                    f"position {start + scored[row]}: logit {token} is not a number",
                     next="zinc-rt validate shows the layer in which it starts",
                 )
-            if wanted:
+            if scored:
                 yield logits
     finally:
         engine.release(sequence)

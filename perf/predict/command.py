@@ -191,10 +191,10 @@ def _compare(
     for model in arguments.models:
         gguf = read_model(model)
         work, plain = _works(gguf, arguments)
-        found = _saved(work, plain, device, known)
-        shown.append((work.model, found))
+        saved = _saved(work, plain, device, known)
+        shown.append((work.model, saved))
         models.append(describe_model(gguf))
-        measure = {each.name: {"plain": each.plain, "as_run": each.as_run} for each in found}
+        measure = {each.name: {"plain": each.plain, "as_run": each.as_run} for each in saved}
         report.results.append(Result(f"compare/{work.model}", "prediction", "pass", measure=measure))
     report.model = {"models": models}
     report.details |= {"device_row": device.key, "tokens": arguments.prompt_tokens}
@@ -318,20 +318,20 @@ def _show_memory(
     measure = report.results[-1].measure
     efficiency = known.case("likely")["read_efficiency"]
     try:
-        found = host_experts(work.weights, device, experts, read_efficiency=efficiency)
+        placement = host_experts(work.weights, device, experts, read_efficiency=efficiency)
     except InputError as error:
         measure["does_not_fit"] = str(error)
         terminal.show(f"  memory: {error}", out=out)
         return
-    placed = found.residency
+    placed = placement.residency
     measure["weights"] = placed.as_dict()
     terminal.show(f"\n  memory: {placed.text}", out=out)
     if not placed.host or work.tokens > 1:
         return
-    speed = 1 / (predict(work, device, known).likely.seconds + found.extra)
-    measure["weights"] |= {"pcie_seconds_a_token": found.seconds, "tokens_per_second": speed}
+    speed = 1 / (predict(work, device, known).likely.seconds + placement.extra)
+    measure["weights"] |= {"pcie_seconds_a_token": placement.seconds, "tokens_per_second": speed}
     terminal.show(
-        f"  {1e6 * found.seconds:.0f} µs of a token at the link's {device.pcie_gbps:.0f} GB/s, "
+        f"  {1e6 * placement.seconds:.0f} µs of a token at the link's {device.pcie_gbps:.0f} GB/s, "
         f"which is the least: at most {speed:.1f} tok/s",
         out=out,
     )

@@ -65,8 +65,8 @@ class Step:
     def traffic_a_token(self, node: Node) -> dict[tuple[str, str], int]:
         """Return the bytes read by the token in the middle of the step, by allocation and type."""
         alone = replace(self.graph, nodes=(node,))
-        found = decode_traffic(alone, position=max(0, self.position - self.tokens // 2))
-        return {(row.name, row.dtype): row.read_bytes for row in found}
+        traffic = decode_traffic(alone, position=max(0, self.position - self.tokens // 2))
+        return {(row.name, row.dtype): row.read_bytes for row in traffic}
 
 
 def dispatch_works(
@@ -76,16 +76,16 @@ def dispatch_works(
     belong to its first dispatch that takes the buffer.
     """
     claimed: set[tuple[int, str, str]] = set()
-    made = []
+    works = []
     behind = False
     for each in plan.steps:
         if isinstance(each, Barrier):
             behind = True
             continue
         report, waves = reports[each.launch.kernel], -(-threads[each.launch.kernel] // WAVE)
-        made.append(_work(each, step, report, waves, behind, claimed))
+        works.append(_work(each, step, report, waves, behind, claimed))
         behind = False
-    return tuple(made)
+    return tuple(works)
 
 
 def _work(
@@ -168,15 +168,15 @@ def _allocations(launch: Launch, graph: OpGraph) -> Iterator[tuple[str, str]]:
 
 def _activation_bytes(each: Dispatch, step: Step, capacity: Mapping[str, int]) -> int:
     """Return the bytes of activations and temporaries that it reads, each once."""
-    made = {name for node in each.nodes for name in node.outputs}
-    found = 0
+    outputs = {name for node in each.nodes for name in node.outputs}
+    total_bytes = 0
     for buffer in dict.fromkeys(each.launch.buffers):
         if isinstance(buffer, Temp):
-            found += buffer.size_bytes * capacity["tokens"] // step.capacity["tokens"]
-        elif isinstance(buffer, Ref) and buffer.name not in made:
+            total_bytes += buffer.size_bytes * capacity["tokens"] // step.capacity["tokens"]
+        elif isinstance(buffer, Ref) and buffer.name not in outputs:
             spec = step.graph.buffers[buffer.name]
-            found += size_bytes(spec, capacity) if spec.role == "activation" else 0
-    return found
+            total_bytes += size_bytes(spec, capacity) if spec.role == "activation" else 0
+    return total_bytes
 
 
 def instructions_a_byte(kernel: KernelReport) -> float:

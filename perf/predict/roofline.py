@@ -147,7 +147,7 @@ def worth(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[Change
     assumed = table.case("likely")
     parts = parts_of(work, device, assumed, sampled=True).as_dict()
     parts["submit"] *= work.dispatches
-    found = []
+    options = []
     for milestone, change, what in CHANGES:
         before = 1 / sum(parts.values())
         if what == "submit_each":
@@ -158,5 +158,5 @@ def worth(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[Change
             parts["issue"] = 0.0
         else:
             parts |= {"dispatch": 0.0, "submit": 0.0, "host": 0.0}
-        found.append(ChangeWorth(milestone, change, before, 1 / sum(parts.values())))
-    return found
+        options.append(ChangeWorth(milestone, change, before, 1 / sum(parts.values())))
+    return options

@@ -88,4 +88,4 @@ class BeforeAfter:
 
 def models_table(rows: Sequence[tuple[str, Sequence[BeforeAfter]]]) -> Table:
     names = ["dispatches", "barriers", "MB", "tok/s"]
-    return Table(["", *(Column(name, right=True) for name in names)], [[model, *found] for model, found in rows])
+    return Table(["", *(Column(name, right=True) for name in names)], [[model, *speeds] for model, speeds in rows])

@@ -111,11 +111,11 @@ def run(arguments: argparse.Namespace) -> int:
         report.shortcuts.append(caveat)
     if not layers.whole:
         report.shortcuts.append(f"--layers {arguments.layers}: {layers.last} of {layers.total} layers")
-    made = profile(measured, arguments.by)
+    profiled = profile(measured, arguments.by)
     report.model = describe_model(gguf)
-    report.results.append(_result(measured, made, report, limit_gbs))
+    report.results.append(_result(measured, profiled, report, limit_gbs))
     report.details |= {"workload": asdict(load), "by": arguments.by, "layers": [layers.first, layers.last]}
-    _show(arguments, measured, made, report, (limit_gbs, limit_from), out)
+    _show(arguments, measured, profiled, report, (limit_gbs, limit_from), out)
     if arguments.chrome:
         from zinc_rt.host.chrome_trace import write_chrome
         from zinc_rt.perf.profile.steps import timeline
@@ -211,7 +211,7 @@ def _result(measured: MeasuredSteps, made: Profile, report: Report, limit_gbs: f
 
 
 def _as_dict(row: ProfileRow, made: Profile, limit_gbs: float) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "name": row.name,
         "kernels": {kernel: calls / made.steps for kernel, calls in row.kernels.items()},
         "calls": row.calls / made.steps,
@@ -220,11 +220,11 @@ def _as_dict(row: ProfileRow, made: Profile, limit_gbs: float) -> dict[str, Any]
         "share": row.nanoseconds / made.step_ns,
     }
     if row.bytes is not None:
-        found["bytes"] = row.bytes
+        body["bytes"] = row.bytes
         if limit_gbs:
-            found["gbs"] = _gbs(row, made)
-            found["bandwidth_share"] = _gbs(row, made) / limit_gbs
-    return found
+            body["gbs"] = _gbs(row, made)
+            body["bandwidth_share"] = _gbs(row, made) / limit_gbs
+    return body
 
 
 def _gbs(row: ProfileRow, made: Profile) -> float:

@@ -84,7 +84,7 @@ def measure(
     """Run a warm-up step of each kind, then steps without timestamps and as many with them, on one engine."""
     prompt = prompt_of(engine.model.vocab, max(load.prefill, load.position, 1))
     stage: Stage = "prefill" if load.prefill > 1 else "decode"
-    found = MeasuredSteps(
+    measured = MeasuredSteps(
         engine.graph(stage), load.prefill or 1, 0 if load.prefill else load.position + 3 * load.steps // 2
     )
     sequence: Sequence | None = None
@@ -113,10 +113,10 @@ def measure(
         for _ in range(load.steps):
             seen = step(timed)
             if timed:
-                found.steps.append(seen)
+                measured.steps.append(seen)
             else:
-                found.plain_ns.append(seen.nanoseconds)
-    return found
+                measured.plain_ns.append(seen.nanoseconds)
+    return measured
 
 
 @dataclass(slots=True)
@@ -211,11 +211,11 @@ def _name(node: Node | None, kernel: str, by: str) -> str:
 
 def _longest(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]]:
     """Return each node with the kernel of its longest dispatch, to which its bytes are attributed."""
-    found: dict[int, tuple[int, Node, str]] = {}
+    longest: dict[int, tuple[int, Node, str]] = {}
     for each in steps[0].times.dispatches:
-        if each.node is not None and each.nanoseconds >= found.get(id(each.node), (0, each.node, ""))[0]:
-            found[id(each.node)] = each.nanoseconds, each.node, each.kernel
-    return [(node, kernel) for _, node, kernel in found.values()]
+        if each.node is not None and each.nanoseconds >= longest.get(id(each.node), (0, each.node, ""))[0]:
+            longest[id(each.node)] = each.nanoseconds, each.node, each.kernel
+    return [(node, kernel) for _, node, kernel in longest.values()]
 
 
 def _traffic(measured: MeasuredSteps) -> dict[int, int]:

@@ -41,12 +41,12 @@ def bits(case: OfferedReport) -> str | None:
 
 def clamps(evidence: ReportFile) -> list[str]:
     """Return the shortcuts that a report names, that its settings contain, or that it omits."""
-    found = list(evidence.report.get("shortcuts", ["no list of shortcuts at all"]))
+    shortcuts = list(evidence.report.get("shortcuts", ["no list of shortcuts at all"]))
     settings = evidence.details.get("settings")
     if settings is None:
-        return [*found, "the settings are not recorded"]
-    found += [f"{name} = {settings[name]}" for name in CLAMPS if settings.get(name)]
-    return found + [f"{name} is not recorded" for name in CLAMPS if name not in settings]
+        return [*shortcuts, "the settings are not recorded"]
+    shortcuts += [f"{name} = {settings[name]}" for name in CLAMPS if settings.get(name)]
+    return shortcuts + [f"{name} is not recorded" for name in CLAMPS if name not in settings]
 
 
 def not_proof(case: OfferedReport, other: ReportFile) -> str | None:
@@ -97,8 +97,8 @@ def _other_code(case: OfferedReport, other: ReportFile) -> str | None:
         return "not in the history"
     if moment(other.report.get("started"), "started") > datetime.now(UTC) + SKEW:
         return "it began in the future"
-    if found := clamps(other):
-        return f"a shortcut is in force: {'; '.join(dict.fromkeys(found))}"
+    if shortcuts := clamps(other):
+        return f"a shortcut is in force: {'; '.join(dict.fromkeys(shortcuts))}"
     return None
 
 
@@ -114,7 +114,7 @@ def _not_whole(case: OfferedReport, other: ReportFile) -> str | None:
     if number(job["steps"], "steps") < 1:
         return "no decoded token was validated"
     mine = _of_tier(case, other)
-    seen = [int(found[1]) for r in mine if r["kind"] == "layer" and (found := LAYER.fullmatch(_label(r)))]
+    seen = [int(match[1]) for r in mine if r["kind"] == "layer" and (match := LAYER.fullmatch(_label(r)))]
     logits = [r for r in mine if r["kind"] == "logits"]
     if not seen or not logits:
         return "layers or logits are missing"

@@ -21,11 +21,11 @@ SHAPE = ("architecture", "size_bytes", "layers", "width", "vocab", "parameters",
 
 def digest(case: OfferedReport) -> str | None:
     """Require that the model's bytes are pinned."""
-    wanted = case.criterion.model
-    assert wanted is not None
+    required = case.criterion.model
+    assert required is not None
     model = case.evidence.report.get("model", {})
     if not case.pinned:
-        return f"no digest of {wanted.name} is pinned: --model-digest SHA256, or --models FILE"
+        return f"no digest of {required.name} is pinned: --model-digest SHA256, or --models FILE"
     if case.evidence.model_digests not in [(one,) for one in case.pinned]:
         pinned = " or ".join(one[:12] for one in case.pinned)
         return f"another model: digest {str(model.get('digest'))[:12]}, expected {pinned}"
@@ -38,9 +38,9 @@ def digest(case: OfferedReport) -> str | None:
 
 def model(case: OfferedReport) -> str | None:
     """Check the class of the model by shape: size, quantisation, layers, width, vocabulary."""
-    wanted = case.criterion.model
-    assert wanted is not None
-    return other_class(case.evidence.report.get("model", {}), wanted)
+    required = case.criterion.model
+    assert required is not None
+    return other_class(case.evidence.report.get("model", {}), required)
 
 
 def other_class(model: Mapping[str, Any], wanted: WantedModel) -> str | None:
@@ -69,18 +69,18 @@ def other_class(model: Mapping[str, Any], wanted: WantedModel) -> str | None:
 
 def ceiling(case: OfferedReport) -> str | None:
     """Reject a speed beyond the card's memory bandwidth: invalid seconds, or another card's."""
-    wanted, row = case.criterion.model, FIGURES.get(case.criterion.measure)
-    assert wanted is not None
+    required, row = case.criterion.model, FIGURES.get(case.criterion.measure)
+    assert required is not None
     if row is None or case.criterion.measure == "power":
         return None
     try:
         gbps = table().device(_row_of(case.criterion.hardware["device"])).memory_gbps
     except UsageError:
         return None  # the bandwidth of this card's memory is not in the table
-    said = case.evidence.report.get("model", {})
-    bits = bits_a_weight(dict(said.get("weights", {})), int(said.get("parameters", 0)))
-    bits = max(wanted.bits_a_weight[0], bits)
-    most = CACHED * gbps * 1e9 / (wanted.active * bits / 8)  # weights read once, in passes a second
+    reported = case.evidence.report.get("model", {})
+    bits = bits_a_weight(dict(reported.get("weights", {})), int(reported.get("parameters", 0)))
+    bits = max(required.bits_a_weight[0], bits)
+    most = CACHED * gbps * 1e9 / (required.active * bits / 8)  # weights read once, in passes a second
     measure = case.result["measure"]
     runs = row.per_run(measure) or []
     if case.criterion.measure == "ttft":

@@ -48,9 +48,9 @@ def _percentiles(case: OfferedReport) -> str | None:
     measure = case.result.get("measure", {})
     for name, share in PERCENTILES.items():
         if name in measure:
-            found = percentile(_flat(measure["runs"]), share)
-            if not agrees(number(measure[name], name), found):
-                return f"{name} is {measure[name]}, its own samples say {found:.4g} s"
+            expected = percentile(_flat(measure["runs"]), share)
+            if not agrees(number(measure[name], name), expected):
+                return f"{name} is {measure[name]}, its own samples say {expected:.4g} s"
     return None
 
 

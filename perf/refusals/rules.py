@@ -32,32 +32,32 @@ def peer(case: OfferedReport) -> str | None:
     measure, command = case.result["measure"], case.result.get("reference")
     if not command:
         return "the other program's command is not recorded"
-    found = measure.get("peer") or {}
-    name, kind = found.get("program", ""), found.get("kind", "")
+    reported = measure.get("peer") or {}
+    name, kind = reported.get("program", ""), reported.get("kind", "")
     if name not in KNOWN:
         return f"{name or 'the other program'} is not a known baseline: {', '.join(KNOWN)}"
-    if kind not in BINARY.values() or not found.get("sha256"):
+    if kind not in BINARY.values() or not reported.get("sha256"):
         return f"{name} is {'a ' + kind if kind else 'not recorded'}, expected the program itself"
-    outputs, pairs = found.get("outputs", []), measure.get("pairs", [])
+    outputs, pairs = reported.get("outputs", []), measure.get("pairs", [])
     if len(outputs) != len(pairs):
         return f"{len(outputs)} outputs of {name} are kept for {len(pairs)} runs"
     if len(set(outputs)) < len(outputs):
         return f"{name} printed the same twice: one run was counted again"
     for place, (text, pair) in enumerate(zip(outputs, pairs, strict=True)):
         try:
-            said = KNOWN[name](text)
+            objection = KNOWN[name](text)
         except InputError as error:
             return f"output {place} is {error.what if hasattr(error, 'what') else error}"
-        if problem := _unlike(case, said):
+        if problem := _unlike(case, objection):
             return f"{name}, run {place}: {problem}"
-        if not agrees(number(pair[1], "their speed"), said.tokens_per_second):
-            return f"run {place} is put down as {pair[1]:g} tok/s, {name} printed {said.tokens_per_second:g}"
+        if not agrees(number(pair[1], "their speed"), objection.tokens_per_second):
+            return f"run {place} is put down as {pair[1]:g} tok/s, {name} printed {objection.tokens_per_second:g}"
     return _ours(case, measure)
 
 
 def _unlike(case: OfferedReport, said: PeerRun) -> str | None:
     """Require the same model on the same card, as many tokens, and a named build."""
-    model, wanted = case.evidence.report["model"], case.criterion
+    model, criterion = case.evidence.report["model"], case.criterion
     if not said.version:
         return "its build is not named"
     if said.generated < MIN_TOKENS or said.prompt:
@@ -69,8 +69,8 @@ def _unlike(case: OfferedReport, said: PeerRun) -> str | None:
     ):
         if abs(theirs - ours) > SAME_MODEL * ours:
             return f"another model: {theirs:,} {what}, ours has {ours:,}"
-    if wanted.hardware["device"].lower() not in said.devices.lower():
-        return f"on {said.devices}, expected {wanted.hardware['device']}"
+    if criterion.hardware["device"].lower() not in said.devices.lower():
+        return f"on {said.devices}, expected {criterion.hardware['device']}"
     if said.gpu_layers < model["layers"]:
         return f"{said.gpu_layers} of {model['layers']} layers on the card"
     return None
@@ -128,16 +128,16 @@ def _simulated(case: OfferedReport) -> str | None:
 
 
 def _hardware(case: OfferedReport) -> str | None:
-    wanted, device = case.criterion.hardware, case.evidence.device
+    required, device = case.criterion.hardware, case.evidence.device
     arch, name = str(device.get("arch", "")), str(device.get("name", ""))
-    if arch != wanted["arch"] or wanted["device"].lower() not in name.lower():
+    if arch != required["arch"] or required["device"].lower() not in name.lower():
         return f"needs {case.criterion.needs}: this ran on {name or 'an unnamed device'} ({arch or 'no arch'})"
     return None
 
 
 def _shortcuts(case: OfferedReport) -> str | None:
-    found = clamps(case.evidence)
-    return f"a shortcut is in force: {'; '.join(dict.fromkeys(found))}" if found else None
+    shortcuts = clamps(case.evidence)
+    return f"a shortcut is in force: {'; '.join(dict.fromkeys(shortcuts))}" if shortcuts else None
 
 
 def _tokens(case: OfferedReport) -> str | None:
@@ -165,16 +165,16 @@ def _whole_model(case: OfferedReport) -> str | None:
 
 
 def _workload(case: OfferedReport) -> str | None:
-    load, wanted = case.evidence.workload, case.criterion
-    assert wanted.model is not None
-    if load.get("slots") != wanted.slots:
-        return f"{load.get('slots')} slots, expected {wanted.slots}"
+    load, criterion = case.evidence.workload, case.criterion
+    assert criterion.model is not None
+    if load.get("slots") != criterion.slots:
+        return f"{load.get('slots')} slots, expected {criterion.slots}"
     ctx = case.evidence.report.get("ctx", 0)
-    if ctx < wanted.model.ctx:
-        return f"a context of {ctx}, expected {wanted.model.ctx}"
-    if wanted.measure == "ttft" and load.get("prompt_tokens") != PROMPT_TOKENS:
+    if ctx < criterion.model.ctx:
+        return f"a context of {ctx}, expected {criterion.model.ctx}"
+    if criterion.measure == "ttft" and load.get("prompt_tokens") != PROMPT_TOKENS:
         return f"a prompt of {load.get('prompt_tokens')} tokens, expected {PROMPT_TOKENS}"
-    if wanted.measure == "prefill" and case.result["measure"]["prompt_tokens"] < PROMPT_TOKENS:
+    if criterion.measure == "prefill" and case.result["measure"]["prompt_tokens"] < PROMPT_TOKENS:
         return f"a prompt of {case.result['measure']['prompt_tokens']} tokens, expected {PROMPT_TOKENS} or more"
     if load.get("warmup") == 0:
         return "no run to warm up"
@@ -258,12 +258,12 @@ def _spread(case: OfferedReport) -> str | None:
 
 def _samples(case: OfferedReport) -> str | None:
     """Require that the summary agrees with its own samples."""
-    said = case.result.get("measure", {}).get(case.criterion.figure)
-    found = figure(case.criterion, case.result)
-    if found is None:
+    reported = case.result.get("measure", {}).get(case.criterion.figure)
+    computed = figure(case.criterion, case.result)
+    if computed is None:
         return "no raw samples behind the figure"
-    if said is None or not agrees(number(said, "the summary"), found):
-        return f"the summary says {said}, its own samples {found:.4g}"
+    if reported is None or not agrees(number(reported, "the summary"), computed):
+        return f"the summary says {reported}, its own samples {computed:.4g}"
     return _power(case) if case.criterion.measure == "power" else None
 
 
@@ -342,12 +342,12 @@ def timed_refusals(case: OfferedReport) -> list[str]:
 
 
 def _tried(rules: Mapping[str, RefusalRule], case: OfferedReport, command: str) -> list[str]:
-    found = []
+    reasons = []
     for name, rule in rules.items():
         try:
             reason = rule(case)
         except UNREADABLE as error:
             reason = f"the report cannot be read as one of {command}: {error!r}"
         if reason is not None:
-            found.append(f"{name}: {reason}")
-    return found
+            reasons.append(f"{name}: {reason}")
+    return reasons

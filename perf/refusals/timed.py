@@ -39,25 +39,25 @@ def shape(case: OfferedReport) -> str | None:
     name, slash, _ = case.criterion.measure.partition("/")
     if not slash:
         return None
-    wanted, said = SHAPES[name], case.evidence.details.get("models", {}).get(name)
-    if not said:
+    required, reported = SHAPES[name], case.evidence.details.get("models", {}).get(name)
+    if not reported:
         return f"what the file of {name} is was not recorded"
-    if not re.fullmatch("[0-9a-f]{64}", str(said.get("digest"))):
+    if not re.fullmatch("[0-9a-f]{64}", str(reported.get("digest"))):
         return f"the digest of {name} is not recorded"
     pairs = {
-        "architecture": wanted.architecture,
-        "layers": wanted.sizes.layers,
-        "width": wanted.sizes.hidden,
-        "vocab": wanted.sizes.vocab,
+        "architecture": required.architecture,
+        "layers": required.sizes.layers,
+        "width": required.sizes.hidden,
+        "vocab": required.sizes.vocab,
     }
     for part, right in pairs.items():
-        if said.get(part) != right:
-            return f"another model: {part} {said.get(part)}, {name} has {right}"
-    if sum(said["weights"].values()) > said["size_bytes"]:
+        if reported.get(part) != right:
+            return f"another model: {part} {reported.get(part)}, {name} has {right}"
+    if sum(reported["weights"].values()) > reported["size_bytes"]:
         return f"the file of {name} is smaller than its weights"
     read = case.result["measure"].get("bytes_a_token", 0)
-    if read > said["size_bytes"]:
-        return f"{read:,} bytes read a token, of a file of {said['size_bytes']:,}"
+    if read > reported["size_bytes"]:
+        return f"{read:,} bytes read a token, of a file of {reported['size_bytes']:,}"
     return None
 
 
@@ -65,13 +65,12 @@ def cpu_peer(case: OfferedReport) -> str | None:
     """Require a ratio to llama.cpp itself: the program, its build, and its original output for every figure."""
     if case.criterion.figure != "ratio":
         return None
-    found = case.evidence.details.get("llama_cpp", {})
-    if found.get("kind") not in BINARY.values() or not found.get("sha256"):
-        return (
-            f"llama.cpp is {'a ' + found['kind'] if found.get('kind') else 'not recorded'}, expected the program"
-        )
-    outputs = found.get("outputs", [])
-    if not VERSION.search(" ".join([str(found.get("version", "")), *(each["stdout"] for each in outputs)])):
+    reported = case.evidence.details.get("llama_cpp", {})
+    if reported.get("kind") not in BINARY.values() or not reported.get("sha256"):
+        kind = f"a {reported['kind']}" if reported.get("kind") else "not recorded"
+        return f"llama.cpp is {kind}, expected the program"
+    outputs = reported.get("outputs", [])
+    if not VERSION.search(" ".join([str(reported.get("version", "")), *(each["stdout"] for each in outputs)])):
         return "llama.cpp's build is not named"
     model, _, rest = case.criterion.measure.partition("/")
     figure = rest.rpartition("/")[2]
@@ -114,9 +113,9 @@ def samples(case: OfferedReport) -> str | None:
         problem = "" if measure.get("theirs") else "no llama.cpp in this run"
         if reason := blocked(given, len(measure["runs"]), problem, needs_peer=needs_peer):
             return f"not judged: {reason}"
-    found, said = TIMED[case.criterion.figure](measure), measure[case.criterion.figure]
-    if not math.isfinite(found) or not agrees(number(said, case.criterion.figure), found):
-        return f"the summary says {said}, its own samples {found:.4g}"
+    computed, reported = TIMED[case.criterion.figure](measure), measure[case.criterion.figure]
+    if not math.isfinite(computed) or not agrees(number(reported, case.criterion.figure), computed):
+        return f"the summary says {reported}, its own samples {computed:.4g}"
     return _of_allowed(measure) if case.criterion.figure == "of_allowed" else None
 
 

@@ -88,12 +88,12 @@ def in_words(text: str) -> str:
     ...)"."""
 
     def section(found: re.Match[str]) -> str:
-        told = about(found[1])
-        return f"design section {found[1]}" + (f" ({told})" if told else "")
+        meaning = about(found[1])
+        return f"design section {found[1]}" + (f" ({meaning})" if meaning else "")
 
     def entry(found: re.Match[str]) -> str:
-        told = "" if found[2] else ERRATA.get(found[1], "")  # after a colon the text is already there
-        return f"errata {found[1]}" + (f" ({told})" if told else "") + found[2]
+        meaning = "" if found[2] else ERRATA.get(found[1], "")  # after a colon the text is already there
+        return f"errata {found[1]}" + (f" ({meaning})" if meaning else "") + found[2]
 
     return ENTRY.sub(entry, SECTION.sub(section, text))
 
@@ -105,8 +105,8 @@ def source_in_words(text: str) -> tuple[str, str]:
         return "this project", "required by this project, not by the original design"
     if text == "batched_prefill":
         return "batched prefill", "the original's note on batched prefill"
-    if found := SECTION.match(text):
-        return f"design {found[1]}", f"the original design, section {found[1]}: {about(found[1])}"
-    if found := ENTRY.match(text):
-        return f"errata {found[1]}", ERRATA.get(found[1], "")
+    if match := SECTION.match(text):
+        return f"design {match[1]}", f"the original design, section {match[1]}: {about(match[1])}"
+    if match := ENTRY.match(text):
+        return f"errata {match[1]}", ERRATA.get(match[1], "")
     return text, "the original design's appendix" if text.startswith("Appendix") else ""

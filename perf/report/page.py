@@ -44,12 +44,12 @@ class PageSources:
 
     def of(self, command: str) -> list[ReportFile]:
         """Return the reports of a command, each once, because a bundle contains a copy of its report."""
-        found: dict[tuple[object, ...], ReportFile] = {}
+        files: dict[tuple[object, ...], ReportFile] = {}
         for each in self.reports:
             ids = tuple(result["id"] for result in each.results)
             if each.command == command:
-                found.setdefault((each.started, each.model_digests, each.device.get("tier"), ids), each)
-        return list(found.values())
+                files.setdefault((each.started, each.model_digests, each.device.get("tier"), ids), each)
+        return list(files.values())
 
 
 def to_html(sources: PageSources) -> str:
@@ -111,7 +111,7 @@ def _period(started: str, ended: str) -> str:
 def _gates(sources: PageSources) -> list[dict[str, Any]]:
     """Format the gates by milestone, each from the latest report that decided all of it."""
     whole = [each for each in sources.of("perf gate") if not each.details.get("only")]
-    found: dict[str, dict[str, Any]] = {}
+    by_milestone: dict[str, dict[str, Any]] = {}
     titles = {milestone.id: milestone for milestone in milestones()}
     for evidence in sorted(whole, key=lambda each: each.started):
         groups: dict[str, list[Mapping[str, Any]]] = {}
@@ -121,7 +121,7 @@ def _gates(sources: PageSources) -> list[dict[str, Any]]:
             counts = Counter(result["status"] for result in results)
             verdict = "FAIL" if counts["fail"] else "PASS" if counts["pass"] == len(results) else "BLOCKED"
             milestone = titles[name]
-            found[name] = {
+            by_milestone[name] = {
                 "id": name,
                 "title": milestone.title,
                 "scope": milestone.scope,
@@ -130,7 +130,7 @@ def _gates(sources: PageSources) -> list[dict[str, Any]]:
                 "counts": ", ".join(f"{count} {status}" for status, count in sorted(counts.items())),
                 "rows": [_criterion(result) for result in results],
             }
-    return [found[name] for name in sorted(found)]
+    return [by_milestone[name] for name in sorted(by_milestone)]
 
 
 def _sources(gates: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -171,7 +171,7 @@ def _speeds(sources: PageSources) -> list[dict[str, Any]]:
     }
     rows = []
     for each in sorted(sources.of("perf bench"), key=lambda each: str(each.device.get("tier"))):
-        made = predicted.get(each.model_digests[0], {})
+        prediction = predicted.get(each.model_digests[0], {})
         for result in each.results:
             measure = result["measure"]
             name = next((n for n in ("tokens_per_second", "seconds", "watts", "ratio") if n in measure), "")
@@ -185,8 +185,8 @@ def _speeds(sources: PageSources) -> list[dict[str, Any]]:
                     "value": f"{measure[name]:.4g} {UNITS.get(result['id'], '')}" if name else "",
                     "spread": f"{measure['spread']:.0%}" if "spread" in measure else "",
                     "p99": f"{1e3 * measure['p99_seconds']:.1f} ms" if "p99_seconds" in measure else "",
-                    "predicted": f"{made['tokens_per_second']:.0f} tok/s on an R9700"
-                    if result["id"] == "decode" and made and result["tier"] != registry.ORACLE
+                    "predicted": f"{prediction['tokens_per_second']:.0f} tok/s on an R9700"
+                    if result["id"] == "decode" and prediction and result["tier"] != registry.ORACLE
                     else "",
                 }
             )

@@ -31,14 +31,14 @@ def dispatched(variant: Variant) -> list[Node]:
     nodes = getattr(variant.built, "nodes", None)  # a backend's compiled program, with its dwords for a GPU tier
     if nodes is None:
         return [call.node for call in variant.program.calls]
-    found = [each[1] if isinstance(each, tuple) else each for each in nodes]
-    return [node for node in found if node is not None]
+    nodes_run = [each[1] if isinstance(each, tuple) else each for each in nodes]
+    return [node for node in nodes_run if node is not None]
 
 
 def code_of(variant: Variant) -> dict[str, bytes]:
     """Return the machine code that it dispatches, by kernel."""
-    found: dict[str, bytes] = variant.built.kernels()
-    return found
+    code: dict[str, bytes] = variant.built.kernels()
+    return code
 
 
 def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
@@ -52,12 +52,12 @@ def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
         bench, oracle = lab.bench(tier, model=model), lab.bench(registry.ORACLE, model=model)
         for stage in ("prefill", "decode"):
             graph = bench.engine.graph(stage)
-            wanted = [node for node in graph.nodes if node.op is not Op.BARRIER]
+            required = [node for node in graph.nodes if node.op is not Op.BARRIER]
             replay, want = _replayed(bench, stage), _replayed(oracle, stage)
             ran = {id(node) for each in replay.nodes for node in stands_for(graph, each)}
             fused += sum(len(stands_for(graph, each)) > 1 for each in replay.nodes)
             wrong = _values_differing(bench, oracle, stage)
-            for node in wanted:
+            for node in required:
                 total += 1
                 name = node.label or repr(node)
                 if id(node) not in ran:
@@ -77,14 +77,14 @@ def stands_for(graph: OpGraph, node: Node) -> list[Node]:
     inputs.
     """
     written = {name: each for each in graph.nodes if each.op is not Op.BARRIER for name in each.outputs}
-    found: dict[int, Node] = {}
+    replaced: dict[int, Node] = {}
     todo = [written[name] for name in node.outputs if name in written]
     while todo:
         each = todo.pop()
-        if id(each) not in found:
-            found[id(each)] = each
+        if id(each) not in replaced:
+            replaced[id(each)] = each
             todo += [written[name] for name in each.inputs if name in written and name not in node.inputs]
-    return list(found.values())
+    return list(replaced.values())
 
 
 def layers_joined(lab: Lab, tier: str) -> Measurement:
@@ -147,11 +147,11 @@ def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict
 
 def _tapped(bench: LabEngine, stage: Stage) -> Iterator[tuple[tuple[str, str], bytes]]:
     """Return every output of every node, by node and buffer."""
-    found: list[tuple[tuple[str, str], bytes]] = []
+    tapped: list[tuple[tuple[str, str], bytes]] = []
     engine = bench.engine
 
     def tap(node: Node, name: str, array: np.ndarray) -> None:
-        found.append(((node.label or repr(node), name), array.tobytes()))
+        tapped.append(((node.label or repr(node), name), array.tobytes()))
 
     sequence = engine.open()
     try:
@@ -161,7 +161,7 @@ def _tapped(bench: LabEngine, stage: Stage) -> Iterator[tuple[tuple[str, str], b
             engine.extend(sequence, [1], rows="last", tap=tap)
     finally:
         engine.release(sequence)
-    yield from found
+    yield from tapped
 
 
 def ops_not_run(lab: Lab, tier: str) -> Measurement:
@@ -176,15 +176,15 @@ def ops_not_run(lab: Lab, tier: str) -> Measurement:
     ran = set()
     for case in cases():
         try:
-            found = difference(backend, case)
+            mismatch = difference(backend, case)
         except UnsupportedError as error:
-            found = str(error).partition("\n")[0]
+            mismatch = str(error).partition("\n")[0]
         ran.add(case.op)
-        if found:
-            wrong[case.op.name] = f"{case.name}: {found}"
-    wanted = [op for op in Op if op is not Op.BARRIER]
-    wrong |= {op.name: "no case runs it" for op in wanted if op not in ran}
-    count = len(wanted)
+        if mismatch:
+            wrong[case.op.name] = f"{case.name}: {mismatch}"
+    required = [op for op in Op if op is not Op.BARRIER]
+    wrong |= {op.name: "no case runs it" for op in required if op not in ran}
+    count = len(required)
     how = f"{count - len(wrong)} of {count} opcodes ran on {tier} and gave the oracle's bits"
     return Measurement(len(wrong), how, {"wrong": wrong})
 
@@ -229,7 +229,7 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], 
     """
     from zinc_rt.golden.tiny_models.writer import write_tiny
 
-    found: set[str] = set()
+    kernels: set[str] = set()
     seen = 0
     for quant in quants:
         model = lab.folder() / f"wide-{quant}.gguf"
@@ -243,20 +243,20 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], 
         for replays, key in bench.counted.ran:
             code |= code_of(bench.engine.variants.find(replays, key))
         seen += len(code)
-        found |= {name for name, image in code.items() if _holds_matrix(image, bench.engine.backend.device.arch)}
-    if not found:
+        kernels |= {name for name, image in code.items() if _holds_matrix(image, bench.engine.backend.device.arch)}
+    if not kernels:
         raise CannotMeasure(
             f"none of the {seen} kernels of a prompt holds a matrix instruction: not built in this version"
         )
-    how = f"{', '.join(sorted(found))} ran on {tier} in {ordering}, {tokens} tokens with the oracle's logits"
-    return Measurement(len(found), how)
+    how = f"{', '.join(sorted(kernels))} ran on {tier} in {ordering}, {tokens} tokens with the oracle's logits"
+    return Measurement(len(kernels), how)
 
 
 def _holds_matrix(image: bytes, arch: str) -> bool:
     if arch not in TARGETS or not TARGETS[arch].has_decoder:
         return False
-    found = (item.instruction for item in decode_stream(image, target_of(arch)))
-    return any(instruction is not None and instruction.row.unit == "matrix" for instruction in found)
+    instructions = (item.instruction for item in decode_stream(image, target_of(arch)))
+    return any(instruction is not None and instruction.row.unit == "matrix" for instruction in instructions)
 
 
 def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Measurement:

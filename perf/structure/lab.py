@@ -178,13 +178,13 @@ class Lab:
                 jobs = prepare(arguments, self.settings)
             except ZincError as error:
                 raise CannotMeasure(str(error).partition("\n")[0]) from error
-            found: list[Result] = []
+            results: list[Result] = []
             for job in jobs:
                 with ValidationRunner(job) as runner:
-                    found += [check.reported() for check in validate(runner)]
+                    results += [check.reported() for check in validate(runner)]
                     for spec in job.tiers:
                         self.devices.setdefault(spec.text, runner.engine(spec).backend.device)
-            self._validated[key] = found
+            self._validated[key] = results
         return self._validated[key]
 
     def described(self) -> dict[str, Any]:

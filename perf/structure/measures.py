@@ -50,44 +50,44 @@ def scheduled(lab: Lab, workload: str, check: str, figure: str) -> Measurement:
     """Return one figure of one check of `zinc-rt sched-test`: the real scheduler in virtual time. Counts and
     shares are the scheduler's. Seconds are predicted for a card, and only their ratios are evaluated.
     """
-    found = _checked(workload, check)
-    if found.status == "skip" or figure not in found.measure:
-        raise CannotMeasure(f"sched-test --workload {workload}: {check}: {found.reason or 'says no ' + figure}")
-    value = float(found.measure[figure])
+    outcome = _checked(workload, check)
+    if outcome.status == "skip" or figure not in outcome.measure:
+        raise CannotMeasure(f"sched-test --workload {workload}: {check}: {outcome.reason or 'says no ' + figure}")
+    value = float(outcome.measure[figure])
     how = f"zinc-rt sched-test --workload {workload} --seed {SEED}: {figure.replace('_', ' ')}, in virtual time"
-    return Measurement(value, how, {"measure": dict(found.measure), "first_bad": dict(found.first_bad)})
+    return Measurement(value, how, {"measure": dict(outcome.measure), "first_bad": dict(outcome.first_bad)})
 
 
 def _checked(name: str, check: str) -> CheckOutcome:
     workload = WORKLOADS[name]
-    wanted = [each for each in workload.checks if each.id == check]
+    checks = [each for each in workload.checks if each.id == check]
     arrivals = workload.arrivals(np.random.default_rng(SEED))
     settings = SimulationSettings(slots=workload.slots, pages=workload.pages, seed=SEED)
     seen = simulate(arrivals, workload.tenants, settings, PREDICTED)
     if seen.broken is not None:
         raise CannotMeasure(f"step {seen.broken.step} broke: {seen.broken.found[0]}")
     baseline = None
-    if any(each.needs_baseline for each in wanted):
+    if any(each.needs_baseline for each in checks):
         plain = SimulationSettings(slots=workload.slots, pages=workload.pages, seed=SEED, policy="fcfs")
         baseline = simulate(arrivals, workload.tenants, plain, PREDICTED)
-    (found,) = judged(wanted, seen, baseline)
-    return found
+    (outcome,) = judged(checks, seen, baseline)
+    return outcome
 
 
 def requests_disturbed(lab: Lab, tier: str, requests: int) -> Measurement:
     """Count requests of a mix whose bits or tokens differ from a solo run, and wrong plans or invariants."""
-    found = _mixed(lab, tier, requests)
-    wrong = len(found.witness.diverged) + len(list(found.lost())) + len(found.wrong)
-    return Measurement(wrong, f"{found.told()} on {tier}", {"mix": found.figures(), "digest": list(found.lines())})
+    mixed = _mixed(lab, tier, requests)
+    wrong = len(mixed.witness.diverged) + len(list(mixed.lost())) + len(mixed.wrong)
+    return Measurement(wrong, f"{mixed.told()} on {tier}", {"mix": mixed.figures(), "digest": list(mixed.lines())})
 
 
 def requests_at_once(lab: Lab, tier: str, slots: int, requests: int) -> Measurement:
     """Return the maximum number of concurrent slots, in a mix without a disturbed request."""
-    found = _mixed(lab, tier, requests, slots=slots)
-    if not found.passed:
-        return Measurement(0, next(found.lines()), {"digest": list(found.lines())})
-    most = found.witness.bound
-    return Measurement(most, f"{most} slots at once, {found.told()} on {tier}", {"mix": found.figures()})
+    mixed = _mixed(lab, tier, requests, slots=slots)
+    if not mixed.passed:
+        return Measurement(0, next(mixed.lines()), {"digest": list(mixed.lines())})
+    most = mixed.witness.bound
+    return Measurement(most, f"{most} slots at once, {mixed.told()} on {tier}", {"mix": mixed.figures()})
 
 
 def _mixed(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
@@ -170,8 +170,8 @@ def tokens_as_the_oracle(lab: Lab, tier: str, tokens: int) -> Measurement:
     """Count greedy tokens that agree with T-CPU's, up to the first that differs."""
     if not registry.spec(tier).built:
         raise CannotMeasure(f"tier {tier} is not built in this version")
-    made = [_greedy(lab.bench(each).engine, tokens) for each in (tier, registry.ORACLE)]
-    same = next((i for i, (a, b) in enumerate(zip(*made, strict=True)) if a != b), tokens)
+    generated = [_greedy(lab.bench(each).engine, tokens) for each in (tier, registry.ORACLE)]
+    same = next((i for i, (a, b) in enumerate(zip(*generated, strict=True)) if a != b), tokens)
     return Measurement(same, f"{same} of {tokens} tokens of {tier} are T-CPU's")
 
 
@@ -184,10 +184,10 @@ def _greedy(engine: Engine, count: int) -> list[int]:
     sequence = engine.open()
     try:
         logits = engine.extend(sequence, prompt_of(engine.model.vocab, PROMPT_TOKENS), rows="last")
-        made = [int(logits[-1].argmax())]
-        while len(made) < count:
-            made.append(int(engine.advance([(sequence, made[-1:])], [0]).tokens[0]))
-        return made
+        generated = [int(logits[-1].argmax())]
+        while len(generated) < count:
+            generated.append(int(engine.advance([(sequence, generated[-1:])], [0]).tokens[0]))
+        return generated
     finally:
         engine.release(sequence)
 
@@ -250,8 +250,8 @@ def _prompt_submissions(bench: LabEngine, tokens: int) -> tuple[int, int]:
 
 
 def submissions_a_prompt(lab: Lab, tier: str, tokens: int) -> Measurement:
-    found, count = _prompt_submissions(lab.bench(tier), tokens)
-    return Measurement(found, f"{found} for a prompt of {count} tokens on {tier}")
+    submissions, count = _prompt_submissions(lab.bench(tier), tokens)
+    return Measurement(submissions, f"{submissions} for a prompt of {count} tokens on {tier}")
 
 
 def submissions_beyond_chunks(lab: Lab, tier: str, tokens: int) -> Measurement:
@@ -263,11 +263,13 @@ def submissions_beyond_chunks(lab: Lab, tier: str, tokens: int) -> Measurement:
     model = lab.folder() / "long.gguf"
     write_tiny(model, "qwen3", seed=0, quant="f32", layers=1, context=2 * tokens)
     bench = lab.bench(tier, model=model)
-    found, count = _prompt_submissions(bench, tokens)
+    submissions, count = _prompt_submissions(bench, tokens)
     chunks = -(-count // bench.engine.limits.step_tokens)
     if chunks == 1:
         raise CannotMeasure(f"{count} tokens are one chunk")
-    return Measurement(abs(found - chunks), f"{found} for a prompt of {count} tokens on {tier}, {chunks} chunks")
+    return Measurement(
+        abs(submissions - chunks), f"{submissions} for a prompt of {count} tokens on {tier}, {chunks} chunks"
+    )
 
 
 def prefill_difference(lab: Lab, tier: str, tokens: int) -> Measurement:
@@ -296,9 +298,9 @@ def tokens_generated(lab: Lab, tier: str, tokens: int) -> Measurement:
     while not asked.done:
         asking.step()
     (answer,) = asked.answers
-    made = answer.token_ids
-    how = f"{len(made)} tokens on {tier}, {len(set(made))} different, stopped: {answer.ended}"
-    return Measurement(len(made), how)
+    generated = answer.token_ids
+    how = f"{len(generated)} tokens on {tier}, {len(set(generated))} different, stopped: {answer.ended}"
+    return Measurement(len(generated), how)
 
 
 # --- bits ---------------------------------------------------------------------------------------------------
@@ -319,8 +321,8 @@ def values_differing_from_oracle(lab: Lab, tier: str, models: str = "") -> Measu
 
 
 def sanitizer_findings(lab: Lab, tier: str, models: str = "") -> Measurement:
-    found = [r for model in lab.models(models) for r in lab.validated((tier, "t_cpu"), model)]
-    results = [r for r in found if r.kind == "sanitizer"]
+    validated = [r for model in lab.models(models) for r in lab.validated((tier, "t_cpu"), model)]
+    results = [r for r in validated if r.kind == "sanitizer"]
     if not results:
         raise CannotMeasure("hardware has no sanitizer: --device sim runs the same commands on one that has")
     count = sum(int(r.measure["findings"]) for r in results)

@@ -117,10 +117,10 @@ def conditional(c: ProbeContext) -> Outcome:
     flag, va = queue.memory.gpu_va + FLAG, queue.memory.gpu_va + FREE_AT + 64
     body = WriteData(va, (1,), wr_confirm=1)
     count = len(body.words(queue.generation))
-    for value, wanted in ((0, POISON32), (1, 1), (0x8000_0000, 1)):
+    for value, expected in ((0, POISON32), (1, 1), (0x8000_0000, 1)):
         queue.memory.put32(FLAG, value)
         queue.memory.put32(FREE_AT + 64, POISON32)
         queue.memory.put32(FREE_AT + 68, POISON32)
         queue.finish([CondExec(flag, count), body, WriteData(va + 4, (2,), wr_confirm=1)], f"COND_EXEC of {value}")
-        expect(queue, FREE_AT + 64, (wanted, 2), f"flag {value:#x}")
+        expect(queue, FREE_AT + 64, (expected, 2), f"flag {value:#x}")
     return passed(skipped_dw=count)

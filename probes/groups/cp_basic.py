@@ -170,8 +170,8 @@ def _rate(c: ProbeContext, queue: ProbeQueue, at: int, ticks: int, seconds: floa
             queue.finish([queue.release(queue.memory.gpu_va + at + 8 * index, 0, data_sel=3)], "timestamp")
             marks.append((queue.memory.u64(at + 8 * index), (before + time.perf_counter()) / 2))
             time.sleep(RATE_SECONDS)
-        found = (marks[1][0] - marks[0][0]) / (marks[1][1] - marks[0][1])
-        best = min(best, found, key=lambda hz: abs(hz / COUNTER_HZ - 1))
+        rate = (marks[1][0] - marks[0][0]) / (marks[1][1] - marks[0][1])
+        best = min(best, rate, key=lambda hz: abs(hz / COUNTER_HZ - 1))
     if abs(best / COUNTER_HZ - 1) > RATE_LIMIT:
         raise Failed(
             "wrong-rate",

@@ -71,16 +71,18 @@ def cu_mask(c: ProbeContext) -> Outcome:
         out = result(bench, 8 * GROUPS)
         bench.run(program, [out], groups=(GROUPS, 1, 1))
         used[name] = {word & WGP_BITS for word in dwords(out, 2 * GROUPS)[::2]}
-    found = {name: len(each) for name, each in used.items()}
+    counts = {name: len(each) for name, each in used.items()}
     for name, most in (("one", 1), ("other", 1), ("four", 4)):
         check(
-            found[name] <= most,
+            counts[name] <= most,
             "mask-ignored",
-            f"{found[name]} workgroup processors ran waves, the mask has {most}",
-            measure=found,
+            f"{counts[name]} workgroup processors ran waves, the mask has {most}",
+            measure=counts,
         )
     check(
         not used["one"] & used["other"], "mask-ignored", "two masks without a common bit used the same processor"
     )
-    check(found["all"] > found["four"], "one-processor", f"with every bit set {found['all']} processors ran waves")
-    return passed(**{f"processors_{name}": count for name, count in found.items()}, **refusals.measure)
+    check(
+        counts["all"] > counts["four"], "one-processor", f"with every bit set {counts['all']} processors ran waves"
+    )
+    return passed(**{f"processors_{name}": count for name, count in counts.items()}, **refusals.measure)

@@ -144,9 +144,9 @@ def result(bench: ShaderBench, size_bytes: int, name: str = "out") -> MappedBuff
 def user_data_and_ids(c: ProbeContext) -> Outcome:
     bench = ShaderBench(c)
     user_data(bench)
-    found = ids_of(bench, GRID, GROUP)
-    expect_ids(found, product(GRID), product(GROUP))
-    return passed(user_sgprs=16, ids=sum(found.values()), without_enables=without_enables(bench))
+    ids = ids_of(bench, GRID, GROUP)
+    expect_ids(ids, product(GRID), product(GROUP))
+    return passed(user_sgprs=16, ids=sum(ids.values()), without_enables=without_enables(bench))
 
 
 def user_data(bench: ShaderBench) -> bytes:
@@ -169,11 +169,11 @@ def ids_of(bench: ShaderBench, groups: Triple, threads: Triple, **more: Any) -> 
     bench.run(bench.load("ids"), [taken, records], [RECORDS], groups=groups, threads=threads, **more)
     count = taken.u32(0)
     check(count <= RECORDS, "wrong-ids", f"{count} work-items ran, at most {RECORDS} were requested")
-    found: Ids = Counter()
+    ids: Ids = Counter()
     for index in range(count):
         group_x, group_yz, item, _ = struct.unpack("<4I", records.read(16 * index, 16))
-        found[(group_x, group_yz & 0xFFFF, group_yz >> 16), unpacked(item)] += 1
-    return found
+        ids[(group_x, group_yz & 0xFFFF, group_yz >> 16), unpacked(item)] += 1
+    return ids
 
 
 RECORDS = 4096
@@ -193,12 +193,12 @@ def expect_ids(found: Ids, groups: Iterable[Triple], items: list[Triple]) -> Non
     want: Ids = Counter((group, item) for group in groups for item in items)
     if found == want:
         return
-    total, wanted = sum(found.values()), sum(want.values())
+    total, expected = sum(found.values()), sum(want.values())
     seen_groups, seen_items = {group for group, _ in found}, {item for _, item in found}
     wanted_groups = {group for group, _ in want}
-    measure = {"ran": total, "wanted": wanted, "groups": len(seen_groups), "items": len(seen_items)}
-    if total != wanted:
-        word, how = "wrong-count", f"{total} work-items ran, not {wanted}"
+    measure = {"ran": total, "wanted": expected, "groups": len(seen_groups), "items": len(seen_items)}
+    if total != expected:
+        word, how = "wrong-count", f"{total} work-items ran, not {expected}"
     elif seen_groups == {(0, 0, 0)}:
         word, how = "ids-zero", "every workgroup reports (0, 0, 0)"
     elif seen_groups == {(x, z, y) for x, y, z in wanted_groups}:

@@ -106,13 +106,13 @@ def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, 
     fault = faults[0]
     check(fault.va == va & -4096, "wrong-page", f"the fault reports {fault.va:#x}, the write was to {va:#x}")
     check(getattr(fault, kind), "wrong-kind", f"the fault at {va:#x} is not marked {kind}: {fault}")
-    found = {"page": hex(fault.va), "milliseconds": round((time.monotonic() - began) * 1e3)}
+    measure = {"page": hex(fault.va), "milliseconds": round((time.monotonic() - began) * 1e3)}
     try:
         queue.close()
     except DriverError as error:  # the queue is gone all the same; P20 says whether the GPU minded
-        found["destroy"] = errno_name(error.errno)
+        measure["destroy"] = errno_name(error.errno)
         back(c)
-    return found
+    return measure
 
 
 @probe("P43", "illegal instruction", (T1,), hazard=2, needs=("P33", "P13"), seconds=90.0)

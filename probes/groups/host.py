@@ -65,10 +65,10 @@ def _driver_of(uevent: str) -> str:
     f"load amdgpu; in a container add --device=/dev/dri ({_RENDER_FIRST})",
 )
 def nodes(c: ProbeContext) -> Outcome:
-    wanted = [KFD_PATH] if T1 in c.options.tiers else []
-    wanted += [c.spec.render_path] if c.spec.render_path else render_nodes(c.driver)
-    check(len(wanted) > (T1 in c.options.tiers), "errno", "/dev/dri has no render node", errno=errno.ENOENT)
-    for path in wanted:
+    paths = [KFD_PATH] if T1 in c.options.tiers else []
+    paths += [c.spec.render_path] if c.spec.render_path else render_nodes(c.driver)
+    check(len(paths) > (T1 in c.options.tiers), "errno", "/dev/dri has no render node", errno=errno.ENOENT)
+    for path in paths:
         try:
             c.driver.close(c.driver.open(path, os.O_RDWR))
         except OSError as error:
@@ -83,7 +83,7 @@ def nodes(c: ProbeContext) -> Outcome:
                 cause=known.why,
                 advice=known.next,
             ) from error
-    return passed(opened=", ".join(wanted))
+    return passed(opened=", ".join(paths))
 
 
 @probe("P04", "topology and allow-list", (T1,), hazard=0, needs=("P02",))
@@ -112,13 +112,13 @@ def nodes(c: ProbeContext) -> Outcome:
     "select one: --device /dev/dri/renderDN",
 )
 def topology(c: ProbeContext) -> Outcome:
-    found = read_topology(c.driver)
-    if not found.gpus:
-        hidden = "; ".join(found.hidden)
+    kfd_topology = read_topology(c.driver)
+    if not kfd_topology.gpus:
+        hidden = "; ".join(kfd_topology.hidden)
         check(not hidden, "hidden", f"no GPU node can be read: {hidden}")
         raise Failed("cpu-only", "KFD lists only CPU nodes")
-    unknown = [node.arch for node in found.gpus if node.arch not in ARCHITECTURES]
-    check(len(unknown) < len(found.gpus), "unknown-target", f"KFD lists only {', '.join(unknown)}")
+    unknown = [node.arch for node in kfd_topology.gpus if node.arch not in ARCHITECTURES]
+    check(len(unknown) < len(kfd_topology.gpus), "unknown-target", f"KFD lists only {', '.join(unknown)}")
     node, render_path = c.chosen
     check(node is not None, "no-node", f"KFD has no node for {render_path}")
     assert node is not None
@@ -126,13 +126,15 @@ def topology(c: ProbeContext) -> Outcome:
     known = render_nodes(c.driver)
     check(render_path in known, "inconsistent", f"the node says {render_path}, /dev/dri has {', '.join(known)}")
     location = node.properties.get("location_id", 0)
-    wanted = f"{node.properties.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 31:02x}.{location & 7}"
+    expected = (
+        f"{node.properties.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 31:02x}.{location & 7}"
+    )
     uevent = read(c.driver, f"/sys/class/drm/{Path(render_path).name}/device/uevent") or ""
-    at = next((line[14:] for line in uevent.splitlines() if line.startswith("PCI_SLOT_NAME=")), wanted)
-    check(at.lower() == wanted, "inconsistent", f"KFD says PCI {wanted}, {render_path} is {at}")
+    at = next((line[14:] for line in uevent.splitlines() if line.startswith("PCI_SLOT_NAME=")), expected)
+    check(at.lower() == expected, "inconsistent", f"KFD says PCI {expected}, {render_path} is {at}")
     notes = [f"also {', '.join(unknown)}, which this version does not support"] if unknown else []
     return passed(
-        *notes, *found.hidden, arch=node.arch, gpu_id=f"{node.gpu_id:#x}", cus=node.compute_units, pci=at
+        *notes, *kfd_topology.hidden, arch=node.arch, gpu_id=f"{node.gpu_id:#x}", cus=node.compute_units, pci=at
     )
 
 

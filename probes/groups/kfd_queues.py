@@ -118,9 +118,9 @@ def create_destroy(c: ProbeContext) -> Outcome:
                 ids.append(queue.queue_id)
     check(len(set(ids)) == 1, "leak", f"queue ids {ids}: destroyed queues keep theirs")
     parts = KfdQueueBuffers(c)
-    made = parts.create()
-    parts.destroy(made["queue_id"])
-    return passed(rounds=ROUNDS, queue_id=ids[0], doorbell_offset=hex(made["doorbell_offset"]))
+    created = parts.create()
+    parts.destroy(created["queue_id"])
+    return passed(rounds=ROUNDS, queue_id=ids[0], doorbell_offset=hex(created["doorbell_offset"]))
 
 
 @probe("P16", "queue negatives", (T1,), hazard=0, needs=("P15",), seconds=60.0)
@@ -184,8 +184,8 @@ def negatives(c: ProbeContext) -> Outcome:
 @fails(said("mmap of"), "the kernel maps other sizes", "nothing depends on it; please report the kernel")
 def doorbells(c: ProbeContext) -> Outcome:
     parts = KfdQueueBuffers(c)
-    made = parts.create()
-    offset = made["doorbell_offset"]
+    queue = parts.create()
+    offset = queue["doorbell_offset"]
     slice_offset = offset & -DOORBELL_BYTES
 
     def view(size_bytes: int, at: int = slice_offset) -> None:
@@ -211,4 +211,4 @@ def doorbells(c: ProbeContext) -> Outcome:
             ]
         )
     finally:
-        parts.destroy(made["queue_id"])
+        parts.destroy(queue["queue_id"])

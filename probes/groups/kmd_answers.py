@@ -47,13 +47,13 @@ def kfd_version(c: ProbeContext) -> Outcome:
         version = send_ioctl(c.driver, fd, kfd.IOC_GET_VERSION, kfd.GET_VERSION.new())
     finally:
         c.driver.close(fd)
-    found = version["major_version"], version["minor_version"]
+    reported = version["major_version"], version["minor_version"]
     check(
-        found[0] == NEEDED[0] and found >= NEEDED,
+        reported[0] == NEEDED[0] and reported >= NEEDED,
         "old-kfd",
-        f"KFD interface {found[0]}.{found[1]}: expected {NEEDED[0]}.{NEEDED[1]} or later",
+        f"KFD interface {reported[0]}.{reported[1]}: expected {NEEDED[0]}.{NEEDED[1]} or later",
     )
-    return passed(version=f"{found[0]}.{found[1]}")
+    return passed(version=f"{reported[0]}.{reported[1]}")
 
 
 @probe("P05", "DRM identity", (T2,), hazard=0, needs=("P01",))
@@ -71,10 +71,10 @@ def drm_identity(c: ProbeContext) -> Outcome:
     node = c.render
     check(node.driver_name == "amdgpu", "wrong-driver", f"{node.path} is driven by {node.driver_name}")
     if node.version[:2] < AMDGPU_NEEDED:
-        found, wanted = (".".join(map(str, each[:2])) for each in (node.version, AMDGPU_NEEDED))
+        reported, required = (".".join(map(str, each[:2])) for each in (node.version, AMDGPU_NEEDED))
         return unavailable(
             c,
-            f"amdgpu {found}: expected {wanted} or later",
+            f"amdgpu {reported}: expected {required} or later",
             "use Linux 6.17 or newer; --tiers t1 does not need it",
         )
     device, compute = node.device(), node.compute_ip()
@@ -110,14 +110,14 @@ def drm_identity(c: ProbeContext) -> Outcome:
     passes_when="DEV_INFO.userq_ip_mask has bit 1; else tier t2 is unavailable, with the reason",
 )
 def user_queue_availability(c: ProbeContext) -> Outcome:
-    found = userq_availability(c.driver, c.render)
-    facts = found.facts
+    availability = userq_availability(c.driver, c.render)
+    facts = availability.facts
     measure: dict[str, Any] = {"parameter": facts.parameter, "slots": facts.slots, "ip_mask": facts.ip_mask}
-    if found.usable:
-        return passed(**measure, why=found.why)
+    if availability.usable:
+        return passed(**measure, why=availability.why)
     if facts.too_old:
         measure["minima"] = str(MINIMA.get(facts.generation, {}))
-    return unavailable(c, found.why, found.next, **measure)
+    return unavailable(c, availability.why, availability.next, **measure)
 
 
 def unavailable(c: ProbeContext, why: str, advice: str, **measure: Any) -> Outcome:

@@ -68,12 +68,14 @@ def parity(c: ProbeContext) -> Outcome:
                 outcome.symptom, f"{tier}: {outcome.reason}", measure=outcome.measure, report=outcome.report
             )
     bytes_compared = 0
-    for name, wanted in outcomes[T1].measure.items():
+    for name, expected in outcomes[T1].measure.items():
         got = outcomes[T2].measure[name]
-        place = first_difference(got, wanted)
+        place = first_difference(got, expected)
         if place is not None:
-            raise Failed("differs", f"{name}: byte {place} is {got[place]:#x} on t2 and {wanted[place]:#x} on t1")
-        bytes_compared += len(wanted)
+            raise Failed(
+                "differs", f"{name}: byte {place} is {got[place]:#x} on t2 and {expected[place]:#x} on t1"
+            )
+        bytes_compared += len(expected)
     log = tuple(line for outcome in outcomes.values() for line in outcome.log)
     notes = tuple(note for outcome in outcomes.values() for note in outcome.notes)
     return Outcome(
@@ -92,13 +94,13 @@ def _in_tier(c: ProbeContext) -> Outcome:
 def results(bench: ShaderBench) -> dict[str, Any]:
     """Return the checked results of the kernels of P33 to P37, where they do not depend on the order of
     waves."""
-    found = ids_of(bench, GRID, GROUP)
-    expect_ids(found, product(GRID), product(GROUP))
+    ids = ids_of(bench, GRID, GROUP)
+    expect_ids(ids, product(GRID), product(GROUP))
     room = scratch_for(bench.context, kernel("scratch"))
     return {
         "store": stored(bench),
         "user_data": user_data(bench),
-        "ids": repr(sorted(found.items())).encode(),
+        "ids": repr(sorted(ids.items())).encode(),
         **{f"lanes{wave}": lanes_of(bench, wave) for wave in (32, 64)},
         **{f"lds{size}": lds_of(bench, size) for size in LDS_SIZES},
         "scratch": spilled(bench, room),

@@ -104,8 +104,8 @@ class UserqBuffers:
             "mqd": self.mqd.address,
             "mqd_size": self.mqd.size_bytes,
         }
-        made = self.gpu.node.ioctl(amdgpu.IOCTL_USERQ, amdgpu.USERQ.new(**{**fields, **changed}), "create")
-        self.free(made["new_queue_id"])
+        reply = self.gpu.node.ioctl(amdgpu.IOCTL_USERQ, amdgpu.USERQ.new(**{**fields, **changed}), "create")
+        self.free(reply["new_queue_id"])
 
     def free(self, queue_id: int, **more: int) -> None:
         request = amdgpu.USERQ.new(op=amdgpu.AMDGPU_USERQ_OP_FREE, queue_id=queue_id, **more)

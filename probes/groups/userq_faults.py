@@ -61,13 +61,13 @@ def _bad_address(c: ProbeContext) -> dict[str, Any]:
     def send(queue: ProbeQueue) -> None:
         queue.run([Nop(), WriteData(BAD_ADDRESS, (1,), wr_confirm=1)], "bad address")
 
-    found = _hang(c, send)
+    outcome = _hang(c, send)
     check(
-        found.get("fault") == hex(BAD_ADDRESS & -4096),
+        outcome.get("fault") == hex(BAD_ADDRESS & -4096),
         "no-fault-record",
-        f"GPUVM_FAULT reports {found.get('fault', 'nothing')}, the write was to {BAD_ADDRESS:#x}",
+        f"GPUVM_FAULT reports {outcome.get('fault', 'nothing')}, the write was to {BAD_ADDRESS:#x}",
     )
-    return found
+    return outcome
 
 
 def _long_shader(c: ProbeContext) -> dict[str, Any]:

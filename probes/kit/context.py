@@ -126,17 +126,17 @@ class ProbeContext:
 
     @cached_property
     def side(self) -> KmdSide:
-        made: KmdSide = UserqSide(self.userq) if self.tier == T2 else KfdSide(self.gpu)
-        self._stack.callback(made.close)
-        return made
+        kmd_side: KmdSide = UserqSide(self.userq) if self.tier == T2 else KfdSide(self.gpu)
+        self._stack.callback(kmd_side.close)
+        return kmd_side
 
     @cached_property
     def reporter(self) -> HangReporter:
         arch = arch_name(self.transport.generation)
         device = Device(name=arch, arch=arch, simulated=self.driver.simulated, profile=self.spec.profile)
-        made = HangReporter(self.side, self.addresses, self.tier, device, folder=None)
-        self._stack.callback(made.close)
-        return made
+        hang_reporter = HangReporter(self.side, self.addresses, self.tier, device, folder=None)
+        self._stack.callback(hang_reporter.close)
+        return hang_reporter
 
     def memory(
         self, size_bytes: int, name: str, placement: Placement = Placement.GTT, **more: Any

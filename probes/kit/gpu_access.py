@@ -42,12 +42,12 @@ class GpuAccess:
 
     def gather(self, pieces: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the contents at each (address, size); earlier host writes through the BAR are flushed."""
-        found: list[bytes] = []
-        while len(found) < len(pieces):
+        contents: list[bytes] = []
+        while len(contents) < len(pieces):
             packets = list(self.context.side.flush_hdp())
             fits: list[tuple[int, int]] = []
             end = 0
-            for va, size_bytes in pieces[len(found) : len(found) + COPIES_AT_ONCE]:
+            for va, size_bytes in pieces[len(contents) : len(contents) + COPIES_AT_ONCE]:
                 if end + size_bytes > WINDOW_BYTES:
                     break
                 packets.append(_copy(va, self.window.gpu_va + end, size_bytes))
@@ -55,8 +55,8 @@ class GpuAccess:
                 end += size_bytes
             self.window.poison()
             self.queue.finish(packets, "DMA_DATA from memory")
-            found += [self.window.read(at, size_bytes) for at, size_bytes in fits]
-        return found
+            contents += [self.window.read(at, size_bytes) for at, size_bytes in fits]
+        return contents
 
     def mark(self, marks: Mapping[int, int]) -> None:
         """Write a dword to each address."""
@@ -67,8 +67,8 @@ class GpuAccess:
     def marked_otherwise(self, marks: Mapping[int, int]) -> dict[int, int]:
         """Return the contents of those addresses that differ from the mark."""
         seen = self.gather([(va, 4) for va in marks])
-        found = {va: int.from_bytes(each, "little") for va, each in zip(marks, seen, strict=True)}
-        return {va: value for va, value in found.items() if value != marks[va]}
+        values = {va: int.from_bytes(each, "little") for va, each in zip(marks, seen, strict=True)}
+        return {va: value for va, value in values.items() if value != marks[va]}
 
     def check_all(self, va: int, size_bytes: int, what: str) -> None:
         """Check that the GPU reads back what it writes over the whole range."""

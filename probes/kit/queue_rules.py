@@ -74,17 +74,17 @@ def refusals_explained(c: ProbeContext) -> Iterator[None]:
 
     Raises Failed with the rule instead of the runtime's error, unless the analysis finds nothing.
     """
-    made = c.process.file.ioctl
+    ioctl = c.process.file.ioctl
     why = ""
 
     def call(command: Ioctl, record: StructBytes, about: str = "") -> StructBytes:
         nonlocal why
         try:
-            return made(command, record, about)
+            return ioctl(command, record, about)
         except DriverError as error:
             if command is kfd.IOC_CREATE_QUEUE and error.errno not in _DEVICE:
                 refused = {name: record[name] for name in record.struct.fields if name in SENT}
-                why = difference(command.name) or failing_rule(c, refused, made)
+                why = difference(command.name) or failing_rule(c, refused, ioctl)
             raise
 
     setattr(c.process.file, "ioctl", call)  # noqa: B010  (of this process alone, which runs one probe)
@@ -96,7 +96,7 @@ def refusals_explained(c: ProbeContext) -> Iterator[None]:
         reason = f"CREATE_QUEUE: {errno_name(error.errno)}; {why}"
         raise Failed("queue-rule", reason, call=error.call, errno=error.errno) from error
     finally:
-        setattr(c.process.file, "ioctl", made)  # noqa: B010
+        setattr(c.process.file, "ioctl", ioctl)  # noqa: B010
 
 
 def failing_rule(c: ProbeContext, refused: Fields, call: Call) -> str:

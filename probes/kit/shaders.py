@@ -74,8 +74,8 @@ def generation_apart(c: ProbeContext) -> tuple[int, int, int]:
     """Return the generation, for probes whose cases run in separate processes, so that this one must not
     open the device before them. (12, 0, 0) if it cannot be queried; the cases then report the reason."""
     ended = c.apart(_generation, 20.0)
-    found: tuple[int, int, int] = ended.value if ended.how == "returned" else (GENERATION, 0, 0)
-    return found
+    generation: tuple[int, int, int] = ended.value if ended.how == "returned" else (GENERATION, 0, 0)
+    return generation
 
 
 def _generation(c: ProbeContext) -> tuple[int, int, int]:

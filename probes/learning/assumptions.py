@@ -46,20 +46,22 @@ MOST_WORDS = 58
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EPILOG)
-    made.add_argument("which", nargs="*", metavar="ID", help="only rows whose id starts with ID (default: all)")
-    made.add_argument("--all", action="store_true", help="also list documented, source-derived and measured facts")
-    made.add_argument(
+    parser = Parser(description=__doc__, epilog=EPILOG)
+    parser.add_argument("which", nargs="*", metavar="ID", help="only rows whose id starts with ID (default: all)")
+    parser.add_argument(
+        "--all", action="store_true", help="also list documented, source-derived and measured facts"
+    )
+    parser.add_argument(
         "-v", "--verbose", action="store_true", help="show the reason and the dependants of each row"
     )
-    add_json(made)
-    made.add_argument("--flip", action="append", default=[], metavar="ID", help="negate this assumption")
-    made.add_argument(
+    add_json(parser)
+    parser.add_argument("--flip", action="append", default=[], metavar="ID", help="negate this assumption")
+    parser.add_argument(
         "--record",
         action="store_true",
         help="the IDs are report files: record their dependencies in the source tree",
     )
-    return made
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -132,21 +134,23 @@ def cards(folder: Path) -> dict[str, FactsFile]:
     """Return the results of cards, by file; those of a simulated device are ignored. Raises InputError."""
     from zinc_rt.sim.facts import parse
 
-    found = {}
+    files = {}
     for path in sorted(folder.glob("*.json")):
         try:
             facts = parse(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: cannot be read: {error}") from None
         if not facts.simulated:
-            found[path.name] = facts
-    return found
+            files[path.name] = facts
+    return files
 
 
 def _card(row: Fact, learned: dict[str, FactsFile]) -> str:
     """Return the values that cards reported for a row."""
-    told = [f"{facts.facts[row.id].value!r} ({name})" for name, facts in learned.items() if row.id in facts.facts]
-    return "; ".join(told)
+    learned_values = [
+        f"{facts.facts[row.id].value!r} ({name})" for name, facts in learned.items() if row.id in facts.facts
+    ]
+    return "; ".join(learned_values)
 
 
 def _result(row: Fact, leans: Sequence[str], card: str) -> Any:
@@ -271,9 +275,9 @@ def _record(reports: Sequence[str]) -> int:
 
     if not reports:
         raise UsageError("--record needs reports", next="zinc-rt pm4-test --device sim --json REPORT.json")
-    found = leaning.of_reports([Path(each) for each in reports])
-    leaning.save(found)
-    terminal.show(f"{leaning.FILE}: {len(found)} results")
+    dependencies = leaning.of_reports([Path(each) for each in reports])
+    leaning.save(dependencies)
+    terminal.show(f"{leaning.FILE}: {len(dependencies)} results")
     return 0
 
 

@@ -31,10 +31,10 @@ def facts_of(report: Report, *, firmware: Mapping[str, Any]) -> FactsFile:
 
 def write(path: Path, report: Report, *, firmware: Mapping[str, Any]) -> str:
     """Write the file, unless no fact was learned, and return a message about it."""
-    found = facts_of(report, firmware=firmware)
-    if not found.facts:
+    facts = facts_of(report, firmware=firmware)
+    if not facts.facts:
         return f"facts     none learned, {path} was not written"
-    write_text(str(path), found.to_json())
-    switches = sum(name in SWITCHES for name in found.facts)
-    whose = "a SIMULATED device: not a calibration" if found.simulated else found.chip
-    return f"facts     {path}: {len(found.facts)} of {whose}, {switches} of them change a simulated device"
+    write_text(str(path), facts.to_json())
+    switches = sum(name in SWITCHES for name in facts.facts)
+    whose = "a SIMULATED device: not a calibration" if facts.simulated else facts.chip
+    return f"facts     {path}: {len(facts.facts)} of {whose}, {switches} of them change a simulated device"

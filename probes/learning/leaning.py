@@ -31,7 +31,7 @@ def load(path: Path = FILE) -> Leaning:
 def of_reports(paths: Iterable[Path]) -> Leaning:
     """Return the dependencies of every result in reports of pm4-test and validate. Raises InputError if a
     report has none."""
-    found: dict[str, tuple[str, ...]] = {}
+    dependencies: dict[str, tuple[str, ...]] = {}
     for path in paths:
         report = _json(path)
         command = str(report.get("command", ""))
@@ -45,8 +45,8 @@ def of_reports(paths: Iterable[Path]) -> Leaning:
                 f"{path}: none of its results lists assumptions",
                 next="zinc-rt pm4-test --device sim --json REPORT.json writes a report that does",
             )
-        found |= rows
-    return found
+        dependencies |= rows
+    return dependencies
 
 
 def save(leaning: Leaning, path: Path = FILE) -> None:

@@ -106,10 +106,10 @@ def counter(c: ProbeContext) -> Outcome:
 
 @on_gfx12
 def ids_without_enables(c: ProbeContext) -> Outcome:
-    found = without_enables(ShaderBench(c))
-    if found == "other":
+    outcome = without_enables(ShaderBench(c))
+    if outcome == "other":
         raise Failed("other", "the workgroup ids are neither correct nor zero when RSRC2 does not enable them")
-    return fact(found, "a 3-D grid with TGID_X_EN, Y, Z of RSRC2 clear, ids from ttmp9 and ttmp7")
+    return fact(outcome, "a 3-D grid with TGID_X_EN, Y, Z of RSRC2 clear, ids from ttmp9 and ttmp7")
 
 
 @on_gfx12
@@ -250,30 +250,30 @@ def lds_beyond(c: ProbeContext) -> Outcome:
 
 @on_gfx12
 def code_without_invalidate(c: ProbeContext) -> Outcome:
-    found = code_replacement.run(c)
+    outcome = code_replacement.run(c)
     return fact(
-        found.measure["without_invalidate"], "code replaced in uncached host memory, run again without GLI_INV"
+        outcome.measure["without_invalidate"], "code replaced in uncached host memory, run again without GLI_INV"
     )
 
 
 @on_gfx12
 def bar_without_flush(c: ProbeContext) -> Outcome:
-    found = matrix.run(c).measure
+    measure = matrix.run(c).measure
     counts = {}
     for name in ("without hdp flush", "without gl2 write-back"):
-        if name not in found:
-            raise Failed("no-bar", f"VRAM through the BAR: {found.get('vram_bar', 'not available')}")
-        fresh, rounds = map(int, str(found[name]).split("/"))
+        if name not in measure:
+            raise Failed("no-bar", f"VRAM through the BAR: {measure.get('vram_bar', 'not available')}")
+        fresh, rounds = map(int, str(measure[name]).split("/"))
         counts[name] = fresh == rounds
     value = "fresh" if all(counts.values()) else "stale"
-    return fact(value, "; ".join(f"{name}: {found[name]} rounds fresh" for name in counts))
+    return fact(value, "; ".join(f"{name}: {measure[name]} rounds fresh" for name in counts))
 
 
 @on_gfx12
 def dims_with_start(c: ProbeContext) -> Outcome:
-    found = indirect_and_start.run(c)
+    outcome = indirect_and_start.run(c)
     return fact(
-        found.measure["dims_with_start"], "DISPATCH with START and without FORCE_START_AT_000: which ids ran"
+        outcome.measure["dims_with_start"], "DISPATCH with START and without FORCE_START_AT_000: which ids ran"
     )
 
 
@@ -409,11 +409,11 @@ def sample() -> np.ndarray:
 def distances(name: str, inputs: np.ndarray, words: np.ndarray) -> dict[str, Any]:
     """Return {sha256 of all results, {ULPs: count} of finite normal ones, the worst input}."""
     with np.errstate(all="ignore"):
-        wanted = FUNCTIONS[name](inputs.astype(np.longdouble)).astype(np.float32)
+        expected = FUNCTIONS[name](inputs.astype(np.longdouble)).astype(np.float32)
     got = words.view(np.float32)
-    normal = np.isfinite(wanted) & (np.abs(wanted) >= np.float32(2.0**-126)) & np.isfinite(got)
+    normal = np.isfinite(expected) & (np.abs(expected) >= np.float32(2.0**-126)) & np.isfinite(got)
     normal &= np.isfinite(inputs) & (np.abs(inputs) >= np.float32(2.0**-126))
-    steps = ordered(words)[normal] - ordered(wanted.view(np.uint32))[normal]
+    steps = ordered(words)[normal] - ordered(expected.view(np.uint32))[normal]
     counts = {
         str(int(step)): int(count) for step, count in zip(*np.unique(steps, return_counts=True), strict=True)
     }

@@ -46,10 +46,10 @@ def line(result: Result, *, id_width: int = 7) -> Table:
     """Return a row of the table that is printed while probes run."""
     status = result.status.upper() if result.status == "fail" else result.status
     what = "sim" if result.measure.get("simulated") else ""
-    said = result.reason if result.status != "pass" else measures(result)
+    detail = result.reason if result.status != "pass" else measures(result)
     title = str(result.measure.get("title", ""))
     columns = (Column("", width=id_width, key="probe"), *LINE)
-    return Table(columns, [[result.id, status, what, title, said]], headings=False)
+    return Table(columns, [[result.id, status, what, title, detail]], headings=False)
 
 
 def measures(result: Result) -> str:
@@ -89,12 +89,11 @@ def story(result: Result) -> str:
 
 
 def verdict(report: Report, *, strict: bool) -> str:
-    said = report.verdict(strict=strict)
-    counts = ", ".join(f"{count} {status}" for status, count in sorted(said["counts"].items()))
+    overall = report.verdict(strict=strict)
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(overall["counts"].items()))
     leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
-    return (
-        f"{said['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{simulated_note(report)}{leans}"
-    )
+    notes = f"{simulated_note(report)}{leans}"
+    return f"{overall['status']:<9} {len(report.results)} probes: {counts or 'none ran'}{notes}"
 
 
 def listing(probes: Sequence[Probe]) -> Table:

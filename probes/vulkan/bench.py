@@ -110,10 +110,10 @@ class VulkanBench:
 
     def of(self, content: np.ndarray, name: str = "content") -> ProbeMemory:
         """Allocate memory with the array's bits, 4 bytes per element."""
-        made = self.words(content.size, name)
-        made.words[:] = content.reshape(-1).view(np.uint32)
-        self.memory.flush(made.block, 0, made.words.nbytes)
-        return made
+        memory = self.words(content.size, name)
+        memory.words[:] = content.reshape(-1).view(np.uint32)
+        self.memory.flush(memory.block, 0, memory.words.nbytes)
+        return memory
 
     def dispatch(
         self, kernel: str, arguments: Sequence[ProbeMemory | Address | int], grid: tuple[int, int, int] | Indirect

@@ -23,34 +23,34 @@ Exit code: 0 all probes that ran passed, 1 a probe failed, 2 wrong usage, 77 no 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EPILOG)
-    made.add_argument(
+    parser = Parser(description=__doc__, epilog=EPILOG)
+    parser.add_argument(
         "--device",
         type=device_name,
         default="auto",
         metavar="WHICH",
         help="auto, hw (a GPU), cpu (a software driver), vulkan:N or vulkan:NAME (default auto: the first device)",
     )
-    made.add_argument(
+    parser.add_argument(
         "-k", default="", metavar="WHAT", dest="select", help="probe ids, ranges or words of a title"
     )
-    made.add_argument("--list", action="store_true", help="list all probes and what each proves")
-    made.add_argument("--may-hang", action="store_true", help="include deliberate hangs")
-    made.add_argument(
+    parser.add_argument("--list", action="store_true", help="list all probes and what each proves")
+    parser.add_argument("--may-hang", action="store_true", help="include deliberate hangs")
+    parser.add_argument(
         "--timeout",
         type=positive,
         default=0.0,
         metavar="S",
         help="seconds for each probe (default: the probe's own limit)",
     )
-    out = made.add_argument_group("results")
+    out = parser.add_argument_group("results")
     add_format(out)
     out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
     out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
     out.add_argument("--tap", metavar="F", help="write TAP 14 (- for stdout)")
     out.add_argument("--strict", action="store_true", help="treat a skipped probe as a failure")
-    made.set_defaults(bundle=None, learn=None)
-    return made
+    parser.set_defaults(bundle=None, learn=None)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:

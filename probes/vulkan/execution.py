@@ -122,11 +122,11 @@ def _device(which: str) -> PhysicalDevice:
     named, part = devices.parse_device(which)
     if which == "sim" or (named is not None and named.tier != VULKAN):
         raise UsageError(f"--device {which}: no such Vulkan device", next="zinc-rt devices lists them")
-    found, why, next_ = _asked()
-    if not found:
+    device, why, next_ = _asked()
+    if not device:
         kind = UnsupportedError if named is not None else NothingRan
         raise kind(why, next=next_)
-    return pick(found, which if which in ("hw", "cpu") else part)
+    return pick(device, which if which in ("hw", "cpu") else part)
 
 
 def _asked() -> tuple[tuple[PhysicalDevice, ...], str, str]:

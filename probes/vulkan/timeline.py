@@ -58,9 +58,9 @@ class ProbeTimeline:
         return answer != VK_TIMEOUT
 
     def value(self) -> int:
-        found = ctypes.c_uint64()
-        self._vk.vkGetSemaphoreCounterValue(self._device, self.handle, byref(found))
-        return found.value
+        counter = ctypes.c_uint64()
+        self._vk.vkGetSemaphoreCounterValue(self._device, self.handle, byref(counter))
+        return counter.value
 
     def close(self) -> None:
         self._vk.vkDestroySemaphore(self._device, self.handle, None)

@@ -65,12 +65,12 @@ class Sweep:
 def sizes(named: Mapping[str, Size], attrs: Mapping[str, Any]) -> dict[str, int]:
     """Evaluate the size expressions in order; each may use the names before it."""
     known = {name: value for name, value in attrs.items() if type(value) is int}
-    made: dict[str, int] = {}
+    drawn: dict[str, int] = {}
     for name, size in named.items():
-        value = evaluate(size, {**known, **made}) if isinstance(size, str) else size
+        value = evaluate(size, {**known, **drawn}) if isinstance(size, str) else size
         assert isinstance(value, int), f"{name}={size}"
-        made[name] = value
-    return made
+        drawn[name] = value
+    return drawn
 
 
 def shapes(**axes: tuple[Size, ...] | Size) -> tuple[dict[str, Size], ...]:

@@ -37,16 +37,16 @@ runtime differs in bits from the reference tier; 2 unusable input; 77 no peer co
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EXAMPLES)
-    add_models(made, several=True)
-    which = made.add_mutually_exclusive_group()
+    parser = Parser(description=__doc__, epilog=EXAMPLES)
+    add_models(parser, several=True)
+    which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "-p", "--prompt", metavar="TEXT", help="prompt for the values (default: a sentence of 20 words)"
     )
     which.add_argument(
         "--tokens", type=options.token_list, metavar="1,2,3", help="token ids instead; not all peers accept them"
     )
-    who = made.add_argument_group("peers")
+    who = parser.add_argument_group("peers")
     who.add_argument("--peers", metavar="A,B", help="only these peers (default: all); --peers help lists them")
     who.add_argument(
         "--llama-dir", action="append", default=[], metavar="[NAME=]DIR",
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         help="order of arithmetic of this runtime's tiers: "
         f"{', '.join(options.ORDERING_CHOICES)} (default: the first)",
     )
-    what = made.add_argument_group("measurements")
+    what = parser.add_argument_group("measurements")
     what.add_argument("--no-values", action="store_true", help="measure speed only")
     what.add_argument("--no-speed", action="store_true", help="compare values only")
     what.add_argument(
@@ -97,8 +97,8 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="limit for each peer in seconds (default 600)"
     )
-    add_json(made)
-    return made
+    add_json(parser)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -155,7 +155,7 @@ def _one(arguments: argparse.Namespace, model: str, chosen: list[ComparedPeer], 
             "new_tokens": task.new_tokens, "runs": task.runs, "reference": arguments.reference,
         },
     }  # fmt: skip
-    report.results = [result_of(outcome, found, arguments, task) for outcome, found in rows]
+    report.results = [result_of(outcome, values, arguments, task) for outcome, values in rows]
     report.shortcuts += [f"{o.peer}: simulated device: no evidence about hardware" for o, _ in rows if o.simulated]
     report.shortcuts += [f"{o.peer}: {IN_SOFTWARE}" for o, _ in rows if o.software]
     _show(rows, report, arguments, out)
@@ -209,13 +209,13 @@ def _chosen(peers: list[ComparedPeer], asked: str | None, reference: str) -> lis
 
     if asked is None:
         return peers
-    wanted = [name.strip() for name in asked.split(",") if name.strip()]
+    requested = [name.strip() for name in asked.split(",") if name.strip()]
     known = {peer.name for peer in peers} | {peer.name.split()[0] for peer in peers}
-    if not wanted or (unknown := next((name for name in wanted if name not in known), None)):
+    if not requested or (unknown := next((name for name in requested if name not in known), None)):
         raise UsageError(
-            f"--peers {asked}: unknown peer {unknown if wanted else repr(asked)}", next="--peers help"
+            f"--peers {asked}: unknown peer {unknown if requested else repr(asked)}", next="--peers help"
         )
-    names = {*wanted, reference}
+    names = {*requested, reference}
     return [peer for peer in peers if peer.name in names or peer.name.split()[0] in names]
 
 
@@ -301,12 +301,12 @@ def _show(
     from zinc_rt.validate.compare.table import table
 
     task = report.details["task"]
-    said = [] if arguments.no_values else [f"{len(task['tokens'])} tokens compared"]
+    parts = [] if arguments.no_values else [f"{len(task['tokens'])} tokens compared"]
     if not arguments.no_speed:
-        said.append(f"speed: prompt {task['prompt_tokens']}, then {task['new_tokens']}, {task['runs']} runs")
-    terminal.show(f"{report.model.get('path', arguments.model)}  {'; '.join(said)}", out=out)
+        parts.append(f"speed: prompt {task['prompt_tokens']}, then {task['new_tokens']}, {task['runs']} runs")
+    terminal.show(f"{report.model.get('path', arguments.model)}  {'; '.join(parts)}", out=out)
     terminal.show(table(rows, arguments.reference), out=out)
-    if not arguments.no_values and not any(found.logits is not None for _, found in rows):
+    if not arguments.no_values and not any(values.logits is not None for _, values in rows):
         terminal.show(f"note      no values compared: the reference {arguments.reference} has none", out=out)
     for outcome, _ in rows:
         for note in outcome.notes:

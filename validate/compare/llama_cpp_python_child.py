@@ -29,30 +29,30 @@ def main() -> int:
     import llama_cpp
 
     ids = [int(part) for part in arguments.tokens.split(",")]
-    made = llama_cpp.Llama(
+    llama = llama_cpp.Llama(
         arguments.model, n_ctx=arguments.context, n_gpu_layers=-1, logits_all=True, verbose=False
     )
-    said: dict[str, Any] = {
+    output: dict[str, Any] = {
         "version": llama_cpp.__version__,
         "backend": llama_cpp.llama_print_system_info().decode().strip(),
     }
     if arguments.out:
-        made.eval(ids)
-        np.savez(arguments.out, logits=np.array(made.scores[: len(ids)], np.float32))
+        llama.eval(ids)
+        np.savez(arguments.out, logits=np.array(llama.scores[: len(ids)], np.float32))
     if arguments.new_tokens:
-        vocab = made.n_vocab()
+        vocab = llama.n_vocab()
         prompt = [index % vocab for index in range(1, arguments.prompt_tokens + 1)]
         for _ in range(2):  # the first warms up
-            made.reset()
+            llama.reset()
             started = time.perf_counter()
-            made.eval(prompt)
+            llama.eval(prompt)
             read = time.perf_counter()
             for _ in range(arguments.new_tokens):
-                made.eval([int(np.argmax(made.scores[made.n_tokens - 1]))])
+                llama.eval([int(np.argmax(llama.scores[llama.n_tokens - 1]))])
             ended = time.perf_counter()
-        said["prefill_tokens_per_second"] = len(prompt) / (read - started)
-        said["decode_tokens_per_second"] = arguments.new_tokens / (ended - read)
-    print(json.dumps(said))
+        output["prefill_tokens_per_second"] = len(prompt) / (read - started)
+        output["decode_tokens_per_second"] = arguments.new_tokens / (ended - read)
+    print(json.dumps(output))
     return 0
 
 

@@ -28,17 +28,17 @@ DIGITS = 4
 
 def samples(text: str) -> dict[str, Sample]:
     """Parse samples by the tensor's name, the first of each name, matrices only. Unparsable lines are ignored."""
-    found: dict[str, Sample] = {}
+    by_name: dict[str, Sample] = {}
     lines = iter(text.splitlines())
-    head = next((made for made in map(HEAD.match, lines) if made), None)
+    head = next((match for match in map(HEAD.match, lines) if match), None)
     while head is not None:
         name, width, rows = head[1], int(head[3]), int(head[4])
         values, head = _block(lines)
-        if name not in found and width and rows:
-            made = _sample(values, rows, width)
-            if made is not None:
-                found[name] = made
-    return found
+        if name not in by_name and width and rows:
+            match = _sample(values, rows, width)
+            if match is not None:
+                by_name[name] = match
+    return by_name
 
 
 def _block(lines: Iterator[str]) -> tuple[list[list[float]], re.Match[str] | None]:
@@ -79,12 +79,12 @@ def peers(named: Sequence[str]) -> list[ComparedPeer]:
     builds: dict[Path, str] = {}
     for text in named:
         name, equals, folder = text.rpartition("=")
-        found = list(_builds(Path(folder)))
-        if not found:
+        programs = list(_builds(Path(folder)))
+        if not programs:
             raise UsageError(f"--llama-dir {text}: there is no {BENCH} nor {EVAL}", next=GET)
-        for build in found:
-            several = f"{name} {build.parent.name}".strip() if len(found) > 1 else name
-            builds.setdefault(build, several if equals or len(found) > 1 else "")
+        for build in programs:
+            several = f"{name} {build.parent.name}".strip() if len(programs) > 1 else name
+            builds.setdefault(build, several if equals or len(programs) > 1 else "")
     on_path = shutil.which(BENCH) or shutil.which(EVAL)
     if on_path and not named:
         builds.setdefault(Path(on_path).resolve().parent, "")
@@ -102,10 +102,10 @@ def _never(task: PeerTask) -> PeerOutcome:
 def _builds(folder: Path) -> Iterator[Path]:
     seen = set()
     for place in PLACES:
-        for found in sorted(folder.glob(place)) if place else [folder]:
-            if found.resolve() not in seen and any((found / name).is_file() for name in (BENCH, EVAL)):
-                seen.add(found.resolve())
-                yield found
+        for program in sorted(folder.glob(place)) if place else [folder]:
+            if program.resolve() not in seen and any((program / name).is_file() for name in (BENCH, EVAL)):
+                seen.add(program.resolve())
+                yield program
 
 
 def _run(build: Path, name: str, task: PeerTask) -> PeerOutcome:
@@ -189,16 +189,18 @@ def _take_dump(outcome: PeerOutcome, path: Path) -> None:
 
 
 def _take_print(outcome: PeerOutcome, text: str, tokens: int) -> None:
-    found = samples(text)
-    layers = {int(name.removeprefix("l_out-")): each for name, each in found.items() if name.startswith("l_out-")}
-    if not layers or "result_output" not in found:
+    printed = samples(text)
+    layers = {
+        int(name.removeprefix("l_out-")): each for name, each in printed.items() if name.startswith("l_out-")
+    }
+    if not layers or "result_output" not in printed:
         outcome.failed = True
         outcome.problem = f"{EVAL}: no l_out-N and result_output in what it printed"
         outcome.next = (
             f"its format may have changed; {DUMP} does not depend on it: zinc-rt golden dumper llama-cpp"
         )
         return
-    if (made := max(each.rows for each in layers.values())) != tokens:
-        outcome.notes.append(f"no values: its tokenizer makes {made} tokens of the prompt, ours {tokens}")
+    if (row_count := max(each.rows for each in layers.values())) != tokens:
+        outcome.notes.append(f"no values: its tokenizer makes {row_count} tokens of the prompt, ours {tokens}")
         return
-    outcome.sampled_layers, outcome.sampled_logits = layers, found["result_output"]
+    outcome.sampled_layers, outcome.sampled_logits = layers, printed["result_output"]

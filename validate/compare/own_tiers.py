@@ -20,12 +20,12 @@ PROGRAM = (sys.executable, "-m", "zinc_rt.cli")
 
 def peers(device: str) -> list[ComparedPeer]:
     """Return every built tier. A tier that cannot run on `device` has the reason."""
-    found = []
+    tiers = []
     for row, answer in probe_tiers(device):
         if row.built:
             absent = None if answer.usable else (answer.why, answer.next or "zinc-rt devices says more")
-            found.append(ComparedPeer(row.tier, partial(_run, row.tier, device), absent))
-    return found
+            tiers.append(ComparedPeer(row.tier, partial(_run, row.tier, device), absent))
+    return tiers
 
 
 def _run(tier: str, device: str, task: PeerTask) -> PeerOutcome:

@@ -27,14 +27,14 @@ def peers(pythons: Mapping[str, str]) -> list[ComparedPeer]:
     """Return one peer per package. `pythons` maps peers to the interpreter of an environment with the package; the
     default is this interpreter, if the package is installed.
     """
-    found = []
+    installed = []
     for name, (package, script) in SCRIPTS.items():
         python = pythons.get(name)
         absent = None
         if python is None and find_spec(package) is None:
             absent = f"{package} is not installed here", f"--python {name}=/path/to/venv/bin/python"
-        found.append(ComparedPeer(name, partial(_run, name, script, python or sys.executable), absent))
-    return found
+        installed.append(ComparedPeer(name, partial(_run, name, script, python or sys.executable), absent))
+    return installed
 
 
 def _run(name: str, script: str, python: str, task: PeerTask) -> PeerOutcome:
@@ -50,9 +50,9 @@ def _run(name: str, script: str, python: str, task: PeerTask) -> PeerOutcome:
             outcome.layers = dict(enumerate(arrays["l_out"])) if "l_out" in arrays else {}
     if task.speed and not outcome.hung:
         load = ["--prompt-tokens", str(task.prompt_tokens), "--new-tokens", str(task.new_tokens)]
-        said = _said(outcome, [*words, *load], task, f"{name}, speed") or {}
-        outcome.prefill_tokens_per_second = said.get("prefill_tokens_per_second")
-        outcome.decode_tokens_per_second = said.get("decode_tokens_per_second")
+        output = _said(outcome, [*words, *load], task, f"{name}, speed") or {}
+        outcome.prefill_tokens_per_second = output.get("prefill_tokens_per_second")
+        outcome.decode_tokens_per_second = output.get("decode_tokens_per_second")
     return outcome
 
 
@@ -62,10 +62,10 @@ def _said(outcome: PeerOutcome, words: list[str], task: PeerTask, what: str) -> 
     if not outcome.take(ran, what):
         return None
     try:
-        said: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-        outcome.version, outcome.backend = str(said["version"]), str(said["backend"])
+        output: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+        outcome.version, outcome.backend = str(output["version"]), str(output["backend"])
     except (ValueError, LookupError, TypeError):
         outcome.failed = True
         outcome.problem = outcome.problem or f"{what}: no line of JSON at the end of what it printed"
         return None
-    return said
+    return output

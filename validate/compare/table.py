@@ -11,7 +11,7 @@ COLUMNS: tuple[str | Column, ...] = ("peer", "version", *map(number, _FIGURES), 
 
 
 def table(rows: list[tuple[PeerOutcome, Distance]], reference: str) -> Table:
-    return Table(COLUMNS, [_cells(outcome, found, reference) for outcome, found in rows])
+    return Table(COLUMNS, [_cells(outcome, values, reference) for outcome, values in rows])
 
 
 def _cells(outcome: PeerOutcome, found: Distance, reference: str) -> list[str]:

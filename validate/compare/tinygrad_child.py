@@ -51,7 +51,7 @@ def main() -> int:
     except PackageNotFoundError:
         release = "from source"
     model, _ = transformer().from_gguf(Tensor(Path(arguments.model)), arguments.context)
-    said: dict[str, Any] = {"version": release, "backend": str(Device.DEFAULT)}
+    output: dict[str, Any] = {"version": release, "backend": str(Device.DEFAULT)}
     ids = [int(part) for part in arguments.tokens.split(",")]
     if arguments.out:
         x = model.token_embd(Tensor([ids])).float()
@@ -70,9 +70,9 @@ def main() -> int:
                 stamps.append(time.perf_counter())
                 if len(stamps) > arguments.new_tokens + 1:
                     break
-        said["prefill_tokens_per_second"] = arguments.prompt_tokens / (stamps[1] - stamps[0])
-        said["decode_tokens_per_second"] = (len(stamps) - 2) / (stamps[-1] - stamps[1])
-    print(json.dumps(said))
+        output["prefill_tokens_per_second"] = arguments.prompt_tokens / (stamps[1] - stamps[0])
+        output["decode_tokens_per_second"] = (len(stamps) - 2) / (stamps[-1] - stamps[1])
+    print(json.dumps(output))
     return 0
 
 

@@ -27,8 +27,8 @@ def kernel_file(kernel: str, job: ValidationJob) -> str:
     that is not part of this project.
     """
     named = {spec.kernel_set for spec in job.tiers if spec.choice.simulated}
-    found = sorted(Path(kernels.__file__).parent.glob(f"*/{BUILT}/{kernel}.zrt")) if kernel else []
-    return str(min(found, key=lambda path: path.parent.parent.name not in named, default=""))
+    paths = sorted(Path(kernels.__file__).parent.glob(f"*/{BUILT}/{kernel}.zrt")) if kernel else []
+    return str(min(paths, key=lambda path: path.parent.parent.name not in named, default=""))
 
 
 def run_again(job: ValidationJob, spec: TierSpec) -> list[str]:
@@ -184,8 +184,8 @@ class ModelFailures:
         """Return the results in which values inside the layers differ from the golden's, except those fed by a
         torn golden.
         """
-        found = [result for result in self.failed if result.id.endswith("/nodes")]
-        return [] if found and self.agree and self.golden_recovers else found
+        failed_nodes = [result for result in self.failed if result.id.endswith("/nodes")]
+        return [] if failed_nodes and self.agree and self.golden_recovers else failed_nodes
 
     @cached_property
     def place(self) -> CheckResult:
@@ -241,8 +241,8 @@ class ModelFailures:
 def layer_of(result: CheckResult) -> str:
     """Return the layer's number from the node's name, else from the value's."""
     name = str(result.first_bad.get("node", result.name))
-    found = re.search(r"[-\[](\d+)\]?$", name)
-    return found[1] if found else ""
+    match = re.search(r"[-\[](\d+)\]?$", name)
+    return match[1] if match else ""
 
 
 def listed(names: Sequence[str]) -> str:

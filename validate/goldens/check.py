@@ -123,19 +123,19 @@ def _cause(golden: Golden, gguf: GGUFFile) -> str:
 def _identity(golden: Golden, gguf: GGUFFile) -> CheckResult:
     id_, repro = f"{golden.path.name}/model", _repro(golden, gguf)
     architecture, recorded = golden.meta.get("arch"), golden.meta.get("model_digest")
-    found = digest(gguf)
+    model_digest = digest(gguf)
     if architecture in (None, gguf.architecture):
         if recorded is None:
             return CheckResult(id_, "model", "skip", reason="the golden records no digest of its model")
-        if found == recorded:
-            return CheckResult(id_, "model", "pass", measure=ReportFigures(digest=found))
+        if model_digest == recorded:
+            return CheckResult(id_, "model", "pass", measure=ReportFigures(digest=model_digest))
     return CheckResult(
         id_,
         "model",
         "fail",
         reason=f"made for another model: {belonging(golden)}; "
-        f"{gguf.path.name} is {gguf.architecture}, {found[:12]}",
-        measure=ReportFigures(digest=found, architecture=gguf.architecture),
+        f"{gguf.path.name} is {gguf.architecture}, {model_digest[:12]}",
+        measure=ReportFigures(digest=model_digest, architecture=gguf.architecture),
         limit=ReportFigures(digest=recorded, architecture=architecture),
         advice=other_model(golden),
         repro=repro,

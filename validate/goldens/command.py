@@ -221,15 +221,15 @@ def compare_goldens(arguments: argparse.Namespace) -> GoldenReport:
     show = _show(arguments)
     for golden in (got, want):
         show(f"{golden.path.name}  {golden.source}{f', {golden.ordering}' if golden.ordering else ''}")
-    found = diff_goldens(got, want, repro=arguments.line)
-    report.checks = list(found.results)
-    report.results = [each.reported() for each in found.results]
-    report.details["histograms"] = found.matrix.as_dict()
-    for page in sections(found.results, verbose=arguments.verbose):
+    comparison = diff_goldens(got, want, repro=arguments.line)
+    report.checks = list(comparison.results)
+    report.results = [each.reported() for each in comparison.results]
+    report.details["histograms"] = comparison.matrix.as_dict()
+    for page in sections(comparison.results, verbose=arguments.verbose):
         show(page)
-    for page in histogram_text.pages(found.matrix, verbose=arguments.verbose):
+    for page in histogram_text.pages(comparison.matrix, verbose=arguments.verbose):
         show(page)
-    show(f"{report.verdict()['status']}  {found.verdict}")
+    show(f"{report.verdict()['status']}  {comparison.verdict}")
     return report
 
 

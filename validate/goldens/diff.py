@@ -158,12 +158,12 @@ def _values(golden: Golden) -> dict[str, PositionedArray]:
     def rows(array: np.ndarray) -> PositionedArray:
         return PositionedArray(prompt if kept is None or len(array) == len(prompt) else kept, array)
 
-    found = {label: rows(array) for label, array in reference_from_golden(golden).values.items()}
-    found["logits"] = rows(golden.logits)
+    arrays = {label: rows(array) for label, array in reference_from_golden(golden).values.items()}
+    arrays["logits"] = rows(golden.logits)
     after = golden.greedy_logits
     if after is not None and len(after):
-        found["greedy_logits"] = PositionedArray(len(prompt) + np.arange(len(after)), after)
-    return found
+        arrays["greedy_logits"] = PositionedArray(len(prompt) + np.arange(len(after)), after)
+    return arrays
 
 
 def _common(a: Golden, b: Golden) -> int:

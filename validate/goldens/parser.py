@@ -78,8 +78,8 @@ label-N [T, ...] are welcome. docs/golden.md names them all.
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    made = Parser("zinc-rt golden", description=description, epilog=EPILOG)
-    commands = made.add_subparsers(dest="what", metavar="COMMAND", required=True)
+    parser = Parser("zinc-rt golden", description=description, epilog=EPILOG)
+    commands = parser.add_subparsers(dest="what", metavar="COMMAND", required=True)
 
     make = commands.add_parser("make", help="write a golden, or a tiny model", epilog=MAKE_EPILOG)
     which = make.add_mutually_exclusive_group(required=True)
@@ -169,7 +169,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     dumper.add_argument("engine", choices=tuple(DUMPERS), help="engine whose values it dumps")
     _add_out(dumper)
     add_json(dumper, tables=False)
-    return made
+    return parser
 
 
 def _add_prompt(to: argparse.ArgumentParser) -> None:

@@ -29,16 +29,16 @@ class AloneAnswer:
 
 def answer_alone(engine: Engine, request: MixedRequest, choice: int) -> AloneAnswer:
     """Compute the request without any other: its prompt in one pass, then token by token."""
-    made = AloneAnswer(len(request.prompt))
+    answer = AloneAnswer(len(request.prompt))
     sequence = engine.open()
     try:
         logits = engine.extend(sequence, request.prompt, rows="last")[-1]
         while True:
-            made.rows.append(logits)
-            made.tokens.append(_drawn(request, choice, logits, made.tokens))
-            if len(made.tokens) >= request.sampling.max_tokens:
-                return made
-            logits = engine.extend(sequence, made.tokens[-1:])[-1]
+            answer.rows.append(logits)
+            answer.tokens.append(_drawn(request, choice, logits, answer.tokens))
+            if len(answer.tokens) >= request.sampling.max_tokens:
+                return answer
+            logits = engine.extend(sequence, answer.tokens[-1:])[-1]
     finally:
         engine.release(sequence)
 

@@ -46,10 +46,10 @@ def isolation(
     with stages(plain=not hasattr(arguments, "screen")) as stage:  # a caller from Python gets no plain lines
         for number, job in enumerate(jobs, 1):
             name = f"model {number} of {len(jobs)}: {job.name}"
-            for made in _verdicts(job, arguments, report, stage, name, show):
-                report.verdicts.append(made)
-                report.results += made.results()
-                digest += made.lines()
+            for verdict in _verdicts(job, arguments, report, stage, name, show):
+                report.verdicts.append(verdict)
+                report.results += verdict.results()
+                digest += verdict.lines()
     if arguments.device != "sim" and report.simulated_tiers():
         report.details["simulated_unasked"] = report.simulated_tiers()
     for shortcut in report.shortcuts:
@@ -93,12 +93,12 @@ def _verdicts(
             simulated = [f"{spec.text}: {SIMULATED}"] if spec.choice.simulated else []
             report.shortcuts = list(dict.fromkeys([*shortcuts, *report.shortcuts, *simulated]))
             report.details.setdefault("devices", {})[spec.text] = report.device
-            made = trial.verdict(spec, engine)
+            verdict = trial.verdict(spec, engine)
             report.shortcuts = list(dict.fromkeys([*report.shortcuts, *trial.shortcuts]))
             describe_ran(report, engine)
-        report.details.setdefault("mixes", []).append(made.figures())
-        show(f"  {spec.text:<6} {made.told()}")
-        yield made
+        report.details.setdefault("mixes", []).append(verdict.figures())
+        show(f"  {spec.text:<6} {verdict.told()}")
+        yield verdict
     show("")
 
 

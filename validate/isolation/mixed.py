@@ -112,8 +112,8 @@ class MixDriver:
 
     def _take(self, batch: Batch) -> None:
         if len(batch.tokens) != len(batch.requests):
-            told = f"{len(batch.tokens)} tokens are delivered for {len(batch.requests)} requests"
-            self.outcome.broken.append((batch.step, told))
+            message = f"{len(batch.tokens)} tokens are delivered for {len(batch.requests)} requests"
+            self.outcome.broken.append((batch.step, message))
             return
         for number, choice, token in zip(
             batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True

@@ -48,18 +48,18 @@ class MixStory:
 
     def counts(self) -> dict[str, int]:
         """Count the events of requests by kind."""
-        found = dict.fromkeys(("hits", "forks", "chunks", "pauses", "evictions"), 0)
+        counts_by_event = dict.fromkeys(("hits", "forks", "chunks", "pauses", "evictions"), 0)
         for who, stretches in self.of.items():
             if stretches[0].first:
-                found["forks" if who[1] else "hits"] += 1
+                counts_by_event["forks" if who[1] else "hits"] += 1
             for before, after in pairwise(stretches):
                 if after.first < before.last:
-                    found["evictions"] += 1
+                    counts_by_event["evictions"] += 1
                 elif after.step > before.step + 1 or after.slot != before.slot:
-                    found["pauses"] += 1
+                    counts_by_event["pauses"] += 1
                 else:
-                    found["chunks"] += after.last - after.first > 1
-        return found
+                    counts_by_event["chunks"] += after.last - after.first > 1
+        return counts_by_event
 
     def told(self, who: Who, prompt: int, until: int) -> Iterator[str]:
         """Return the events of a request up to a step, in order."""

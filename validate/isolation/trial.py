@@ -98,25 +98,27 @@ class MixTrial:
         server = MixServer(engine, alone, name=self.job.name, pages_share=self.pages_share)
         self.shortcuts = server.shortcuts
         outcome = MixDriver(mix, server, lambda step: self.say(f"{spec.text}: step {step}")).run()
-        made = MixVerdict(
+        mix_verdict = MixVerdict(
             self.job.name, spec.text, mix, outcome, server.witness, alone, list(server.shadow.findings),
             [finding.text for finding in findings_of(engine.backend)],
             False, self.repro,
         )  # fmt: skip
-        first = made.first
-        return made if first is None else replace(made, apart=self._differs_alone(spec, mix, first.who))
+        first = mix_verdict.first
+        return (
+            mix_verdict if first is None else replace(mix_verdict, apart=self._differs_alone(spec, mix, first.who))
+        )
 
     def _answers(self, requests: Sequence[MixedRequest], ordering: str) -> dict[Who, AloneAnswer]:
         """Compute every choice of every request alone, on T-CPU."""
         if ordering not in self._alone:
             spec = TierSpec(ORACLE.tier, ordering, ORACLE.tier)
             with self.opened(spec, alone=True) as engine:
-                made = {}
+                answers = {}
                 for request in requests:
                     self.say(f"alone: request {request.number} of {len(requests)}")
                     for choice in range(request.sampling.n):
-                        made[request.number, choice] = answer_alone(engine, request, choice)
-            self._alone[ordering] = made
+                        answers[request.number, choice] = answer_alone(engine, request, choice)
+            self._alone[ordering] = answers
         return self._alone[ordering]
 
     def _differs_alone(self, spec: TierSpec, mix: RequestMix, who: Who) -> bool:

@@ -75,16 +75,16 @@ class MixVerdict:
         for request in self.mix.requests:
             for choice in range(request.sampling.n):
                 who = (request.number, choice)
-                had, wanted = self.outcome.delivered.get(who, []), self.alone[who].tokens
+                had, expected = self.outcome.delivered.get(who, []), self.alone[who].tokens
                 if request.number in self.outcome.cancelled or self.outcome.broken or self.outcome.stuck:
-                    wanted = wanted[: len(had)]
-                if had != wanted:
+                    expected = expected[: len(had)]
+                if had != expected:
                     at = next(
-                        (i for i, (a, b) in enumerate(zip(had, wanted, strict=False)) if a != b),
-                        min(len(had), len(wanted)),
+                        (i for i, (a, b) in enumerate(zip(had, expected, strict=False)) if a != b),
+                        min(len(had), len(expected)),
                     )
                     got = had[at] if at < len(had) else "none"
-                    alike = wanted[at] if at < len(wanted) else "none"
+                    alike = expected[at] if at < len(expected) else "none"
                     yield f"{named(who)}: its token {at} was delivered as {got}, alone it is {alike}"
 
     def lines(self) -> Iterator[str]:

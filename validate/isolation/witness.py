@@ -75,11 +75,11 @@ class StepWitness:
 
     def collect(self, handle: Any) -> Drawn:
         inner, plan, drawn, positions = handle
-        made = self.inner.collect(inner)
-        self.shadow.drew(plan, made.tokens.tolist())
+        collected = self.inner.collect(inner)
+        self.shadow.drew(plan, collected.tokens.tolist())
         for row, ((who, slot), position) in enumerate(zip(drawn, positions, strict=True)):
-            self._judge(who, slot, position, self._logits[row], int(made.tokens[row]))
-        return made
+            self._judge(who, slot, position, self._logits[row], int(collected.tokens[row]))
+        return collected
 
     @property
     def counts(self) -> RunnerCounts:
@@ -96,11 +96,11 @@ class StepWitness:
         if not 0 <= at < len(alone.rows):
             return
         self.rows += 1
-        wanted = alone.rows[at]
-        wrong = np.flatnonzero(logits.view(np.uint32) != wanted.view(np.uint32))
+        expected = alone.rows[at]
+        wrong = np.flatnonzero(logits.view(np.uint32) != expected.view(np.uint32))
         if not wrong.size and token == alone.tokens[at]:
             return
         index = int(wrong[0]) if wrong.size else -1
-        got, alike = (logits[index], wanted[index]) if wrong.size else (token, alone.tokens[at])
+        got, alike = (logits[index], expected[index]) if wrong.size else (token, alone.tokens[at])
         step = len(self.story.steps)
         self.diverged[who] = RowDivergence(who, step, slot, position, wrong.size, index, float(got), float(alike))

@@ -95,8 +95,8 @@ class CaseBench:
         """Run a case. Never raises because of a kernel's behaviour. A device with findings is replaced, because it
         does not report a repeated finding again.
         """
-        wanted = _oracle_answer(case, self.backend.ordering)
-        node = one_node(case.op, wanted.operands, wanted.fresh, capacity=case.room, **case.attrs)
+        expected = _oracle_answer(case, self.backend.ordering)
+        node = one_node(case.op, expected.operands, expected.fresh, capacity=case.room, **case.attrs)
         ready = self._now()
         try:
             program = ready.lowered(node)
@@ -106,16 +106,19 @@ class CaseBench:
         try:
             got = ready.run(node, program, timeout_seconds)
         except (DeadlineMissed, ZincError) as error:
-            said = ready.last_words()
+            last_words = ready.last_words()
             self._abandon()
             return CaseOutcome(
-                "stopped", kernels, said or _sentence(error), blamed=_named(said or str(error), kernels)
+                "stopped",
+                kernels,
+                last_words or _sentence(error),
+                blamed=_named(last_words or str(error), kernels),
             )
-        if found := ready.new_findings():
-            said = "\n".join(dict.fromkeys(each.text for each in found))
+        if findings := ready.new_findings():
+            last_words = "\n".join(dict.fromkeys(each.text for each in findings))
             self._abandon()
-            return CaseOutcome("finding", kernels, said, blamed=found[0].kernel)
-        return _compared(wanted, node, got, kernels)
+            return CaseOutcome("finding", kernels, last_words, blamed=findings[0].kernel)
+        return _compared(expected, node, got, kernels)
 
     def results(self, node: OneNode, timeout_seconds: float = TIMEOUT_SECONDS) -> dict[str, np.ndarray]:
         """Return every buffer of the node except its weights after the run, without a comparison. Raise
@@ -188,9 +191,9 @@ class _OpenedBackend:
         return taken
 
     def new_findings(self) -> list[Finding]:
-        found = self._findings()
-        fresh = found[self._seen :]
-        self._seen = len(found)
+        findings = self._findings()
+        fresh = findings[self._seen :]
+        self._seen = len(findings)
         return fresh
 
     def last_words(self) -> str:
@@ -301,5 +304,5 @@ def _sentence(error: Exception) -> str:
 
 def _named(said: str, kernels: tuple[str, ...]) -> str:
     """Return the kernel that a report mentions first."""
-    found = [(said.find(name), name) for name in kernels if re.search(rf"\b{re.escape(name)}\b", said)]
-    return min(found)[1] if found else ""
+    positions = [(said.find(name), name) for name in kernels if re.search(rf"\b{re.escape(name)}\b", said)]
+    return min(positions)[1] if positions else ""

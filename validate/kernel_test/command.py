@@ -29,14 +29,14 @@ Exit code: 0 all cases passed, 1 a case failed, 2 unusable input, 77 nothing cou
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EPILOG)
-    made.add_argument(
+    parser = Parser(description=__doc__, epilog=EPILOG)
+    parser.add_argument(
         "--mode",
         choices=("test", "perf", "support"),
         default="test",
         help="test: bits against the oracle (default); perf: time of a call; support: table of supported cases",
     )
-    what = made.add_argument_group("cases")
+    what = parser.add_argument_group("cases")
     what.add_argument(
         "--kernel", action="append", default=[], metavar="GLOB", help="cases that dispatch a kernel with this name"
     )
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="F.zrt",
         help="use this file instead of the committed kernel",
     )
-    group = made.add_argument_group("device")
+    group = parser.add_argument_group("device")
     group.add_argument(
         "--tier",
         default="",
@@ -73,10 +73,10 @@ def parser() -> argparse.ArgumentParser:
         help=f"one of {', '.join(options.ORDERING_CHOICES)} (default: all that the tier supports)",
     )
     group.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores; 1 on hardware)")
-    out = made.add_argument_group("results")
+    out = parser.add_argument_group("results")
     out.add_argument("--no-shrink", action="store_true", help="do not shrink the smallest failing case")
-    add_json(made)
-    return made
+    add_json(parser)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:

@@ -44,13 +44,13 @@ Met = dict[str, list[PlannedCase]]
 
 
 def run_test(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
-    found = _sides(arguments, report, out)
+    sides_compared = _sides(arguments, report, out)
     cases = kernels = failed = 0
     met: Met = {}
-    for side in found:
+    for side in sides_compared:
         ran, tested, bad = _one_side(arguments, side, met, report, out)
         cases, kernels, failed = cases + ran, kernels + tested, failed + bad
-    terminal.show(text.verdict(found, kernels, cases, failed), out=out)
+    terminal.show(text.verdict(sides_compared, kernels, cases, failed), out=out)
 
 
 def _one_side(
@@ -66,22 +66,22 @@ def _one_side(
     terminal.show(text.heading(side, runnable, len(chosen) - runnable, len(names)), out=out)
     with progress(runnable, f"kernels of {side.label}", "case", plain=True) as advance:
         ran = run_all(side, chosen, _jobs(arguments, side), ran=lambda: advance(1))
-    found = verdicts(ran, names)
-    bad = [each for each in found.values() if each.failed]
+    by_kernel = verdicts(ran, names)
+    bad = [each for each in by_kernel.values() if each.failed]
     shown = _smallest(arguments, side, bad)
     if arguments.case:
         for each in ran:
             terminal.show(text.case(side, each), out=out)
     else:
-        terminal.show(text.table(found), out=out)
+        terminal.show(text.table(by_kernel), out=out)
         for verdict in bad:
             terminal.show("\n".join(text.failure(side, verdict, shown[verdict.kernel])), out=out)
-    if missing := [name for name, each in found.items() if not each.cases and not each.left_out]:
+    if missing := [name for name, each in by_kernel.items() if not each.cases and not each.left_out]:
         terminal.show(text.uncovered(missing), out=out)
     terminal.show("", out=out)
-    report.results += [_result(side, verdict, shown.get(name)) for name, verdict in found.items()]
+    report.results += [_result(side, verdict, shown.get(name)) for name, verdict in by_kernel.items()]
     run = sum(1 for each in ran if each.outcome.status not in ("refused", "left out"))
-    return run, sum(1 for each in found.values() if each.cases), len(bad)
+    return run, sum(1 for each in by_kernel.values() if each.cases), len(bad)
 
 
 def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool) -> list[str]:
@@ -108,18 +108,18 @@ def _anew(side: Side, given: Sequence[Case], met: Met) -> list[PlannedCase]:
 
 def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVerdict]) -> dict[str, Smallest]:
     """Return each failing kernel's smallest case, reduced unless this is disabled."""
-    made = {}
+    by_kernel = {}
     worker = Worker(side)
     try:
         for verdict in bad:
             first = min(verdict.failed, key=lambda each: size(each.case))
             if arguments.no_shrink or arguments.case:
-                made[verdict.kernel] = Smallest(first, 0)
+                by_kernel[verdict.kernel] = Smallest(first, 0)
             else:
-                made[verdict.kernel] = Smallest(*smallest(first, _again(side, worker, verdict.kernel)))
+                by_kernel[verdict.kernel] = Smallest(*smallest(first, _again(side, worker, verdict.kernel)))
     finally:
         worker.close()
-    return made
+    return by_kernel
 
 
 def _again(side: Side, worker: Worker, kernel: str) -> Callable[[Case], CaseRun | None]:
@@ -176,7 +176,7 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
         terminal.show(f"{tier} cannot run here: {why}", out=out)
         report.results.append(Result(tier, "kernel", "skip", tier=tier, reason=why))
 
-    found = sides(
+    sides_compared = sides(
         arguments.tier,
         arguments.device,
         ordering=arguments.ordering or "",
@@ -189,15 +189,15 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
         unusable=unusable,
         oracle=oracle,
     )
-    if not found:
+    if not sides_compared:
         raise NothingRan("no tier can run its kernels here", next="add --device sim, or see zinc-rt devices")
     for name in ("sanitizer", *ORDER):
-        if getattr(arguments, name) is not None and not any(side.simulated for side in found):
+        if getattr(arguments, name) is not None and not any(side.simulated for side in sides_compared):
             raise UsageError(f"--{name} needs a simulated device, and none runs here", next="add --device sim")
-    check_globs(arguments.kernel, [side.set() for side in found])
-    for tier in dict.fromkeys(side.tier for side in found if side.simulated):
+    check_globs(arguments.kernel, [side.set() for side in sides_compared])
+    for tier in dict.fromkeys(side.tier for side in sides_compared if side.simulated):
         report.shortcuts.append(f"{tier}: {SIMULATED}")
-    return found
+    return sides_compared
 
 
 def _jobs(arguments: argparse.Namespace, side: Side) -> int:
@@ -208,11 +208,11 @@ def _jobs(arguments: argparse.Namespace, side: Side) -> int:
 
 
 def run_support(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
-    found = {}
+    by_side = {}
     for name in _asked_sets(arguments) or tuple(SETS):
         kernels = kernel_set(name)
         assert kernels is not None, name
-        found[name] = support(kernels, arguments.ordering or "canonical-1")
+        by_side[name] = support(kernels, arguments.ordering or "canonical-1")
         report.results += [
             Result(
                 f"{name} {each.op.name} {each.dtype}",
@@ -221,28 +221,28 @@ def run_support(arguments: argparse.Namespace, report: Report, out: TextIO) -> N
                 reason=each.refused,
                 measure={"kernels": list(each.kernels), "cases": each.cases, "taken": each.taken},
             )
-            for each in found[name]
+            for each in by_side[name]
         ]
-    terminal.show(matrix(found), out=out)
+    terminal.show(matrix(by_side), out=out)
     terminal.show(
         "\nyes: every case; part: some sizes or attributes; a number: refused, with the reason below", out=out
     )
 
 
 def _asked_sets(arguments: argparse.Namespace) -> tuple[str, ...]:
-    found: list[str] = []
+    names: list[str] = []
     for tier in arguments.tier.split(",") if arguments.tier else ():
         row, named = registry.parse(tier.strip())
-        found += [named] if named else row.kernel_sets
-    return tuple(dict.fromkeys(found))
+        names += [named] if named else row.kernel_sets
+    return tuple(dict.fromkeys(names))
 
 
 def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None:
-    found = _sides(arguments, report, out, oracle=True)
+    sides_compared = _sides(arguments, report, out, oracle=True)
     timed = 0
     software: set[str] = set()
     met: Met = {}
-    for side in found:
+    for side in sides_compared:
         given = [parse(each) for each in arguments.case] or SPEED
         chosen = selected(_anew(side, given, met), arguments.kernel)
         if not chosen:
@@ -262,7 +262,7 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
                 )
             )
         terminal.show("", out=out)
-    terminal.show(speed_text.verdict(found, timed, software), out=out)
+    terminal.show(speed_text.verdict(sides_compared, timed, software), out=out)
 
 
 MODES: Mapping[str, Callable[[argparse.Namespace, Report, TextIO], None]] = {

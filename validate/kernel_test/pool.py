@@ -53,11 +53,11 @@ class Worker:
         answer = process.stdout.readline()
         if not answer:
             return CaseRun(case, CaseOutcome("died", kernels, self._end(process)))
-        said: dict[str, Any] = json.loads(answer)
-        if "error" in said:
+        reply: dict[str, Any] = json.loads(answer)
+        if "error" in reply:
             self.close()
-            raise _error(said)
-        return CaseRun(case, from_json(said), said["seconds"])
+            raise _error(reply)
+        return CaseRun(case, from_json(reply), reply["seconds"])
 
     def close(self) -> None:
         """End the process, immediately if it is busy."""
@@ -101,7 +101,7 @@ def run_all(
     runnable = [(number, each) for number, each in enumerate(plans) if each.kernels]
     for start in range(0, len(runnable), BATCH):
         work.put(runnable[start : start + BATCH])
-    found = {
+    outcomes = {
         number: CaseRun(each.case, CaseOutcome("refused", said=each.refused))
         for number, each in enumerate(plans)
         if not each.kernels
@@ -121,7 +121,7 @@ def run_all(
                 for number, each in batch:
                     if stop.is_set():
                         return
-                    found[number] = result = _left_out(each, costly) or worker.run(each.case, each.kernels)
+                    outcomes[number] = result = _left_out(each, costly) or worker.run(each.case, each.kernels)
                     _count(costly, result.outcome)
                     ran()
         except BaseException as error:
@@ -141,7 +141,7 @@ def run_all(
             worker.close()
     if failures:
         raise failures[0]
-    return [found[number] for number in sorted(found)]
+    return [outcomes[number] for number in sorted(outcomes)]
 
 
 def _left_out(plan: PlannedCase, costly: Counter[str]) -> CaseRun | None:

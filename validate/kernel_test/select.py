@@ -37,13 +37,13 @@ class PlannedCase:
 def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[PlannedCase]:
     """Plan each case. Cases that differ only in their values dispatch the same kernels."""
     known: dict[str, PlannedCase] = {}
-    made = []
+    selected = []
     for case in cases:
         key = replace(case, values="plain", seed=0).text()
         if key not in known:
             known[key] = planned(case, kernels, ordering)
-        made.append(replace(known[key], case=case))
-    return made
+        selected.append(replace(known[key], case=case))
+    return selected
 
 
 def anew(made: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> list[PlannedCase]:
@@ -76,8 +76,8 @@ def dispatched(program: LoweredGraph, kernels: KernelSet) -> tuple[str, ...]:
     known = kernels.names()
     if kernels.target == "numpy-reference":
         return tuple(dict.fromkeys(call.node.op.name.lower() for call in program.calls))
-    found = dict.fromkeys(step.launch.kernel for step in dispatch_plan(program).dispatches)
-    return tuple(name for name in found if name in known)
+    names = dict.fromkeys(step.launch.kernel for step in dispatch_plan(program).dispatches)
+    return tuple(name for name in names if name in known)
 
 
 def skeleton(case: Case) -> OneNode:
@@ -98,10 +98,10 @@ def _empty(case: Case, port: Port) -> Operand:
 
 
 def _array(case: Case, port: Port) -> np.ndarray:
-    made = np.empty(case.shape(port), np.int32 if port.kind == "index" else np.float32)
+    array = np.empty(case.shape(port), np.int32 if port.kind == "index" else np.float32)
     if port.name == "sequence":
-        made = np.sort(np.arange(made.size, dtype=np.int32) % case.dims["S"])
-    return made
+        array = np.sort(np.arange(array.size, dtype=np.int32) % case.dims["S"])
+    return array
 
 
 def selected(plans: Iterable[PlannedCase], globs: Sequence[str]) -> list[PlannedCase]:

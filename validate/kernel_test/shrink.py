@@ -91,12 +91,12 @@ def _sizes(case: Case, *, coarse: bool) -> Iterator[Case]:
 def _less(value: int, block: int, coarse: bool) -> list[int]:
     """Return smaller values to try, the smallest first, including multiples of the block."""
     if coarse:
-        wanted = [1, value // 4, value // 2]
+        candidates = [1, value // 4, value // 2]
     else:
-        wanted = [value * (part - 1) // part for part in (4, 8, 16, 32, 64)] + [value - 1]
+        candidates = [value * (part - 1) // part for part in (4, 8, 16, 32, 64)] + [value - 1]
     if block > 1:
-        wanted += [each // block * block for each in (*wanted, block, value - 1)]
-    return sorted({each for each in wanted if 0 < each < value})
+        candidates += [each // block * block for each in (*candidates, block, value - 1)]
+    return sorted({each for each in candidates if 0 < each < value})
 
 
 def _with(case: Case, sizes: dict[str, int]) -> Case:

@@ -63,9 +63,9 @@ class Side:
         return shlex.join(words)
 
     def set(self) -> KernelSet:
-        found = kernel_set(self.kernels)
-        assert found is not None, self.kernels
-        return with_replaced(found, self.replaced) if self.replaced else found
+        base = kernel_set(self.kernels)
+        assert base is not None, self.kernels
+        return with_replaced(base, self.replaced) if self.replaced else base
 
     def choice(self) -> Choice:
         asked: dict[str, Any] = simulated_device(Namespace(**self.as_dict())) if self.simulated else {}
@@ -104,7 +104,7 @@ def sides(
     tier that cannot run and was not requested explicitly. Raise UsageError for the oracle unless `oracle`, and the
     exceptions of choose_tier.
     """
-    found: list[Side] = []
+    selected: list[Side] = []
     for tiers in [[part.strip()] for part in asked.split(",")] if asked else _by_set():
         reasons = []
         for tier in tiers:
@@ -121,7 +121,7 @@ def sides(
                     raise
                 reasons.append((tier, str(error)))
                 continue
-            found += [
+            selected += [
                 Side(
                     row.tier,
                     each,
@@ -141,7 +141,7 @@ def sides(
         else:
             for reason in reasons:
                 unusable(*reason)
-    return found
+    return selected
 
 
 def orderings(tier: str, ordering: str) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
             given = examples.setdefault((case.op, case.dtype), [])
             if not given or case.values == given[0].values:
                 given.append(case)
-    found = []
+    supported = []
     for op in Op:
         if op in LEFT_OUT:
             continue
@@ -49,8 +49,10 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
             given = examples.get((op, dtype)) or [
                 replace(case, dtype=dtype) for case in examples.get((op, "f32")) or _of(examples, op)
             ]
-            found.append(_support(op, dtype, [case for case in given if not case.refusal()], kernels, ordering))
-    return found
+            supported.append(
+                _support(op, dtype, [case for case in given if not case.refusal()], kernels, ordering)
+            )
+    return supported
 
 
 def _of(examples: Mapping[tuple[Op, str], list[Case]], op: Op) -> list[Case]:
@@ -94,10 +96,10 @@ def _one(name: str, rows: Sequence[Support]) -> list[str | Table]:
         for each in (each for each in rows if each.op is op):
             by_answer.setdefault(_cell(each, reasons), []).append(each.dtype)
         for answer, types in by_answer.items():
-            said = _types(types, whole=len(by_answer) == 1)
-            lines.append([op.name, answer, said])
-    told = [f"  {number}  {reason}" for reason, number in reasons.items()]
-    return [Table([name, "runs", Column("types of weights", widest=TYPES_WIDEST)], lines), *told]
+            summary = _types(types, whole=len(by_answer) == 1)
+            lines.append([op.name, answer, summary])
+    reason_lines = [f"  {number}  {reason}" for reason, number in reasons.items()]
+    return [Table([name, "runs", Column("types of weights", widest=TYPES_WIDEST)], lines), *reason_lines]
 
 
 def _types(types: Sequence[str], *, whole: bool) -> str:

@@ -36,9 +36,9 @@ def table(found: Mapping[str, KernelVerdict]) -> Table:
 def _result(verdict: KernelVerdict) -> str:
     if not verdict.cases:
         return f"NOT RUN  ({left_out(verdict)})" if verdict.left_out else "NO CASE"
-    said = [f"{verdict.others} cases failed by another kernel"] if verdict.others else []
-    said += [left_out(verdict)] if verdict.left_out else []
-    notes = f"  ({'; '.join(said)})" if said else ""
+    parts = [f"{verdict.others} cases failed by another kernel"] if verdict.others else []
+    parts += [left_out(verdict)] if verdict.left_out else []
+    notes = f"  ({'; '.join(parts)})" if parts else ""
     return f"FAIL  {len(verdict.failed)} of {verdict.cases}{notes}" if verdict.failed else f"pass{notes}"
 
 
@@ -71,10 +71,10 @@ def told(side: Side, ran: CaseRun, kernel: str = "") -> list[str]:
         *lines[:LINES_MOST],
         *([f"and {len(lines) - LINES_MOST} more lines"] if len(lines) > LINES_MOST else []),
     ]
-    found = {"wrong": "bits", "finding": "device", "stopped": "stopped", "died": "died"}[outcome.status]
+    kind = {"wrong": "bits", "finding": "device", "stopped": "stopped", "died": "died"}[outcome.status]
     return [
         f"  case      {ran.case.text()}",
-        *(f"  {found if number == 0 else '':<8}  {line}" for number, line in enumerate(shown)),
+        *(f"  {kind if number == 0 else '':<8}  {line}" for number, line in enumerate(shown)),
         f"  kernels   {', '.join(outcome.kernels)}",
         f"  seed      {ran.case.seed}",
         f"  repro     {repro(side, ran, kernel)}",

@@ -32,12 +32,12 @@ class KernelVerdict:
 def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, KernelVerdict]:
     """Return the verdict on each of these kernels, and on others that caused a failure."""
     blamed = blame(ran, kernels)
-    made = {name: KernelVerdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
+    by_kernel = {name: KernelVerdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
     for number, each in enumerate(ran):
         for name in each.outcome.kernels:
-            if name not in made:
+            if name not in by_kernel:
                 continue
-            verdict = made[name]
+            verdict = by_kernel[name]
             if each.outcome.status == "left out":
                 verdict.left_out[each.outcome.blamed] += 1
                 continue
@@ -48,7 +48,7 @@ def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, Kernel
                     verdict.failed.append(each)
                 else:
                     verdict.others += 1
-    return made
+    return by_kernel
 
 
 def blame(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:

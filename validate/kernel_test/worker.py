@@ -30,8 +30,8 @@ def main(argv: list[str]) -> int:
                 asked = json.loads(line)
                 begun = time.monotonic()
                 outcome = bench.run(parse(asked["case"]), asked["timeout"])
-                said = {**to_json(outcome), "seconds": time.monotonic() - begun}
-                print(json.dumps(said), file=answers, flush=True)
+                reply = {**to_json(outcome), "seconds": time.monotonic() - begun}
+                print(json.dumps(reply), file=answers, flush=True)
     except ZincError as error:
         print(json.dumps({"error": str(error), "exit": error.exit_code}), file=answers, flush=True)
         return error.exit_code

@@ -104,8 +104,8 @@ class BackendSpec:
 
     def probe(self, host: Host) -> Availability:
         """Probe a tier that is built."""
-        found: Availability = import_module(self.module).probe(host)
-        return found
+        availability: Availability = import_module(self.module).probe(host)
+        return availability
 
     def open(
         self,

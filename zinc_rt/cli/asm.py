@@ -30,21 +30,21 @@ exit codes: 0 done, 1 a committed .zrt is stale, 2 a source cannot be assembled,
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         description="Assemble gfx12 kernels to .zrt files.",
         epilog=EXAMPLES,
     )
-    made.add_argument("source", nargs="?", metavar="FILE.s", help="assembly source of one kernel")
-    made.add_argument(
+    parser.add_argument("source", nargs="?", metavar="FILE.s", help="assembly source of one kernel")
+    parser.add_argument(
         "-o", "--output", metavar="FILE.zrt", help="output file (default: the source's name with .zrt)"
     )
-    made.add_argument("--all", action="store_true", help="assemble every kernel of this package in place")
-    made.add_argument(
+    parser.add_argument("--all", action="store_true", help="assemble every kernel of this package in place")
+    parser.add_argument(
         "--check",
         action="store_true",
         help="assemble every kernel and compare with the committed file; write nothing",
     )
-    return made
+    return parser
 
 
 def _asm(arguments: argparse.Namespace) -> int:
@@ -55,10 +55,10 @@ def _asm(arguments: argparse.Namespace) -> int:
     if arguments.source is None:
         return _check(sources()) if arguments.check else _all(sources())
     path = Path(arguments.source)
-    found = sources_of(path)
-    if arguments.output and len(found) > 1:
-        raise UsageError(f"{path} produces {len(found)} kernels, but -o names one file", next="leave -o out")
-    for source in found:
+    listed = sources_of(path)
+    if arguments.output and len(listed) > 1:
+        raise UsageError(f"{path} produces {len(listed)} kernels, but -o names one file", next="leave -o out")
+    for source in listed:
         data = assemble(source)
         output = Path(arguments.output or source.container)
         _write(output, data)
@@ -67,19 +67,19 @@ def _asm(arguments: argparse.Namespace) -> int:
 
 
 def _all(found: list[Source]) -> int:
-    made, refused = _assembled(found)
-    changed = [(source, data) for source, data in made if _stale(source, data)]
+    assembled, refused = _assembled(found)
+    changed = [(source, data) for source, data in assembled if _stale(source, data)]
     for source, data in changed:
         _write(source.container, data)
     _say(refused)
-    good = f"{len(made)} kernels, {len(changed)} changed"
+    good = f"{len(assembled)} kernels, {len(changed)} changed"
     print(f"FAIL  {good}, {len(refused)} refused" if refused else f"PASS  {good}")
     return ZincError.exit_code if refused else 0
 
 
 def _check(found: list[Source]) -> int:
-    made, refused = _assembled(found)
-    stale = [source for source, data in made if _stale(source, data)]
+    assembled, refused = _assembled(found)
+    stale = [source for source, data in assembled if _stale(source, data)]
     folders = {source.container.parent for source in found}
     containers = {source.container for source in found}
     orphans = [path for folder in folders for path in sorted(folder.glob("*.zrt")) if path not in containers]
@@ -91,7 +91,7 @@ def _check(found: list[Source]) -> int:
     bad = len(stale) + len(orphans) + len(refused)
     if stale:
         print("repro   zinc-rt asm --all && git diff --stat")
-    print(f"{'FAIL' if bad else 'PASS'}  {len(made) - len(stale)} of {len(found)} kernels are up to date")
+    print(f"{'FAIL' if bad else 'PASS'}  {len(assembled) - len(stale)} of {len(found)} kernels are up to date")
     return 1 if bad else 0
 
 
@@ -112,8 +112,8 @@ def _assembled(found: list[Source]) -> tuple[list[tuple[Source, bytes]], list[Zi
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each thread waits for a process
         done = list(zip(found, pool.map(one, found), strict=True))
-    made = [(source, data) for source, data in done if isinstance(data, bytes)]
-    return made, [error for _, error in done if isinstance(error, ZincError)]
+    assembled = [(source, data) for source, data in done if isinstance(data, bytes)]
+    return assembled, [error for _, error in done if isinstance(error, ZincError)]
 
 
 def _stale(source: Source, data: bytes) -> bool:

@@ -89,15 +89,15 @@ def _hex(arguments: argparse.Namespace, source: str) -> CodeInput:
 def _elf(arguments: argparse.Namespace, source: str) -> CodeInput:
     from zinc_rt.isa.elf import read_elf
 
-    found = read_elf(_read(arguments.elf, source), source)
-    if not found.sections:
+    elf = read_elf(_read(arguments.elf, source), source)
+    if not elf.sections:
         raise InputError(f"{source}: no executable section")
-    arch = arguments.arch or found.arch
+    arch = arguments.arch or elf.arch
     if arch is None:
         raise UnsupportedError(
             f"{source}: its chip is not built in this version", next="--arch NAME, if you know better"
         )
-    sections = tuple(CodeSection(s.name, s.address, s.code, s.symbols) for s in found.sections)
+    sections = tuple(CodeSection(s.name, s.address, s.code, s.symbols) for s in elf.sections)
     return CodeInput(arch, arguments.wave or 32, sections, f"--elf {arguments.elf}")
 
 

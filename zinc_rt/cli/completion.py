@@ -39,9 +39,9 @@ DYNAMIC = {
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EXAMPLES)
-    made.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
-    return made
+    parser = Parser(description=__doc__, epilog=EXAMPLES)
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+    return parser
 
 
 def _completion(arguments: argparse.Namespace) -> int:
@@ -54,14 +54,14 @@ def _completion(arguments: argparse.Namespace) -> int:
 
 def whole() -> argparse.ArgumentParser:
     """Return one parser of `zinc-rt` with those of all commands, where each option states its completion."""
-    made = argparse.ArgumentParser(prog="zinc-rt")
-    made.add_argument("--version", action="store_true", help="print the version")
-    commands = made.add_subparsers(dest="command", metavar="COMMAND")
+    root = argparse.ArgumentParser(prog="zinc-rt")
+    root.add_argument("--version", action="store_true", help="print the version")
+    commands = root.add_subparsers(dest="command", metavar="COMMAND")
     for name, parser in parsers():
         commands.add_parser(name, help=parser.description)
         commands.choices[name] = parser
         _say_what_completes(parser)
-    return made
+    return root
 
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:

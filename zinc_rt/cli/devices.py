@@ -44,12 +44,12 @@ class TierRow:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         description="Show each GPU and tier of this machine: usable or not, why, and what to do.",
         epilog=EXAMPLES,
     )
-    add_json(made)
-    return made
+    add_json(parser)
+    return parser
 
 
 def show(arguments: argparse.Namespace, driver: Driver | None) -> int:
@@ -118,14 +118,16 @@ def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
     host = Host(available_cores(), driver, machine.gpus)
     rows: list[TierRow] = []
     for spec in registry.built():
-        found = spec.probe(host)
+        availability = spec.probe(host)
         if driver is not None and spec.simulable:
-            found = replace(found, devices=tuple(_brought_up(driver, spec.tier, each) for each in found.devices))
-        told = found.usable or spec.lists_devices  # that none has a driver is worth a row
-        alone = [OnDevice("host", found.usable, found.why, found.next)] if told else []
+            availability = replace(
+                availability, devices=tuple(_brought_up(driver, spec.tier, each) for each in availability.devices)
+            )
+        is_shown = availability.usable or spec.lists_devices  # that none has a driver is worth a row
+        alone = [OnDevice("host", availability.usable, availability.why, availability.next)] if is_shown else []
         rows += [
             TierRow(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
-            for each in found.devices or alone
+            for each in availability.devices or alone
         ]
     order = list(dict.fromkeys(f"{gpu.name} {gpu.arch}".strip() for gpu in machine.gpus))
     return sorted(rows, key=lambda row: order.index(row.device) if row.device in order else len(order))
@@ -137,13 +139,13 @@ def _brought_up(driver: Driver, tier: str, device: OnDevice) -> OnDevice:
 
     if driver.simulated or not device.usable or device.gpu is None:
         return device
-    found = checked.verdict(checked.identify(driver, device.gpu), tier)
-    if found.passed:
-        return replace(device, why=f"{device.why}; {found.why}")
+    verdict = checked.verdict(checked.identify(driver, device.gpu), tier)
+    if verdict.passed:
+        return replace(device, why=f"{device.why}; {verdict.why}")
     next_ = (
         f"zinc-rt bring-up --device {device.gpu.render_path}: until then models start on it with --unchecked only"
     )
-    return replace(device, why=f"{device.why}; {found.why}", next=next_)
+    return replace(device, why=f"{device.why}; {verdict.why}", next=next_)
 
 
 def _table(rows: list[TierRow]) -> Table:

@@ -45,17 +45,17 @@ WIDTH = 72  # of a metadata value
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         description="Show a GGUF file's content, its memory plan and the bytes that a decoded token reads.",
         epilog=EXAMPLES,
     )
-    add_models(made, several=True)
-    made.add_argument("--tensors", action="store_true", help="list every tensor instead of tensor classes")
-    made.add_argument("--graph", action="store_true", help="print only the model's IR graph as text")
-    made.add_argument(
+    add_models(parser, several=True)
+    parser.add_argument("--tensors", action="store_true", help="list every tensor instead of tensor classes")
+    parser.add_argument("--graph", action="store_true", help="print only the model's IR graph as text")
+    parser.add_argument(
         "--check", action="store_true", help="read every weight; fail on NaN or infinity, also in block scales"
     )
-    plan = made.add_argument_group("the memory plan")
+    plan = parser.add_argument_group("the memory plan")
     plan.add_argument(
         "-c",
         "--ctx",
@@ -91,8 +91,8 @@ def parser() -> argparse.ArgumentParser:
         "--experts", choices=get_args(Experts), help="with --vram: placement of experts, as ZINC_RT_EXPERTS"
     )
     plan.add_argument("--plan-json", metavar="FILE", help="write the plan of every buffer as JSON")
-    add_json(made)
-    return made
+    add_json(parser)
+    return parser
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
@@ -171,15 +171,15 @@ def _check(gguf: GGUFFile, out: TextIO) -> list[Result]:
 
     results = [
         Result(
-            f"weights/{found.tensor}",
+            f"weights/{match.tensor}",
             "weights",
             "fail",
-            measure={"blocks": found.count},
-            first_bad={"tensor": found.tensor, "block": found.block, "got": found.value},
-            cause=found.text,
+            measure={"blocks": match.count},
+            first_bad={"tensor": match.tensor, "block": match.block, "got": match.value},
+            cause=match.text,
             advice="the file is damaged, or was quantised from a damaged one: fetch it again",
         )
-        for found in not_finite(gguf)
+        for match in not_finite(gguf)
     ]
     for dtype in sorted({tensor.dtype for tensor in gguf.tensors.values() if not knows(tensor.dtype)}):
         results.append(Result(f"weights/{dtype}", "weights", "skip", reason=f"no scales are known of {dtype}"))

@@ -39,8 +39,8 @@ _TEXT_COLUMNS = 96  # where a source line is put behind the text
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser("zinc-rt isa", description="Disassemble, lint and analyse gfx11 and gfx12 machine code.")
-    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = Parser("zinc-rt isa", description="Disassemble, lint and analyse gfx11 and gfx12 machine code.")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     disasm = actions.add_parser(
         "disasm",
         help="print instructions in LLVM's syntax",
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     isa_lint.add(actions)
     isa_report.add(actions)
     isa_support.add(actions)
-    return made
+    return parser
 
 
 def _disasm(arguments: argparse.Namespace) -> int:

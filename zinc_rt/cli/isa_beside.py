@@ -31,9 +31,9 @@ def report_beside(arguments: argparse.Namespace) -> int:
     for name in _names(arguments.files, list(sets.values())):
         for title, kernels in sets.items():
             if name in kernels.names():
-                made = _made(kernels, name)
-                rows.append([name, title, *_figures(made)])
-                whole.results.append(Result(f"{title}:{name}", "isa-report", "pass", measure=asdict(made)))
+                built = _made(kernels, name)
+                rows.append([name, title, *_figures(built)])
+                whole.results.append(Result(f"{title}:{name}", "isa-report", "pass", measure=asdict(built)))
     terminal.show(Table(["kernel", "set", *(Column(each, right=True) for each in _HEAD)], rows), out=out)
     terminal.show(
         "\nloop: instructions of the innermost loop that loads most; its bytes are of all lanes", out=out
@@ -49,11 +49,11 @@ def _sets(beside: str) -> dict[str, BinaryKernelSet]:
 
     known = {name: kernel_set(name) for name in SETS}
     others = {name: each for name, each in known.items() if isinstance(each, BinaryKernelSet)}
-    found = others.get(beside)
-    if found is None or beside == found.target:
+    other = others.get(beside)
+    if other is None or beside == other.target:
         fit = ", ".join(name for name, each in others.items() if name != each.target)
         raise UsageError(f"--beside {beside}: not a second kernel set of a chip", next=f"--beside {fit}")
-    return {found.target: others[found.target], beside: found}
+    return {other.target: others[other.target], beside: other}
 
 
 def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
@@ -64,13 +64,13 @@ def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
     from zinc_rt.host.errors import UsageError
 
     either = sorted({name for each in sets for name in each.names()})
-    found = []
+    names = []
     for pattern in asked:
         some = matching(either, pattern)
         if not some:
             raise UsageError(f"unknown kernel {pattern}", next=f"--beside takes names: {', '.join(either[:6])}")
-        found += some
-    return found or [name for name in either if all(name in each.names() for each in sets)]
+        names += some
+    return names or [name for name in either if all(name in each.names() for each in sets)]
 
 
 def _made(kernels: BinaryKernelSet, name: str) -> KernelReport:

@@ -54,14 +54,16 @@ def _lint(arguments: argparse.Namespace) -> int:
     report.details = {"rules": RULES}
     bad = findings = remarks = 0
     for kernel in read_kernels(arguments):
-        said = lint(kernel.section.code, kernel.target, kernel.limits, entry=kernel.entry, kernel=kernel.kernel)
-        remarked = [each for each in said if is_remark(each.rule, kernel.compiler)]
-        found = [each for each in said if each not in remarked]
-        for finding in said if arguments.remarks else found:
+        all_findings = lint(
+            kernel.section.code, kernel.target, kernel.limits, entry=kernel.entry, kernel=kernel.kernel
+        )
+        remarked = [each for each in all_findings if is_remark(each.rule, kernel.compiler)]
+        unexplained = [each for each in all_findings if each not in remarked]
+        for finding in all_findings if arguments.remarks else unexplained:
             words = f"{'remark: ' if finding in remarked else ''}{printable(finding.sentence())}"
             terminal.show(f"{printable(kernel.name)} {words}{_place(kernel, finding.pc)}", out=out)
-        _add_result(report, kernel, found, remarked)
-        bad, findings, remarks = bad + bool(found), findings + len(found), remarks + len(remarked)
+        _add_result(report, kernel, unexplained, remarked)
+        bad, findings, remarks = bad + bool(unexplained), findings + len(unexplained), remarks + len(remarked)
     if not report.results:
         raise InputError("no kernel in these files", next="a code object needs symbols; --hex takes bare code")
     kernels = len(report.results)

@@ -64,12 +64,12 @@ def _report(arguments: argparse.Namespace) -> int:
     rows: list[list[Any]] = []
     loops: list[list[Any]] = []
     for kernel in read_kernels(arguments):
-        made = _made(kernel)
+        built = _made(kernel)
         name = printable(kernel.name)
-        rows.append(_row(name, made))
-        loops += [_loop_row(name, kernel, loop) for loop in made.loops]
-        measure = asdict(made) | {"vopd_rate": made.vopd_rate}
-        for row, loop in zip(measure["loops"], made.loops, strict=True):
+        rows.append(_row(name, built))
+        loops += [_loop_row(name, kernel, loop) for loop in built.loops]
+        measure = asdict(built) | {"vopd_rate": built.vopd_rate}
+        for row, loop in zip(measure["loops"], built.loops, strict=True):
             row["bytes_per_instruction"] = loop.bytes_per_instruction
         whole.results.append(Result(f"{kernel.file}:{kernel.name}", "isa-report", "pass", measure=measure))
     if not rows:

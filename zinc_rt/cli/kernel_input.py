@@ -159,9 +159,9 @@ def _pointers(data: bytes, source: str) -> dict[str, Pointers]:
         kernels = read_code_object(data, source).kernels
     except InputError:
         return {}
-    found = {}
+    pointers = {}
     for name, kernel in kernels.items():
         before = sum(size for bit, size in ((0, 4), (1, 2), (2, 2)) if kernel.properties >> bit & 1)
         offsets = frozenset(each.offset for each in kernel.arguments if each.kind == "global_buffer")
-        found[name] = Pointers(before, offsets)
-    return found
+        pointers[name] = Pointers(before, offsets)
+    return pointers

@@ -50,59 +50,61 @@ with --device hw.
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         prog="zinc-rt launch",
         description="Run one kernel of a code object or a source file on a card or a simulated GPU.",
         epilog=EXAMPLES,
     )
-    made.add_argument(
+    parser.add_argument(
         "code",
         metavar="KERNEL",
         help="a linked code object (.co, .hsaco), a .zrt kernel, or a source: OpenCL C (.cl), HIP (.hip), "
         "assembly (.s)",
     )
-    made.add_argument("--kernel", metavar="NAME", help="kernel to run (default: the only one)")
-    made.add_argument("--list", action="store_true", help="list the kernels and their arguments; runs nothing")
-    made.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="number of workgroups")
-    made.add_argument(
+    parser.add_argument("--kernel", metavar="NAME", help="kernel to run (default: the only one)")
+    parser.add_argument("--list", action="store_true", help="list the kernels and their arguments; runs nothing")
+    parser.add_argument("--grid", type=_axes, default=(1,), metavar="X[,Y[,Z]]", help="number of workgroups")
+    parser.add_argument(
         "--block",
         type=_axes,
         metavar="X[,Y[,Z]]",
         help="work-items in a workgroup (default: what the kernel was compiled for, else 64)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--lds",
         type=int,
         metavar="BYTES",
         help="dynamic LDS of a workgroup (default: what Triton's JSON next to the code object says, else 0)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--arch",
         default=DEFAULT_ARCH,
         metavar="NAME",
         help=f"chip to compile a source for (default {DEFAULT_ARCH})",
     )
-    made.add_argument(
+    parser.add_argument(
         "--cflags", default="", metavar="FLAGS", help="compiler flags for a source, like '-O1 -DN=4'"
     )
-    made.add_argument("--arg", action="append", default=[], metavar="NAME=...", help=ARG_HELP)
-    made.add_argument("--expect", metavar="F.npz", help="expected outputs, by argument name")
-    made.add_argument("--ulps", type=int, default=0, metavar="N", help="tolerance for floats in ULPs (default 0)")
-    made.add_argument("--npz", metavar="OUT", help="write the outputs")
-    made.add_argument("--time", type=int, default=0, metavar="N", help="launch N more times and report the time")
-    made.add_argument(
+    parser.add_argument("--arg", action="append", default=[], metavar="NAME=...", help=ARG_HELP)
+    parser.add_argument("--expect", metavar="F.npz", help="expected outputs, by argument name")
+    parser.add_argument(
+        "--ulps", type=int, default=0, metavar="N", help="tolerance for floats in ULPs (default 0)"
+    )
+    parser.add_argument("--npz", metavar="OUT", help="write the outputs")
+    parser.add_argument("--time", type=int, default=0, metavar="N", help="launch N more times and report the time")
+    parser.add_argument(
         "--device",
         choices=("auto", "hw", "sim"),
         default="auto",
         help="auto (default): this machine's AMD GPU, or a simulated one if there is none",
     )
-    made.add_argument(
+    parser.add_argument(
         "--queue",
         choices=("pm4", "aql"),
         default="pm4",
         help="pm4 packets (default), or one AQL dispatch packet with a completion signal",
     )
-    checks = made.add_argument_group("checks of the simulated GPU")
+    checks = parser.add_argument_group("checks of the simulated GPU")
     chosen = checks.add_mutually_exclusive_group()
     chosen.add_argument(
         "--sanitizer",
@@ -138,12 +140,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="list remarks, and show packets and the device's own sentences",
     )
-    made.add_argument(
+    parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="limit of one launch (default 60)"
     )
-    made.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
-    add_json(made)
-    return made
+    parser.add_argument("--junit", metavar="F", help="write JUnit XML for CI")
+    add_json(parser)
+    return parser
 
 
 def _tools(text: str) -> tuple[str, ...]:
@@ -165,12 +167,12 @@ def _exit_code(text: str) -> int:
 
 def _axes(text: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(part, 0) for part in text.split(","))
+        axes = tuple(int(part, 0) for part in text.split(","))
     except ValueError:
-        found = ()
-    if not 1 <= len(found) <= 3 or min(found) < 1:
+        axes = ()
+    if not 1 <= len(axes) <= 3 or min(axes) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: one to three numbers from 1 on, like 8 or 8,4")
-    return found
+    return axes
 
 
 def _body(arguments: argparse.Namespace) -> int:

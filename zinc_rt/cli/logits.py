@@ -37,30 +37,30 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         description="Write a model's logits and the output of every layer to a NumPy file.",
         epilog=EXAMPLES,
     )
-    add_models(made)
-    which = made.add_mutually_exclusive_group(required=True)
+    add_models(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--tokens", type=token_list, metavar="IDS", help="token ids, like 1,2,3")
     which.add_argument("-p", "--prompt", metavar="TEXT", help="text, tokenised with the model's tokenizer")
-    made.add_argument("--out", metavar="FILE", required=True, help="the .npz file to write, atomically")
-    made.add_argument(
+    parser.add_argument("--out", metavar="FILE", required=True, help="the .npz file to write, atomically")
+    parser.add_argument(
         "--prefill",
         choices=("batched", "stepwise"),
         default="batched",
         help="compute all tokens in one pass, or one at a time (default batched)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--layers", choices=("all", "none"), default="all", help="whether to write l_out (default all)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--rows", choices=("all", "last"), default="all", help="logits of every token or of the last (default all)"
     )
-    add_engine(made)
-    add_json(made, tables=False)
-    return made
+    add_engine(parser)
+    add_json(parser, tables=False)
+    return parser
 
 
 def _logits(arguments: argparse.Namespace) -> int:
@@ -138,10 +138,10 @@ def compute(
         logits = engine.extend(
             engine.open(), tokens, tap=tap if layers else None, prefill=prefill, rows=rows, advance=advance
         )
-    found = [np.concatenate(outputs[layer]) for layer in sorted(outputs)]
-    if layers and len(found) != engine.model.layers:
-        raise InputError(f"{len(found)} of {engine.model.layers} layers have an l_out: use --layers none")
-    return logits, np.stack(found) if layers else None
+    arrays = [np.concatenate(outputs[layer]) for layer in sorted(outputs)]
+    if layers and len(arrays) != engine.model.layers:
+        raise InputError(f"{len(arrays)} of {engine.model.layers} layers have an l_out: use --layers none")
+    return logits, np.stack(arrays) if layers else None
 
 
 main = Command("logits", parser, _logits)

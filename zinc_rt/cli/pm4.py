@@ -34,12 +34,12 @@ _DWORD = re.compile(r"(?:0[xX])?[0-9a-fA-F]{1,8}")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         "zinc-rt pm4",
         description=__doc__,
         epilog=f"{EXAMPLES}\n`zinc-rt pm4 decode --help` lists the options. Packets: docs/pm4.md",
     )
-    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     decode = actions.add_parser(
         "decode",
         help="print a stream packet by packet; with --lint, check it",
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     )
     decode.add_argument("--ib", action="store_true", help="with --lint: the stream is an indirect buffer")
     add_json(decode, tables=False)
-    return made
+    return parser
 
 
 def _decode(arguments: argparse.Namespace) -> int:

@@ -151,12 +151,12 @@ class Display:
         for line in counted:
             bar = ProgressBar(line.total, line.done, width=BAR_CELLS)
             bars.add_row(Text(line.text), bar, line.count(), Text(line.clock(), "dim"))
-        said = [
+        parts = [
             Text.assemble(line.text, "  ", (line.clock(), "dim"), no_wrap=True, overflow="ellipsis")
             for line in shown
             if line.total is None
         ]
-        return Group(*said, *([bars] if counted else []))
+        return Group(*parts, *([bars] if counted else []))
 
 
 _display: ContextVar[Display | None] = ContextVar("display", default=None)
@@ -249,14 +249,14 @@ def _shown(line: ProgressLine, *, plain: bool) -> Iterator[Display | None]:
     display = outer or Display()
     display.lines.append(line)
     display.hidden = False
-    token, told = _display.set(display), on_compile.set(display.compiling)
+    token, compile_token = _display.set(display), on_compile.set(display.compiling)
     if outer is None:
         display.start()
     try:
         yield display
     finally:
         _display.reset(token)
-        on_compile.reset(told)
+        on_compile.reset(compile_token)
         display.lines.remove(line)
         if outer is None:
             display.end()

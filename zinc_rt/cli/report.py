@@ -76,9 +76,9 @@ class Report:
     def simulated_tiers(self) -> list[str]:
         """Return the tiers that ran on a simulated device, if the report distinguishes tiers."""
         devices = self.details.get("devices", {})
-        found = [tier for tier, device in devices.items() if device.get("simulated")]
-        found += [result.tier for result in self.results if result.measure.get("simulated") and result.tier]
-        return list(dict.fromkeys(found))
+        tiers = [tier for tier, device in devices.items() if device.get("simulated")]
+        tiers += [result.tier for result in self.results if result.measure.get("simulated") and result.tier]
+        return list(dict.fromkeys(tiers))
 
     @property
     def simulated_unasked(self) -> list[str]:

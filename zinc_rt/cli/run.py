@@ -56,12 +56,12 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         description="Run a model on a prompt. Generated text is streamed to stdout, all messages go to stderr.",
         epilog=EXAMPLES,
     )
-    add_models(made, required=False)  # --probe-tier needs none
-    prompt = made.add_argument_group("the prompt")
+    add_models(parser, required=False)  # --probe-tier needs none
+    prompt = parser.add_argument_group("the prompt")
     which = prompt.add_mutually_exclusive_group()
     which.add_argument("-p", "--prompt", metavar="TEXT", help="the prompt's text; - reads stdin")
     which.add_argument(
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     prompt.add_argument("--chat", action="store_true", help="format the prompt with the model's chat template")
     prompt.add_argument("--system", metavar="TEXT", help="with --chat: the system message")
-    stop = made.add_argument_group("when to stop")
+    stop = parser.add_argument_group("when to stop")
     stop.add_argument(
         "-n",
         "--max-tokens",
@@ -82,19 +82,19 @@ def parser() -> argparse.ArgumentParser:
         help=f"maximum number of tokens to generate (default {DEFAULT_MAX_TOKENS})",
     )
     stop.add_argument("--ignore-eos", action="store_true", help="continue after an end-of-generation token")
-    sampling = made.add_argument_group(
+    sampling = parser.add_argument_group(
         "sampling", "The default is greedy decoding, which gives the same text for the same prompt."
     )
     for flag, kind, metavar, default, text in SAMPLING:
         sampling.add_argument(flag, type=kind, metavar=metavar, default=default, help=text)
-    add_engine(made)
-    add_budgets(made.add_argument_group("latency"))
-    made.add_argument("--chrome", metavar="FILE", help="write a timeline of the steps for Chrome or Perfetto")
-    made.add_argument(
+    add_engine(parser)
+    add_budgets(parser.add_argument_group("latency"))
+    parser.add_argument("--chrome", metavar="FILE", help="write a timeline of the steps for Chrome or Perfetto")
+    parser.add_argument(
         "--probe-tier", action="store_true", help="show for every tier whether it is usable, why, and what to do"
     )
-    add_json(made, tables=False)
-    return made
+    add_json(parser, tables=False)
+    return parser
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -176,7 +176,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         shortcuts = limit_changes(asking.scheduler.limits)
         for shortcut in shortcuts:
             say(f"shortcut  {shortcut}")
-        made = _ask(asking, tokens, sampling, text, started, chrome=arguments.chrome)
+        answer = _ask(asking, tokens, sampling, text, started, chrome=arguments.chrome)
         submission = engine.runner.submission
         instrument = engine.backend.instrument
         leans = leaned_on(instrument.consulted()) if instrument is not None else ()
@@ -187,10 +187,10 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
         report.shortcuts += shortcuts
         findings = findings_of(engine.backend)
     stopped, load_seconds, prompt_seconds, seconds = (
-        made.stopped,
-        made.load_seconds,
-        made.prompt_seconds,
-        made.seconds,
+        answer.stopped,
+        answer.load_seconds,
+        answer.prompt_seconds,
+        answer.seconds,
     )
     reason = _reason(stopped, arguments, max_tokens, report.ctx)
     tier, memory = str(report.device["tier"]), process_memory()
@@ -222,7 +222,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
                 "tokens": len(text.ids),
                 "steps": steps,
                 "tokens_per_second": steps / max(seconds, 1e-9),
-                **made.per_token,
+                **text.per_token,
             },
             limit={"max_tokens": max_tokens},
         )
@@ -239,7 +239,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "prompt_ids": tokens,
             "generated_ids": text.ids,
             "text": text.text,
-            **({} if sampling.logprobs is None else {"logprobs": [asdict(each) for each in made.answer.logprobs]}),
+            **({} if sampling.logprobs is None else {"logprobs": [asdict(each) for each in text.answer.logprobs]}),
             "stopped": stopped,
             "batched_prefill": knobs.batched_prefill,
             "memory": asdict(memory),

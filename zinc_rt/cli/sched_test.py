@@ -43,8 +43,8 @@ exit codes: 0 all checks passed, 1 a check failed, 2 an unusable file or option.
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description="Simulate traffic on the scheduler and assert its guarantees.", epilog=EXAMPLES)
-    what = made.add_argument_group("workload")
+    parser = Parser(description="Simulate traffic on the scheduler and assert its guarantees.", epilog=EXAMPLES)
+    what = parser.add_argument_group("workload")
     what.add_argument(
         "--workload",
         metavar="NAME",
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
         "--tenants", metavar="FILE", help="tenant configuration, YAML or JSON (default: the workload's)"
     )
     what.add_argument("--seed", type=int, default=1, metavar="N", help="random seed of the workload (default 1)")
-    where = made.add_argument_group("scheduler")
+    where = parser.add_argument_group("scheduler")
     where.add_argument("--slots", type=int, metavar="N", help="concurrent requests (default: the workload's, 16)")
     where.add_argument("--pages", type=int, metavar="N", help="KV pages of 16 tokens (default: the workload's)")
     where.add_argument("-c", "--ctx", type=int, default=32_768, metavar="N", help="context length (default 32768)")
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         "--step-tokens", type=int, default=512, metavar="N", help="maximum tokens in a step (default 512)"
     )
     add_budgets(where)
-    how = made.add_argument_group("limits and output")
+    how = parser.add_argument_group("limits and output")
     how.add_argument("--steps", type=int, metavar="N", help="stop after N steps and cancel the remaining requests")
     how.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds of virtual time")
     how.add_argument(
@@ -82,8 +82,8 @@ def parser() -> argparse.ArgumentParser:
     )
     how.add_argument("--list", action="store_true", help="list the workloads")
     how.add_argument("--export", metavar="NAME", help="write a workload to stdout in the file format")
-    add_json(made)
-    return made
+    add_json(parser)
+    return parser
 
 
 def _sched_test(arguments: argparse.Namespace) -> int:
@@ -315,15 +315,16 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[Result], out: TextIO) -> None:
-    made = _figures(workload, seen)
+    figures = _figures(workload, seen)
     terminal.show(
         f"\n{printable(name)}: {printable(workload.says)}",
         f"  {len(seen.log.prompt)} requests, {seen.steps} steps, {seen.seconds:.0f} s of virtual time, "
-        f"{made['tokens_per_second']:.0f} tok/s, {100 * made['prefix_hit_share']:.0f} % of prompt tokens cached, "
+        f"{figures['tokens_per_second']:.0f} tok/s, "
+        f"{100 * figures['prefix_hit_share']:.0f} % of prompt tokens cached, "
         f"{seen.counts.parked} parked, {seen.counts.evicted} evicted",
         out=out,
     )
-    for each, row in made["classes"].items():
+    for each, row in figures["classes"].items():
         terminal.show(
             f"  {each:<12}first token p50 {1e3 * row['first_token_p50_seconds']:.0f} ms, "
             f"p99 {1e3 * row['first_token_p99_seconds']:.0f} ms; "

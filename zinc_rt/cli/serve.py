@@ -51,10 +51,10 @@ was lost, or the simulated device reported an error; 2 an unusable file, option 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description="Serve models over HTTP with OpenAI's API.", epilog=EXAMPLES)
-    add_models(made, required=False)
-    made.checks_models = False  # an embedded model's name is accepted too
-    where = made.add_argument_group("server")
+    parser = Parser(description="Serve models over HTTP with OpenAI's API.", epilog=EXAMPLES)
+    add_models(parser, required=False)
+    parser.checks_models = False  # an embedded model's name is accepted too
+    where = parser.add_argument_group("server")
     where.add_argument("--config", metavar="F.yaml", help="models, tenants, keys and limits (docs/serving.md)")
     where.add_argument("--host", metavar="ADDRESS", help=f"address to listen on (default {HOST})")
     where.add_argument(
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="allow a server without keys on an address that other machines can reach",
     )
-    first = made.add_argument_group("instead of serving")
+    first = parser.add_argument_group("instead of serving")
     first.add_argument("--plan", action="store_true", help="show the models' memory plan and exit")
     first.add_argument(
         "--check", action="store_true", help="show the memory plan and each tenant's guarantees and exit"
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         help="scopes of the new key: inference, usage, admin (default inference,usage)",
     )
     add_format(first)
-    runs = made.add_argument_group("model")
+    runs = parser.add_argument_group("model")
     runs.add_argument("--slots", type=int, metavar="N", help=f"concurrent requests (default {SLOTS})")
     runs.add_argument(
         "-c",
@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     add_timeout(runs)
     add_budgets(runs)
     runs.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
-    return made
+    return parser
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -199,12 +199,12 @@ def _from_file(arguments: argparse.Namespace) -> Config:
     from zinc_rt.serve.config.checks import check_exposure
     from zinc_rt.serve.config.file import read_config
 
-    made = parser()
+    file_parser = parser()
     for name in (
         "model", "slots", "ctx", "tier", "device", "facts", "ordering", "timeout", "threads", "gap_budget",
         "first_token_budget",
     ):  # fmt: skip
-        if getattr(arguments, name) != made.get_default(name):
+        if getattr(arguments, name) != file_parser.get_default(name):
             name = name.replace("_", "-")
             raise UsageError(f"--{name} cannot be used with --config", next=f"set it in {arguments.config}")
     config = read_config(arguments.config)

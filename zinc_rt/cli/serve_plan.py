@@ -46,10 +46,10 @@ def show_plan(config: Config, *, tenants: bool) -> int:
                 for each in tenant_shares(config, models)
             ],
         )  # fmt: skip
-    wanted, memory = sum(model.total_bytes for model in models), memories[0]
+    total_bytes, memory = sum(model.total_bytes for model in models), memories[0]
     of = f" of {readable_size(memory.total_bytes)}" if memory.total_bytes else ""
     names = ", ".join(model.id for model in models)
-    terminal.show(f"PASS  {names}: {readable_size(wanted)}{of}, {memory.where}")
+    terminal.show(f"PASS  {names}: {readable_size(total_bytes)}{of}, {memory.where}")
     return 0
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = server.parser()
-    add_json(made, tables=False)
-    return made
+    parser = server.parser()
+    add_json(parser, tables=False)
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -54,12 +54,16 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
     try:
         code = run_program(words, client, stdout=output_stream(arguments))
-        found = grouped(client.findings())
+        groups = grouped(client.findings())
         report.device = {"simulated": True, **client.device}
-        report.details = {"exit_code": code, "findings": [asdict(each) for each in found], "dmesg": client.dmesg()}
-        reason = "; ".join(f"{count} x {rule}" for rule, count in times_of_rules(found).items())
+        report.details = {
+            "exit_code": code,
+            "findings": [asdict(each) for each in groups],
+            "dmesg": client.dmesg(),
+        }
+        reason = "; ".join(f"{count} x {rule}" for rule, count in times_of_rules(groups).items())
         report.results.append(Result(words[0], "program", "fail" if code else "pass", reason=reason))
-        show(found, sys.stderr)
+        show(groups, sys.stderr)
         finish(report, arguments)
         return code
     finally:

@@ -38,11 +38,11 @@ def read_tenants(path: str, *, pages: int) -> list[Tenant]:
     """Read the tenants of a file. `pages`: the total for shares. Raise InputError with the tenant and the
     field."""
     rows = _rows(path)
-    found = [_tenant(path, number, row, pages) for number, row in enumerate(rows, 1)]
-    names = [tenant.name for tenant in found]
+    tenants = [_tenant(path, number, row, pages) for number, row in enumerate(rows, 1)]
+    names = [tenant.name for tenant in tenants]
     if twice := next((name for at, name in enumerate(names) if name in names[:at]), None):
         raise InputError(f"{path}: tenant {twice!r} is there twice", next="name each once")
-    return found
+    return tenants
 
 
 def _rows(path: str) -> list[Any]:
@@ -72,9 +72,9 @@ def _tenant(path: str, number: int, row: Any, pages: int) -> Tenant:
         if name not in _FIELDS:
             near = meant(str(name), _FIELDS)
             raise InputError(f"{where}: no field {name!r}{near}", next=f"fields are {', '.join(_FIELDS)}")
-        fits, wanted = _FIELDS[name]
+        fits, expected = _FIELDS[name]
         if not fits(value):
-            raise InputError(f"{where}: {name} {value!r}", next=f"expected {wanted}")
+            raise InputError(f"{where}: {name} {value!r}", next=f"expected {expected}")
     quota = PageQuota(_count(row.get("kv_reserved", 0), pages), _count(row.get("kv_max"), pages))
     return Tenant(
         row["id"],

@@ -23,22 +23,22 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         description="Convert text to token ids with the tokenizer of a model file.",
         epilog=EXAMPLES,
     )
-    add_models(made)
-    made.add_argument("--text", metavar="TEXT", required=True, help="the text; - reads all of stdin as UTF-8")
-    special = made.add_mutually_exclusive_group()
+    add_models(parser)
+    parser.add_argument("--text", metavar="TEXT", required=True, help="the text; - reads all of stdin as UTF-8")
+    special = parser.add_mutually_exclusive_group()
     special.add_argument("--no-special", action="store_true", help="do not add or parse special tokens")
     special.add_argument("--parse-special", action="store_true", help="parse names of control tokens in the text")
-    made.add_argument(
+    parser.add_argument(
         "--ids",
         action="store_true",
         help="print only the ids, on one line separated by commas, as --tokens takes them",
     )
-    add_json(made)
-    return made
+    add_json(parser)
+    return parser
 
 
 def _tokenize(arguments: argparse.Namespace) -> int:

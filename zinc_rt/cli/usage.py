@@ -51,21 +51,21 @@ QUALITY: dict[str, Callable[[dict[str, Any]], float | None]] = {  # of latency.q
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         description="Show each tenant's usage from a ledger database, and check that the sums balance.",
         epilog=EXAMPLES,
     )
-    made.add_argument("database", metavar="DB.sqlite", help="the ledger database; opened read-only")
-    made.add_argument("--from", dest="first", metavar="TIME", help="start of the range: a day or minute")
-    made.add_argument("--to", dest="before", metavar="TIME", help="end of the range, exclusive: a day or minute")
-    made.add_argument(
+    parser.add_argument("database", metavar="DB.sqlite", help="the ledger database; opened read-only")
+    parser.add_argument("--from", dest="first", metavar="TIME", help="start of the range: a day or minute")
+    parser.add_argument("--to", dest="before", metavar="TIME", help="end of the range, exclusive: a day or minute")
+    parser.add_argument(
         "--group-by",
         metavar="WORDS",
         default="tenant",
         help="tenant, model, day, minute, separated by commas (default tenant)",
     )
-    add_json(made)
-    return made
+    add_json(parser)
+    return parser
 
 
 def _usage(arguments: argparse.Namespace) -> int:
@@ -86,7 +86,7 @@ def _usage(arguments: argparse.Namespace) -> int:
     path = Path(arguments.database)
     with closing(open_to_read(path)) as database:
         try:
-            found = find_usage(database, first_minute=first, before_minute=before, group_by=words)
+            usage = find_usage(database, first_minute=first, before_minute=before, group_by=words)
         except UNREADABLE as error:
             raise as_input_error(path, error) from error
     out = output_stream(arguments)
@@ -96,23 +96,23 @@ def _usage(arguments: argparse.Namespace) -> int:
             *(column(group.counters) for column in COLUMNS.values()),
             *(_three_digits(column(quality(group.counters))) for column in QUALITY.values()),
         ]
-        for group in found.groups
+        for group in usage.groups
         if not all(counter.startswith("page_steps.") for counter in group.counters)
     ]
     table([*words, *map(number, (*COLUMNS, *QUALITY))], rows, out)
-    report.results = _balance(found, whole=not (arguments.first or arguments.before))
+    report.results = _balance(usage, whole=not (arguments.first or arguments.before))
     report.details = {
         "database": str(arguments.database),
-        "from": _time(found.first),
-        "to": _time(found.last),
+        "from": _time(usage.first),
+        "to": _time(usage.last),
         "group_by": words,
         "groups": [
-            {**dict(zip(words, group.key, strict=True)), **reported(group.counters)} for group in found.groups
+            {**dict(zip(words, group.key, strict=True)), **reported(group.counters)} for group in usage.groups
         ],
-        "usage": without_latencies(found.usage),
-        "device": found.device,
+        "usage": without_latencies(usage.usage),
+        "device": usage.device,
     }
-    show(_verdict(found, report.results), out=out)
+    show(_verdict(usage, report.results), out=out)
     return finish(report, arguments)
 
 

@@ -40,10 +40,10 @@ compiled, or 77 without the compiler (extra "glsl"; RADV); --check without it co
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         "zinc-rt vulkan", description="Compile the Vulkan kernels to SPIR-V, or check the committed ones."
     )
-    actions = made.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     compile = actions.add_parser(
         "compile",
         help="compile GLSL to the committed SPIR-V",
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     vulkan_radv.add_options(compile)
     add_format(compile)
     compile.set_defaults(body=_compile)
-    return made
+    return parser
 
 
 def _compile(arguments: argparse.Namespace) -> int:
@@ -79,12 +79,12 @@ def _write(wanted: list[GlslSource]) -> int:
     from zinc_rt.host.files import write_whole
     from zinc_rt.kernels.spirv.compile import compile_source
 
-    made, refused = _compiled(wanted, compile_source)
-    for source, data in made:
+    compiled, refused = _compiled(wanted, compile_source)
+    for source, data in compiled:
         write_whole(source.built, partial(_put, data))
         terminal.show(f"wrote  {source.built.name}: {len(data)} bytes")
     _say(refused)
-    good = f"{len(made)} of {len(wanted)} kernels compiled"
+    good = f"{len(compiled)} of {len(wanted)} kernels compiled"
     terminal.show(f"FAIL  {good}" if refused else f"PASS  {good}")
     return ZincError.exit_code if refused else 0
 
@@ -106,9 +106,9 @@ def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
             terminal.show(f"{source.built.name}: {remark}")
     old = [source for source in wanted if stale(source)]
     if available():
-        made, refused = _compiled([source for source in there if source not in old], build)
+        compiled, refused = _compiled([source for source in there if source not in old], build)
         _say(refused)
-        old += [source for source, data in made if source.built.read_bytes() != data]
+        old += [source for source, data in compiled if source.built.read_bytes() != data]
         bad += len(refused)
     for source in old:
         terminal.show(f"stale   {source.built.name}: differs from the output of {source.path.name}")
@@ -148,8 +148,8 @@ def _compiled(
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for processes of its own
         done = list(zip(wanted, pool.map(one, wanted), strict=True))
-    made = [(source, data) for source, data in done if isinstance(data, bytes)]
-    return made, [error for _, error in done if isinstance(error, ZincError)]
+    compiled = [(source, data) for source, data in done if isinstance(data, bytes)]
+    return compiled, [error for _, error in done if isinstance(error, ZincError)]
 
 
 main = Command("vulkan", parser, lambda arguments: arguments.body(arguments))

@@ -50,18 +50,20 @@ def compile_radv(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import write_whole
     from zinc_rt.kernels.zrt import write_zrt
 
-    wanted, orphans = _wanted(arguments)
+    requested, orphans = _wanted(arguments)
     for path in orphans:
         terminal.show(f"orphan  {path.name}: no module {path.stem}.spv")
-    if not wanted:
+    if not requested:
         terminal.show(f"{'FAIL' if orphans else 'PASS'}  every container belongs to a module")
         return int(bool(orphans))
-    made = compile_modules({each.name: each.spirv for each in wanted}, arguments.radv, driver=arguments.driver)
-    terminal.show(f"RADV of Mesa {made.mesa}: {made.driver}")
+    compiled = compile_modules(
+        {each.name: each.spirv for each in requested}, arguments.radv, driver=arguments.driver
+    )
+    terminal.show(f"RADV of Mesa {compiled.mesa}: {compiled.driver}")
     rows, bad = [], set()
-    for kernel in wanted:
+    for kernel in requested:
         try:
-            zrt, findings, remarks = _container(kernel, made.caches, made.mesa)
+            zrt, findings, remarks = _container(kernel, compiled.caches, compiled.mesa)
         except ZincError as error:
             print(error, file=sys.stderr)
             bad.add(kernel.name)
@@ -75,9 +77,8 @@ def compile_radv(arguments: argparse.Namespace) -> int:
             write_whole(kernel.output, partial(_put, write_zrt(zrt)))
     figures = ("VGPRs", "LDS", "waves", "bytes", "findings", "remarks")
     terminal.show(Table(["kernel", *(Column(figure, right=True) for figure in figures)], rows))
-    good = (
-        f"{len(wanted) - len(bad)} of {len(wanted)} kernels are {'up to date' if arguments.check else 'compiled'}"
-    )
+    state = "up to date" if arguments.check else "compiled"
+    good = f"{len(requested) - len(bad)} of {len(requested)} kernels are {state}"
     terminal.show(f"{'FAIL' if bad or orphans else 'PASS'}  {good}")
     return int(bool(bad or orphans))
 
@@ -104,17 +105,17 @@ def _wanted(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]
     if not folder.is_dir():
         raise InputError(f"-o {folder}: no such folder")
     every = {path.stem: path for path in sorted(MODULES.glob("*.spv"))}
-    found = []
+    modules = []
     for name in arguments.name or every:
         path = Path(name) if name.endswith(".spv") else every.get(name)
         if path is None:
             raise UsageError(f"no module {name}", next="zinc-rt vulkan compile makes those that have a source")
-        found.append(RadvKernel(path.stem, read_source(path), folder / f"{path.stem}.zrt"))
+        modules.append(RadvKernel(path.stem, read_source(path), folder / f"{path.stem}.zrt"))
     if arguments.name or arguments.output:
-        return found, []
+        return modules, []
     orphans = [path for path in sorted(folder.glob("*.zrt")) if path.stem not in every]
     if arguments.check:
-        return found, orphans
+        return modules, orphans
 
     def current(kernel: RadvKernel) -> bool:
         if not kernel.output.is_file():
@@ -122,7 +123,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]
         zrt = read_zrt(kernel.output.read_bytes(), kernel.output.name)
         return zrt.source_hash == module_hash(kernel.spirv)
 
-    return [each for each in found if not current(each)], orphans
+    return [each for each in modules if not current(each)], orphans
 
 
 def _container(
@@ -136,9 +137,9 @@ def _container(
 
     zrt = container(kernel.name, kernel.spirv, caches[kernel.name], mesa)
     limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
-    found = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
-    remarks = [each for each in found if is_remark(each.rule, zrt.compiler)]
-    return zrt, [each for each in found if each not in remarks], remarks
+    findings = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
+    remarks = [each for each in findings if is_remark(each.rule, zrt.compiler)]
+    return zrt, [each for each in findings if each not in remarks], remarks
 
 
 def _put(data: bytes, file: BinaryIO) -> object:

@@ -122,9 +122,9 @@ def _listed(choices: Sequence[str], *, bracket: bool) -> str:
 
 def _said(message: str) -> str:
     text = message.removeprefix("argument ")
-    if found := _INVALID.search(text):
-        kind, value = found.groups()
-        return f"{text[: found.start()]}expected {_WANTED.get(kind, kind)}, not {value}"
+    if match := _INVALID.search(text):
+        kind, value = match.groups()
+        return f"{text[: match.start()]}expected {_WANTED.get(kind, kind)}, not {value}"
     return text
 
 
@@ -144,14 +144,16 @@ def _folded(line: str, width: int) -> str:
     example = words.startswith(("zinc-rt", "python3 "))
     gap = re.search(r" {2,}", words)
     if example and gap is not None:  # its effect is on a separate line
-        told = f"{indent}    # "
-        said = textwrap.fill(words[gap.end() :].lstrip("# "), width, initial_indent=told, subsequent_indent=told)
-        return f"{_folded(indent + words[: gap.start()], width)}\n{said}"
+        prefix = f"{indent}    # "
+        comment = textwrap.fill(
+            words[gap.end() :].lstrip("# "), width, initial_indent=prefix, subsequent_indent=prefix
+        )
+        return f"{_folded(indent + words[: gap.start()], width)}\n{comment}"
     hanging = indent + " " * (4 if example else gap.end() if gap is not None and gap.end() <= width // 2 else 0)
-    made = textwrap.wrap(
+    lines = textwrap.wrap(
         line, width - 2 * example, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
     )
-    return (" \\\n" if example else "\n").join(made)
+    return (" \\\n" if example else "\n").join(lines)
 
 
 MOST_CTX = 2**31 - 1  # positions are int32 in the step's buffers

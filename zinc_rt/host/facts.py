@@ -96,13 +96,13 @@ def table() -> Mapping[str, Fact]:
 
 def fact(id: str) -> Fact:
     """Return the fact with this id. Raise UsageError with similar ids if there is none."""
-    found = table().get(id)
-    if found is None:
+    row = table().get(id)
+    if row is None:
         near = [each for each in table() if id.lower() in each.lower()][:6]
         raise UsageError(
             f"no fact {id!r}", next=f"did you mean {', '.join(near)}?" if near else "zinc-rt assumptions --all"
         )
-    return found
+    return row
 
 
 def leaned_on(marks: Iterable[str]) -> tuple[Fact, ...]:

@@ -97,13 +97,13 @@ class ObjectCache:
 
     def trim(self) -> None:
         """Delete the least recently used files beyond the limit, and temporary files of terminated writers."""
-        found = []
+        entries = []
         for file in [*self.folder.glob("*.zro"), *self.folder.glob("*.part")]:
             with suppress(OSError):  # another process trims too
                 about = file.stat()
-                found.append((about.st_mtime, about.st_size, file))
+                entries.append((about.st_mtime, about.st_size, file))
         total = 0
-        for modified, size, file in sorted(found, reverse=True):
+        for modified, size, file in sorted(entries, reverse=True):
             abandoned = file.suffix == ".part" and time.time() - modified > TOUCH_SECONDS
             total += size
             if total > self.keep_bytes or abandoned:

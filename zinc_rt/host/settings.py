@@ -33,16 +33,16 @@ class Settings:
 
     def clamps(self) -> list[str]:
         """The active shortcuts as text, printed with every result that they affect."""
-        found = []
+        clamps = []
         if self.lm_head_rows:
-            found.append(f"LM head capped to the first {self.lm_head_rows} rows (ZINC_RT_LM_HEAD_ROWS)")
+            clamps.append(f"LM head capped to the first {self.lm_head_rows} rows (ZINC_RT_LM_HEAD_ROWS)")
         if self.max_decode_tokens:
-            found.append(f"at most {self.max_decode_tokens} tokens generated (ZINC_RT_MAX_DECODE_TOKENS)")
+            clamps.append(f"at most {self.max_decode_tokens} tokens generated (ZINC_RT_MAX_DECODE_TOKENS)")
         if self.decode_topk:
-            found.append(f"{self.decode_topk} experts a token in decode (ZINC_QWEN36_DECODE_TOPK)")
+            clamps.append(f"{self.decode_topk} experts a token in decode (ZINC_QWEN36_DECODE_TOPK)")
         if self.gemma4_attn_scale:
-            found.append(f"attention scale {self.gemma4_attn_scale} (ZINC_GEMMA4_ATTN_SCALE_DEFAULT)")
-        return found
+            clamps.append(f"attention scale {self.gemma4_attn_scale} (ZINC_GEMMA4_ATTN_SCALE_DEFAULT)")
+        return clamps
 
 
 def _count(text: str) -> int:
@@ -177,5 +177,5 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 def settings_error(name: str, text: str) -> UsageError:
     """Return the error for a setting whose value does not parse; it names the expected values."""
-    wanted = next(knob.wanted for knob in KNOBS if knob.name == name)
-    return UsageError(f"{name}={text!r}: expected {wanted}")
+    expected = next(knob.wanted for knob in KNOBS if knob.name == name)
+    return UsageError(f"{name}={text!r}: expected {expected}")

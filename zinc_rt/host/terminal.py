@@ -266,17 +266,22 @@ def _drawn(shown: Table, width: int | None, *, colour: bool) -> str:
         max(column.width, *(_cells(line) for text in texts for line in text.split("\n")))
         for column, texts in zip(columns, zip(heads, *cells, strict=True), strict=True)
     ]
-    natural = [min(found, column.widest or found) for found, column in zip(natural, columns, strict=True)]
+    natural = [
+        min(natural_width, column.widest or natural_width)
+        for natural_width, column in zip(natural, columns, strict=True)
+    ]
     if width is None:
         return _rendered(_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
     room = width - GAP * (len(columns) - 1)
     least = [
-        _least(column, found, [row[at] for row in cells], last=at == len(columns) - 1)
-        for at, (found, column) in enumerate(zip(natural, columns, strict=True))
+        _least(column, natural_width, [row[at] for row in cells], last=at == len(columns) - 1)
+        for at, (natural_width, column) in enumerate(zip(natural, columns, strict=True))
     ]
     if sum(least) > room:
         return _rendered(_list_of_rows(columns, cells, width), width, colour=colour)
-    roomy = [max(narrow, min(found, LEAST_FOLDED)) for narrow, found in zip(least, natural, strict=True)]
+    roomy = [
+        max(narrow, min(natural_width, LEAST_FOLDED)) for narrow, natural_width in zip(least, natural, strict=True)
+    ]
     least = roomy if sum(roomy) <= room else least
     while sum(natural) > room:  # the widest gives way first
         at = max((at for at in range(len(natural)) if natural[at] > least[at]), key=natural.__getitem__)
@@ -295,20 +300,20 @@ def _least(column: Column, natural: int, cells: Sequence[str], *, last: bool) ->
 def _rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
     from rich.table import Table as RichTable
 
-    made = RichTable(
+    table = RichTable(
         box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=shown.headings, header_style=STRONG
     )
     for each, cells in zip(shown.columns, widths, strict=True):
         column = _column(each)
-        made.add_column(
+        table.add_column(
             _text(column.name, ""),
             justify="right" if column.right else "left",
             width=cells or None,
             overflow="fold",
         )
     for row in shown.rows:
-        made.add_row(*(_text(str(cell), _style(str(cell))) for cell in row))
-    return made
+        table.add_row(*(_text(str(cell), _style(str(cell))) for cell in row))
+    return table
 
 
 def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Any:
@@ -317,33 +322,33 @@ def _list_of_rows(columns: Sequence[Column], cells: Sequence[Sequence[str]], wid
     from rich.table import Table as RichTable
 
     name_width = min(max(len(column.name) for column in columns), width // 3)  # 0: nothing has a name
-    made = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=False)
-    made.add_column(width=name_width, overflow="fold", style=DIM)
-    made.add_column(width=width - name_width - GAP, overflow="fold")
+    table = RichTable(box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(width=name_width, overflow="fold", style=DIM)
+    table.add_column(width=width - name_width - GAP, overflow="fold")
     for at, row in enumerate(cells):
         if at and len(row) > 2:
-            made.add_row("", "")
+            table.add_row("", "")
         for number, (column, cell) in enumerate(zip(columns, row, strict=True)):
             if cell:
                 name = _text(column.name, "")
-                made.add_row(
+                table.add_row(
                     name, Padding(_text(cell, _style(cell)), (0, 0, 0, 2 * (number > 0 and not name_width)))
                 )
-    return made
+    return table
 
 
 def _style(cell: str) -> str:
     """Return the style of a cell from its status word, alone or before a gap."""
-    found = STYLES.get(cell.partition("  ")[0], "")
-    return "" if found == STRONG else found
+    style = STYLES.get(cell.partition("  ")[0], "")
+    return "" if style == STRONG else style
 
 
 def _text(text: str, style: str) -> Text:
     from rich.text import Text
 
-    made = Text(text)
-    made.stylize(style)  # for the text only, not for the padding
-    return made
+    styled = Text(text)
+    styled.stylize(style)  # for the text only, not for the padding
+    return styled
 
 
 def _cells(text: str) -> int:

@@ -99,9 +99,9 @@ def unify(pattern: tuple[str, ...], shape: Shape, names: dict[str, Value]) -> No
         if part.isidentifier() and part not in names:
             names[part] = dim
             continue
-        wanted = evaluate(part, names)
-        if wanted != dim:
-            raise ShapeError(f"{part} is {wanted}, saw {dim} in {spell(shape)}")
+        expected = evaluate(part, names)
+        if expected != dim:
+            raise ShapeError(f"{part} is {expected}, saw {dim} in {spell(shape)}")
     if exact is not pattern:
         rest = shape[len(exact) :]
         if names.setdefault(REST, rest) != rest:

@@ -18,28 +18,28 @@ __all__ = ["VerifyError", "Violation", "verify", "violations"]
 
 def verify(graph: OpGraph) -> None:
     """Raise VerifyError with every violation unless the graph satisfies every rule."""
-    found = violations(graph)
-    if found:
-        raise VerifyError(graph, found)
+    problems = violations(graph)
+    if problems:
+        raise VerifyError(graph, problems)
 
 
 def violations(graph: OpGraph) -> list[Violation]:
     """Return every violation: buffers first, then nodes in order, then dataflow."""
-    found: list[Violation] = []
+    problems: list[Violation] = []
     if graph.stage not in get_args(Stage):
-        found.append(Violation("stage", f"expected one of {', '.join(get_args(Stage))}, saw {graph.stage!r}"))
+        problems.append(Violation("stage", f"expected one of {', '.join(get_args(Stage))}, saw {graph.stage!r}"))
     for name, spec in graph.buffers.items():
-        found.extend(_check_buffer(name, spec))
+        problems.extend(_check_buffer(name, spec))
     known = True
     for index, node in enumerate(graph.nodes):
         if node.op not in OPS:
             known = False
-            found.append(Violation("opcode", f"{node.op!r} has no row in the opcode table", index))
+            problems.append(Violation("opcode", f"{node.op!r} has no row in the opcode table", index))
         else:
-            found.extend(at_node(index, node, rule, saw) for rule, saw in _check_node(graph, node))
+            problems.extend(at_node(index, node, rule, saw) for rule, saw in _check_node(graph, node))
     if known:
-        found.extend(check_dataflow(graph))
-    return found
+        problems.extend(check_dataflow(graph))
+    return problems
 
 
 def _check_buffer(name: str, spec: BufferSpec) -> Iterator[Violation]:
@@ -151,9 +151,9 @@ def _check_operands(graph: OpGraph, spec: OpSpec, node: Node) -> Iterator[tuple[
 
 
 def _check_kind(port: Port, buffer: BufferSpec) -> Iterator[tuple[str, str]]:
-    wanted = {"float": ACTIVATION, "index": INDEX}.get(port.kind)
-    if wanted is not None and buffer.dtype != wanted:
-        yield "dtype", f"{port.name} ({buffer.name}) needs {wanted}, saw {buffer.dtype}"
+    expected = {"float": ACTIVATION, "index": INDEX}.get(port.kind)
+    if expected is not None and buffer.dtype != expected:
+        yield "dtype", f"{port.name} ({buffer.name}) needs {expected}, saw {buffer.dtype}"
     fixed = buffer.role in ("weight", "constant")
     if port.kind == "weight" and not fixed:
         yield "role", f"{port.name} ({buffer.name}) needs a weight or constant, saw role {buffer.role}"

@@ -86,10 +86,10 @@ def sources(folder: Path = KERNELS) -> list[Source]:
 
 def sources_of(path: Path) -> list[Source]:
     """Return the kernels of one file: one, or one per weight type of a family."""
-    found = _FAMILY.search(read_source(path).decode("utf-8", "replace"))
-    if not found:
+    match = _FAMILY.search(read_source(path).decode("utf-8", "replace"))
+    if not match:
         return [Source(path)]
-    return [Source(path, weight, found[1]) for weight in _FAMILIES[found[1]]]
+    return [Source(path, weight, match[1]) for weight in _FAMILIES[match[1]]]
 
 
 def source_hash(source: Source) -> bytes:
@@ -209,8 +209,8 @@ def _lines(section: bytes, source: str, code_bytes: int) -> tuple[Line, ...]:
             caller = line
         if offset < code_bytes:
             at[offset] = Line(offset, number - 1, line, caller)
-    found: list[Line] = []
+    lines: list[Line] = []
     for offset, line_here in sorted(at.items()):
-        if not found or replace(found[-1], offset=offset) != line_here:
-            found.append(line_here)
-    return tuple(found)
+        if not lines or replace(lines[-1], offset=offset) != line_here:
+            lines.append(line_here)
+    return tuple(lines)

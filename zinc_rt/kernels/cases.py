@@ -49,13 +49,13 @@ class Case:
 
     def text(self) -> str:
         """Format the case as one line, which `parse` reads."""
-        said = [self.op.name, *(f"{name}={value}" for name, value in self.dims.items())]
-        said += [f"{name}={_spelt(value)}" for name, value in self.attrs.items()]
+        parts = [self.op.name, *(f"{name}={value}" for name, value in self.dims.items())]
+        parts += [f"{name}={_spelt(value)}" for name, value in self.attrs.items()]
         for name in ("dtype", "vector", "values", "seed"):
             if (value := str(getattr(self, name))) != _DEFAULTS[name]:
-                said.append(f"{name}={value}")
-        said += [f"{symbol}={count}" for symbol, count in self.room.items()]
-        return " ".join([*said, *(f"-{port}" for port in self.without)])
+                parts.append(f"{name}={value}")
+        parts += [f"{symbol}={count}" for symbol, count in self.room.items()]
+        return " ".join([*parts, *(f"-{port}" for port in self.without)])
 
     def shape(self, port: Port) -> tuple[int, ...]:
         """Return the shape of a port. Raise ShapeError for a size that the case does not define."""
@@ -84,8 +84,8 @@ class Case:
                     return f"{port.name} has shape {shape}"
                 if port.kind == "weight":
                     row_bytes(self.dtype_of(port), shape[-1])
-            wanted = (*spec.require, *_conditions(self.op))
-            broken = [condition for condition in wanted if not evaluate(condition, named)]
+            conditions = (*spec.require, *_conditions(self.op))
+            broken = [condition for condition in conditions if not evaluate(condition, named)]
         except (ShapeError, ValueError) as error:
             return str(error)
         return f"expected {broken[0]}" if broken else ""
@@ -107,9 +107,9 @@ class Case:
         """Return name and expected value of each output. For an in-place output it is the modified input."""
         spec = OPS[self.op]
         given = dict(zip((port.name for port in spec.inputs), inputs, strict=False))
-        made = iter(fresh)
+        outputs = iter(fresh)
         for port in spec.outputs:
-            value = given[port.inplace] if port.inplace else next(made, None)
+            value = given[port.inplace] if port.inplace else next(outputs, None)
             if value is None:  # an optional one at the end
                 return
             assert isinstance(value, np.ndarray)
@@ -131,13 +131,13 @@ _PAGED = ("ctx <= pages*page_tokens", "slots*pages*page_tokens <= kv_rows")
 
 def _conditions(op: Op) -> tuple[str, ...]:
     ports = OPS[op].inputs
-    found = [condition for port in ports for condition in _FITS.get((port.name, port.shape), ())]
+    conditions = [condition for port in ports for condition in _FITS.get((port.name, port.shape), ())]
     names = {port.name: port for port in ports}
     if {"page_table", "position"} <= names.keys():
-        found += _PAGED
+        conditions += _PAGED
     if "sequence" in names and names["state"].shape[0] == "slots":
-        found.append("S <= slots")
-    return tuple(dict.fromkeys(found))
+        conditions.append("S <= slots")
+    return tuple(dict.fromkeys(conditions))
 
 
 _DEFAULTS = {"dtype": "f32", "vector": "f32", "values": "mixed", "seed": "0"}
@@ -157,13 +157,13 @@ def parse(text: str) -> Case:
             else "start the line with an opcode, for example ADD T=3 N=37",
         )
     op = Op[first]
-    found = _Found(op)
+    parsed = _Found(op)
     for word in words:
         try:
-            found.add(word)
+            parsed.add(word)
         except ValueError as error:
             raise UsageError(f"{text!r}: {word}: {error}") from error
-    case = found.case()
+    case = parsed.case()
     for attr in OPS[op].attrs:
         if attr.default is None and attr.name not in case.attrs:
             raise UsageError(f"{text!r}: {op.name} needs {attr.name}=")
@@ -280,20 +280,20 @@ def plain(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
 
 def values(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return normally distributed values with zeros of both signs, denormals and large values."""
-    made = plain(shape, random)
-    flat = made.reshape(-1)
+    array = plain(shape, random)
+    flat = array.reshape(-1)
     for value in (0.0, -0.0, 1e-41, -3e-39, 1e4, -2e3):
         flat[random.integers(0, flat.size)] = value
-    return made
+    return array
 
 
 def edges(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return zeros, denormals, values that exp clamps, infinities and NaN; every second value is normally
     distributed."""
-    made = plain(shape, random)
-    flat = made.reshape(-1)
+    array = plain(shape, random)
+    flat = array.reshape(-1)
     flat[::2] = random.choice(EDGES, flat[::2].size)
-    return made
+    return array
 
 
 def ties(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
@@ -324,9 +324,9 @@ def rising(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
 
 def infinite(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
     """Return positive values, one of them infinite. Sums must keep it, so it must not meet a 0 of padding."""
-    made = np.abs(plain(shape, random))
-    made.reshape(-1)[random.integers(0, made.size)] = np.inf
-    return made
+    array = np.abs(plain(shape, random))
+    array.reshape(-1)[random.integers(0, array.size)] = np.inf
+    return array
 
 
 VALUES: dict[str, Make] = {
@@ -419,10 +419,10 @@ def _entries(shape: tuple[int, ...], names: Mapping[str, int], random: np.random
 
 def _position(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     """Return distinct positions that include the last one, where out-of-range errors appear."""
-    made = random.permutation(names["ctx"])[: shape[0]]
-    if names["ctx"] - 1 not in made:
-        made[0] = names["ctx"] - 1
-    return made
+    positions = random.permutation(names["ctx"])[: shape[0]]
+    if names["ctx"] - 1 not in positions:
+        positions[0] = names["ctx"] - 1
+    return positions
 
 
 SAMPLING = np.array(
@@ -434,9 +434,9 @@ SAMPLING = np.array(
 def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     """Return slot records with different bindings and sampling settings; a fifth has backpressure. No two count in
     the same row of token counts."""
-    made = free_records(shape[0])
+    records = free_records(shape[0])
     rows = random.permutation(names.get("P", 0))
-    for slot, of in enumerate(made):
+    for slot, of in enumerate(records):
         settings = SAMPLING[random.integers(0, len(SAMPLING))]
         of["temperature"], of["top_k"], of["top_p"], of["min_p"] = settings
         of["seed"], of["choice"] = random.integers(0, 1 << 64, dtype=np.uint64), random.integers(0, 3)
@@ -451,10 +451,13 @@ def _records(shape: tuple[int, ...], names: Mapping[str, int], random: np.random
             of["flags"] |= SlotFlag.BIAS
             of["bias_row"] = random.integers(0, names["B"])
             of["bias_count"] = random.integers(0, names["biases"] + 1)
-    made["epoch"], made["logprobs"] = random.integers(0, 1 << 22, len(made)), random.integers(-1, 21, len(made))
-    made["flags"] |= np.where(random.random(len(made)) < 0.2, SlotFlag.BACKPRESSURE, 0).astype(np.uint32)
-    seal(made)
-    return dwords(made)
+    records["epoch"], records["logprobs"] = (
+        random.integers(0, 1 << 22, len(records)),
+        random.integers(-1, 21, len(records)),
+    )
+    records["flags"] |= np.where(random.random(len(records)) < 0.2, SlotFlag.BACKPRESSURE, 0).astype(np.uint32)
+    seal(records)
+    return dwords(records)
 
 
 def _token_counts(shape: tuple[int, ...], names: Mapping[str, int], random: np.random.Generator) -> np.ndarray:

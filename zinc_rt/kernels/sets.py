@@ -133,8 +133,8 @@ def kernel_set(name: str) -> KernelSet | None:
     """Return the kernel set by name; None for a target without kernels."""
     if name not in SETS:
         return None
-    found: KernelSet = import_module(SETS[name]).KERNELS
-    return found
+    kernels: KernelSet = import_module(SETS[name]).KERNELS
+    return kernels
 
 
 def code_of(arch: str) -> str:

@@ -14,17 +14,17 @@ def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Pa
     """Return the source, then every file that it includes directly or indirectly, in order of first mention.
     `include` matches the names in a text; `folder` has those that are not next to the source. Raise InputError for
     a missing file."""
-    found = [path]
-    for file in found:
+    paths = [path]
+    for file in paths:
         for name in include.findall(read_source(file).decode("utf-8", "replace")):
             if Path(name).name != name:
                 raise InputError(f"{file}: includes {name}: expected a file name without folders")
             where = [place / name for place in (path.parent, folder) if (place / name).is_file()]
             if not where:
                 raise InputError(f"{file}: includes {name}, which is in neither its folder nor {folder}")
-            if where[0] not in found:
-                found.append(where[0])
-    return found
+            if where[0] not in paths:
+                paths.append(where[0])
+    return paths
 
 
 def hash_of(files: list[Path], said: str) -> bytes:

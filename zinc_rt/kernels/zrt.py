@@ -345,7 +345,7 @@ def _check_tables(zrt: Zrt, source: str) -> None:
 
 def _check_derived(field: Mapping[str, int], zrt: Zrt, source: str) -> None:
     """Check fields that are derived from other fields."""
-    wanted = {
+    expected = {
         "rsrc1": (zrt.rsrc1, f"{zrt.vgprs} VGPRs in wave{zrt.wave}"),
         "rsrc2": (
             zrt.rsrc2,
@@ -355,7 +355,7 @@ def _check_derived(field: Mapping[str, int], zrt: Zrt, source: str) -> None:
         "kernarg_bytes": (zrt.kernarg_bytes, f"{zrt.buffers} buffers and {zrt.constant_bytes} bytes of constants"),
         "occupancy_hint": (zrt.occupancy, f"{zrt.vgprs} VGPRs"),
     }
-    for name, (value, why) in wanted.items():
+    for name, (value, why) in expected.items():
         if field[name] != value:
             raise InputError(f"{source}: {name} is {field[name]:#x}, expected {value:#x} for {why}", next=_REBUILD)
 

@@ -116,8 +116,8 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     placed, temps_bytes = _launches(lowered)
     if lowered.merging is not None:
         placed = list(_merged(_in_levels(placed, lowered), lowered.merging))
-    wanted = (each.launch.grid for each in placed if isinstance(each, _Placed))
-    grids = tuple(dict.fromkeys(grid for grid in wanted if _is_data(grid, capacity)))
+    dynamic_grids = (each.launch.grid for each in placed if isinstance(each, _Placed))
+    grids = tuple(dict.fromkeys(grid for grid in dynamic_grids if _is_data(grid, capacity)))
     specs_offset = align_up(temps_bytes, TEMP_ALIGNMENT)
     grids_offset = align_up(specs_offset + GRID_BYTES * len(grids), ARGUMENT_ALIGNMENT)
     end = align_up(grids_offset + GRID_BYTES * len(grids), ARGUMENT_ALIGNMENT)
@@ -160,13 +160,13 @@ def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
     apart = TEMPS_APART if lowered.merging is not None else 0
     steps: list[_Placed | Barrier] = []
     end = most = 0
-    made: dict[Launch, int] = {}
+    numbers: dict[Launch, int] = {}
     for step in lowered.steps:
         if isinstance(step, Barrier):
             _barrier(steps, step)
             if end >= apart:
                 end = 0
-                made.clear()
+                numbers.clear()
             continue
         temps: dict[str, int] = {}
         read: frozenset[str] = frozenset()
@@ -174,8 +174,8 @@ def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
             if isinstance(each, Sync):
                 _barrier(steps, Barrier(()))
                 continue
-            if each.makes and each in made:
-                temps[each.makes.name] = made[each]
+            if each.makes and each in numbers:
+                temps[each.makes.name] = numbers[each]
                 read |= {each.makes.name}
                 continue
             for buffer in each.buffers:
@@ -184,10 +184,10 @@ def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
                     end = align_up(end + buffer.size_bytes, TEMP_ALIGNMENT)
             steps.append(_Placed(step.node, each, temps, read=read))
             if each.makes:
-                made[each] = temps[each.makes.name]
+                numbers[each] = temps[each.makes.name]
                 read |= {each.makes.name}
         most = max(most, end)
-        made = {launch: at for launch, at in made.items() if not _overwrites(step.node, launch, lowered)}
+        numbers = {launch: at for launch, at in numbers.items() if not _overwrites(step.node, launch, lowered)}
     return steps, most
 
 
@@ -217,16 +217,16 @@ def _in_levels(steps: Iterable[_Placed | Barrier], lowered: LoweredGraph) -> Ite
 def _touches(each: _Placed, lowered: LoweredGraph) -> tuple[Touch, ...]:
     """Return the mutable memory that a launch reads or writes: its node's outputs, and temporaries."""
     assert each.node is not None
-    found = []
+    ranges = []
     for buffer in dict.fromkeys(each.launch.buffers):
         if isinstance(buffer, Temp):
             begin = each.temps[buffer.name]
-            found.append(("", begin, begin + buffer.size_bytes, buffer.name not in each.read))
+            ranges.append(("", begin, begin + buffer.size_bytes, buffer.name not in each.read))
         elif isinstance(buffer, Ref) and lowered.graph.buffers[buffer.name].role not in RESIDENT:
             place = lowered.plan.placements[buffer.name]
             end = place.offset_bytes + place.size_bytes
-            found.append((place.allocation, place.offset_bytes, end, buffer.name in each.node.outputs))
-    return tuple(found)
+            ranges.append((place.allocation, place.offset_bytes, end, buffer.name in each.node.outputs))
+    return tuple(ranges)
 
 
 def _merged(steps: Iterable[_Placed | Barrier], merging: Merging) -> Iterator[_Placed | Barrier]:
@@ -270,8 +270,8 @@ def _barrier(steps: list[_Placed | Barrier], barrier: Barrier) -> None:
 
 def _grids_launch(count: int, specs_offset: int, grids_offset: int) -> _Placed:
     groups = -(-count // GRIDS_THREADS)
-    specs, made = Temp("specs", GRID_BYTES * count), Temp("grids", GRID_BYTES * count)
-    launch = Launch(GRIDS_KERNEL, (Ref(COUNTS), specs, made), (count,), (groups, 1, 1))
+    specs, grids = Temp("specs", GRID_BYTES * count), Temp("grids", GRID_BYTES * count)
+    launch = Launch(GRIDS_KERNEL, (Ref(COUNTS), specs, grids), (count,), (groups, 1, 1))
     return _Placed(None, launch, {"specs": specs_offset, "grids": grids_offset})
 
 

@@ -294,16 +294,16 @@ class _Reader:
         )
 
     def _operands(self, memory: MemoryPlan) -> list[Operand | None]:
-        found: list[Operand | None] = []
+        operands: list[Operand | None] = []
         for kind, name, value in self._tables["operands"].tolist():
             if kind == ABSENT:
-                found.append(None)
+                operands.append(None)
                 continue
             text = self._strings[name]
             if kind == REF and value > memory.placements[text].size_bytes:
                 raise ValueError(f"byte {value} is not in {text}")
-            found.append((Ref, Temp, Stride)[kind - REF](text, value))
-        return found
+            operands.append((Ref, Temp, Stride)[kind - REF](text, value))
+        return operands
 
 
 class _Rows:
@@ -329,8 +329,8 @@ def _constant(value: int | float) -> tuple[int, bytes]:
 
 
 def _read_constant(kind: int, value: bytes) -> int | float:
-    found: int | float = struct.unpack("<d" if kind == REAL else "<q", value)[0]
-    return found
+    constant: int | float = struct.unpack("<d" if kind == REAL else "<q", value)[0]
+    return constant
 
 
 def _dims(grid: Grid) -> tuple[int, ...]:

@@ -126,7 +126,7 @@ def one_node(
             inputs.append(
                 builder.buffer(port.name, _dims(operand, port), DTYPES[operand.dtype.name], "activation")
             )
-    made = iter(fresh)
+    outputs = iter(fresh)
     names = []
     for port in spec.outputs:
         name = f"{port.name}_made" if port.name in arrays else port.name
@@ -134,11 +134,11 @@ def one_node(
             like = given[port.inplace]
             shared[name] = port.inplace
         else:
-            found = next(made, None)
-            if found is None:  # an optional one at the end
+            array = next(outputs, None)
+            if array is None:  # an optional one at the end
                 break
-            like = found
-            arrays[name] = place(_roomy(found, port, room, blank=True))
+            like = array
+            arrays[name] = place(_roomy(array, port, room, blank=True))
         assert isinstance(like, np.ndarray)
         names.append(builder.buffer(name, _dims(like, port), DTYPES[like.dtype.name], "activation"))
     arrays[COUNTS] = np.array([counts[symbol] for symbol in SYMBOLS], np.int32)

@@ -58,12 +58,12 @@ class Residency:
 
     @property
     def text(self) -> str:
-        told = f"weights {_size(self.vram_bytes)} in VRAM"
+        text = f"weights {_size(self.vram_bytes)} in VRAM"
         if not self.host:
-            return told
+            return text
         first, last = self.layers[0], self.layers[-1]
         return (
-            f"{told}, {_size(self.host_bytes)} in host memory: the experts of {len(self.layers)} layers "
+            f"{text}, {_size(self.host_bytes)} in host memory: the experts of {len(self.layers)} layers "
             f"({first} to {last}), of which a token reads {_size(self.token_bytes)} over PCIe"
         )
 

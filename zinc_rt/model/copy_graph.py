@@ -14,12 +14,12 @@ def caches(forward: OpGraph, page_table: str) -> tuple[str, ...]:
     """Return the caches that a model's graph accesses through a page table, in its order: those of one page
     group.
     """
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in forward.nodes:
         if page_table in node.inputs and node.op not in (Op.TABLE_STORE, Op.BARRIER):
             ports = zip(OPS[node.op].inputs, node.inputs, strict=True)
-            found.update({name: None for port, name in ports if port.shape[0] == "kv_rows"})
-    return tuple(found)
+            names.update({name: None for port, name in ports if port.shape[0] == "kv_rows"})
+    return tuple(names)
 
 
 def states(forward: OpGraph) -> tuple[str, ...]:

@@ -213,8 +213,8 @@ def _alignment(walk: _Walk, metadata: Mapping[str, object]) -> int:
         or not MIN_ALIGNMENT <= alignment <= MAX_ALIGNMENT
         or alignment & (alignment - 1)
     ):
-        wanted = f"a power of two from {MIN_ALIGNMENT} to {MAX_ALIGNMENT}"
-        walk.fail(f"general.alignment is {alignment!r}, expected {wanted}")
+        expected = f"a power of two from {MIN_ALIGNMENT} to {MAX_ALIGNMENT}"
+        walk.fail(f"general.alignment is {alignment!r}, expected {expected}")
     return alignment
 
 

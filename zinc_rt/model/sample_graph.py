@@ -126,11 +126,11 @@ def _drawn(builder: Builder, form: SampleForm, logits: str) -> OpGraph:
     token = output(DRAWN, "rows")
     builder.node(Op.SAMPLE_SLOTS, (adjusted, *of_slots), (token, counts), label="token")
     if form.top is not None:
-        made = [output("sample.logprob", "rows", dtype=ACTIVATION)]
+        outputs = [output("sample.logprob", "rows", dtype=ACTIVATION)]
         if form.top:
-            made.append(output("sample.top_id", "rows", form.top))
-            made.append(output("sample.top_logprob", "rows", form.top, dtype=ACTIVATION))
-        builder.node(Op.LOGPROBS, (logits, token), tuple(made), label="logprob", top=form.top)
+            outputs.append(output("sample.top_id", "rows", form.top))
+            outputs.append(output("sample.top_logprob", "rows", form.top, dtype=ACTIVATION))
+        builder.node(Op.LOGPROBS, (logits, token), tuple(outputs), label="logprob", top=form.top)
     return _delivered(builder, token)
 
 

@@ -49,8 +49,8 @@ def knows(dtype: str) -> bool:
 def not_finite(gguf: GGUFFile) -> Iterator[NotFinite]:
     """Return every tensor with a non-finite number, in the file's order. The whole file is read."""
     for tensor in gguf.tensors.values():
-        if (found := in_weight(tensor.name, tensor.dtype, tensor.data)) is not None:
-            yield found
+        if (problem := in_weight(tensor.name, tensor.dtype, tensor.data)) is not None:
+            yield problem
 
 
 def in_weight(name: str, dtype: str, data: np.ndarray) -> NotFinite | None:

@@ -46,8 +46,8 @@ def packet(
             ("words", _words_text(cls)),
             ("read", _read_text(cls)),
         ):
-            made = _compiled(cls, method, text)
-            setattr(cls, method, classmethod(made) if method == "read" else made)
+            compiled = _compiled(cls, method, text)
+            setattr(cls, method, classmethod(compiled) if method == "read" else compiled)
         return register(cls)
 
     return make
@@ -59,10 +59,10 @@ def _compiled(cls: type[Packet], method: str, text: str) -> Callable[..., Any]:
         scope[f"_set_{f.name}"] = getattr(cls, f.name).__set__  # a slot's descriptor: frozen stops __setattr__
         scope[f"_default_{f.name}"] = f.default
     exec(compile(text, f"<{cls.__name__}.{method}>", "exec"), scope)
-    made: Callable[..., Any] = scope[method]
-    made.__qualname__ = f"{cls.__qualname__}.{method}"
-    made.__doc__ = getattr(Packet, method).__doc__ if method != "__init__" else None
-    return made
+    function: Callable[..., Any] = scope[method]
+    function.__qualname__ = f"{cls.__qualname__}.{method}"
+    function.__doc__ = getattr(Packet, method).__doc__ if method != "__init__" else None
+    return function
 
 
 def _init_text(cls: type[Packet]) -> str:

@@ -42,7 +42,7 @@ def lint(
     context = StreamContext(generation, queue, is_ib, mapped)
     items = decode_stream(words, generation)
     ends = {item.offset + item.length for item in items}
-    found: list[PacketFinding] = []
+    findings: list[PacketFinding] = []
     for position, item in enumerate(items):
         complaints = list(_packet(item.packet, context))
         if isinstance(item.packet, CondExec | PredExec):
@@ -50,10 +50,10 @@ def lint(
         elif isinstance(item.packet, ProtectedFenceSignal):
             complaints += _fence_order(items, position, context)
         for dword, rule, text, advice in complaints:
-            found.append(PacketFinding(item.offset + dword, rule, RULES[rule].severity, text, advice))
+            findings.append(PacketFinding(item.offset + dword, rule, RULES[rule].severity, text, advice))
     for item, (dword, rule, text, advice) in dispatch_complaints(items, generation):
-        found.append(PacketFinding(item.offset + dword, rule, RULES[rule].severity, text, advice))
-    return sorted(found, key=lambda finding: finding.offset)
+        findings.append(PacketFinding(item.offset + dword, rule, RULES[rule].severity, text, advice))
+    return sorted(findings, key=lambda finding: finding.offset)
 
 
 def errors(findings: Sequence[PacketFinding]) -> list[PacketFinding]:

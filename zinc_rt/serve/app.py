@@ -27,29 +27,29 @@ from zinc_rt.serve.tenants import admin, tenant_routes, usage_routes
 
 def app(server: InferenceServer) -> FastAPI:
     """Return the FastAPI application; `app.state.server` is the server."""
-    made = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
-    made.openapi = lambda: document(made, server)  # type: ignore[method-assign]
-    made.state.server, made.state.loader = server, ModelLoader(server)
+    api = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
+    api.openapi = lambda: document(api, server)  # type: ignore[method-assign]
+    api.state.server, api.state.loader = server, ModelLoader(server)
     for room in (openai, model_routes, not_offered, native, slot_state):
-        made.include_router(room.router)
+        api.include_router(room.router)
     responses: Counter[int] = Counter()
-    made.include_router(metrics.router(server, responses))
-    made.include_router(trace.router(server))
-    made.include_router(routing.router(server))
+    api.include_router(metrics.router(server, responses))
+    api.include_router(trace.router(server))
+    api.include_router(routing.router(server))
     for each in (tenant_routes, usage_routes, admin):
-        made.include_router(each.router(server))
-    made.include_router(page.router())
-    made.add_middleware(BoundedBodies, server=server)
-    made.add_middleware(ReplyHeaders, server=server)
+        api.include_router(each.router(server))
+    api.include_router(page.router())
+    api.add_middleware(BoundedBodies, server=server)
+    api.add_middleware(ReplyHeaders, server=server)
     if origins := server.config.server.cors:
-        made.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
-    made.add_exception_handler(ServeError, _refused)
-    made.add_exception_handler(RequestValidationError, _invalid)
-    made.add_exception_handler(HTTPException, _not_found)
-    made.add_exception_handler(ClientGone, _gone)
-    made.add_exception_handler(Exception, _failed)
-    made.add_middleware(RequestLog, responses=responses)  # the outermost: added last
-    return made
+        api.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
+    api.add_exception_handler(ServeError, _refused)
+    api.add_exception_handler(RequestValidationError, _invalid)
+    api.add_exception_handler(HTTPException, _not_found)
+    api.add_exception_handler(ClientGone, _gone)
+    api.add_exception_handler(Exception, _failed)
+    api.add_middleware(RequestLog, responses=responses)  # the outermost: added last
+    return api
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -74,18 +74,18 @@ async def _invalid(request: Request, error: Exception) -> Response:
 async def _not_found(request: Request, error: Exception) -> Response:
     """Respond to an unknown path or method."""
     assert isinstance(error, HTTPException)
-    said = {
+    message = {
         400: "the body cannot be read: expected JSON in UTF-8",
         404: f"no such path: {request.method} {request.url.path[:128]}",
         405: f"{request.url.path[:128]} does not take {request.method}",
     }.get(error.status_code, str(error.detail))
-    made = error_response(
-        ServeError(error.status_code, said, code="not_found" if error.status_code == 404 else None)
+    response = error_response(
+        ServeError(error.status_code, message, code="not_found" if error.status_code == 404 else None)
     )
-    made.headers.update(error.headers or {})
+    response.headers.update(error.headers or {})
     if error.status_code == 405 and (methods := methods_of(request.app, request.url.path)):
-        made.headers["allow"] = ", ".join(methods)  # of all routes of the path, not of the first alone
-    return made
+        response.headers["allow"] = ", ".join(methods)  # of all routes of the path, not of the first alone
+    return response
 
 
 async def _gone(request: Request, error: Exception) -> Response:
@@ -95,7 +95,7 @@ async def _gone(request: Request, error: Exception) -> Response:
 async def _failed(request: Request, error: Exception) -> Response:
     """Respond to an internal error. The traceback is only in the log."""
     id = request.state.request_id
-    said = f"internal error; see the server log, request {id}"
-    made = error_response(ServeError(500, said, "server_error", code="internal_error"))
-    made.headers["x-request-id"] = id  # outside of the middleware
-    return made
+    message = f"internal error; see the server log, request {id}"
+    response = error_response(ServeError(500, message, "server_error", code="internal_error"))
+    response.headers["x-request-id"] = id  # outside of the middleware
+    return response

@@ -42,8 +42,8 @@ class ServeError(Exception):
 
     def headers(self) -> dict[str, str]:
         """Return the headers: Retry-After in whole seconds, and WWW-Authenticate for unauthorized requests."""
-        found, wait = {"www-authenticate": "Bearer"} if self.status == 401 else {}, self.retry_after_seconds
-        return found if wait is None else {**found, "retry-after": str(max(1, math.ceil(wait)))}
+        headers, wait = {"www-authenticate": "Bearer"} if self.status == 401 else {}, self.retry_after_seconds
+        return headers if wait is None else {**headers, "retry-after": str(max(1, math.ceil(wait)))}
 
 
 def unavailable(message: str, code: str, retry_after_seconds: float = 1.0) -> ServeError:
@@ -85,8 +85,10 @@ def of_validation(errors: Sequence[dict[str, Any]]) -> ServeError:
     if kind == "model_attributes_type" and not place:
         return ServeError(400, "the body: expected a JSON object", code="invalid_value")
     same = [each["msg"] for each in errors if _param(each["loc"]) == place]
-    wanted = " or ".join(dict.fromkeys(_PREFIX.sub("", message) for message in same))
-    return ServeError(400, f"{place or 'the body'}: expected {wanted}", param=place or None, code="invalid_value")
+    expected = " or ".join(dict.fromkeys(_PREFIX.sub("", message) for message in same))
+    return ServeError(
+        400, f"{place or 'the body'}: expected {expected}", param=place or None, code="invalid_value"
+    )
 
 
 def _param(location: Sequence[int | str]) -> str:

@@ -36,8 +36,8 @@ class Kernarg:
 
 def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
     """Read the arguments. Raise InputError unless they are addresses, then constants, without a gap."""
-    found = [id for id, name in module.names.items() if name == STRUCT]
-    block = next((module.definitions[id] for id in found if _is_struct(module, id)), None)
+    structs = [id for id, name in module.names.items() if name == STRUCT]
+    block = next((module.definitions[id] for id in structs if _is_struct(module, id)), None)
     if block is None:
         raise InputError(f"{source}: has no struct {STRUCT}", next="declare the kernel's arguments with KERNARG")
     names = _member_names(module, block.operands[0])
@@ -46,12 +46,12 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
     constants: list[str] = []
     end = 0
     for index, type_id in enumerate(block.operands[1:]):
-        name, made = names.get(index, f"member {index}"), module.definitions[type_id]
-        address = made.opcode == Opcode.TypePointer or _is_address(made)
+        name, member = names.get(index, f"member {index}"), module.definitions[type_id]
+        address = member.opcode == Opcode.TypePointer or _is_address(member)
         if offsets.get(index, (0,))[0] != end or (address and constants):
             raise InputError(f"{source}: {STRUCT}.{name}: expected addresses first, then constants of 4 bytes")
         if address:
-            stored = name == RESULT if _is_address(made) else not _read_only(module, made)
+            stored = name == RESULT if _is_address(member) else not _read_only(module, member)
             buffers.append(KernargBuffer(name, stored))
         else:
             constants.append(name)
@@ -60,8 +60,8 @@ def kernarg(module: SpirvModule, source: str = "SPIR-V") -> Kernarg:
 
 
 def _is_struct(module: SpirvModule, id: int) -> bool:
-    made = module.definitions.get(id)
-    return made is not None and made.opcode == Opcode.TypeStruct
+    definition = module.definitions.get(id)
+    return definition is not None and definition.opcode == Opcode.TypeStruct
 
 
 def _is_address(made: SpirvInstruction) -> bool:

@@ -83,10 +83,10 @@ _ADVICE = {
 def _capabilities(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.Capability):
         if each.operands[0] not in CAPABILITIES:
-            wanted = ", ".join(CAPABILITIES.values())
-            said = f"capability {each.operands[0]}: expected one of {wanted}"
+            allowed = ", ".join(CAPABILITIES.values())
+            message = f"capability {each.operands[0]}: expected one of {allowed}"
             advice = "load 32-bit words and extract the parts; the loader adds float modes"
-            yield Remark("capability", place(module, each), said, advice)
+            yield Remark("capability", place(module, each), message, advice)
     for each in module.of(Opcode.Extension):
         if text_of(each.operands) not in EXTENSIONS:
             yield Remark("capability", place(module, each), f"extension {text_of(each.operands)}", _ASK)
@@ -96,11 +96,11 @@ def _contraction(module: SpirvModule) -> Iterator[Remark]:
     have = module.decorated(NO_CONTRACTION)
     for each in module.of(*ROUNDED):
         if each.operands[1] not in have:
-            said = "lacks NoContraction: a driver may fuse or reorder it"
+            message = "lacks NoContraction: a driver may fuse or reorder it"
             yield Remark(
                 "no-contraction",
                 place(module, each),
-                said,
+                message,
                 "compile it with zinc-rt vulkan compile, which adds the decoration",
             )
 
@@ -114,30 +114,34 @@ def _extended(module: SpirvModule) -> Iterator[Remark]:
         elif number == SQRT and function_at(module, each.at) == SEEDS["square root"]:
             continue
         elif number not in EXTENDED:
-            said = f"{SET} {number} is not exact, or its results for NaN and zeros are unspecified"
+            message = f"{SET} {number} is not exact, or its results for NaN and zeros are unspecified"
             instead = _INSTEAD.get(number)
-            yield Remark("ext-inst", place(module, each), said, f"use {instead}" if instead else _ASK)
+            yield Remark("ext-inst", place(module, each), message, f"use {instead}" if instead else _ASK)
 
 
 def _division(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.FDiv):
         if function_at(module, each.at) != SEEDS["division"]:
-            said = "Vulkan guarantees only 2.5 ULP for a division"
-            yield Remark("division", place(module, each), said, "use fdiv_, which is correctly rounded")
+            message = "Vulkan guarantees only 2.5 ULP for a division"
+            yield Remark("division", place(module, each), message, "use fdiv_, which is correctly rounded")
 
 
 def _nan_compares(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(*_EQUALITIES):
         left, right = (_source(module, id) for id in each.inputs)
         if left == right:
-            said = "compares a value with itself: drivers may fold it without SignedZeroInfNanPreserve"
-            yield Remark("nan-compare", place(module, each), said, "use is_nan(), which tests the bits")
+            message = "compares a value with itself: drivers may fold it without SignedZeroInfNanPreserve"
+            yield Remark("nan-compare", place(module, each), message, "use is_nan(), which tests the bits")
 
 
 def _source(module: SpirvModule, id: int) -> tuple[int, ...]:
     """Return the definition of a value; loads of one variable have the same definition."""
-    made = module.definitions.get(id)
-    return (made.opcode, made.inputs[0]) if made is not None and made.opcode == Opcode.Load else (id,)
+    definition = module.definitions.get(id)
+    return (
+        (definition.opcode, definition.inputs[0])
+        if definition is not None and definition.opcode == Opcode.Load
+        else (id,)
+    )
 
 
 def _folded(module: SpirvModule) -> Iterator[Remark]:
@@ -146,8 +150,8 @@ def _folded(module: SpirvModule) -> Iterator[Remark]:
     advice = "use the value itself, or start the sum with its first product and end it with no_minus_zero"
     for each in module.of(Opcode.FAdd, Opcode.FSub, Opcode.FMul, Opcode.VectorTimesScalar):
         foldable = {0.0} if each.opcode in (Opcode.FAdd, Opcode.FSub) else {0.0, 1.0}
-        found = {value for id in each.inputs if (value := _float(module, id)) in foldable}
-        for value in sorted(value for value in found if value is not None):
+        constants = {value for id in each.inputs if (value := _float(module, id)) in foldable}
+        for value in sorted(value for value in constants if value is not None):
             yield Remark("folded-operand", place(module, each), f"drivers may fold the operand {value:g}", advice)
         if each.opcode == Opcode.FSub and _source(module, each.inputs[0]) == _source(module, each.inputs[1]):
             yield Remark(
@@ -157,17 +161,20 @@ def _folded(module: SpirvModule) -> Iterator[Remark]:
 
 def _float(module: SpirvModule, id: int) -> float | None:
     """Return a float constant's magnitude, also of a vector of equal constants; None for anything else."""
-    made = module.definitions.get(id)
-    if made is None:
+    definition = module.definitions.get(id)
+    if definition is None:
         return None
-    if made.opcode == Opcode.ConstantNull:
+    if definition.opcode == Opcode.ConstantNull:
         return 0.0
-    if made.opcode == Opcode.ConstantComposite:
-        parts = {_float(module, part) for part in made.inputs}
+    if definition.opcode == Opcode.ConstantComposite:
+        parts = {_float(module, part) for part in definition.inputs}
         return parts.pop() if len(parts) == 1 else None
-    if made.opcode != Opcode.Constant or module.definitions[made.operands[0]].opcode != Opcode.TypeFloat:
+    if (
+        definition.opcode != Opcode.Constant
+        or module.definitions[definition.operands[0]].opcode != Opcode.TypeFloat
+    ):
         return None
-    return {0: 0.0, 0x3F800000: 1.0}.get(made.inputs[0] & 0x7FFFFFFF)
+    return {0: 0.0, 0x3F800000: 1.0}.get(definition.inputs[0] & 0x7FFFFFFF)
 
 
 def _descriptors(module: SpirvModule) -> Iterator[Remark]:
@@ -175,8 +182,8 @@ def _descriptors(module: SpirvModule) -> Iterator[Remark]:
     advice = "pass buffers by address: KERNARG(...)"
     for each in module.of(Opcode.Variable):
         if each.operands[2] not in STORAGE:
-            said = f"storage class {each.operands[2]}: expected one of {', '.join(STORAGE.values())}"
-            yield Remark("descriptor", place(module, each), said, advice)
+            message = f"storage class {each.operands[2]}: expected one of {', '.join(STORAGE.values())}"
+            yield Remark("descriptor", place(module, each), message, advice)
     for each in module.of(Opcode.Decorate):
         if each.operands[1] in (_BINDING, _DESCRIPTOR_SET):
             yield Remark("descriptor", place(module, each), "a descriptor binding is not allowed", advice)
@@ -185,47 +192,47 @@ def _descriptors(module: SpirvModule) -> Iterator[Remark]:
 def _built_ins(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.Decorate):
         if each.operands[1] == _BUILT_IN and each.operands[2] not in BUILT_INS:
-            said = f"built-in {each.operands[2]}: expected one of {', '.join(BUILT_INS.values())}"
+            message = f"built-in {each.operands[2]}: expected one of {', '.join(BUILT_INS.values())}"
             advice = "pass the number as a constant; canonical kernels do not use subgroups"
-            yield Remark("built-in", place(module, each), said, advice)
+            yield Remark("built-in", place(module, each), message, advice)
 
 
 def _workgroup(module: SpirvModule) -> Iterator[Remark]:
     for each in module.of(Opcode.ExecutionMode):
         if each.operands[1] != _LOCAL_SIZE:
-            said = f"execution mode {each.operands[1]}: a kernel may only declare its workgroup size"
+            message = f"execution mode {each.operands[1]}: a kernel may only declare its workgroup size"
             yield Remark(
                 "workgroup",
                 place(module, each),
-                said,
+                message,
                 "remove it; the loader adds the float modes that a device supports",
             )
         elif (size := each.operands[2] * each.operands[3] * each.operands[4]) > INVOCATIONS:
-            said = f"{size} invocations: not every device supports more than {INVOCATIONS}"
-            yield Remark("workgroup", place(module, each), said, "use fewer invocations, each with more work")
+            message = f"{size} invocations: not every device supports more than {INVOCATIONS}"
+            yield Remark("workgroup", place(module, each), message, "use fewer invocations, each with more work")
     shared = [each for each in module.of(Opcode.Variable) if each.operands[2] == _WORKGROUP]
     size_bytes = sum(_size_bytes(module, module.definitions[each.operands[0]].inputs[1]) for each in shared)
     if size_bytes > SHARED_BYTES:
-        said = f"{size_bytes} bytes of shared memory: not every device has more than {SHARED_BYTES}"
-        yield Remark("workgroup", place(module, shared[0]), said, "use smaller tiles, or several passes")
+        message = f"{size_bytes} bytes of shared memory: not every device has more than {SHARED_BYTES}"
+        yield Remark("workgroup", place(module, shared[0]), message, "use smaller tiles, or several passes")
 
 
 def _size_bytes(module: SpirvModule, id: int) -> int:
     """Return the size of a type in shared memory, packed as scalars."""
-    made = module.definitions[id]
-    match made.opcode:
+    definition = module.definitions[id]
+    match definition.opcode:
         case Opcode.TypeInt | Opcode.TypeFloat:
-            return made.inputs[0] // 8
+            return definition.inputs[0] // 8
         case Opcode.TypeBool:
             return 4
         case Opcode.TypePointer:
             return 8
         case Opcode.TypeVector:
-            return made.inputs[1] * _size_bytes(module, made.inputs[0])
+            return definition.inputs[1] * _size_bytes(module, definition.inputs[0])
         case Opcode.TypeArray:
-            return (module.constant(made.inputs[1]) or 0) * _size_bytes(module, made.inputs[0])
+            return (module.constant(definition.inputs[1]) or 0) * _size_bytes(module, definition.inputs[0])
         case _:
-            return sum(_size_bytes(module, member) for member in made.inputs)
+            return sum(_size_bytes(module, member) for member in definition.inputs)
 
 
 RULES = {

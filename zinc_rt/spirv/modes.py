@@ -42,8 +42,8 @@ def with_modes(data: bytes, modes: Sequence[str]) -> bytes:
     if not entry:
         raise InputError("SPIR-V without an entry point: not a kernel")
     asked: list[int] = []
-    said: list[int] = []
+    output: list[int] = []
     for capability, mode in (MODES[name] for name in modes):
         asked += (2 << 16 | Opcode.Capability, capability)
-        said += (4 << 16 | Opcode.ExecutionMode, entry, mode, WIDTH)
-    return bytes_of([*words[:after_capabilities], *asked, *words[after_capabilities:at], *said, *words[at:]])
+        output += (4 << 16 | Opcode.ExecutionMode, entry, mode, WIDTH)
+    return bytes_of([*words[:after_capabilities], *asked, *words[after_capabilities:at], *output, *words[at:]])

@@ -85,22 +85,22 @@ class SpirvModule:
     @cached_property
     def definitions(self) -> dict[int, SpirvInstruction]:
         """Return the defining instruction of each id."""
-        found = ((each.result, each) for each in self.instructions)
-        return {result: each for result, each in found if result is not None}
+        pairs = ((each.result, each) for each in self.instructions)
+        return {result: each for result, each in pairs if result is not None}
 
     @cached_property
     def functions(self) -> tuple[SpirvFunction, ...]:
         """Return the functions in file order, each from OpFunction to OpFunctionEnd."""
-        found: list[SpirvFunction] = []
+        bodies: list[SpirvFunction] = []
         body: list[SpirvInstruction] = []
         for each in self.instructions:
             if each.opcode == Opcode.Function:
                 body = []
             body.append(each)
             if each.opcode == Opcode.FunctionEnd and body[0].opcode == Opcode.Function:
-                made = body[0].operands[1]
-                found.append(SpirvFunction(made, self.names.get(made, ""), tuple(body)))
-        return tuple(found)
+                function_id = body[0].operands[1]
+                bodies.append(SpirvFunction(function_id, self.names.get(function_id, ""), tuple(body)))
+        return tuple(bodies)
 
     def of(self, *opcodes: int) -> Iterator[SpirvInstruction]:
         """Return the instructions with one of these opcodes."""
@@ -116,10 +116,10 @@ class SpirvModule:
 
     def constant(self, id: int) -> int | None:
         """Return the bits of a scalar OpConstant, 32 or 64; None for anything else."""
-        made = self.definitions.get(id)
-        if made is None or made.opcode != Opcode.Constant:
+        definition = self.definitions.get(id)
+        if definition is None or definition.opcode != Opcode.Constant:
             return None
-        return sum(word << 32 * index for index, word in enumerate(made.inputs))
+        return sum(word << 32 * index for index, word in enumerate(definition.inputs))
 
     @property
     def processed(self) -> tuple[str, ...]:
@@ -130,9 +130,9 @@ class SpirvModule:
 def read(data: bytes, source: str = "SPIR-V") -> SpirvModule:
     """Parse the module in `data`. Raise InputError, naming `source`, for an incomplete module."""
     words = words_of(data, source)
-    made = tuple(instructions(words, source))
-    names = {each.operands[0]: text_of(each.operands[1:]) for each in made if each.opcode == Opcode.Name}
-    return SpirvModule(words, made, names)
+    decoded = tuple(instructions(words, source))
+    names = {each.operands[0]: text_of(each.operands[1:]) for each in decoded if each.opcode == Opcode.Name}
+    return SpirvModule(words, decoded, names)
 
 
 def words_of(data: bytes, source: str = "SPIR-V") -> tuple[int, ...]:
@@ -160,10 +160,10 @@ def instructions(words: tuple[int, ...], source: str = "SPIR-V") -> Iterator[Spi
                 f"{source}: word {at}: {opcode_name(opcode)} has length {length} words, but only "
                 f"{len(words) - at} words are left"
             )
-        made = SpirvInstruction(opcode, words[at + 1 : at + length], at)
+        instruction = SpirvInstruction(opcode, words[at + 1 : at + length], at)
         if length - 1 < _least_operands(opcode):
             raise InputError(f"{source}: word {at}: {opcode_name(opcode)} has only {length - 1} operands")
-        yield made
+        yield instruction
         at += length
 
 

@@ -51,21 +51,21 @@ def private_arrays(module: SpirvModule) -> Iterator[Remark]:
             if all(_constant(module, index, fixed) for index in each.inputs[1:]):
                 continue
             if base.operands[1] not in whole and len(base.operands) < 4:
-                said = "indexing an array by a variable compiles to selects over unwritten elements"
-                yield Remark("private-array", place(module, each), said, _ADVICE)
+                message = "indexing an array by a variable compiles to selects over unwritten elements"
+                yield Remark("private-array", place(module, each), message, _ADVICE)
 
 
 def _constant(module: SpirvModule, id: int, counters: frozenset[int]) -> bool:
     """Return whether a value depends only on constants and on loads of `counters`."""
-    made = module.definitions[id]
-    if made.opcode in (Opcode.Constant, Opcode.ConstantNull, Opcode.SpecConstant):
+    definition = module.definitions[id]
+    if definition.opcode in (Opcode.Constant, Opcode.ConstantNull, Opcode.SpecConstant):
         return True
-    if made.opcode == Opcode.Load:
-        return made.inputs[0] in counters
-    if made.opcode in (Opcode.Phi, Opcode.FunctionCall, Opcode.FunctionParameter, Opcode.Undef):
+    if definition.opcode == Opcode.Load:
+        return definition.inputs[0] in counters
+    if definition.opcode in (Opcode.Phi, Opcode.FunctionCall, Opcode.FunctionParameter, Opcode.Undef):
         return False
-    return bool(made.inputs) and all(
-        input in module.definitions and _constant(module, input, counters) for input in made.inputs
+    return bool(definition.inputs) and all(
+        input in module.definitions and _constant(module, input, counters) for input in definition.inputs
     )
 
 
@@ -75,7 +75,7 @@ def _loops(function: SpirvFunction, plain: frozenset[int]) -> list[_Loop]:
     calls = [
         each.at for each in function.instructions if each.opcode == Opcode.FunctionCall and each.inputs[0] in plain
     ]
-    made = []
+    loops = []
     for merge in merges:
         begin, end, following = merge.at, labels[merge.operands[0]], labels[merge.operands[1]]
         inner = [each for each in merges if begin <= each.at < end]
@@ -83,8 +83,8 @@ def _loops(function: SpirvFunction, plain: frozenset[int]) -> list[_Loop]:
         stores = [each for each in function.instructions if each.opcode == Opcode.Store and begin < each.at < end]
         counters = {each.operands[0] for each in stores if each.at > following}
         counters -= {each.operands[0] for each in stores if each.at < following}
-        made.append(_Loop(begin, following, end, unrolled, frozenset(counters)))
-    return made
+        loops.append(_Loop(begin, following, end, unrolled, frozenset(counters)))
+    return loops
 
 
 def _with_plain_loops(module: SpirvModule) -> frozenset[int]:
@@ -93,11 +93,11 @@ def _with_plain_loops(module: SpirvModule) -> frozenset[int]:
     def own(instructions: tuple[SpirvInstruction, ...]) -> bool:
         return any(each.opcode == Opcode.LoopMerge and not each.operands[2] & _UNROLL for each in instructions)
 
-    found = {function.id for function in module.functions if own(function.instructions)}
+    ids = {function.id for function in module.functions if own(function.instructions)}
     calls = {
         function.id: {each.inputs[0] for each in function.instructions if each.opcode == Opcode.FunctionCall}
         for function in module.functions
     }
-    while more := {id for id, called in calls.items() if called & found} - found:
-        found |= more
-    return frozenset(found)
+    while more := {id for id, called in calls.items() if called & ids} - ids:
+        ids |= more
+    return frozenset(ids)

@@ -32,13 +32,13 @@ def barriers(module: SpirvModule) -> Iterator[Remark]:
     """
     if not any(module.of(Opcode.ControlBarrier)):
         return
-    found = _Divergence(module)
+    divergence = _Divergence(module)
     for function in module.functions:
         for each in function.instructions:
-            called = each.opcode == Opcode.FunctionCall and each.inputs[0] in found.with_barriers
-            if (called or each.opcode == Opcode.ControlBarrier) and found.divergent_at(function, each.at):
-                said = "some invocations of the workgroup may not reach this barrier"
-                yield Remark("barrier", place(module, each), said, _ADVICE)
+            called = each.opcode == Opcode.FunctionCall and each.inputs[0] in divergence.with_barriers
+            if (called or each.opcode == Opcode.ControlBarrier) and divergence.divergent_at(function, each.at):
+                message = "some invocations of the workgroup may not reach this barrier"
+                yield Remark("barrier", place(module, each), message, _ADVICE)
 
 
 class _Divergence:
@@ -80,15 +80,15 @@ class _Divergence:
 
     def _calling_barriers(self) -> frozenset[int]:
         functions = self._module.functions
-        found = {f.id for f in functions if any(e.opcode == Opcode.ControlBarrier for e in f.instructions)}
+        ids = {f.id for f in functions if any(e.opcode == Opcode.ControlBarrier for e in f.instructions)}
         while more := {
             f.id
             for f in functions
-            if f.id not in found
-            and any(e.opcode == Opcode.FunctionCall and e.inputs[0] in found for e in f.instructions)
+            if f.id not in ids
+            and any(e.opcode == Opcode.FunctionCall and e.inputs[0] in ids for e in f.instructions)
         }:
-            found |= more
-        return frozenset(found)
+            ids |= more
+        return frozenset(ids)
 
     def _follow(self, function: SpirvFunction, each: SpirvInstruction) -> None:
         """Propagate divergence of values and contents through one instruction."""
@@ -123,8 +123,8 @@ class _Divergence:
     def _root(self, pointer: int) -> tuple[int, int | None]:
         """Return the variable or parameter that a pointer refers to, and its first index."""
         first = None
-        while (made := self._module.definitions[pointer]).opcode == Opcode.AccessChain:
-            pointer, first = made.inputs[0], made.inputs[1]
+        while (definition := self._module.definitions[pointer]).opcode == Opcode.AccessChain:
+            pointer, first = definition.inputs[0], definition.inputs[1]
         return pointer, first
 
     def _follow_store(self, function: SpirvFunction, each: SpirvInstruction) -> None:
@@ -136,12 +136,12 @@ class _Divergence:
             self.contents.add(root)
 
     def _own(self, root: int) -> bool:
-        made = self._module.definitions[root]
-        if made.opcode == Opcode.Variable:
-            return made.operands[2] in _OWN
-        if made.opcode != Opcode.FunctionParameter:
+        definition = self._module.definitions[root]
+        if definition.opcode == Opcode.Variable:
+            return definition.operands[2] in _OWN
+        if definition.opcode != Opcode.FunctionParameter:
             return False
-        type = self._module.definitions[made.operands[0]]
+        type = self._module.definitions[definition.operands[0]]
         return type.opcode == Opcode.TypePointer and type.operands[1] in _OWN
 
     def _follow_call(self, each: SpirvInstruction) -> None:

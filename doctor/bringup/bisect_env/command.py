@@ -68,36 +68,38 @@ ACTIONS = ("start", "next", "record", "status", "example")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(description=__doc__, epilog=EPILOG)
-    made.add_argument("action", nargs="?", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    made.add_argument(
+    parser = Parser(description=__doc__, epilog=EPILOG)
+    parser.add_argument("action", nargs="?", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    parser.add_argument(
         "what", nargs="?", metavar="WHAT", help="start: VARIABLES.yaml; record: pass, fail or unclear"
     )
-    made.add_argument("--journal", type=Path, metavar="FILE", help="journal file of the bisection, synced to disk")
-    add_json(made)
-    made.add_argument("--again", action="store_true", help="start again although a bisection is in progress")
-    made.add_argument(
+    parser.add_argument(
+        "--journal", type=Path, metavar="FILE", help="journal file of the bisection, synced to disk"
+    )
+    add_json(parser)
+    parser.add_argument("--again", action="store_true", help="start again although a bisection is in progress")
+    parser.add_argument(
         "--with",
         dest="with_",
         default="",
         metavar="NAME=VALUE,...",
         help="record: values that differ from the proposal",
     )
-    made.add_argument("--could-not", action="store_true", help="record: this combination cannot be set up")
-    made.add_argument(
+    parser.add_argument("--could-not", action="store_true", help="record: this combination cannot be set up")
+    parser.add_argument(
         "--because", default="", metavar="NAME,...", help="variables that cannot be combined (default: all)"
     )
-    made.add_argument(
+    parser.add_argument(
         "--unchecked", action="store_true", help="record although seen_in shows that a value is not set"
     )
-    made.add_argument(
+    parser.add_argument(
         "--simulate", action="store_true", help="bisect synthetic faults; report runs needed and success rate"
     )
-    made.add_argument(
+    parser.add_argument(
         "--cases", type=int, default=1000, metavar="N", help="number of faults for --simulate (default 1000)"
     )
-    made.add_argument("--seed", type=int, default=11, metavar="N", help="seed for --simulate (default 11)")
-    return made
+    parser.add_argument("--seed", type=int, default=11, metavar="N", help="seed for --simulate (default 11)")
+    return parser
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -159,13 +161,13 @@ def _next(arguments: argparse.Namespace) -> int:
     if state.ended:
         _show(arguments, wording.verdict(state))
         return _report(arguments, state)
-    run, told = state.session.proposed, None
+    run, proposed = state.session.proposed, None
     if run is None:
-        told = _propose(state)
-        run = told.run
+        proposed = _propose(state)
+        run = proposed.run
         journal.append(_journal(arguments), {"what": "next", "run": wording.setting(state, run)})
-    _show(arguments, wording.task(state, run, told, _journal_words(arguments)))
-    return _report(arguments, state, run=run, told=told)
+    _show(arguments, wording.task(state, run, proposed, _journal_words(arguments)))
+    return _report(arguments, state, run=run, told=proposed)
 
 
 def _record(arguments: argparse.Namespace) -> int:
@@ -219,9 +221,9 @@ def _simulate(arguments: argparse.Namespace) -> int:
     )
     rows = []
     for setting in SETTINGS:
-        found = simulate(setting, arguments.cases, arguments.seed)
-        median, right = float(np.median(found.runs)), float(found.right.mean())
-        late = float(np.percentile(found.runs, 90))
+        outcome = simulate(setting, arguments.cases, arguments.seed)
+        median, right = float(np.median(outcome.runs)), float(outcome.right.mean())
+        late = float(np.percentile(outcome.runs, 90))
         holds = median <= setting.median_limit and right >= RIGHT_LIMIT
         report.results.append(
             Result(
@@ -232,7 +234,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
                 measure={
                     "median_runs": median,
                     "p90_runs": late,
-                    "most_runs": int(found.runs.max()),
+                    "most_runs": int(outcome.runs.max()),
                     "right": right,
                 },
                 limit={"median_runs": setting.median_limit, "right": RIGHT_LIMIT},
@@ -279,13 +281,13 @@ def _propose(state: SessionState) -> Proposal:
     from zinc_rt.doctor.bringup.bisect_env.propose import propose
 
     session = state.session
-    found = propose(session.problem, state.model, state.posterior, session.now, session.impossible)
-    if found is None:
+    proposal = propose(session.problem, state.model, state.posterior, session.now, session.impossible)
+    if proposal is None:
         raise CheckFailed(
             "every combination of these values was recorded as impossible to set up",
             next="--because NAME,NAME names the values that exclude each other; zinc-rt bisect-env status",
         )
-    return found
+    return proposal
 
 
 def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:

@@ -68,15 +68,15 @@ class CauseModel:
         with_fault, without = self.fails()
         chance = np.where(present[:, None, :], with_fault[:, None], without[:, None])
         chance = np.where(failed[:, None, None], chance, 1 - chance)
-        found = posterior * chance
-        return found / found.sum(axis=(1, 2), keepdims=True)
+        weighted = posterior * chance
+        return weighted / weighted.sum(axis=(1, 2), keepdims=True)
 
     def beliefs(self, posterior: np.ndarray) -> np.ndarray:
         """Return the probabilities of the causes [cases, causes]."""
         of_hypothesis = posterior.sum(axis=1)
-        found = np.zeros((len(posterior), len(self.causes)))
-        np.add.at(found.T, self.cause_of, of_hypothesis.T)
-        return found
+        beliefs = np.zeros((len(posterior), len(self.causes)))
+        np.add.at(beliefs.T, self.cause_of, of_hypothesis.T)
+        return beliefs
 
 
 def entropy(chance: np.ndarray) -> np.ndarray:
@@ -93,8 +93,8 @@ def information(model: CauseModel, posterior: np.ndarray, present: np.ndarray) -
     healthy = posterior.sum(axis=2, dtype=np.float32)[:, :, None] - fault
     with_fault, without = (each.astype(np.float32)[:, None] for each in model.fails())
     fails = (fault * with_fault + healthy * without).sum(axis=1)
-    told: np.ndarray = entropy(fails) - (fault * entropy(with_fault) + healthy * entropy(without)).sum(axis=1)
-    return told
+    gain: np.ndarray = entropy(fails) - (fault * entropy(with_fault) + healthy * entropy(without)).sum(axis=1)
+    return gain
 
 
 def build(problem: Problem) -> CauseModel:
@@ -102,12 +102,12 @@ def build(problem: Problem) -> CauseModel:
     weights: list[float] = []
     texts: list[str] = []
     for at, variable in enumerate(problem.variables):
-        found = variable.patterns()
-        for each in found:
+        own_patterns = variable.patterns()
+        for each in own_patterns:
             bad = np.zeros(len(variable.values), bool)
             bad[list(each)] = True
             patterns.append((at, bad))
-            weights.append(variable.suspect / len(found))
+            weights.append(variable.suspect / len(own_patterns))
             texts.append(_text(problem, at, each))
     singles = [(each, each) for each in range(len(patterns))]
     pairs = [
@@ -126,8 +126,8 @@ def build(problem: Problem) -> CauseModel:
     cause_of = []
     for one, other in [*singles, *pairs]:
         places = tuple(dict.fromkeys((patterns[one][0], patterns[other][0])))
-        said = texts[one] if one == other else f"{texts[one]} together with {texts[other]}"
-        cause_of.append(causes.setdefault(Cause(places, said), len(causes)))
+        description = texts[one] if one == other else f"{texts[one]} together with {texts[other]}"
+        cause_of.append(causes.setdefault(Cause(places, description), len(causes)))
     cause_of += [causes.setdefault(Cause((), text), len(causes)) for text in (ALWAYS, NEVER)]
     rates = UNKNOWN_RATES if problem.rates is None else (problem.rates,)
     return CauseModel(

@@ -86,12 +86,12 @@ def candidates(problem: Problem) -> np.ndarray:
 def neighbours(problem: Problem, run: np.ndarray) -> np.ndarray:
     """Return the neighbours of `run`: itself, and all runs that differ from it in one variable."""
     here = tuple(int(each) for each in run)
-    found = {
+    settings = {
         (*here[:at], value, *here[at + 1 :])
         for at, variable in enumerate(problem.variables)
         for value in range(len(variable.values))
     }
-    return np.array(sorted(found))
+    return np.array(sorted(settings))
 
 
 def possible(runs: np.ndarray, impossible: Sequence[Partial]) -> np.ndarray:

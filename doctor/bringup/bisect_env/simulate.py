@@ -51,17 +51,17 @@ class SimulatedOutcome:
 
 
 def problem(setting: SimulatedSetting, variables: int = VARIABLES) -> Problem:
-    told = Rates(max(setting.rates.bad_passes, LEAST_RATE), max(setting.rates.good_fails, LEAST_RATE))
+    rates = Rates(max(setting.rates.bad_passes, LEAST_RATE), max(setting.rates.good_fails, LEAST_RATE))
     rows = tuple(Variable(f"v{at}", ("good", "bad"), 0, 1) for at in range(variables))
-    return Problem(rows, rates=told if setting.known else None)
+    return Problem(rows, rates=rates if setting.known else None)
 
 
 def simulate(setting: SimulatedSetting, cases: int, seed: int = 11) -> SimulatedOutcome:
     """Simulate the bisections. All changes have the same cost, so the run with the most information is
     selected."""
-    made = problem(setting)
-    model = build(made)
-    possible = candidates(made)
+    case = problem(setting)
+    model = build(case)
+    possible = candidates(case)
     present = model.present(possible)
     draw = np.random.default_rng(seed)
     parts = [_chunk(setting, model, present, min(CHUNK, cases - done), draw) for done in range(0, cases, CHUNK)]
@@ -78,9 +78,9 @@ def _chunk(
     live = np.arange(cases)
     as_float = present.astype(np.float32)
     for _ in range(MOST_RUNS):
-        told = information(model, posterior[live], as_float)
-        told += draw.random(told.shape, np.float32) * NEAR  # any of those that tell as much
-        chosen = told.argmax(axis=1)
+        gain = information(model, posterior[live], as_float)
+        gain += draw.random(gain.shape, np.float32) * NEAR  # any of those that tell as much
+        chosen = gain.argmax(axis=1)
         fault = present[truth[live], chosen]
         chance = draw.random(len(live))
         failed = np.where(fault, chance >= setting.rates.bad_passes, chance < setting.rates.good_fails)

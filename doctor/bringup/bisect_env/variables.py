@@ -185,12 +185,12 @@ def parse(document: Any, source: str) -> Problem:
 
 def _number(value: Any, what: str, wrong: Any, *, least: float, most: float = 1e6) -> float:
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        found = -1.0
-    if not least <= found <= most:
+        number = -1.0
+    if not least <= number <= most:
         raise wrong(f"{what} is {value!r}: expected a number from {least:g} to {most:g}")
-    return found
+    return number
 
 
 def _rates(row: Any, wrong: Any) -> Rates | None:
@@ -200,10 +200,10 @@ def _rates(row: Any, wrong: Any) -> Rates | None:
         raise wrong(
             "flaky: expected exactly bad_passes and good_fails, as fractions of 1; leave it out if unknown"
         )
-    found = [
+    rates = [
         _number(row[name], f"flaky.{name}", wrong, least=0, most=0.49) for name in ("bad_passes", "good_fails")
     ]
-    return Rates(*(max(each, LEAST_RATE) for each in found))
+    return Rates(*(max(each, LEAST_RATE) for each in rates))
 
 
 def _variable(name: str, row: Any, wrong: Any) -> Variable:

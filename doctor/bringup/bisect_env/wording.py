@@ -112,7 +112,7 @@ def verdict(state: SessionState) -> str:
         return f"OPEN       {len(state.session.runs)} runs so far, {percent(state.confidence)}: {state.best.text}"
     kind = {0: "NOT FOUND", 1: "GUILTY", 2: "GUILTY"}[len(state.best.variables)]
     runs = len(state.session.runs)
-    said = f"{kind:<{INDENT}}{state.best.text}, with {percent(state.confidence)} confidence after {runs} runs"
+    message = f"{kind:<{INDENT}}{state.best.text}, with {percent(state.confidence)} confidence after {runs} runs"
     if state.best.variables:
-        return said
-    return said + "\n" + row("next", "list other differences between the two machines, and start again")
+        return message
+    return message + "\n" + row("next", "list other differences between the two machines, and start again")

@@ -69,10 +69,10 @@ def import_(c: VulkanProbeContext) -> Outcome:
         path.write_bytes(content.tobytes())
         with path.open("rb") as file:
             mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint32)
-        found = c.bench.memory.imported(mapped, "a mapped file")
-        if found is None:
+        imported = c.bench.memory.imported(mapped, "a mapped file")
+        if imported is None:
             return skipped("the driver rejects read-only mappings: weights are copied")
-        block, offset_bytes = found
+        block, offset_bytes = imported
         y, count = c.bench.words(128), FILE_BYTES // 16
         source = Address(block.gpu_va + offset_bytes)
         c.bench.run(c.bench.dispatch("probe_read", (source, y, count, 128), (1, 1, 1)))

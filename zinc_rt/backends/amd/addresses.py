@@ -70,12 +70,12 @@ class AddressMap:
         if inside is not None:
             return inside
         below, above = self.near(va), self.behind(va)
-        said = []
+        parts = []
         if below is not None:
-            said.append(f"{va - below.end:#x} bytes past the end of {below.name}")
+            parts.append(f"{va - below.end:#x} bytes past the end of {below.name}")
         if above is not None:
-            said.append(f"{above.va - va:#x} bytes before {above.name}")
-        return f"in no allocation: {', '.join(said)}" if said else "in no allocation, and none is nearby"
+            parts.append(f"{above.va - va:#x} bytes before {above.name}")
+        return f"in no allocation: {', '.join(parts)}" if parts else "in no allocation, and none is nearby"
 
     def refusal(self, va: int, size_bytes: int, kind: str) -> str | None:
         """Return the reason why these bytes cannot be used, for the PM4 linter; empty if they can. They may span

@@ -51,9 +51,9 @@ class ExecutableBuilder:
 
     def build(self, lowered: Program | PacketList, buffers: Mapping[str, Buffer]) -> AmdExecutable:
         """Build a program. The host writes it through the BAR, which must be flushed before it runs."""
-        made = self._packets(lowered) if isinstance(lowered, PacketList) else self._graph(lowered, buffers)
-        self.built.add(made)
-        return made
+        executable = self._packets(lowered) if isinstance(lowered, PacketList) else self._graph(lowered, buffers)
+        self.built.add(executable)
+        return executable
 
     def at(self, packet_va: int) -> tuple[AmdExecutable | None, int]:
         """Return the program whose indirect buffer contains this address, and the dword."""

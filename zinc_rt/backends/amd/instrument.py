@@ -86,8 +86,8 @@ class AmdInstrument:
         """Return each finding since this backend was opened once, without mere remarks about code of other
         compilers."""
         fresh = self._device.findings()[self._before :]
-        told = (each for each in fresh if not is_remark(each.rule, _compiler(each)))
-        return list(dict.fromkeys(map(self._finding, told)))
+        reported = (each for each in fresh if not is_remark(each.rule, _compiler(each)))
+        return list(dict.fromkeys(map(self._finding, reported)))
 
     def count(self, rules: Collection[str]) -> int:
         """Return the number of findings of these rules so far."""
@@ -97,15 +97,15 @@ class AmdInstrument:
         """Return findings of these rules in order, for every queue of the device, without the first `since`.
         Unlike `findings`, repeated findings are included, and nodes are looked up now, because another queue with
         the same id may have had the same finding."""
-        told = [each for each in self._device.findings() if each.rule in rules][since:]
-        return [QueueFinding(each.queue_id, each.packet_va, self._made(each)) for each in told]
+        findings = [each for each in self._device.findings() if each.rule in rules][since:]
+        return [QueueFinding(each.queue_id, each.packet_va, self._made(each)) for each in findings]
 
     def unfinished(self, queue_id: int) -> tuple[str, ...]:
         """Return the positions of that queue's unfinished waves, one sentence for each position."""
         before = len(self.queue_findings(STILL_RUNNING))
         self._device.tell_unfinished()
-        told = self.queue_findings(STILL_RUNNING)
-        mine = [each.finding.sentence for each in told[before:] or told if each.queue_id == queue_id]
+        findings = self.queue_findings(STILL_RUNNING)
+        mine = [each.finding.sentence for each in findings[before:] or findings if each.queue_id == queue_id]
         return tuple(mine)
 
     def consulted(self) -> Sequence[str]:

@@ -78,10 +78,10 @@ class SimulatedLog:
 def record_text(record: bytes) -> str:
     """Convert "6,339,12345678,-;amdgpu: …" to "[12.345678] amdgpu: …". Only the first line is used; the rest are
     tags."""
-    head, found, text = record.decode(errors="replace").partition(";")
+    head, separator, text = record.decode(errors="replace").partition(";")
     fields = head.split(",")
     message = text.split("\n", 1)[0]
-    if not found or len(fields) < 3 or not fields[2].isdecimal():
+    if not separator or len(fields) < 3 or not fields[2].isdecimal():
         return record.decode(errors="replace").strip()
     return f"[{int(fields[2]) / 1e6:.6f}] {message}"
 

@@ -168,8 +168,8 @@ def _note(incidents: list[Incident], incident: Incident) -> None:
 
 
 def fault_text(fault: MemoryFault) -> str:
-    said = [name for name in ("not_present", "read_only", "no_execute", "imprecise") if getattr(fault, name)]
-    words = ", ".join(name.replace("_", " ") for name in said)
+    causes = [name for name in ("not_present", "read_only", "no_execute", "imprecise") if getattr(fault, name)]
+    words = ", ".join(name.replace("_", " ") for name in causes)
     if fault.status:
         words = f"status {fault.status:#x}" + (f", {words}" if words else "")
     return f"GPU page fault at {fault.va:#x}" + (f" ({words})" if words else "")

@@ -60,8 +60,8 @@ class LoadedKernels:
     def load(self, keys: Iterable[KernelKey]) -> dict[KernelKey, LoadedKernel]:
         """Load kernels; new ones share one allocation. `release` frees them. Raise UnsupportedError for a kernel
         that needs scratch."""
-        wanted = list(dict.fromkeys(keys))
-        fresh = [(key, self.read(key[0])) for key in wanted if key not in self._loaded]
+        unique = list(dict.fromkeys(keys))
+        fresh = [(key, self.read(key[0])) for key in unique if key not in self._loaded]
         offsets, end = [], 0
         for (name, _), zrt in fresh:
             if zrt.scratch_bytes:
@@ -73,8 +73,8 @@ class LoadedKernels:
             end = align_up(end + len(zrt.image), ALIGNMENT)
         if fresh:
             self._put(fresh, offsets, end)
-        self._users.update(wanted)
-        return {key: self._loaded[key][0] for key in wanted}
+        self._users.update(unique)
+        return {key: self._loaded[key][0] for key in unique}
 
     def _put(self, fresh: list[tuple[KernelKey, Zrt]], offsets: list[int], size_bytes: int) -> None:
         images = [patched(zrt, dict(patches)) for (_, patches), zrt in fresh]

@@ -87,10 +87,10 @@ class SimulatedFault:
 
     def _wave(self) -> str:
         lanes = [lane for lane in range(64) if self.lanes >> lane & 1]
-        said = (
+        message = (
             f", lane {lanes[0]}" if len(lanes) == 1 else f", {len(lanes)} lanes from {lanes[0]}" if lanes else ""
         )
-        return f"wave {self.wave} of workgroup {self.group}{said}"
+        return f"wave {self.wave} of workgroup {self.group}{message}"
 
 
 class FaultFinder:

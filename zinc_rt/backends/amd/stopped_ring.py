@@ -110,13 +110,13 @@ def _packet_at(items: Sequence[DecodedPacket], rptr: int, ring: AmdRing, address
     """Name the packets on both sides of rptr: hardware stops rptr at a bad packet, inside it or after it."""
     before = [item for item in items if item.offset < rptr]
     at = next((item for item in items if item.offset == rptr), None)
-    said = []
+    parts = []
     if before:
         whole = before[-1].offset + before[-1].length <= rptr
-        said.append(f"{'last read' if whole else 'rptr is inside'}: {one_line(before[-1], ring, addresses)}")
+        parts.append(f"{'last read' if whole else 'rptr is inside'}: {one_line(before[-1], ring, addresses)}")
     if at is not None:
-        said.append(f"next: {one_line(at, ring, addresses)}")
-    return "; ".join(said) or "none read"
+        parts.append(f"next: {one_line(at, ring, addresses)}")
+    return "; ".join(parts) or "none read"
 
 
 def one_line(item: DecodedPacket, ring: AmdRing, addresses: AddressMap) -> str:
@@ -155,13 +155,13 @@ def ib_words(ib: IndirectCode) -> tuple[int, ...]:
 
 def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: AddressMap) -> tuple[str, ...]:
     """Return linter errors in the ring's window and in the indirect buffer."""
-    found = []
+    illegal_packets = []
     for where, words, is_ib in (("ring", shown.words, False), ("indirect buffer", ib, True)):
         refused = lint(words, ring.generation, queue=ring.lint_queue, is_ib=is_ib, mapped=addresses.refusal)
         for each in errors(refused):
             place = each.offset if is_ib else (shown.start_dw + each.offset) % ring.ring_dw
-            found.append(f"{where} {place:#06x}: {each.rule}: {each.text}")
-    return tuple(found)
+            illegal_packets.append(f"{where} {place:#06x}: {each.rule}: {each.text}")
+    return tuple(illegal_packets)
 
 
 FindFault = Callable[[int, int], tuple[SimulatedFault, Node | None] | None]
@@ -183,9 +183,9 @@ def fault_states(
         named = _naming(ring, va, PAGE_BYTES)
         if not named and region is not None:
             named = _naming(ring, region.va, region.size_bytes)
-        told, its_node = (find(ring.queue.queue_id, va) if find is not None else None) or (None, None)
+        fault, its_node = (find(ring.queue.queue_id, va) if find is not None else None) or (None, None)
         node = node or its_node
-        states.append(FaultState(incident.text, va, addresses.describe(va), named, told))
+        states.append(FaultState(incident.text, va, addresses.describe(va), named, fault))
     return tuple(states), node
 
 

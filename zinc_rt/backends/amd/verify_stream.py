@@ -106,9 +106,12 @@ def _launched(
     given = seen.get(Sh.PGM_RSRC1, 0), seen.get(Sh.PGM_RSRC2, 0)
     if given == kernel.rsrc[1::-1] != kernel.rsrc[:2]:
         yield "PGM_RSRC1 holds what its container has for PGM_RSRC2, and the other way round", "swap the two"
-    for what, saw, wanted, shown in checks:
-        if saw != wanted:
-            yield f"{what} {shown(saw)}, its container needs {shown(wanted)}", "set the register for this kernel"
+    for what, saw, expected_value, shown in checks:
+        if saw != expected_value:
+            yield (
+                f"{what} {shown(saw)}, its container needs {shown(expected_value)}",
+                "set the register for this kernel",
+            )
     if vgprs < zrt.vgprs:
         yield f"{vgprs} vector registers, it uses {zrt.vgprs}", "set RSRC1.VGPRS for this kernel"
     yield from _grid(packet, step, expected)
@@ -118,9 +121,9 @@ def _grid(
     packet: DispatchDirect | DispatchIndirect, step: Dispatch, expected: Expectation
 ) -> Iterator[tuple[str, str]]:
     if isinstance(step.grid, GridInBlock):
-        wanted = expected.block_va + step.grid.offset_bytes
-        if not isinstance(packet, DispatchIndirect) or packet.address != wanted:
-            yield f"its grid lies at {wanted:#x}", "dispatch it indirectly from there"
+        expected_va = expected.block_va + step.grid.offset_bytes
+        if not isinstance(packet, DispatchIndirect) or packet.address != expected_va:
+            yield f"its grid lies at {expected_va:#x}", "dispatch it indirectly from there"
     elif not isinstance(packet, DispatchDirect) or (packet.dim_x, packet.dim_y, packet.dim_z) != step.grid:
         yield f"its grid is {' x '.join(map(str, step.grid))}", "dispatch that many workgroups"
 

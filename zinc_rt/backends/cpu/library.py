@@ -79,12 +79,12 @@ def first_good(
     notes: list[str] = []
     for level in levels:
         with _one_at_a_time(cache.folder):
-            found = _good(cache, using, level, compile, check or self_test, say)
-        if isinstance(found, str):
-            notes.append(found)
-            say(found)
+            loaded = _good(cache, using, level, compile, check or self_test, say)
+        if isinstance(loaded, str):
+            notes.append(loaded)
+            say(loaded)
             continue
-        content, cached = found
+        content, cached = loaded
         return Library(load(content), level, using.version, tuple(notes), cached)
     alike = _alike(notes)
     if not alike:

@@ -41,12 +41,12 @@ def probe(host: Host) -> Availability:
     """Probe the tier. On a machine's first time this compiles the kernels, because only a test shows whether they
     run."""
     try:
-        found = library(_named_compiler(), say=_say)
+        loaded = library(_named_compiler(), say=_say)
     except UnsupportedError as error:
         devices = (OnDevice("cpu", False, error.message, error.next),)
         return Availability(False, error.message, error.next, devices=devices)
-    why = f"machine code for this CPU ({found.level}), {_threads(default_threads())}"
-    why = "; ".join([why, *found.notes])
+    why = f"machine code for this CPU ({loaded.level}), {_threads(default_threads())}"
+    why = "; ".join([why, *loaded.notes])
     return Availability(True, why, devices=(OnDevice("cpu", True, why),))
 
 
@@ -97,8 +97,10 @@ class NativeBackend(HostMemory):
         self._helpers = Helpers(code.handle, threads, affinity)
 
     def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> tasks.NativeExecutable:
-        made = tasks.build(lowered, buffers, self._code.address, self._splitting)
-        return replace(made, followed=self._read_ahead.add(lowered, buffers, [node for node, _ in made.tasks]))
+        executable = tasks.build(lowered, buffers, self._code.address, self._splitting)
+        return replace(
+            executable, followed=self._read_ahead.add(lowered, buffers, [node for node, _ in executable.tasks])
+        )
 
     def unload(self, executable: tasks.NativeExecutable) -> None:
         self._helpers.settle()

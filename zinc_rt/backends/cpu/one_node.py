@@ -30,19 +30,19 @@ def run_node(
 ) -> tuple[np.ndarray, ...]:
     """Run a node. Return every output in port order, at its capacity; other arguments are lower.one_node's. Raise
     UnsupportedError if the kernel table refuses the node."""
-    made = one_node(op, operands, fresh, capacity=capacity, place=place, **attrs)
-    entry = choose(made.node, made.graph, backend.kernels.entries, backend.ordering)
+    compiled = one_node(op, operands, fresh, capacity=capacity, place=place, **attrs)
+    entry = choose(compiled.node, compiled.graph, backend.kernels.entries, backend.ordering)
     if isinstance(entry, str):
-        raise UnsupportedError(f"{made.node!r}: {entry}")
+        raise UnsupportedError(f"{compiled.node!r}: {entry}")
     buffers = {
         name: Buffer(name, array.nbytes, "host", storage=array if isinstance(array, Weight) else _bytes(array))
-        for name, array in made.arrays.items()
+        for name, array in compiled.arrays.items()
     }
-    lowered = LoweredGraph(made.graph, made.apart(), backend.ordering, (Call(made.node, entry),))
+    lowered = LoweredGraph(compiled.graph, compiled.apart(), backend.ordering, (Call(compiled.node, entry),))
     executable = backend.build(lowered, buffers)
     backend.wait(backend.submit(executable, Stream("node")), 600)
     backend.unload(executable)
-    outputs = (made.arrays[made.storage(name)] for name in made.node.outputs)
+    outputs = (compiled.arrays[compiled.storage(name)] for name in compiled.node.outputs)
     return tuple(array for array in outputs if isinstance(array, np.ndarray))
 
 

@@ -63,21 +63,21 @@ def groups_of(
 ) -> tuple[tuple[WeightGroup, ...], dict[int, int]]:
     """Return the groups of a lowered graph, and the group of each node by id(node). A weight belongs to the first
     group that reads it."""
-    found: list[tuple[int | None, list[PageRange]]] = []
+    groups: list[tuple[int | None, list[PageRange]]] = []
     where: dict[int, int] = {}
     seen: set[str] = set()
     for call in lowered.calls:
         node = call.node
         weights = list(_read_whole(node, lowered))
         of_none = node.layer is None and not weights  # an index table, say: it belongs where it stands
-        if not found or (found[-1][0] != node.layer and not of_none):
-            found.append((node.layer, []))
-        where[id(node)] = len(found) - 1
+        if not groups or (groups[-1][0] != node.layer and not of_none):
+            groups.append((node.layer, []))
+        where[id(node)] = len(groups) - 1
         for name in weights:
             if name not in seen:
                 seen.add(name)
-                found[-1][1].extend(_pages(buffers[name].storage))
-    return tuple(WeightGroup(layer, tuple(ranges)) for layer, ranges in found), where
+                groups[-1][1].extend(_pages(buffers[name].storage))
+    return tuple(WeightGroup(layer, tuple(ranges)) for layer, ranges in groups), where
 
 
 def _read_whole(node: Node, lowered: LoweredGraph) -> Iterator[str]:
@@ -103,15 +103,15 @@ def _pages(weight: Weight) -> Iterator[PageRange]:
 def next_groups(groups: Sequence[WeightGroup], at: int, budget_bytes: int = BUDGET_BYTES) -> list[int]:
     """Return the groups to prefetch while `at` runs: the following ones, wrapping around, up to the budget; at
     least one."""
-    found: list[int] = []
+    following: list[int] = []
     left = budget_bytes
     for step in range(1, len(groups)):
         index = (at + step) % len(groups)
         left -= groups[index].size_bytes
-        if left < 0 and any(groups[each].ranges for each in found):
+        if left < 0 and any(groups[each].ranges for each in following):
             break
-        found.append(index)
-    return found
+        following.append(index)
+    return following
 
 
 def memory_bytes() -> int:
@@ -220,14 +220,14 @@ class ReadAhead:
             thread.join()
 
     def _follow(self, followed: FollowedGraph, running: Callable[[], int], ended: threading.Event) -> None:
-        last, wanted, pieces = -1, list[int](), list[PageRange]()
+        last, requested, pieces = -1, list[int](), list[PageRange]()
         while not ended.wait(0 if pieces else self._look_seconds):
             group = int(followed.task_group[min(running(), len(followed.task_group) - 1)])
             if group >= 0 and group != last:
-                last, before = group, wanted
+                last, before = group, requested
                 budget_bytes = min(self._budget_bytes, followed.room_bytes)
-                wanted = next_groups(followed.groups, group, budget_bytes)
-                fresh = [index for index in wanted if index not in before]
+                requested = next_groups(followed.groups, group, budget_bytes)
+                fresh = [index for index in requested if index not in before]
                 pieces += [piece for index in fresh for piece in _cut(followed.groups[index])]
             if pieces:
                 self._advise(pieces.pop(0))

@@ -58,8 +58,8 @@ def problems(handle: ctypes.CDLL, place: Place = np.copy) -> Iterator[str]:
         try:
             for case in cases():
                 print(f"running {case.name} in {ordering}", flush=True)
-                if found := difference(backend, case, place):
-                    yield f"{case.name} in {ordering}: {found}"
+                if wrong := difference(backend, case, place):
+                    yield f"{case.name} in {ordering}: {wrong}"
         finally:
             backend.close()
 

@@ -67,15 +67,15 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
             temps = [buffer for buffer in launch.buffers if isinstance(buffer, Temp)]
             known = sharing.written.get(_computes(launch))
             begun = group + pending
-            made = known or tuple(_Shared(align_up(t.size_bytes, TEMP_ALIGNMENT), begun, begun) for t in temps)
-            for temp, place in zip(temps, made, strict=True):
+            shared = known or tuple(_Shared(align_up(t.size_bytes, TEMP_ALIGNMENT), begun, begun) for t in temps)
+            for temp, place in zip(temps, shared, strict=True):
                 sharing.read[id(node), temp.name] = place
             if known:
                 if not within:
                     gone.add(id(node))
                 continue
-            sharing.written[_computes(launch)] = made
-            sharing.all += made
+            sharing.written[_computes(launch)] = shared
+            sharing.all += shared
         group += pending
         for buffer in launch.buffers:
             if isinstance(buffer, Temp) and (id(node), buffer.name) in sharing.read:

@@ -57,29 +57,29 @@ def _union_type(name: str) -> type[VulkanUnion]:
 def _type(word: str) -> Any:
     base, *sizes = re.findall(r"[|\w]+", word)
     if base in _SCALARS:
-        made = _SCALARS[base]
+        scalar = _SCALARS[base]
     else:
-        made = _union_type(base[1:]) if base.startswith("|") else struct_type(base)
+        scalar = _union_type(base[1:]) if base.startswith("|") else struct_type(base)
     for size in reversed(sizes):
-        made = made * int(size)
-    return made
+        scalar = scalar * int(size)
+    return scalar
 
 
 def struct(name: str, **members: Any) -> Any:
     """Create a struct with its sType. A pointer member takes a ctypes object, which the struct keeps alive, or an
     address as int, which the caller keeps alive. Raise AttributeError for an unknown member."""
-    made: Any = struct_type(name)()
+    instance: Any = struct_type(name)()
     if name in STYPES:
-        made.sType = STYPES[name]
+        instance.sType = STYPES[name]
     held = []
     for member, value in members.items():
         if isinstance(value, (ctypes.Structure, ctypes.Array, ctypes._SimpleCData)):
             held.append(value)
-            if isinstance(getattr(made, member), (int, type(None))):
+            if isinstance(getattr(instance, member), (int, type(None))):
                 value = ctypes.addressof(value)
-        setattr(made, member, value)
-    made._held = held
-    return made
+        setattr(instance, member, value)
+    instance._held = held
+    return instance
 
 
 def chain(first: Any, *rest: Any) -> Any:

@@ -71,12 +71,12 @@ def spoilt(block: VulkanBlock) -> list[str]:
     """Return a sentence for each side with damaged poison; nothing if there is no poison."""
     if not block.guard_bytes or block.host is None:
         return []
-    found = []
+    problems = []
     want = np.frombuffer(POISON * (block.guard_bytes // len(POISON)), np.uint8)
     for side, start in (("before", 0), ("after", block.guard_bytes + block.size_bytes)):
         now = np.frombuffer(block.host[start : start + block.guard_bytes], np.uint8)
         wrong = np.flatnonzero(now != want)
         if wrong.size:
             far = block.guard_bytes - int(wrong[-1]) if side == "before" else int(wrong[0])
-            found.append(f"{wrong.size} bytes {side} {block.name} were overwritten, the nearest {far} away")
-    return found
+            problems.append(f"{wrong.size} bytes {side} {block.name} were overwritten, the nearest {far} away")
+    return problems

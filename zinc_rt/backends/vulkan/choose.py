@@ -15,19 +15,19 @@ def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevic
     """Select a device that can run models, and describe the reason in a line. `which` is ANY, a number, or a part
     of a name. Raise UsageError for a number or name without a match, or a name with two; UnsupportedError if no
     allowed device can run a model."""
-    found = pick(devices, which)
-    if which in ANY and found.missing:
+    chosen = pick(devices, which)
+    if which in ANY and chosen.missing:
         why = "; ".join(f"{each.name}: {each.missing}" for each in _allowed(devices, which))
         raise UnsupportedError(
             f"no Vulkan device can run models: {why}", next="update its driver; zinc-rt vulkan-test"
         )
-    if found.missing:
-        raise UnsupportedError(f"{found.name}: {found.missing}", next=f"choose another: {listed(devices)}")
-    equal = [each for each in devices if each.name == found.name and not each.missing and each != found]
+    if chosen.missing:
+        raise UnsupportedError(f"{chosen.name}: {chosen.missing}", next=f"choose another: {listed(devices)}")
+    equal = [each for each in devices if each.name == chosen.name and not each.missing and each != chosen]
     if which not in ANY or not equal:
-        return found, said(found)
+        return chosen, said(chosen)
     more = f"the first of {len(equal) + 1} identical devices; --device {equal[0].option} selects the next"
-    return found, f"{said(found)}; {more}"
+    return chosen, f"{said(chosen)}; {more}"
 
 
 def pick(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:

@@ -130,14 +130,14 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
     try:
         with opened_instance() as (vulkan, instance):
             handles = _handles(vulkan, instance)
-            found = [physical_device.ask(vulkan, handle, i) for i, handle in enumerate(handles)]
+            physical_devices = [physical_device.ask(vulkan, handle, i) for i, handle in enumerate(handles)]
     except VulkanError as error:
         if (error.call, error.result) in NO_DEVICE:
             return ()
         raise
     order = list(KINDS.values())
-    found.sort(key=lambda each: (order.index(each.kind), each.position))
-    return tuple(replace(each, index=i, missing=why_not(each)) for i, each in enumerate(found))
+    physical_devices.sort(key=lambda each: (order.index(each.kind), each.position))
+    return tuple(replace(each, index=i, missing=why_not(each)) for i, each in enumerate(physical_devices))
 
 
 def open_device(physical: PhysicalDevice) -> VulkanDevice:
@@ -237,16 +237,16 @@ def instance_extensions(vulkan: Vulkan) -> frozenset[str]:
     vulkan.vkEnumerateInstanceExtensionProperties(None, byref(count), None)
     rows = (api.struct_type("VkExtensionProperties") * count.value)()
     vulkan.vkEnumerateInstanceExtensionProperties(None, byref(count), rows)
-    found: Any = rows
-    return frozenset(row.extensionName.decode() for row in found)
+    properties: Any = rows
+    return frozenset(row.extensionName.decode() for row in properties)
 
 
 def _handles(vulkan: Vulkan, instance: int) -> list[int]:
     count = ctypes.c_uint32()
     vulkan.vkEnumeratePhysicalDevices(instance, byref(count), None)
-    found = (ctypes.c_void_p * count.value)()
-    vulkan.vkEnumeratePhysicalDevices(instance, byref(count), found)
-    return [handle or 0 for handle in found[: count.value]]
+    handles = (ctypes.c_void_p * count.value)()
+    vulkan.vkEnumeratePhysicalDevices(instance, byref(count), handles)
+    return [handle or 0 for handle in handles[: count.value]]
 
 
 def _strings(names: list[str]) -> Any:

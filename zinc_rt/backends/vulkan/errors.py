@@ -33,8 +33,8 @@ class VulkanError(ZincError):
     def __init__(self, result: int, call: str, about: str = "") -> None:
         self.result = RESULTS.get(result, f"VkResult {result}")
         self.call, self.about = call, about
-        said = f"{call} returned {self.result}"
-        super().__init__(f"{about}: {said}" if about else said, next=ADVICE.get(self.result))
+        message = f"{call} returned {self.result}"
+        super().__init__(f"{about}: {message}" if about else message, next=ADVICE.get(self.result))
 
     @property
     def lost(self) -> bool:

@@ -220,11 +220,11 @@ def _reached(checkpoint: VulkanBlock, number: int) -> CmdFillBuffer:
 def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipeline]) -> None:
     for step in plan.dispatches:
         takes = pipelines[step.code].takes
-        wanted = len(takes.buffers), len(takes.constants)
+        expected = len(takes.buffers), len(takes.constants)
         given = len(step.launch.buffers), len(step.launch.constants)
-        if given != wanted:
+        if given != expected:
             raise ValueError(
-                f"{step.node!r}: {step.launch.kernel} takes {wanted[0]} buffers and {wanted[1]} constants, "
+                f"{step.node!r}: {step.launch.kernel} takes {expected[0]} buffers and {expected[1]} constants, "
                 f"but its row passes {given[0]} and {given[1]}"
             )
 

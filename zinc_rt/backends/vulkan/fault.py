@@ -36,12 +36,12 @@ def device_fault(device: VulkanDevice) -> str:
         device.vk.vkGetDeviceFaultInfoEXT(device.handle, byref(counts), byref(info))
     except VulkanError:
         return ""
-    said = [info.description.decode(errors="replace")]
+    lines = [info.description.decode(errors="replace")]
     for index in range(counts.addressInfoCount):
-        said.append(_address(addresses[index]))
+        lines.append(_address(addresses[index]))
     for index in range(counts.vendorInfoCount):
-        said.append(vendors[index].description.decode(errors="replace"))
-    return "; ".join(each for each in said if each)
+        lines.append(vendors[index].description.decode(errors="replace"))
+    return "; ".join(each for each in lines if each)
 
 
 def _address(found: ctypes.Structure) -> str:

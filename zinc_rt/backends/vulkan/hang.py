@@ -56,7 +56,7 @@ def hang(
 def _next(device: VulkanDevice, *, lost: bool, known: bool) -> str:
     if lost:
         return "see the kernel log (dmesg) for the cause; this backend is closed, open another"
-    said = "" if known else "use a debug build to find the dispatch; "
+    advice = "" if known else "use a debug build to find the dispatch; "
     if device.is_cpu:
-        return f"{said}a software driver cannot cancel a dispatch: end the process"
-    return f"{said}the driver's watchdog may still end it; zinc-rt vulkan-test shows what works"
+        return f"{advice}a software driver cannot cancel a dispatch: end the process"
+    return f"{advice}the driver's watchdog may still end it; zinc-rt vulkan-test shows what works"

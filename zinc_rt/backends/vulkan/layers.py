@@ -48,8 +48,8 @@ def _installed(kind: str, environment: Mapping[str, str]) -> list[Any]:
 
 def _layers(path: Path) -> list[Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return [each for each in found.get("layers") or [found["layer"]] if each["name"]]
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        return [each for each in manifest.get("layers") or [manifest["layer"]] if each["name"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 
@@ -57,5 +57,5 @@ def _layers(path: Path) -> list[Any]:
 def _is_on(layer: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     if any(name in environment for name in layer.get("disable_environment", {})):
         return False
-    wanted = layer.get("enable_environment", {})
-    return all(environment.get(name) == value for name, value in wanted.items())
+    variables = layer.get("enable_environment", {})
+    return all(environment.get(name) == value for name, value in variables.items())

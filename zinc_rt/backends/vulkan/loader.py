@@ -77,8 +77,8 @@ def load() -> Vulkan:
             return Vulkan(_finder(handle.vkGetInstanceProcAddr), library)
     drivers = icd.installed()
     for driver in drivers:
-        if not driver.trouble and (found := _driver_alone(driver)):
-            return found
+        if not driver.trouble and (vulkan := _driver_alone(driver)):
+            return vulkan
     troubles = "; ".join(f"{driver.manifest}: {driver.trouble}" for driver in drivers if driver.trouble)
     raise UnsupportedError(
         "no Vulkan loader (libvulkan.so.1) and no driver that can be "

@@ -65,26 +65,26 @@ class VulkanMemory:
             raise ValueError(f"{name}: unknown heap {heap!r}")
         used_bytes = max(ADDRESS_ALIGNMENT, align_up(size_bytes, ADDRESS_ALIGNMENT))
         guard_bytes = self._guard_bytes if not (self._staged and heap == BufferHeap.DEVICE_LOCAL) else 0
-        made = VulkanBlock(name, used_bytes, 0, guard_bytes=guard_bytes)
-        whole = used_bytes + 2 * made.guard_bytes
+        block = VulkanBlock(name, used_bytes, 0, guard_bytes=guard_bytes)
+        whole = used_bytes + 2 * block.guard_bytes
         self._check_size(name, whole)
         try:
-            made.handle = self._buffer(whole, name)
+            block.handle = self._buffer(whole, name)
             needs = api.struct("VkMemoryRequirements")
-            self._vk.vkGetBufferMemoryRequirements(self._device.handle, made.handle, byref(needs))
+            self._vk.vkGetBufferMemoryRequirements(self._device.handle, block.handle, byref(needs))
             number = type_number(self._device, heap, needs.memoryTypeBits, name)
-            self._allocate(made, needs.size, number)
-            self._bind(made)
+            self._allocate(block, needs.size, number)
+            self._bind(block)
             flags = self._device.memory_types[number].flags
-            made.coherent = bool(flags & COHERENT)
+            block.coherent = bool(flags & COHERENT)
             if flags & VISIBLE and not (self._staged and heap == BufferHeap.DEVICE_LOCAL):
-                made.host = self._map(made, whole)
+                block.host = self._map(block, whole)
         except BaseException:
-            self._destroy(made)
+            self._destroy(block)
             raise
-        self._blocks.append(made)
-        blocks.poison(made)
-        return made
+        self._blocks.append(block)
+        blocks.poison(block)
+        return block
 
     def imported(self, array: np.ndarray, name: str) -> tuple[VulkanBlock, int] | None:
         """Import the host's own pages as device memory, without a copy. Return the block and the array's offset in
@@ -96,28 +96,28 @@ class VulkanMemory:
         size_bytes = align_up(array.ctypes.data + array.nbytes, page) - start
         if (array.ctypes.data - start) % ADDRESS_ALIGNMENT:
             return None
-        made = VulkanBlock(name, size_bytes, 0, keeps=array)
+        block = VulkanBlock(name, size_bytes, 0, keeps=array)
         kind = api.VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
         try:
             takes = api.struct("VkMemoryHostPointerPropertiesEXT")
             self._vk.vkGetMemoryHostPointerPropertiesEXT(self._device.handle, kind, start, byref(takes))
-            made.handle = self._buffer(
+            block.handle = self._buffer(
                 size_bytes, name, api.struct("VkExternalMemoryBufferCreateInfo", handleTypes=kind)
             )
             needs = api.struct("VkMemoryRequirements")
-            self._vk.vkGetBufferMemoryRequirements(self._device.handle, made.handle, byref(needs))
+            self._vk.vkGetBufferMemoryRequirements(self._device.handle, block.handle, byref(needs))
             bits = needs.memoryTypeBits & takes.memoryTypeBits
             if not bits:
                 raise UnsupportedError(f"{name}: no memory type can import the host's pages")
             number = (bits & -bits).bit_length() - 1
             source = api.struct("VkImportMemoryHostPointerInfoEXT", handleType=kind, pHostPointer=start)
-            self._allocate(made, size_bytes, number, source)
-            self._bind(made)
+            self._allocate(block, size_bytes, number, source)
+            self._bind(block)
         except (VulkanError, UnsupportedError):
-            self._destroy(made)
+            self._destroy(block)
             return None
-        self._blocks.append(made)
-        return made, array.ctypes.data - start
+        self._blocks.append(block)
+        return block, array.ctypes.data - start
 
     def buffer(self, block: VulkanBlock, offset_bytes: int, size_bytes: int, heap: str, name: str) -> Buffer:
         storage = VulkanStorage(block, offset_bytes, size_bytes)
@@ -145,15 +145,15 @@ class VulkanMemory:
     def pools(self, sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
         """Return names with their offsets, one list per allocation."""
         most = 0 if self._guard_bytes else min(POOL_BYTES, self._device.limits.allocation_bytes)
-        found: list[list[tuple[str, int]]] = []
+        pools: list[list[tuple[str, int]]] = []
         end = 0
         for name, size_bytes in sizes.items():
-            if not found or end + size_bytes > most:
-                found.append([])
+            if not pools or end + size_bytes > most:
+                pools.append([])
                 end = 0
-            found[-1].append((name, end))
+            pools[-1].append((name, end))
             end = align_up(end + size_bytes, ALIGNMENT)
-        return found
+        return pools
 
     # Writes of the host and of the device in non-coherent memory
 
@@ -173,10 +173,10 @@ class VulkanMemory:
 
     def spoilt(self) -> list[str]:
         """Return a sentence for each allocation with damaged poison, and restore the poison."""
-        found = [sentence for block in self._blocks for sentence in blocks.spoilt(block)]
+        problems = [sentence for block in self._blocks for sentence in blocks.spoilt(block)]
         for block in self._blocks:
             blocks.poison(block)
-        return found
+        return problems
 
     # Inside
 

@@ -27,8 +27,8 @@ ALL_MAPPED = (LOCAL | VISIBLE | COHERENT, LOCAL | VISIBLE, LOCAL)  # resizable B
 def type_number(device: VulkanDevice, heap: str, allowed: int, name: str) -> int:
     """Return the memory type for `name`, from those whose bits are set in `allowed`. Raise UnsupportedError if
     none fits."""
-    wanted = ALL_MAPPED if heap == BufferHeap.DEVICE_LOCAL and all_mapped(device) else WANTED[heap]
-    for flags in wanted:
+    required = ALL_MAPPED if heap == BufferHeap.DEVICE_LOCAL and all_mapped(device) else WANTED[heap]
+    for flags in required:
         for number, kind in enumerate(device.memory_types):
             if allowed >> number & 1 and kind.flags & flags == flags:
                 return number

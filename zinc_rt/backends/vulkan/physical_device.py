@@ -154,19 +154,19 @@ def ask(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
     memory = struct("VkPhysicalDeviceMemoryProperties2")
     vulkan.vkGetPhysicalDeviceMemoryProperties2(handle, byref(memory))
     heaps, types = _memory(memory.memoryProperties)
-    said, limits = properties.properties, properties.properties.limits
+    core, limits = properties.properties, properties.properties.limits
     asked = (*FEATURES, *OPTIONAL_FEATURES)
     return PhysicalDevice(
         position,
-        said.deviceName.decode(errors="replace"),
-        KINDS.get(said.deviceType, "other"),
+        core.deviceName.decode(errors="replace"),
+        KINDS.get(core.deviceType, "other"),
         " ".join(word.decode(errors="replace") for word in (p12.driverName, p12.driverInfo) if word)
-        or f"driver {said.driverVersion:#x}",
+        or f"driver {core.driverVersion:#x}",
         version,
-        said.vendorID,
-        said.deviceID,
+        core.vendorID,
+        core.deviceID,
         bytes(p11.deviceUUID).hex(),
-        bytes(said.pipelineCacheUUID),
+        bytes(core.pipelineCacheUUID),
         DeviceLimits(
             tuple(limits.maxComputeWorkGroupCount),
             limits.maxComputeWorkGroupInvocations,
@@ -205,13 +205,13 @@ def why_not(device: PhysicalDevice) -> str:
     if not device.memory or not any(each.flags & visible for each in device.memory_types):
         return f"{on} offers no memory {'of its own' if not device.memory else 'that the host can map'}"
     limits = device.limits
-    for name, found, least in (
+    for name, actual, least in (
         ("maxComputeWorkGroupInvocations", limits.invocations, INVOCATIONS),
         ("maxComputeSharedMemorySize", limits.shared_bytes, SHARED_BYTES),
         ("maxComputeWorkGroupCount", min(limits.grid), GRID_YZ),
     ):
-        if found < least:
-            return f"{on} has {name} {found}, but {least} is required"
+        if actual < least:
+            return f"{on} has {name} {actual}, but {least} is required"
     return ""
 
 

@@ -83,9 +83,9 @@ def compile_modules(modules: Mapping[str, bytes], chip: str = DEFAULT_ARCH, *, d
         for kernel, spirv in modules.items():
             (folder / f"{kernel}.spv").write_bytes(spirv)
         _run(folder, library, chip)
-        told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+        output = json.loads((folder / "told.json").read_text(encoding="utf-8"))
         caches = {kernel: (folder / f"{kernel}.cache").read_bytes() for kernel in modules}
-    return RadvCompiled(told["mesa"], told["driver"], caches)
+    return RadvCompiled(output["mesa"], output["driver"], caches)
 
 
 def _run(folder: Path, library: Path, chip: str) -> None:
@@ -102,9 +102,11 @@ def _run(folder: Path, library: Path, chip: str) -> None:
     if done.returncode:
         now = folder / "now"
         kernel = f"kernel {now.read_text(encoding='utf-8')}: " if now.is_file() else ""
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         ended = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
-        reason = " ".join(said[-1:] if done.returncode > 0 else [*said[-1:], f"(its process ended with {ended})"])
+        reason = " ".join(
+            lines[-1:] if done.returncode > 0 else [*lines[-1:], f"(its process ended with {ended})"]
+        )
         raise InputError(f"{kernel}RADV ({library}) compiled nothing: {reason}", next=NEXT)
 
 

@@ -24,16 +24,16 @@ ENTRY = b"main"
 
 
 def main(folder: Path) -> None:
-    found = [each for each in list_devices() if each.vendor_id == AMD]
-    if not found:
+    amd_devices = [each for each in list_devices() if each.vendor_id == AMD]
+    if not amd_devices:
         raise UnsupportedError("the driver has no AMD device: it does not support the chip, or it is not RADV")
-    physical = found[0]
+    physical = amd_devices[0]
     if missing := sorted(set(MODES) - set(physical.float_modes)):
         raise UnsupportedError(f"{physical.name}: no float mode {missing[0]}")
     words = physical.driver.split()  # radv Mesa 25.0.7-2~bpo12+1
     mesa = words[words.index("Mesa") + 1].partition("-")[0] if "Mesa" in words[:-1] else "unknown"
-    told = {"mesa": mesa, "driver": f"{physical.name}, {physical.driver}"}
-    (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
+    output = {"mesa": mesa, "driver": f"{physical.name}, {physical.driver}"}
+    (folder / "told.json").write_text(json.dumps(output), encoding="utf-8")
     with open_device(replace(physical, missing="")) as device:  # without hardware it lacks timeline semaphores
         layout = _layout(device)
         for path in sorted(folder.glob("*.spv")):
@@ -46,9 +46,9 @@ def _layout(device: VulkanDevice) -> int:
     """Create the layout of ABI vk-1: one push constant of 8 bytes."""
     range_ = struct("VkPushConstantRange", stageFlags=api.VK_SHADER_STAGE_COMPUTE_BIT, offset=0, size=8)
     created = struct("VkPipelineLayoutCreateInfo", pushConstantRangeCount=1, pPushConstantRanges=range_)
-    made = ctypes.c_uint64()
-    device.vk.vkCreatePipelineLayout(device.handle, byref(created), None, byref(made))
-    return made.value
+    layout = ctypes.c_uint64()
+    device.vk.vkCreatePipelineLayout(device.handle, byref(created), None, byref(layout))
+    return layout.value
 
 
 def _cache(device: VulkanDevice, layout: int, spirv: bytes) -> bytes:
@@ -68,8 +68,8 @@ def _cache(device: VulkanDevice, layout: int, spirv: bytes) -> bytes:
         module=module.value,
         pName=ENTRY,
     )
-    wanted = struct("VkComputePipelineCreateInfo", stage=stage, layout=layout, basePipelineIndex=-1)
-    vk.vkCreateComputePipelines(device.handle, cache.value, 1, byref(wanted), None, byref(pipeline))
+    create_info = struct("VkComputePipelineCreateInfo", stage=stage, layout=layout, basePipelineIndex=-1)
+    vk.vkCreateComputePipelines(device.handle, cache.value, 1, byref(create_info), None, byref(pipeline))
     size = ctypes.c_size_t()
     vk.vkGetPipelineCacheData(device.handle, cache.value, byref(size), None)
     data = ctypes.create_string_buffer(size.value)

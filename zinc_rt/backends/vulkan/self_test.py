@@ -31,8 +31,8 @@ def refusal(backend: VulkanBackend, cache: ObjectCache | None = None) -> str:
     key = f"self-test-{digest(backend)}"
     if cache.load(key) is not None:
         return ""
-    for found in differences(backend):
-        return f"{CANONICAL} on {_who(backend)}: its driver computes different bits: {found}"
+    for difference in differences(backend):
+        return f"{CANONICAL} on {_who(backend)}: its driver computes different bits: {difference}"
     cache.store(key, _who(backend).encode())
     return ""
 
@@ -42,8 +42,8 @@ def differences(backend: VulkanBackend, given: Operands | None = None) -> tuple[
     given = operands() if given is None else given
     numbers = range(len(OPERATIONS))
     got = results(backend, given, numbers)
-    found = (wrong_bits(number, given, bits) for number, bits in zip(numbers, got, strict=True))
-    return tuple(each for each in found if each is not None)
+    wrong = (wrong_bits(number, given, bits) for number, bits in zip(numbers, got, strict=True))
+    return tuple(each for each in wrong if each is not None)
 
 
 def results(backend: VulkanBackend, given: Operands, numbers: Iterable[int]) -> np.ndarray:

@@ -88,20 +88,20 @@ def described(physical: PhysicalDevice) -> Device:
 def there() -> tuple[PhysicalDevice, ...]:
     """Return all devices, at least one. Raise UnsupportedError with the reason if there is none, based on the
     drivers' manifests: a loader that meets a broken manifest may return any error."""
-    said = ""
+    problem = ""
     try:
-        if found := list_devices():
-            return found
+        if devices := list_devices():
+            return devices
     except VulkanError as error:
-        said = f" ({error.message})"
+        problem = f" ({error.message})"
     drivers = icd.installed()
     named = f"{name}: " if (name := icd.named()) else ""
     if not drivers:
-        raise UnsupportedError(f"{named}the Vulkan loader is installed, but no driver{said}", next=INSTALL)
+        raise UnsupportedError(f"{named}the Vulkan loader is installed, but no driver{problem}", next=INSTALL)
     broken = [driver for driver in drivers if driver.trouble]
     because = "; ".join(f"{each.manifest}: {each.trouble}" for each in broken) or f"{len(drivers)} installed"
     mend = f"reinstall or remove {', '.join(each.manifest for each in broken)}; " if broken else ""
-    raise UnsupportedError(f"{named}no Vulkan driver has a device here ({because}){said}", next=mend + INSTALL)
+    raise UnsupportedError(f"{named}no Vulkan driver has a device here ({because}){problem}", next=mend + INSTALL)
 
 
 def _row(device: PhysicalDevice) -> OnDevice:

@@ -60,8 +60,11 @@ def _import(
         if _packed_bytes(kernels, weight) != weight.nbytes or not weight.raw.flags.c_contiguous:
             continue
         packed = kernels.pack(weight)
-        if packed.ctypes.data == weight.raw.ctypes.data and (made := memory.imported(packed, name)) is not None:
-            buffers[name] = memory.buffer(*made, packed.nbytes, BufferHeap.DEVICE_LOCAL, name)
+        if (
+            packed.ctypes.data == weight.raw.ctypes.data
+            and (imported := memory.imported(packed, name)) is not None
+        ):
+            buffers[name] = memory.buffer(*imported, packed.nbytes, BufferHeap.DEVICE_LOCAL, name)
 
 
 def _packed(kernels: KernelSet, array: Weight | np.ndarray) -> np.ndarray:

@@ -80,11 +80,11 @@ def projection_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for product, residual in (add.inputs[::-1], add.inputs):
-        made = uses.maker(product, Op.MATMUL)
-        if made is None or product == residual or given(uses.node(made), "bias", "residual"):
+        producer = uses.maker(product, Op.MATMUL)
+        if producer is None or product == residual or given(uses.node(producer), "bias", "residual"):
             continue
-        node = with_operands(uses.node(made), residual=residual)
-        return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (made, index))
+        node = with_operands(uses.node(producer), residual=residual)
+        return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (producer, index))
     return None
 
 
@@ -94,11 +94,11 @@ def norm_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for normed, residual in (add.inputs, add.inputs[::-1]):
-        made = uses.maker(normed, Op.RMS_NORM)
-        if made is None or normed == residual or given(uses.node(made), "residual"):
+        producer = uses.maker(normed, Op.RMS_NORM)
+        if producer is None or normed == residual or given(uses.node(producer), "residual"):
             continue
-        node = with_operands(uses.node(made), residual=residual)
-        return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (made, index))
+        node = with_operands(uses.node(producer), residual=residual)
+        return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (producer, index))
     return None
 
 
@@ -108,14 +108,14 @@ def experts_sum(uses: Uses, index: int) -> Fusion | None:
     if add.op is not Op.ADD:
         return None
     for total, other in (add.inputs, add.inputs[::-1]):
-        made = uses.maker(total, Op.MOE_DOWN_ACC)
-        if made is None or total == other:
+        producer = uses.maker(total, Op.MOE_DOWN_ACC)
+        if producer is None or total == other:
             continue
-        node = uses.node(made)
+        node = uses.node(producer)
         port = next((port for port in ("hidden", "residual") if not given(node, port)), None)
         if port is not None and not given(node, "residual"):
             node = with_operands(node, **{port: other})
-            return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (made, index))
+            return Fusion(index, replace(node, outputs=add.outputs, label=add.label), (producer, index))
     return None
 
 
@@ -124,12 +124,12 @@ def experts_gate_up(uses: Uses, index: int) -> Fusion | None:
     product = uses.node(index)
     if product.op is not Op.MOE_SWIGLU:
         return None
-    made = [uses.maker(name, Op.MOE_GATE_UP) for name in product.inputs]
-    if made[0] is None or made[0] != made[1] or uses.node(made[0]).outputs != product.inputs:
+    producers = [uses.maker(name, Op.MOE_GATE_UP) for name in product.inputs]
+    if producers[0] is None or producers[0] != producers[1] or uses.node(producers[0]).outputs != product.inputs:
         return None
     attrs = MappingProxyType({"activation": product.attrs.get("activation", "silu")})
-    node = replace(uses.node(made[0]), outputs=product.outputs, attrs=attrs, label=product.label)
-    return Fusion(index, node, (made[0], index))
+    node = replace(uses.node(producers[0]), outputs=product.outputs, attrs=attrs, label=product.label)
+    return Fusion(index, node, (producers[0], index))
 
 
 def norm_qkv(uses: Uses, index: int) -> Fusion | None:
@@ -157,13 +157,13 @@ def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
     activation = {Op.SWIGLU: "silu", Op.GEGLU: "gelu"}.get(product.op)
     if activation is None:
         return None
-    made = [uses.maker(name, Op.MATMUL) for name in product.inputs]
-    if None in made:
+    producers = [uses.maker(name, Op.MATMUL) for name in product.inputs]
+    if None in producers:
         return None
-    gate, up = (uses.node(each) for each in made if each is not None)
+    gate, up = (uses.node(each) for each in producers if each is not None)
     norm = uses.maker_for(gate.inputs[0], Op.RMS_NORM)
     if norm is None or sorted(projections_of_norm(uses, norm)) != sorted(
-        each for each in made if each is not None
+        each for each in producers if each is not None
     ):
         return None
     if any(given(node, "bias", "scale", "residual") for node in (gate, up)):
@@ -176,7 +176,7 @@ def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
         product.layer,
         product.label,
     )
-    return Fusion(index, fused, (norm, *(each for each in made if each is not None), index))
+    return Fusion(index, fused, (norm, *(each for each in producers if each is not None), index))
 
 
 def norm_projections(uses: Uses, index: int) -> Fusion | None:
@@ -194,11 +194,11 @@ def norm_router(uses: Uses, index: int) -> Fusion | None:
     router = uses.node(index)
     if router.op is not Op.MOE_GATE_TOPK or given(router, "norm_w"):
         return None
-    made = uses.maker_for(router.inputs[0], Op.RMS_NORM)
-    if made is None or not _of_rows(uses, made):
+    producer = uses.maker_for(router.inputs[0], Op.RMS_NORM)
+    if producer is None or not _of_rows(uses, producer):
         return None
     alone = len(uses.read[router.inputs[0]]) == 1
-    return Fusion(index, _of_norm(router, uses.node(made)), (made, index) if alone else (index,))
+    return Fusion(index, _of_norm(router, uses.node(producer)), (producer, index) if alone else (index,))
 
 
 def projections_of_norm(uses: Uses, index: int) -> tuple[int, ...]:
@@ -347,15 +347,15 @@ def _applied(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
     nodes: list[Node | None] = list(graph.nodes)
     gone: set[int] = set()
     for index in range(len(graph.nodes)):
-        found = rule(uses, index)
-        if found is None or not gone.isdisjoint(found.instead_of):
+        replacement = rule(uses, index)
+        if replacement is None or not gone.isdisjoint(replacement.instead_of):
             continue
-        if not all(answers(node, graph) for _, node in found.nodes):
+        if not all(answers(node, graph) for _, node in replacement.nodes):
             continue
-        gone.update(found.instead_of)
-        for each in found.instead_of:
+        gone.update(replacement.instead_of)
+        for each in replacement.instead_of:
             nodes[each] = None
-        for at, node in found.nodes:
+        for at, node in replacement.nodes:
             nodes[at] = node
     return _with_nodes(graph, tuple(node for node in nodes if node is not None)) if gone else graph
 

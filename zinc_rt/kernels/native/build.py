@@ -50,10 +50,10 @@ class Compiler:
 
 def levels() -> tuple[str, ...]:
     """Return the instruction-set levels of this machine. Raise UnsupportedError if there are none."""
-    found = levels_of(platform.machine())
-    if not found:
+    levels = levels_of(platform.machine())
+    if not levels:
         raise UnsupportedError(f"no native kernels for {platform.machine()}: only x86-64 and arm64 are supported")
-    return found
+    return levels
 
 
 @cache
@@ -74,10 +74,10 @@ def compiler(named: str = "") -> Compiler:
 
 def _another(named: str) -> Compiler:
     advice = "set it to clang 19 or newer, or unset it and pip install 'zinc-rt[native]'"
-    said = _said((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
-    if "clang" not in said:
-        raise UnsupportedError(f"ZINC_RT_CC={named}: not clang: {said or 'it printed no version'}", next=advice)
-    return Compiler((named,), said)
+    message = _said((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
+    if "clang" not in message:
+        raise UnsupportedError(f"ZINC_RT_CC={named}: not clang: {message or 'it printed no version'}", next=advice)
+    return Compiler((named,), message)
 
 
 def _said(command: tuple[str, ...], problem: str, advice: str) -> str:
@@ -107,8 +107,8 @@ def key(using: Compiler, level: str, extra: tuple[str, ...] = ()) -> str:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     for name, text in generated().items():
         digest.update(f"{name}\0{text}\0".encode())
-    told = (*FLAGS, *extra, level, using.version, platform.machine(), sys.platform, _features())
-    digest.update("\0".join(told).encode())
+    parts = (*FLAGS, *extra, level, using.version, platform.machine(), sys.platform, _features())
+    digest.update("\0".join(parts).encode())
     return digest.hexdigest()
 
 
@@ -171,5 +171,5 @@ def _features() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor()
-    wanted = ("model name", "flags", "Features", "CPU part")
-    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(wanted)))
+    fields = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(fields)))

@@ -103,7 +103,7 @@ def _kernarg(module: SpirvModule, name: str) -> tuple[int, ...]:
 
 
 def _size_bytes(module: SpirvModule, type_id: int) -> int:
-    made = module.definitions[type_id]
-    if made.opcode == Opcode.TypePointer:
+    definition = module.definitions[type_id]
+    if definition.opcode == Opcode.TypePointer:
         return 8
-    return made.inputs[0] // 8 if made.opcode in (Opcode.TypeInt, Opcode.TypeFloat) else 0
+    return definition.inputs[0] // 8 if definition.opcode in (Opcode.TypeInt, Opcode.TypeFloat) else 0

@@ -33,14 +33,14 @@ class RadvShader:
 
 def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
     """Return the only compute shader in `data`. Raise InputError, naming `source`, for an unknown layout."""
-    found = [shader for each in _objects(data, source) if (shader := _shader(each)) is not None]
-    if len(found) != 1:
+    shaders = [shader for each in _objects(data, source) if (shader := _shader(each)) is not None]
+    if len(shaders) != 1:
         raise InputError(
-            f"{source}: {len(found)} shaders found in RADV's pipeline cache of {len(data)} bytes, expected 1: "
+            f"{source}: {len(shaders)} shaders found in RADV's pipeline cache of {len(data)} bytes, expected 1: "
             f"this version of Mesa uses another layout",
             next="Mesa 25.0.7 is known to work: --driver names its libvulkan_radeon.so",
         )
-    return found[0]
+    return shaders[0]
 
 
 def _objects(data: bytes, source: str) -> Iterator[bytes]:

@@ -48,9 +48,9 @@ def logits_adjust(
             counts = token_counts[of["penalty_row"]]
             repeated = np.where(x > 0, x / of["repetition"], x * of["repetition"])
             x[:] = np.where(counts != 0, repeated, x)
-            made = counts & OUTPUT
-            penalised = (x - of["frequency"] * made.astype(np.float32)) - of["presence"]
-            x[:] = np.where(made > 0, penalised, x)
+            generated = counts & OUTPUT
+            penalised = (x - of["frequency"] * generated.astype(np.float32)) - of["presence"]
+            x[:] = np.where(generated > 0, penalised, x)
         if sample_position[i] - of["prompt_len"] < of["min_tokens"]:
             ends = np.concatenate([end_id, of["stop_ids"][: of["stop_count"]]])
             x[ends[ends >= 0]] = NEVER

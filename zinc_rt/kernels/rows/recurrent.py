@@ -48,9 +48,9 @@ def _state(
     if sequences == 1 or node.attrs.get("disjoint", False):
         return _State(Ref(state), out, Ref(source), Ref(target))
     elements = prod(int(dim) for dim in graph.buffers[state].shape[1:])
-    made = Temp("state", 4 * sequences * elements)
+    temp = Temp("state", 4 * sequences * elements)
     return _State(
-        Ref(state), made, Ref(source), None, rows_launch(tuning, "store_rows", made, target, out, elements)
+        Ref(state), temp, Ref(source), None, rows_launch(tuning, "store_rows", temp, target, out, elements)
     )
 
 

@@ -39,8 +39,8 @@ def sample_slots(
     seed, sampling, choice = Temp("seed", 2 * room), Temp("sampling", 4 * room), Temp("choice", room)
     yield Launch("argmax", (logits, token, None), (vocab,), (rows, 1, 1))
     yield SYNC
-    made = (logits, token, row_slot, record, seed, sampling, choice)
-    yield Launch("slot_operands", made, (vocab,), (rows, 1, 1))
+    arguments = (logits, token, row_slot, record, seed, sampling, choice)
+    yield Launch("slot_operands", arguments, (vocab,), (rows, 1, 1))
     yield SYNC
     yield from draw(tuning, node, graph, capacity, sampling, (seed, choice, position, token))
     yield SYNC

@@ -20,13 +20,13 @@ def as_f32(dequantise: Dequantise, graph: OpGraph, launches: Iterable[Launch | S
     """Replace every weight that is not float32 by a temporary of packed float32 rows. Weights that a launch passes
     with a Stride are excepted: their kernels read any type."""
     steps = list(launches)
-    made = {name: _temp(name, spec) for name, spec in _others(graph, steps).items()}
-    for name, temp in made.items():
+    temps = {name: _temp(name, spec) for name, spec in _others(graph, steps).items()}
+    for name, temp in temps.items():
         yield dequantise(name, graph.buffers[name], temp)
-    if made:
+    if temps:
         yield SYNC
     for step in steps:
-        yield step if isinstance(step, Sync) else replace(step, buffers=_rewritten(step, made))
+        yield step if isinstance(step, Sync) else replace(step, buffers=_rewritten(step, temps))
 
 
 def any_vectors(entry: Entry, dequantise: Dequantise, refusal: Rejects) -> Entry:

@@ -137,8 +137,8 @@ def _run(program: str, *arguments: str, of: GlslSource) -> None:
     environment = dict(os.environ, LD_LIBRARY_PATH=str(path.parent.parent / "lib"))
     done = subprocess.run([str(path), *arguments], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        said = f"{done.stdout}\n{done.stderr}".strip()
-        raise InputError(f"{of.path.name} ({of.name}): {program} rejected it\n{said}")
+        output = f"{done.stdout}\n{done.stderr}".strip()
+        raise InputError(f"{of.path.name} ({of.name}): {program} rejected it\n{output}")
 
 
 def _program(name: str) -> Path | None:

@@ -93,8 +93,8 @@ def module(name: str) -> bytes:
 @cache
 def names() -> tuple[str, ...]:
     """Return the names of the committed modules."""
-    found = (file.name for file in _BUILT.iterdir())
-    return tuple(sorted(name.removesuffix(".spv") for name in found if name.endswith(".spv")))
+    files = (file.name for file in _BUILT.iterdir())
+    return tuple(sorted(name.removesuffix(".spv") for name in files if name.endswith(".spv")))
 
 
 KERNELS: SpirvKernelSet = SpirvKernels(

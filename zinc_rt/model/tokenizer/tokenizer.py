@@ -313,10 +313,10 @@ def _additions(model: str, pre: Pre | None, vocabulary: Vocabulary, metadata: Me
         "eos": model == "t5",
         "sep": pre is not None and pre.add_sep,
     }
-    wanted = {role: fields.flag(metadata, f"{PREFIX}add_{role}_token", on) for role, on in defaults.items()}
+    added = {role: fields.flag(metadata, f"{PREFIX}add_{role}_token", on) for role, on in defaults.items()}
     if pre is not None and pre.force_bos:
-        wanted["bos"] = True
-    for role, on in wanted.items():
+        added["bos"] = True
+    for role, on in added.items():
         if not on or role in vocabulary.roles:
             continue
         if model == "gpt2" and role != "sep" and len(vocabulary.texts) > _GPT2_BOS_EOS:
@@ -324,4 +324,4 @@ def _additions(model: str, pre: Pre | None, vocabulary: Vocabulary, metadata: Me
             continue
         key = "seperator" if role == "sep" else role
         raise malformed(f"{PREFIX}add_{role}_token is set, but {PREFIX}{key}_token_id is not a token")
-    return wanted["bos"], wanted["eos"], wanted["sep"]
+    return added["bos"], added["eos"], added["sep"]

@@ -24,7 +24,7 @@ class CharsMap:
 
     def longest(self, text: bytes, start: int) -> tuple[bytes, int] | None:
         """Return (replacement, bytes replaced) for the longest known prefix of `text[start:]`."""
-        found: tuple[int, int] | None = None
+        longest_match: tuple[int, int] | None = None
         node = _base(self._unit(0))
         for at in range(start, len(text)):
             byte = text[at]
@@ -36,10 +36,10 @@ class CharsMap:
                 break
             node ^= _base(unit)
             if unit >> 8 & 1:
-                found = self._unit(node) & 0x7FFFFFFF, at - start + 1
-        if found is None:
+                longest_match = self._unit(node) & 0x7FFFFFFF, at - start + 1
+        if longest_match is None:
             return None
-        offset, length = found
+        offset, length = longest_match
         stop = self._texts.find(b"\0", offset)
         if stop < 0:
             raise malformed(
@@ -152,12 +152,12 @@ class Unigram:
                 pieces.append(text[at:stop])
                 at = stop
                 continue
-            found = self._charsmap.longest(text, at)
-            if found is None:
+            replacement = self._charsmap.longest(text, at)
+            if replacement is None:
                 stop = at + 1
                 while stop < len(text) and text[stop] & 0xC0 == 0x80:
                     stop += 1
-                found = text[at:stop], stop - at
-            pieces.append(found[0])
-            at += found[1]
+                replacement = text[at:stop], stop - at
+            pieces.append(replacement[0])
+            at += replacement[1]
         return pieces

@@ -119,9 +119,9 @@ class ReleaseMem(Packet):
         if extra:
             text = f"gcr_cntl {self.gcr_cntl:#x}: gfx12 has no bits {extra:#x} (GLM, GL1)"
             yield 1, "gcr-reserved", text, "tolerated; write 0"
-        wanted = SHADER_DONE_INDEX if self.event_type == CS_DONE else END_OF_PIPE_INDEX
-        if self.event_index != wanted:
-            text = f"RELEASE_MEM of event {self.event_type:#x} with index {self.event_index}: expected {wanted}"
+        expected = SHADER_DONE_INDEX if self.event_type == CS_DONE else END_OF_PIPE_INDEX
+        if self.event_index != expected:
+            text = f"RELEASE_MEM of event {self.event_type:#x} with index {self.event_index}: expected {expected}"
             advice = "5 for end-of-pipe events such as CACHE_FLUSH_AND_INV_TS, 6 for shader-done ones"
             yield 1, "event", text, advice
         if self.data_sel == 0 and self.address:
@@ -209,9 +209,9 @@ class EventWrite(Packet):
             yield Access(self.address, 8, "write", 8, 2)
 
     def lint(self, context: StreamContext) -> Iterator[Complaint]:
-        wanted = EVENT_WRITE_INDEX.get(self.event_type, 0)
-        if self.event_type in EVENTS and self.event_index != wanted:
-            text = f"event {self.event_type:#x} with index {self.event_index}: expected {wanted}"
+        expected = EVENT_WRITE_INDEX.get(self.event_type, 0)
+        if self.event_type in EVENTS and self.event_index != expected:
+            text = f"event {self.event_type:#x} with index {self.event_index}: expected {expected}"
             yield 1, "event", text, "CS_PARTIAL_FLUSH is 0x407"
         if (self.address is not None) != (self.event_type == SAMPLE_PIPELINESTAT):
             text = f"event {self.event_type:#x} in {2 if self.address is None else 4} dwords"

@@ -137,10 +137,10 @@ class Answers:
     def usage(self) -> UsageReply:
         """Return the token usage so far."""
         prompt = sum(stream.prompt_tokens for stream in self.streams)
-        made = sum(len(choice.token_ids) for choice in self.choices)
+        completion_tokens = sum(len(choice.token_ids) for choice in self.choices)
         return {
             "prompt_tokens": prompt,
-            "completion_tokens": made,
-            "total_tokens": prompt + made,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt + completion_tokens,
             "prompt_tokens_details": {"cached_tokens": sum(stream.cached_tokens for stream in self.streams)},
         }

@@ -43,10 +43,10 @@ def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling
         if body.top_logprobs is not None and not body.logprobs:
             raise ServeError(400, "top_logprobs: requires logprobs: true", param="top_logprobs")
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        wanted = body.max_completion_tokens or body.max_tokens or model.ctx
+        max_tokens = body.max_completion_tokens or body.max_tokens or model.ctx
     else:
         logprobs = body.logprobs
-        wanted = max(1, DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens)
+        max_tokens = max(1, DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens)
         if body.best_of is not None and body.best_of != (body.n or 1):
             raise ServeError(400, "best_of: must equal n", param="best_of")
     given: dict[str, Any] = {
@@ -65,7 +65,7 @@ def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling
         "ignore_eos": body.ignore_eos,
     }
     sampling = Sampling(
-        max_tokens=wanted,
+        max_tokens=max_tokens,
         logprobs=logprobs,
         seed=secrets.randbits(64) if body.seed is None else body.seed,
         **{name: value for name, value in given.items() if value is not None},

@@ -40,8 +40,8 @@ class BoundedBodies:
             caller = authenticate(HTTPConnection(scope), self.server.tenancy)
             scope.setdefault("state", {})["caller"] = caller
             if self._running[caller.key] >= settings.requests_per_key:
-                said = f"this key already has {settings.requests_per_key} running requests"
-                raise ServeError(429, said, "rate_limit_error", code="quota_exceeded", retry_after_seconds=1)
+                message = f"this key already has {settings.requests_per_key} running requests"
+                raise ServeError(429, message, "rate_limit_error", code="quota_exceeded", retry_after_seconds=1)
             await self._turn(caller.key)
             body = await _read(receive, headers.get(b"content-length"), settings)
             self._bytes[caller.key].charge(len(body or b""), time.monotonic_ns())
@@ -98,8 +98,8 @@ async def _read(receive: Receive, declared: bytes | None, settings: ServerSettin
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        said = f"the body was not received within {settings.body_s:g} s"
-        raise ServeError(408, said, code="request_timeout") from None
+        reason = f"the body was not received within {settings.body_s:g} s"
+        raise ServeError(408, reason, code="request_timeout") from None
 
 
 async def _discard(receive: Receive) -> None:

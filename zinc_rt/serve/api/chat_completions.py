@@ -47,15 +47,15 @@ class ChatShape:
         return choice
 
     def whole(self) -> ChatCompletion:
-        made: ChatCompletion = {
+        completion: ChatCompletion = {
             **self.head.fields("chat.completion"),  # type: ignore[typeddict-item]
             "choices": [self._choice(at) for at in range(len(self.answers.choices))],
             "usage": self.answers.usage(),
             "zinc_rt": our_part(self.answers),
         }
         if self.body.return_token_ids:
-            made["prompt_token_ids"] = list(self.answers.asks[0].tokens)
-        return made
+            completion["prompt_token_ids"] = list(self.answers.asks[0].tokens)
+        return completion
 
     def _choice(self, at: int) -> ChatChoice:
         answer = self.answers.choices[at]

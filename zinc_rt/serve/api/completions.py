@@ -44,7 +44,7 @@ def text_logprobs(
 ) -> TextLogprobs:
     """Return the logprobs of consecutive tokens. A bare token id has no logprob. The alternatives include the
     token itself."""
-    made: TextLogprobs = {
+    legacy: TextLogprobs = {
         "tokens": [],
         "token_logprobs": [],
         "top_logprobs": [] if top else None,
@@ -53,19 +53,19 @@ def text_logprobs(
     for each in logprobs:
         id = each if isinstance(each, int) else each.token_id
         text = token_text(tokenizer, id)
-        made["tokens"].append(text)
-        made["text_offset"].append(offsets.take(id))
+        legacy["tokens"].append(text)
+        legacy["text_offset"].append(offsets.take(id))
         if isinstance(each, int):
-            made["token_logprobs"].append(None)
+            legacy["token_logprobs"].append(None)
             alternatives = None
         else:
             logprob = max(each.logprob, LEAST_LOGPROB)
-            made["token_logprobs"].append(logprob)
+            legacy["token_logprobs"].append(logprob)
             alternatives = {token_text(tokenizer, id): max(value, LEAST_LOGPROB) for id, value in each.top}
             alternatives[text] = logprob
-        if made["top_logprobs"] is not None:
-            made["top_logprobs"].append(alternatives)
-    return made
+        if legacy["top_logprobs"] is not None:
+            legacy["top_logprobs"].append(alternatives)
+    return legacy
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ EVENTS = {"text/event-stream": {"schema": EVENT}}
 
 def document(app: FastAPI, server: InferenceServer) -> dict[str, Any]:
     """Return the document for /openapi.json."""
-    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    openapi = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     if not server.tenancy.locked:
-        made["components"].pop("securitySchemes", None)
-        for operations in made["paths"].values():
+        openapi["components"].pop("securitySchemes", None)
+        for operations in openapi["paths"].values():
             for operation in operations.values():
                 operation.pop("security", None)
-    return made
+    return openapi
 
 
 def methods_of(app: FastAPI, path: str) -> list[str]:

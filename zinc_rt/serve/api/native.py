@@ -67,12 +67,12 @@ async def tokenize(request: Request, body: TokenizeBody, by: Inference) -> Token
             tokens = await asyncio.to_thread(tokenizer.encode, text, add_special=add_special, parse_special=parse)
         except ZincError as error:
             raise ServeError(400, error.message, param="content") from error
-    made: TokenizeReply = {"tokens": tokens, "count": len(tokens), "max_model_len": model.ctx}
+    reply: TokenizeReply = {"tokens": tokens, "count": len(tokens), "max_model_len": model.ctx}
     if body.return_token_strs:
-        made["token_strs"] = [token_text(tokenizer, id) for id in tokens]
+        reply["token_strs"] = [token_text(tokenizer, id) for id in tokens]
     if body.with_pieces:
-        made["tokens"] = [{"id": id, "piece": _piece(tokenizer.piece_bytes(id))} for id in tokens]
-    return made
+        reply["tokens"] = [{"id": id, "piece": _piece(tokenizer.piece_bytes(id))} for id in tokens]
+    return reply
 
 
 def _piece(piece: bytes) -> str | list[int]:

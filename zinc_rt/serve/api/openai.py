@@ -116,8 +116,8 @@ async def _reply(request: Request, answers: Answers, shape: Shape, body: Samplin
     if body.stream:
         return EventStream(chunks(begun, shape, body))
     await unless_gone(receiver(request), begun.finish())
-    found = len(begun.findings)
-    return JSONResponse(shape.whole(), headers={FINDINGS: str(found)} if found else None)
+    count = len(begun.findings)
+    return JSONResponse(shape.whole(), headers={FINDINGS: str(count)} if count else None)
 
 
 def _head(kind: str, model: ServedModel) -> ReplyHead:

@@ -106,13 +106,13 @@ async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]
 def template_message(message: Message, at: int) -> dict[str, Any]:
     """Return a message in the form that templates expect, with its content as one text. Raises ServeError
     400."""
-    made = message.model_dump(exclude_unset=True)
-    made["role"] = "system" if message.role == "developer" else message.role
+    fields = message.model_dump(exclude_unset=True)
+    fields["role"] = "system" if message.role == "developer" else message.role
     if isinstance(message.content, list):
-        made["content"] = "\n".join(part.text for part in message.content)
-    if isinstance(calls := made.get("tool_calls"), list):
-        made["tool_calls"] = [_template_call(call, f"messages[{at}].tool_calls") for call in calls]
-    return made
+        fields["content"] = "\n".join(part.text for part in message.content)
+    if isinstance(calls := fields.get("tool_calls"), list):
+        fields["tool_calls"] = [_template_call(call, f"messages[{at}].tool_calls") for call in calls]
+    return fields
 
 
 def _template_call(call: Any, param: str) -> dict[str, Any]:

@@ -60,9 +60,9 @@ class Body(BaseModel):
             name = next(name for name in data if name not in cls.model_fields)
             near = difflib.get_close_matches(name, cls.model_fields, 1)
             hint = f"did you mean {near[0]}?" if near else "strict_parameters: false ignores unknown fields"
-            said = name[:64].encode(errors="backslashreplace").decode()
+            printable = name[:64].encode(errors="backslashreplace").decode()
             raise PydanticCustomError(
-                "unknown_parameter", "unknown parameter {name}: {hint}", {"name": said, "hint": hint}
+                "unknown_parameter", "unknown parameter {name}: {hint}", {"name": printable, "hint": hint}
             )
         return known
 

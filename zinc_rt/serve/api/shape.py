@@ -58,14 +58,14 @@ def says_nothing(piece: ChoicePiece, body: SamplingBody) -> bool:
 
 def our_part(answers: Answers) -> OurPart:
     """Return the extension fields, which include what reproduces the answer."""
-    made: OurPart = {"seed": answers.seed}
+    part: OurPart = {"seed": answers.seed}
     if answers.expired:
-        made["expired"] = True
-    if found := answers.findings:
-        made["findings"] = {"count": len(found), "first": found[0].text}
+        part["expired"] = True
+    if findings := answers.findings:
+        part["findings"] = {"count": len(findings), "first": findings[0].text}
     if errors := [choice.reader.error for choice in answers.choices if choice.reader.error]:
-        made["tool_parse_error"] = errors[0]
-    return made
+        part["tool_parse_error"] = errors[0]
+    return part
 
 
 async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGenerator[bytes, None]:
@@ -77,11 +77,11 @@ async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGen
     async with answers:
         async for pieces in answers:
             if not pieces:
-                if said := silence.say():
-                    yield said
+                if comment := silence.say():
+                    yield comment
                 continue
             silence.seconds = 0.0
-            made = []
+            choices = []
             for piece in pieces:
                 choice = shape.delta(piece)
                 if choice is None:
@@ -91,9 +91,9 @@ async def chunks(answers: Answers, shape: Shape, body: SamplingBody) -> AsyncGen
                     chunk["zinc_rt"] = our_part(answers)
                 if options.continuous_usage_stats:
                     chunk["usage"] = answers.usage()
-                made.append(event(chunk))
-            if made:
-                yield b"".join(made)
+                choices.append(event(chunk))
+            if choices:
+                yield b"".join(choices)
         if options.include_usage:
             yield event({**head, "choices": [], "usage": answers.usage(), "zinc_rt": our_part(answers)})
         yield DONE

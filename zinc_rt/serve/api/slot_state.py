@@ -63,7 +63,7 @@ async def list_slots(
     if fail_on_no_slot and not scheduler.slots.free:
         raise unavailable("no slot is free", "no_slot")
     running = list(enumerate(scheduler.slots.requests))
-    return [_slot(of, at, found) for at, found in running if _may_see(by, of, found)]
+    return [_slot(of, at, running_request) for at, running_request in running if _may_see(by, of, running_request)]
 
 
 @router.get("/props")
@@ -105,7 +105,7 @@ def _may_see(by: Caller, model: ServedModel, found: Running | None) -> bool:
 
 
 def _slot(model: ServedModel, at: int, found: Running | None) -> SlotReply:
-    made: SlotReply = {
+    reply: SlotReply = {
         "id": at,
         "id_task": -1,
         "model": model.id,
@@ -117,11 +117,11 @@ def _slot(model: ServedModel, at: int, found: Running | None) -> SlotReply:
         "zinc_rt": {},
     }
     if found is None:
-        return made
-    made["id_task"], made["is_processing"] = found.number, found.state in RUNNING and not found.held
-    made["params"] = _params(found.sampling)
-    made["next_token"] = {"n_decoded": found.made, "n_remain": found.limit - found.made}
-    made["zinc_rt"] = {
+        return reply
+    reply["id_task"], reply["is_processing"] = found.number, found.state in RUNNING and not found.held
+    reply["params"] = _params(found.sampling)
+    reply["next_token"] = {"n_decoded": found.made, "n_remain": found.limit - found.made}
+    reply["zinc_rt"] = {
         "tenant": model.core.tenants[found.tenant].name,
         "priority": found.priority.name.lower(),
         "state": found.state.value,
@@ -131,7 +131,7 @@ def _slot(model: ServedModel, at: int, found: Running | None) -> SlotReply:
         "cached_tokens": found.cached,
         "computed_tokens": found.computed,
     }
-    return made
+    return reply
 
 
 def _params(sampling: Sampling) -> dict[str, Any]:

@@ -110,8 +110,8 @@ class ChoiceText:
                 self.ended = "tool_calls"
         for delta in deltas:
             self._take(delta)
-        made = tuple(self.token_ids[first:])
-        return ChoicePiece(self.index, tuple(deltas), made, tuple(self.logprobs[first:]), self.ended or None)
+        new_ids = tuple(self.token_ids[first:])
+        return ChoicePiece(self.index, tuple(deltas), new_ids, tuple(self.logprobs[first:]), self.ended or None)
 
     def _take(self, delta: Delta) -> None:
         self.content += delta.content

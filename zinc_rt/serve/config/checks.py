@@ -26,8 +26,8 @@ def contradictions(config: Config) -> list[Said]:
 
 def check_exposure(config: Config) -> None:
     """Raise UsageError if a server without keys is reachable from other machines."""
-    for _, said in _exposure(config):
-        raise UsageError(said)
+    for _, message in _exposure(config):
+        raise UsageError(message)
 
 
 def is_loopback(host: str) -> bool:
@@ -69,8 +69,8 @@ def _tenants(config: Config) -> Iterator[Said]:
     yield from _twice("tenants", [tenant.id for tenant in config.tenants])
     yield from _twice("groups", [group.id for group in config.groups])
     for at, tenant in enumerate(config.tenants):
-        for name, said in tenant_problems(config, tenant):
-            yield ("tenants", at, name), f"tenants.{at}.{name}: {said}"
+        for name, message in tenant_problems(config, tenant):
+            yield ("tenants", at, name), f"tenants.{at}.{name}: {message}"
 
 
 def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, str]]:
@@ -97,10 +97,10 @@ def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[st
 def _guarantees(config: Config) -> Iterator[Said]:
     """Check the sum of all guarantees. The error names the last tenant that has one."""
     for at, tenant in reversed(list(enumerate(config.tenants))):
-        if found := list(largest_reserve(config, tenant)):
-            for name, most in found:
-                said = f"{getattr(tenant, name)}: at most {most} are available after the other guarantees"
-                yield ("tenants", at, name), f"tenants.{at}.{name}: {said}"
+        if exceeded := list(largest_reserve(config, tenant)):
+            for name, most in exceeded:
+                message = f"{getattr(tenant, name)}: at most {most} are available after the other guarantees"
+                yield ("tenants", at, name), f"tenants.{at}.{name}: {message}"
             return
 
 

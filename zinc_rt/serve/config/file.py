@@ -45,9 +45,9 @@ def parse_config(text: str, name: str) -> Config:
         elif config is not None:
             config = replace(_with_defaults(config, marked.value), file=name)
             errors = contradictions(config)
-        wrong = wrong + [(marked.line(place), said) for place, said in errors]
+        wrong = wrong + [(marked.line(place), message) for place, message in errors]
     if wrong or config is None:
-        lines = [f"{name}:{line}: {said}" for line, said in sorted(set(wrong))]
+        lines = [f"{name}:{line}: {message}" for line, message in sorted(set(wrong))]
         raise InputError(
             "\n".join(lines), next=f"fix {'these' if len(lines) > 1 else 'this'}; nothing was changed"
         )
@@ -94,9 +94,9 @@ def _said(kind: type[Any], error: ErrorDetails) -> str:
         return f"{where}: is missing"
     if error["type"] == "dataclass_type":
         return f"{where}: {_shown(error['input'])}: expected settings, each as NAME: VALUE"
-    wanted = error["msg"].removeprefix("Value error, ").replace("Input should be ", "expected ")
-    wanted = wanted.replace("String should match pattern", "expected a text that matches")
-    return f"{where}: {_shown(error['input'])}: {wanted}"
+    expected = error["msg"].removeprefix("Value error, ").replace("Input should be ", "expected ")
+    expected = expected.replace("String should match pattern", "expected a text that matches")
+    return f"{where}: {_shown(error['input'])}: {expected}"
 
 
 def _shown(value: Any) -> str:

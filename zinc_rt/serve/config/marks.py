@@ -29,19 +29,19 @@ class MarkedYaml:
 
 def marked_yaml(text: str) -> MarkedYaml:
     """Parse a single document. JSON is valid YAML."""
-    found = MarkedYaml()
+    marked = MarkedYaml()
     try:
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
-            found.value = _value(loader, node, (), found, ()) if node is not None else None
+            marked.value = _value(loader, node, (), marked, ()) if node is not None else None
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
-        found.problems.append((line, getattr(error, "problem", None) or str(error) or "not YAML"))
-    return found
+        marked.problems.append((line, getattr(error, "problem", None) or str(error) or "not YAML"))
+    return marked
 
 
 def _value(loader: Any, node: yaml.Node, place: Place, found: MarkedYaml, around: tuple[int, ...]) -> Any:

@@ -128,11 +128,11 @@ def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemor
     one = replace(limits, slots=1, pages=None)
     alone = [one.group_pages(at, group.window) for at, group in enumerate(groups)]
     contexts = min((pool.pages // need for pool, need in zip(pools, alone, strict=True)), default=limits.slots)
-    made = ModelMemory(
+    memory = ModelMemory(
         settings.id, opener.choice.tier, limits.ctx, limits.slots, limits.page_tokens, pools,
         limits.recurrent_rows if row else 0, dict(parts), contexts,
     )  # fmt: skip
-    return made, memory_of(opener.choice)
+    return memory, memory_of(opener.choice)
 
 
 def memory_of(choice: Choice) -> MemoryBudget:
@@ -146,10 +146,10 @@ def memory_of(choice: Choice) -> MemoryBudget:
 
 def check_fits(models: Iterable[ModelMemory], memory: MemoryBudget) -> None:
     """Raise InputError if the models exceed the device memory."""
-    wanted = sum(model.total_bytes for model in models)
-    if memory.total_bytes and wanted > memory.total_bytes:
+    total_bytes = sum(model.total_bytes for model in models)
+    if memory.total_bytes and total_bytes > memory.total_bytes:
         raise InputError(
-            f"the models need {wanted:,} bytes, {memory.where} has {memory.total_bytes:,}",
+            f"the models need {total_bytes:,} bytes, {memory.where} has {memory.total_bytes:,}",
             next="reduce slots, ctx or kv.pages, or set loaded: false for some models",
         )
 

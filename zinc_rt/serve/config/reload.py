@@ -79,12 +79,12 @@ def applied(now: Config, read: Config, resident: Container[str]) -> Config:
 
 def at_start(now: Config, read: Config) -> list[str]:
     """Return the names of the settings that only change after a restart."""
-    found = [name for name in AT_START if getattr(now, name) != getattr(read, name)]
-    found += [
+    names = [name for name in AT_START if getattr(now, name) != getattr(read, name)]
+    names += [
         f"server.{each.name}"
         for each in fields(ServerSettings)
         if getattr(now.server, each.name) != getattr(read.server, each.name)
     ]
     there = {model.id: model for model in read.models}
-    found += [f"models.{model.id}" for model in now.models if there.get(model.id) != model]
-    return found
+    names += [f"models.{model.id}" for model in now.models if there.get(model.id) != model]
+    return names

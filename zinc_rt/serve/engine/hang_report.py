@@ -40,13 +40,13 @@ def save_hang(model: str, scheduler: SchedulerState, backend: Backend, plan: Ste
         f"{type(error).__name__}: {error}",
     ]
     path = folder() / f"{id}.txt"
-    told = {"model": model, "report": str(path)}
+    event = {"model": model, "report": str(path)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_whole(path, lambda file: file.write("\n".join([*lines, ""]).encode()))
         for old in sorted(path.parent.glob("hang-*.txt"))[:-KEPT]:
             old.unlink(missing_ok=True)
     except (OSError, OutputError) as unwritten:
-        told["unwritten"] = str(unwritten)
-    LOGGER.warning("hang", extra=told)
+        event["unwritten"] = str(unwritten)
+    LOGGER.warning("hang", extra=event)
     return id

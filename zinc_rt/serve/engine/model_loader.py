@@ -85,11 +85,11 @@ class ModelLoader:
         """
         async with self._one:
             server = self._server
-            if (found := server.models.get(id)) is not None:
-                if not found.lost:
-                    return found
-                self._plans.pop(found.settings, None)  # its file may be another
-                await server.call(partial(server.remove, found))
+            if (resident := server.models.get(id)) is not None:
+                if not resident.lost:
+                    return resident
+                self._plans.pop(resident.settings, None)  # its file may be another
+                await server.call(partial(server.remove, resident))
             settings = self.settings(id)
             room = await self.room(settings)
             if room.unusable:

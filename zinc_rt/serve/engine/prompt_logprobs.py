@@ -71,6 +71,6 @@ async def prompt_logprobs(server: InferenceServer, ask: Ask, top: int) -> list[T
             for delivered in deliveries:
                 scored += delivered.logprobs or ()
     if len(scored) < len(ask.tokens):  # a tenant may be held to shorter answers
-        said = f"the prompt's {len(ask.tokens)} tokens exceed the answer length limit of this tenant"
-        raise ServeError(400, f"echo: {said}; its logprobs are sampled as an answer", param="echo")
+        message = f"the prompt's {len(ask.tokens)} tokens exceed the answer length limit of this tenant"
+        raise ServeError(400, f"echo: {message}; its logprobs are sampled as an answer", param="echo")
     return scored

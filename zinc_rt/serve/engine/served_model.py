@@ -114,14 +114,14 @@ class ServedModel:
     def fingerprint(self) -> str:
         """Return OpenAI's system_fingerprint, a digest of the file, the ordering and the kernels."""
         backend = self.core.engine.backend
-        said = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
-        return f"fp_{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+        text = f"{self.file.digest} {backend.ordering} {backend.kernels.target}"
+        return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def findings(self) -> str:
         """Return the number of findings of the simulated device and the first as a sentence. Findings mean that
         answers may be wrong."""
-        found = self.core.findings()
-        return f"{self.id}: {findings_text(found)}" if found else ""
+        reported = self.core.findings()
+        return f"{self.id}: {findings_text(reported)}" if reported else ""
 
     @property
     def pending(self) -> bool:
@@ -196,11 +196,11 @@ class ServedModel:
     def _mark_findings(self) -> None:
         """Mark the answers in progress if the device has reported anything. It reports an error once, so every
         answer that still needs it may be wrong."""
-        if found := self.core.device_findings():
+        if findings := self.core.device_findings():
             streams = list(self.streams.values())
             self.marked_answers += sum(not stream.findings for stream in streams)
             for stream in streams:
-                stream.findings = found
+                stream.findings = findings
 
     def _deliveries(self, batch: Batch) -> list[Delivery]:
         made: dict[tuple[int, int], Delivered] = {}

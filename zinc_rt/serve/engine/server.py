@@ -123,11 +123,11 @@ class InferenceServer:
     def degraded(self) -> list[str]:
         """Return the current faults that do not stop the service, one sentence each. May block on a simulated
         device."""
-        found = [model.lost for model in self.models.values()]
-        found += [model.findings() for model in self.models.values() if not model.lost]
+        reasons = [model.lost for model in self.models.values()]
+        reasons += [model.findings() for model in self.models.values() if not model.lost]
         if self._store is not None:
-            found.append(self._store.health().degraded)
-        return [sentence for sentence in found if sentence]
+            reasons.append(self._store.health().degraded)
+        return [sentence for sentence in reasons if sentence]
 
     def findings(self) -> list[str]:
         """Return what the simulated devices of closed models had reported, one sentence for each model with
@@ -178,11 +178,11 @@ class InferenceServer:
 
     def model(self, name: str) -> ServedModel:
         """Return a resident model by id. Raises ServeError 404."""
-        found = self.models.get(name)
-        if found is None:
+        model = self.models.get(name)
+        if model is None:
             there = ", ".join(self.models) or "none"
             raise ServeError(404, f"no model {name!r}; resident: {there}", param="model", code="model_not_found")
-        return found
+        return model
 
     def call(self, function: Callable[[], T]) -> Awaitable[T]:
         """Run a function in the engine thread, between two steps."""
@@ -272,8 +272,8 @@ class InferenceServer:
         return False
 
     def _lose(self, what: str, error: Exception) -> None:
-        said = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
-        why = f"{what} is lost: {said}"
+        message = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
+        why = f"{what} is lost: {message}"
         for each in self.models.values():  # they share the device, and this process is to end
             self._end(each, why, "device_lost")
         if not self._lost.done():
@@ -316,9 +316,9 @@ class InferenceServer:
         if model.core.closed:
             return
         model.core.close()
-        if found := model.findings():
+        if findings := model.findings():
             count = model.marked_answers
-            self._findings.append(f"{found}; {count} answer{'s' * (count != 1)} marked")
+            self._findings.append(f"{findings}; {count} answer{'s' * (count != 1)} marked")
 
     def _close(self) -> None:
         self._ended = True

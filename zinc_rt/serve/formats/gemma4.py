@@ -50,10 +50,10 @@ class _Reader:
         return ToolCall(head[1], write_json(arguments))
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self._text, self._at)
-        if found is not None:
-            self._at = found.end()
-        return found
+        match = pattern.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+        return match
 
     def _takes(self, letter: str) -> bool:
         self._match(_SPACE)
@@ -68,25 +68,25 @@ class _Reader:
 
     def _object(self, depth: int) -> dict[str, Any]:
         self._needs("{")
-        made: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         if self._takes("}"):
-            return made
+            return members
         while True:
             key = self._string() if self._takes(self.QUOTE) else self._bare()
             self._needs(":")
-            made[key] = self._value(depth + 1)
+            members[key] = self._value(depth + 1)
             if self._takes("}"):
-                return made
+                return members
             self._needs(",")
 
     def _list(self, depth: int) -> list[Any]:
-        made: list[Any] = []
+        items: list[Any] = []
         if self._takes("]"):
-            return made
+            return items
         while True:
-            made.append(self._value(depth + 1))
+            items.append(self._value(depth + 1))
             if self._takes("]"):
-                return made
+                return items
             self._needs(",")
 
     def _value(self, depth: int) -> Any:
@@ -111,8 +111,8 @@ class _Reader:
         return text
 
     def _bare(self) -> str:
-        found = self._match(_BARE)
-        word = found[0].strip() if found else ""
+        text = self._match(_BARE)
+        word = text[0].strip() if text else ""
         if not word:
             raise MalformedCall(f"expected a key or a value at character {self._at} of the call")
         return word

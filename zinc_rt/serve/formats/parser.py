@@ -24,8 +24,8 @@ class MarkScanner:
         """Return the text that can no longer be part of a marker."""
         text = self._held + text
         parts: list[Part] = []
-        while found := [(at, mark) for mark in self._marks if (at := text.find(mark)) >= 0]:
-            at, mark = min(found)
+        while positions := [(at, mark) for mark in self._marks if (at := text.find(mark)) >= 0]:
+            at, mark = min(positions)
             parts += [text[:at]] * (at > 0)
             parts.append(Mark(mark))
             text = text[at + len(mark) :]
@@ -242,5 +242,5 @@ class AnswerParser:
         self._made.append(Delta(reasoning_content=text) if reasoning else Delta(text))
 
     def _taken(self) -> list[Delta]:
-        made, self._made = self._made, []
-        return made
+        deltas, self._made = self._made, []
+        return deltas

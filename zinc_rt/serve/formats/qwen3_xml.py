@@ -23,10 +23,10 @@ _PARAMETER = re.compile(
 
 def read(parts: Sequence[Part], tools: Tools) -> list[ToolCall]:
     """Parse a single call. The tool's schema defines the type of each parameter."""
-    found = _FUNCTION.fullmatch(text_of(parts))
-    if found is None:
+    match = _FUNCTION.fullmatch(text_of(parts))
+    if match is None:
         raise MalformedCall("expected <function=NAME> with its parameters")
-    name, inside = found[1].strip(), found[2]
+    name, inside = match[1].strip(), match[2]
     properties = (tools.get(name) or {}).get("properties")
     types = properties if isinstance(properties, Mapping) else {}
     arguments, at = {}, 0

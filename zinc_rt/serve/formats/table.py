@@ -50,10 +50,10 @@ def choose(template: str | None) -> Format:
 
 def named(name: str) -> Format:
     """Return a format by its configuration name. Raises UsageError."""
-    found = next((format for format in FORMATS if format.name == name), None)
-    if found is None:
+    known = next((format for format in FORMATS if format.name == name), None)
+    if known is None:
         raise UsageError(f"unknown format {name!r}", next=f"one of {', '.join(f.name for f in FORMATS)}")
-    return found
+    return known
 
 
 def demanded_calls(format: Format, tokenizer: Tokenizer, tools: Tools, *, many: bool) -> GrammarSpec:

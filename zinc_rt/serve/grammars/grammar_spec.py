@@ -25,9 +25,9 @@ class GrammarSpec:
 
     def refused(self, why: str) -> ServeError:
         """Return a 400 error for an unusable grammar."""
-        said = why if len(why) <= MAX_SAID else f"{why[:MAX_SAID]} ..."
-        said = said.encode(errors="replace").decode()  # a grammar may quote half a surrogate pair
-        return ServeError(400, f"{self.param}: {said}", param=self.param, code="invalid_grammar")
+        reason = why if len(why) <= MAX_SAID else f"{why[:MAX_SAID]} ..."
+        reason = reason.encode(errors="replace").decode()  # a grammar may quote half a surrogate pair
+        return ServeError(400, f"{self.param}: {reason}", param=self.param, code="invalid_grammar")
 
 
 def grammar_asked(body: Mapping[str, Any]) -> GrammarSpec | None:
@@ -36,11 +36,11 @@ def grammar_asked(body: Mapping[str, Any]) -> GrammarSpec | None:
 
     Raises ServeError 400 if it is malformed or specified twice.
     """
-    found = [spec for spec in (_response_format(body.get("response_format")), *_named(body)) if spec is not None]
-    if len(found) > 1:
-        names = " and ".join(spec.param for spec in found)
-        raise ServeError(400, f"{names}: an answer can follow only one of them", param=found[1].param)
-    return found[0] if found else None
+    specs = [spec for spec in (_response_format(body.get("response_format")), *_named(body)) if spec is not None]
+    if len(specs) > 1:
+        names = " and ".join(spec.param for spec in specs)
+        raise ServeError(400, f"{names}: an answer can follow only one of them", param=specs[1].param)
+    return specs[0] if specs else None
 
 
 def _response_format(value: Any) -> GrammarSpec | None:

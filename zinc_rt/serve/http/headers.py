@@ -29,6 +29,6 @@ class ReplyHeaders:
     def _headers(self, scope: Scope) -> dict[str, str]:
         models = self.server.models.values()
         simulated = any(model.core.engine.backend.device.simulated for model in models)
-        made = {"x-zinc-rt-device": "simulated"} if simulated else {}
+        headers = {"x-zinc-rt-device": "simulated"} if simulated else {}
         caller = scope.get("state", {}).get("caller")
-        return made if caller is None else made | self.server.tenancy.headers(caller.tenant, models)
+        return headers if caller is None else headers | self.server.tenancy.headers(caller.tenant, models)

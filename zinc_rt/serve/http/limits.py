@@ -112,8 +112,8 @@ def _check_rates(tenant: TenantSettings, model: ServedModel) -> None:
     now_ns = model.core.scheduler.clock_ns()
     for bucket in model.core.scheduler.buckets[number]:
         if bucket is not None and (level := bucket.level(now_ns)) <= 0:
-            said = f"tenant {tenant.id} exceeded its rate of {bucket.rate} tokens per second"
-            raise limited(said, "rate_limit_exceeded", (1 - level) / bucket.rate)
+            message = f"tenant {tenant.id} exceeded its rate of {bucket.rate} tokens per second"
+            raise limited(message, "rate_limit_exceeded", (1 - level) / bucket.rate)
 
 
 def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel, depths: QueueDepths) -> None:
@@ -124,13 +124,13 @@ def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel
     arriving = sum(count for (whose, _), count in model.arriving.items() if whose == number)
     waiting = scheduler.queues.waiting(number) + arriving
     if waiting >= tenant.queue_max + mine:
-        said = f"{waiting} requests of tenant {tenant.id} are waiting; the limit is {tenant.queue_max}"
-        raise limited(said, "quota_exceeded", seconds_for(model, waiting))
+        message = f"{waiting} requests of tenant {tenant.id} are waiting; the limit is {tenant.queue_max}"
+        raise limited(message, "quota_exceeded", seconds_for(model, waiting))
     most = getattr(depths, name_of_class(priority))
     ahead = _ahead(model, [priority])
     if ahead >= most + free:
-        said = f"{ahead} requests of class {name_of_class(priority)} are waiting; the limit is {most}"
-        raise unavailable(said, "overloaded", jittered(seconds_for(model, ahead)))
+        message = f"{ahead} requests of class {name_of_class(priority)} are waiting; the limit is {most}"
+        raise unavailable(message, "overloaded", jittered(seconds_for(model, ahead)))
 
 
 def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel) -> None:
@@ -155,10 +155,10 @@ def _ahead(model: ServedModel, classes: Collection[Priority]) -> int:
 
 def seconds_for(model: ServedModel, requests: int) -> float:
     """Return the time to process `requests` requests, from the rate of the last minute; 1 if that is unknown."""
-    per_second, made = model.metrics.tokens_per_second(), model.metrics.generated_tokens
+    per_second, generated = model.metrics.tokens_per_second(), model.metrics.generated_tokens
     if not per_second:
         return 1.0
-    return max(1.0, requests * made.sum / max(1, int(made.counts.sum())) / per_second)
+    return max(1.0, requests * generated.sum / max(1, int(generated.counts.sum())) / per_second)
 
 
 def jittered(seconds: float) -> float:
@@ -178,17 +178,17 @@ def rate_headers(
 ) -> dict[str, str]:
     """Return OpenAI's x-ratelimit-... headers: the tenant's requests per minute, and the prompt tokens of its
     most used bucket."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     if rate is not None:
-        found |= _headers("requests", rate.per_minute, rate.left, rate.full_in())
+        headers |= _headers("requests", rate.per_minute, rate.left, rate.full_in())
     if tenant.prefill_rate is not None:
         buckets = [(model.core.scheduler, model.core.tenant_number(tenant.id)) for model in models]
         now_ns = time.monotonic_ns()
         levels = [(bucket.level(now_ns), bucket) for s, at in buckets if (bucket := s.buckets[at][0]) is not None]
         if levels:
             level, bucket = min(levels, key=lambda each: each[0])
-            found |= _headers("tokens", bucket.burst, int(max(0, level)), (bucket.burst - level) / bucket.rate)
-    return found
+            headers |= _headers("tokens", bucket.burst, int(max(0, level)), (bucket.burst - level) / bucket.rate)
+    return headers
 
 
 def _headers(what: str, limit: int, left: int, full_in: float) -> dict[str, str]:

@@ -143,11 +143,11 @@ class RequestLog:
         try:
             await self.app(scope, receive_watched, send_with_id)
         finally:
-            said = status or (GONE if gone else 500)
-            self.responses[said] += 1
+            logged = status or (GONE if gone else 500)
+            self.responses[logged] += 1
             took_ms = round(1000 * (time.monotonic() - began), 3)
             client = scope.get("client") or ("", 0)
-            self._tell(scope, said, {"request_id": id, "ms": took_ms, "client": client[0], **about}, gone=gone)
+            self._tell(scope, logged, {"request_id": id, "ms": took_ms, "client": client[0], **about}, gone=gone)
 
     def _tell(self, scope: Message, status: int, about: dict[str, Any], *, gone: bool) -> None:
         level = logging.ERROR if status == 500 else logging.DEBUG if scope["path"] in POLLED else logging.INFO

@@ -122,10 +122,10 @@ class ServerCollector(Collector):
 
 
 def _totals(by_account: Mapping[str, Counter[str]]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for counters in by_account.values():
-        found.update(counters)
-    return found
+        totals.update(counters)
+    return totals
 
 
 def _add_histogram(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
@@ -181,8 +181,8 @@ def _request_families(models: list[ServedModel], totals: Mapping[str, Counter[st
     for model in models:
         reasons = Counter(stop=0, length=0, abort=0, error=0)
         for counter, count in totals[model.id].items():
-            if found := finished_reason(counter):
-                reasons[found] += count
+            if finish_reason := finished_reason(counter):
+                reasons[finish_reason] += count
         for reason, count in sorted(reasons.items()):
             family.add_metric([model.id, reason], count)
     yield family
@@ -323,33 +323,33 @@ def _tenant_families(
 
 def _held(scheduler: Scheduler, names: list[str], label: Mapping[str, str]) -> dict[str, list[float]]:
     """Return the values of HELD, by label."""
-    found: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for number, name in enumerate(names):
         usage = scheduler.usage(number)
         parts = [usage.slots / scheduler.limits.slots]
         parts += [used / group.pages for used, group in zip(usage.pages, scheduler.cache.groups, strict=True)]
-        sums = found.setdefault(label[name], [0.0] * len(HELD))
+        sums = values.setdefault(label[name], [0.0] * len(HELD))
         for at, value in enumerate((usage.slots, usage.waiting, sum(usage.pages), max(parts))):
             sums[at] += value
-    return found
+    return values
 
 
 def registry(server: InferenceServer, responses: Mapping[int, int]) -> CollectorRegistry:
     """Return the metric registry of a server, with process metrics. It has no global state."""
-    made = CollectorRegistry(auto_describe=False)
-    made.register(ServerCollector(server, responses))
-    ProcessCollector(registry=made)
-    return made
+    collectors = CollectorRegistry(auto_describe=False)
+    collectors.register(ServerCollector(server, responses))
+    ProcessCollector(registry=collectors)
+    return collectors
 
 
 def router(server: InferenceServer, responses: Mapping[int, int]) -> APIRouter:
     """Return the route GET /metrics, for keys with the scope admin unless the configuration opens it to all."""
-    made = APIRouter(dependencies=[] if server.config.server.metrics_open else [Depends(needs("admin"))])
+    routes = APIRouter(dependencies=[] if server.config.server.metrics_open else [Depends(needs("admin"))])
     kept = registry(server, responses)
 
-    @made.get("/metrics", include_in_schema=False)
+    @routes.get("/metrics", include_in_schema=False)
     def metrics(request: Request) -> Response:  # in a worker thread: the event loop serves streams meanwhile
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(kept), media_type=content_type)
 
-    return made
+    return routes

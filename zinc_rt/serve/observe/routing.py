@@ -28,8 +28,8 @@ DIGEST_CHARACTERS = 32
 def prefix_digest(router_key: str, model: str, owner: str, tokens: bytes) -> str:
     """Return the digest of a prompt's first page. `owner`: the tenant's id, or its isolation group as `group
     NAME`; `tokens`: the page's ids as little-endian i32."""
-    said = b"\0".join((model.encode(), owner.encode(), tokens))
-    return hmac.new(router_key.encode(), said, hashlib.sha256).hexdigest()[:DIGEST_CHARACTERS]
+    data = b"\0".join((model.encode(), owner.encode(), tokens))
+    return hmac.new(router_key.encode(), data, hashlib.sha256).hexdigest()[:DIGEST_CHARACTERS]
 
 
 def hottest(model: ServedModel, tenancy: Tenancy, router_key: str) -> list[str]:
@@ -37,21 +37,21 @@ def hottest(model: ServedModel, tenancy: Tenancy, router_key: str) -> list[str]:
     omitted."""
     heads = sorted(model.core.scheduler.cache.prefix.heads(), key=lambda entry: -entry.last_use_ns)[:HEADS]
     roots = _roots(model, tenancy)
-    told = []
+    entries = []
     for entry in heads:
         if owner := _owner(entry, roots):
-            told.append(prefix_digest(router_key, model.id, owner, entry.tokens))
-    return told
+            entries.append(prefix_digest(router_key, model.id, owner, entry.tokens))
+    return entries
 
 
 def _roots(model: ServedModel, tenancy: Tenancy) -> Mapping[bytes, str]:
     """Return the owners by hash-chain root: isolation groups, and tenants without a group."""
-    found: dict[bytes, str] = {}
+    roots: dict[bytes, str] = {}
     for number, tenant in enumerate(model.core.scheduler.tenants):
         known = tenancy.tenant(tenant.name)
         group = None if known is None else known.isolation_group
-        found[model.core.namespace(number).root] = tenant.name if group is None else f"group {group}"
-    return found
+        roots[model.core.namespace(number).root] = tenant.name if group is None else f"group {group}"
+    return roots
 
 
 def _owner(entry: CachedPage, roots: Mapping[bytes, str]) -> str:
@@ -84,13 +84,13 @@ def routing_of(model: ServedModel, tenancy: Tenancy, router_key: str | None) -> 
 
 def router(server: InferenceServer) -> APIRouter:
     """Return the route, for keys with the scope admin."""
-    made = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
+    routes = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
 
-    @made.get("/v1/admin/routing")
+    @routes.get("/v1/admin/routing")
     def get_routing() -> dict[str, Any]:  # in a worker thread: hundreds of digests take milliseconds
         """Return this server's load and cached prefixes, by model."""
         key = server.config.server.router_key
         models = {model.id: routing_of(model, server.tenancy, key) for model in server.models.values()}
         return {"ready": not server.draining, "started": int(server.started_at), "models": models}
 
-    return made
+    return routes

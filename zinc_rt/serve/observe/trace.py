@@ -24,9 +24,9 @@ WAIT_SECONDS = 10.0  # for the step that runs to end
 
 def router(server: InferenceServer) -> APIRouter:
     """Return the route, for keys with the scope admin."""
-    made = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
+    routes = APIRouter(tags=["admin"], dependencies=[Depends(needs("admin"))])
 
-    @made.post("/v1/admin/trace")
+    @routes.post("/v1/admin/trace")
     async def get_trace(
         steps: Annotated[int, Query(ge=1, le=STEPS)] = STEPS, model: str | None = None
     ) -> JSONResponse:
@@ -43,4 +43,4 @@ def router(server: InferenceServer) -> APIRouter:
 
         return JSONResponse(await run_in_threadpool(shown))
 
-    return made
+    return routes

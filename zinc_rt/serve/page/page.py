@@ -23,12 +23,12 @@ ICON = (
 
 def router() -> APIRouter:
     """Return the routes of the pages and of the icon. They need no key because they contain no data."""
-    made = APIRouter(include_in_schema=False)
+    routes = APIRouter(include_in_schema=False)
     for path, name in FILES.items():
-        made.add_api_route(path, _page(name), methods=METHODS)
-    made.add_api_route("/docs", _endpoints, methods=METHODS)
-    made.add_api_route("/favicon.ico", _icon, methods=METHODS)
-    return made
+        routes.add_api_route(path, _page(name), methods=METHODS)
+    routes.add_api_route("/docs", _endpoints, methods=METHODS)
+    routes.add_api_route("/favicon.ico", _icon, methods=METHODS)
+    return routes
 
 
 async def _endpoints(request: Request) -> Response:

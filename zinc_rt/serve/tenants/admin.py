@@ -15,7 +15,7 @@ from zinc_rt.serve.tenants.auth import needs
 
 def router(server: InferenceServer) -> APIRouter:
     """Return the routes, for keys with the scope admin."""
-    made = APIRouter(
+    routes = APIRouter(
         prefix="/v1/admin",
         tags=["admin"],
         dependencies=[Depends(needs("admin"))],
@@ -23,7 +23,7 @@ def router(server: InferenceServer) -> APIRouter:
     )
     draining: set[asyncio.Task[bool]] = set()
 
-    @made.post("/drain", status_code=202)
+    @routes.post("/drain", status_code=202)
     async def drain(seconds: Annotated[float | None, Query(ge=0, le=1e7)] = None) -> dict[str, Any]:
         """Stop accepting requests and let running requests continue for `seconds`. The process remains until
         a signal ends it."""
@@ -34,10 +34,10 @@ def router(server: InferenceServer) -> APIRouter:
             await asyncio.sleep(0)
         return {"status": "draining", "running": running, "seconds": allowed}
 
-    @made.post("/reload")
+    @routes.post("/reload")
     async def reload_configuration() -> dict[str, Any]:
         """Reload the configuration file, atomically."""
         done = await reloading.reload(server)
         return {"status": "reloaded", "applied": list(done.applied), "at_start": list(done.at_start)}
 
-    return made
+    return routes

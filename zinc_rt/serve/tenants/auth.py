@@ -35,12 +35,12 @@ def authenticate(connection: HTTPConnection, tenancy: Tenancy) -> Caller:
     scheme, _, key = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key:
         raise _unknown("no key: send it as `Authorization: Bearer zrt_...`")
-    found = tenancy.keys.caller(key.strip())
-    if found is None:
+    caller = tenancy.keys.caller(key.strip())
+    if caller is None:
         raise _unknown("unknown key")
-    if tenancy.keys.expired(found.key):
-        raise _unknown(f"key {found.key} has expired")
-    return found
+    if tenancy.keys.expired(caller.key):
+        raise _unknown(f"key {caller.key} has expired")
+    return caller
 
 
 async def caller(request: Request, documented: Annotated[object, Depends(_bearer)] = None) -> Caller:

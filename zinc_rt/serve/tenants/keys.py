@@ -69,8 +69,8 @@ class Keyring:
         prefix, _, rest = text.partition("_")
         id, _, secret = rest.partition("_")
         row = self._rows.get(id) if prefix == PREFIX else None
-        wanted = NO_DIGEST if row is None else row[1].sha256
-        same = hmac.compare_digest(digest_of(secret), wanted)
+        expected = NO_DIGEST if row is None else row[1].sha256
+        same = hmac.compare_digest(digest_of(secret), expected)
         if row is None or not same:
             return None
         return Caller(row[0], id, frozenset(row[1].scopes))

@@ -38,17 +38,17 @@ def scheduler_tenant(tenant: TenantSettings, pages: Sequence[int], groups: dict[
 
 def scheduler_classes(config: Config) -> Classes:
     """Return the scheduler's classes with the configured changes."""
-    found: dict[Priority, PriorityClass] = {}
+    classes: dict[Priority, PriorityClass] = {}
     for priority, row in CLASSES.items():
-        said = getattr(config.classes, name_of_class(priority))
-        age_ns = row.age_ns if said.age_s is None else int(said.age_s * SECOND_NS)
-        floor_slots = row.floor_slots if said.floor_slots is None else said.floor_slots
-        first_token_ns = budget_ns(said.first_token_ms, row.first_token_ns)
-        gap_ns = budget_ns(said.gap_ms, row.gap_ns)
-        found[priority] = replace(
+        limits = getattr(config.classes, name_of_class(priority))
+        age_ns = row.age_ns if limits.age_s is None else int(limits.age_s * SECOND_NS)
+        floor_slots = row.floor_slots if limits.floor_slots is None else limits.floor_slots
+        first_token_ns = budget_ns(limits.first_token_ms, row.first_token_ns)
+        gap_ns = budget_ns(limits.gap_ms, row.gap_ns)
+        classes[priority] = replace(
             row, age_ns=age_ns, floor_slots=floor_slots, first_token_ns=first_token_ns, gap_ns=gap_ns
         )
-    return found
+    return classes
 
 
 def page_quota(limits: TenantLimits, pages: int, group: int | None = None) -> PageQuota:

@@ -52,10 +52,10 @@ class Tenancy:
 
     def tenant(self, name: str) -> TenantSettings:
         """Return a tenant by name, "" for the first. Raises ServeError 404."""
-        found = self._tenants.get(name) if name else self.config.tenants[0]
-        if found is None:
+        settings = self._tenants.get(name) if name else self.config.tenants[0]
+        if settings is None:
             raise ServeError(404, f"unknown tenant {name[:64]!r}", code="tenant_not_found")
-        return found
+        return settings
 
     def sessions_of(self, name: str) -> SessionTable:
         return self._sessions.setdefault(name, SessionTable())
@@ -66,8 +66,8 @@ class Tenancy:
         ask = allowed(ask, tenant, model, self.config.queue)
         rate = self._rates.get(tenant.id)
         if rate is not None and (wait := rate.take()):
-            said = f"tenant {tenant.id} exceeded its limit of {rate.per_minute} requests per minute"
-            raise limited(said, "rate_limit_exceeded", wait)
+            message = f"tenant {tenant.id} exceeded its limit of {rate.per_minute} requests per minute"
+            raise limited(message, "rate_limit_exceeded", wait)
         if ask.session:
             self.sessions_of(tenant.id).count(ask.session)
         return ask

@@ -45,8 +45,8 @@ async def change(server: InferenceServer, do: Callable[[Config], Config]) -> Non
 def _check(config: Config, before: Config, pools: Sequence[int]) -> None:
     """Check the new configuration. `pools`: the number of pages per pool, over all models."""
     for tenant in sorted(config.tenants, key=lambda each: each in before.tenants):  # who changed is told first
-        for name, said in tenant_problems(config, tenant):
-            raise ServeError(400, f"{name}: {said}", param=name)
+        for name, message in tenant_problems(config, tenant):
+            raise ServeError(400, f"{name}: {message}", param=name)
         for name, most in largest_reserve(config, tenant):
             raise _too_much(tenant, name, most)
         for pages in pools:
@@ -56,11 +56,11 @@ def _check(config: Config, before: Config, pools: Sequence[int]) -> None:
 
 
 def _too_much(tenant: TenantSettings, name: str, most: object) -> ServeError:
-    said = (
+    message = (
         f"{name}: {getattr(tenant, name)}: at most {most} are available to tenant {tenant.id} after the "
         "other guarantees"
     )
-    return _contradicts(said, name)
+    return _contradicts(message, name)
 
 
 def _pools(server: InferenceServer) -> list[int]:
@@ -97,9 +97,9 @@ def _set(scheduler: Scheduler, tenants: Sequence[Tenant]) -> None:
 def _tenants_for(scheduler: Scheduler, config: Config) -> list[Tenant]:
     """Return the scheduler's tenants: existing ones in their order, then new ones. A tenant's number is its
     index and never changes."""
-    wanted = {tenant.name: tenant for tenant in scheduler_tenants(config, _pages(scheduler))}
-    known = [wanted.pop(tenant.name, _gone(tenant)) for tenant in scheduler.tenants]
-    return [*known, *wanted.values()]
+    configured = {tenant.name: tenant for tenant in scheduler_tenants(config, _pages(scheduler))}
+    known = [configured.pop(tenant.name, _gone(tenant)) for tenant in scheduler.tenants]
+    return [*known, *configured.values()]
 
 
 def _pages(scheduler: Scheduler) -> list[int]:

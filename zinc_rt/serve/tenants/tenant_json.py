@@ -112,27 +112,29 @@ def _rate(rate: int | None, burst: int | None, levels: list[int | None]) -> dict
 
 def created(body: Any, defaults: TenantLimits) -> TenantSettings:
     """Return a new tenant. Raises ServeError 400 with the invalid setting."""
-    said = _flat(body)
-    made = _checked(said)
-    return with_defaults(made, said, defaults)
+    fields = _flat(body)
+    tenant = _checked(fields)
+    return with_defaults(tenant, fields, defaults)
 
 
 def changed(tenant: TenantSettings, body: Any) -> TenantSettings:
     """Return the tenant with the changes of a body. Raises ServeError 400 with the invalid setting."""
-    said = _flat(body)
-    if said.get("id", tenant.id) != tenant.id:
+    fields = _flat(body)
+    if fields.get("id", tenant.id) != tenant.id:
         raise ServeError(400, "id: the id of a tenant cannot change", param="id")
     plain = TypeAdapter(TenantSettings).dump_python(tenant, by_alias=True)
-    return _checked({**plain, **said})
+    return _checked({**plain, **fields})
 
 
 def _checked(values: dict[str, Any]) -> TenantSettings:
-    made, errors = checked(TenantSettings, values)
-    if made is None:
-        (place, said), *others = errors
+    settings, errors = checked(TenantSettings, values)
+    if settings is None:
+        (place, message), *others = errors
         more = f" (and {len(others)} more)" if others else ""
-        raise ServeError(400, f"{said}{more}", param=".".join(str(each) for each in place), code="invalid_value")
-    return made
+        raise ServeError(
+            400, f"{message}{more}", param=".".join(str(each) for each in place), code="invalid_value"
+        )
+    return settings
 
 
 def _flat(body: Any) -> dict[str, Any]:
@@ -140,10 +142,10 @@ def _flat(body: Any) -> dict[str, Any]:
         raise ServeError(400, "the body is not a JSON object: expected a tenant's settings")
     if "keys" in body:
         raise ServeError(400, "keys: create keys with POST /v1/tenants/ID/keys", param="keys")
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in body.items():
-        said |= _settings_in((name,), value)
-    return said
+        fields |= _settings_in((name,), value)
+    return fields
 
 
 def _settings_in(place: tuple[str, ...], value: Any) -> dict[str, Any]:
@@ -152,11 +154,11 @@ def _settings_in(place: tuple[str, ...], value: Any) -> dict[str, Any]:
         return {NESTED[place]: value}
     inside = any(known[: len(place)] == place for known in NESTED)
     if inside and isinstance(value, Mapping):
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         for name, each in value.items():
             if name not in SHOWN:
-                found |= _settings_in((*place, str(name)), each)
-        return found
+                settings |= _settings_in((*place, str(name)), each)
+        return settings
     if inside and value is None:
         return {setting: None for known, setting in NESTED.items() if known[: len(place)] == place}
     return {place[-1] if place[-1] in _SETTINGS else ".".join(place): value}

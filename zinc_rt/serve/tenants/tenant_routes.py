@@ -31,8 +31,8 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
 def _without(schema: dict[str, Any], *names: str, required: bool = True) -> dict[str, Any]:
     """Return a body's schema without the fields that the path already sets."""
     left = {name: each for name, each in schema["properties"].items() if name not in names}
-    made = {"type": "object", "additionalProperties": False, "properties": left}
-    return {**made, "required": ["id"]} if required else made
+    reduced = {"type": "object", "additionalProperties": False, "properties": left}
+    return {**reduced, "required": ["id"]} if required else reduced
 
 
 NEW_KEY = {
@@ -48,13 +48,13 @@ NEW_KEY = {
 
 def router(server: InferenceServer) -> APIRouter:
     """Return the routes, for keys with the scope admin."""
-    made = APIRouter(
+    routes = APIRouter(
         prefix="/v1/tenants", tags=["admin"], dependencies=[Depends(needs("admin"))], responses=_REFUSALS
     )
-    _tenants(made, server)
-    _keys(made, server)
-    _caches(made, server)
-    return made
+    _tenants(routes, server)
+    _keys(routes, server)
+    _caches(routes, server)
+    return routes
 
 
 def _tenants(made: APIRouter, server: InferenceServer) -> None:
@@ -121,8 +121,8 @@ def _keys(made: APIRouter, server: InferenceServer) -> None:
         """Create a key. It is shown in this response only."""
         body = await _json(request, empty={})
         text, kept = new_key(str(body.get("id", "")) if isinstance(body, dict) else "")
-        said = {"id": kept.id, "sha256": kept.sha256, **(body if isinstance(body, dict) else {"body": body})}
-        key, errors = checked(KeySettings, said)
+        fields = {"id": kept.id, "sha256": kept.sha256, **(body if isinstance(body, dict) else {"body": body})}
+        key, errors = checked(KeySettings, fields)
         if key is None or "sha256" in body:
             place, why = errors[0] if errors else (("sha256",), "sha256: the server computes it")
             raise ServeError(400, why, param=str(place[0]), code="invalid_value")
@@ -178,10 +178,10 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
     async def get_session(id: str, session: str) -> dict[str, Any]:
         """Return one session of a tenant."""
         listed = (await list_sessions(id))["data"]
-        found: dict[str, Any] | None = next((each for each in listed if each["id"] == session), None)
-        if found is None:
+        match: dict[str, Any] | None = next((each for each in listed if each["id"] == session), None)
+        if match is None:
             raise _no_session(id, session)
-        return found
+        return match
 
     @made.delete("/{id}/sessions/{session:path}")
     async def unpin_session(id: str, session: str) -> dict[str, Any]:
@@ -238,8 +238,8 @@ def _keep_an_admin(server: InferenceServer, tenants: Any) -> None:
     """Raise ServeError 409 if no key with the scope admin would remain."""
     keys = [key for tenant in tenants for key in tenant.keys]
     if (keys or server.tenancy.locked) and not any("admin" in key.scopes for key in keys):
-        said = "no key would have the scope admin: create one first"
-        raise ServeError(409, said, param="scopes", code="no_admin_key")
+        message = "no key would have the scope admin: create one first"
+        raise ServeError(409, message, param="scopes", code="no_admin_key")
 
 
 async def _json(request: Request, empty: Any = None) -> Any:

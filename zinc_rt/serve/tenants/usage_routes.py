@@ -27,9 +27,9 @@ Time = Annotated[str | None, Query(max_length=40)]
 
 def router(server: InferenceServer) -> APIRouter:
     """Return the route. A tenant's key with the scope usage reads its own usage, an admin key all usage."""
-    made = APIRouter(tags=["usage"], responses={"4XX": {"model": ErrorReply, "description": "refused"}})
+    routes = APIRouter(tags=["usage"], responses={"4XX": {"model": ErrorReply, "description": "refused"}})
 
-    @made.get("/v1/tenants/{id}/usage")
+    @routes.get("/v1/tenants/{id}/usage")
     async def get_usage(
         id: str,
         caller: Anybody,
@@ -40,36 +40,38 @@ def router(server: InferenceServer) -> APIRouter:
         """Return the counters of a time range in UTC, by model, day or minute, with the quantiles of the time to
         the first token and between tokens, and the hit rate of the prefix cache. Removed tenants are included."""
         if not caller.may_see(id):
-            said = f"key {caller.key or '(none)'} has no access to the usage of {id[:64]!r}"
-            raise ServeError(403, said, "permission_error", code="insufficient_scope")
+            message = f"key {caller.key or '(none)'} has no access to the usage of {id[:64]!r}"
+            raise ServeError(403, message, "permission_error", code="insufficient_scope")
         words = [word for word in group_by.split(",") if word]
         if unknown := [word for word in words if word not in WORDS]:
-            wanted = ", ".join(WORDS)
-            raise ServeError(400, f"group_by: unknown {unknown[0]!r}: expected any of {wanted}", param="group_by")
+            allowed = ", ".join(WORDS)
+            raise ServeError(400, f"group_by: unknown {unknown[0]!r}: expected any of {allowed}", param="group_by")
         since, before = _minute("from", first, 0), _minute("to", to, END)
         if server.store is None:
             if first or to or set(words) - {"model"}:
-                said = "no ledger is configured (ledger.path): usage is available only since the start, by model"
-                raise ServeError(400, said, param="from", code="no_ledger")
+                message = (
+                    "no ledger is configured (ledger.path): usage is available only since the start, by model"
+                )
+                raise ServeError(400, message, param="from", code="no_ledger")
             return _since_the_start(server, id, admin=caller.admin)
         return await asyncio.to_thread(_kept, server.store, id, words, since, before, admin=caller.admin)
 
-    return made
+    return routes
 
 
 def _since_the_start(server: InferenceServer, id: str, *, admin: bool) -> dict[str, Any]:
     groups, total = [], Counter[str]()
-    found: dict[str, Any] = {}
+    totals: dict[str, Any] = {}
     for model in server.models.values():
         counters = model.core.ledger.usage(id)
         total.update(counters)
         groups.append({"model": model.id, **reported(+counters)})
         if admin:
             tenants, device = model.core.ledger.sums()
-            found.setdefault("books", {})[model.id] = _books(tenants, device)
+            totals.setdefault("books", {})[model.id] = _books(tenants, device)
     first = datetime.fromtimestamp(server.started_at, UTC).isoformat(timespec="seconds")
     about = {"object": "usage", "tenant": id, "from": first, "to": None, "ledger": None, "lag_s": 0.0}
-    return {**about, "usage": without_latencies(+total), **quality(total), "groups": groups, **found}
+    return {**about, "usage": without_latencies(+total), **quality(total), "groups": groups, **totals}
 
 
 def _kept(
@@ -78,31 +80,31 @@ def _kept(
     store.settle()
     try:
         with closing(open_to_read(store.path)) as database:
-            found = find_usage(database, first_minute=since, before_minute=before, group_by=("tenant", *words))
+            usage = find_usage(database, first_minute=since, before_minute=before, group_by=("tenant", *words))
     except UNREADABLE as error:
         raise unavailable(as_input_error(store.path, error).message, "ledger") from error
     except UsageError as error:
         raise ServeError(400, error.message) from error
     except ZincError as error:
         raise unavailable(error.message, "ledger") from error
-    mine = [group for group in found.groups if group.key[0] == id]
+    mine = [group for group in usage.groups if group.key[0] == id]
     total = Counter[str]()
     for group in mine:
         total.update(group.counters)
     if peaks := [group.counters["kv_pages_peak"] for group in mine if "kv_pages_peak" in group.counters]:
         total["kv_pages_peak"] = max(peaks)
-    made = {
+    body = {
         "object": "usage",
         "tenant": id,
-        "from": _time(found.first),
-        "to": _time(found.last),
+        "from": _time(usage.first),
+        "to": _time(usage.last),
         "ledger": store.path.name,
         "lag_s": store.health().lag_s,
         "usage": without_latencies(total),
         **quality(total),
         "groups": [{**dict(zip(words, group.key[1:], strict=True)), **reported(group.counters)} for group in mine],
     }
-    return {**made, **({"books": _whole(found)} if admin else {})}
+    return {**body, **({"books": _whole(usage)} if admin else {})}
 
 
 def _whole(found: UsageFound) -> dict[str, Any]:
@@ -125,8 +127,8 @@ def _minute(name: str, text: str | None, otherwise: int) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        said = f"{name}: {text!r} is not a time: expected 2026-11-23, or 2026-11-23T14:30, in UTC"
-        raise ServeError(400, said, param=name) from None
+        message = f"{name}: {text!r} is not a time: expected 2026-11-23, or 2026-11-23T14:30, in UTC"
+        raise ServeError(400, message, param=name) from None
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() // 60)
 
 

@@ -50,11 +50,11 @@ def _states(
     sequences = capacity["sequences"]
     if sequences == 1 or node.attrs.get("disjoint", False):
         return _States((Ref(state), Ref(out), Ref(source), Ref(target), *steps), (rows, rows))
-    made = Temp("state", 4 * sequences * row_elements)
+    temp = Temp("state", 4 * sequences * row_elements)
     return _States(
-        (Ref(state), made, Ref(source), None, *steps),
+        (Ref(state), temp, Ref(source), None, *steps),
         (rows, sequences),
-        rows_launch("store_rows", made, target, Ref(out), row_bytes=4 * row_elements, rows=rows),
+        rows_launch("store_rows", temp, target, Ref(out), row_bytes=4 * row_elements, rows=rows),
     )
 
 
