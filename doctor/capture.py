@@ -170,7 +170,7 @@ def _from_members(files: dict[str, bytes], unreadable: dict[str, str], archive: 
 
 
 def _walk(folder: Path, top: Path, unreadable: dict[str, str]) -> list[Path]:
-    """Files below, in order. Links are not followed: a capture comes from strangers."""
+    """Return the files below the folder, in order. Links are not followed, because captures are untrusted."""
     paths: list[Path] = []
     try:
         entries = sorted(folder.iterdir())

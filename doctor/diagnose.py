@@ -88,7 +88,7 @@ def is_called(gpu: InspectedGpu, name: str) -> bool:
 def _quoting(
     found: list[tuple[DoctorFinding, Seen]], machine: InspectedMachine
 ) -> list[tuple[DoctorFinding, Seen]]:
-    """Each symptom quotes the rows of the matrix that name it, whatever their verdict."""
+    """Attach to each symptom the rows of the matrix that name it; omit suspects whose rows are all attached."""
     rows = combinations.rows(machine)
     quoted = []
     for finding, seen in found:
@@ -115,7 +115,9 @@ def _explains(cause: tuple[DoctorFinding, Seen], other: tuple[DoctorFinding, See
 
 
 def _ordered(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ...]:
-    """Trees of causes, the gravest first. Of two that could explain each other the one of the lower layer does."""
+    """Order trees of causes, most severe first. Of two that could explain each other, the lower layer is the
+    cause.
+    """
     below: dict[int, list[int]] = {at: [] for at in range(len(found))}
     roots = set(below)
     for at in below:

@@ -74,7 +74,9 @@ def _sample_hung(root: Path, devices: dict[str, Path], files: Files, unreadable:
 
 
 def _list_functions(root: Path, files: Files, unreadable: Reasons) -> None:
-    """Every PCI function by vendor and class; a graphics function of AMD's whole, for no driver may have it."""
+    """List every PCI function by vendor and class, and AMD's graphics functions completely: one may have no
+    driver.
+    """
     for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
         where = f"sys/bus/pci/devices/{folder.name}"
         for name in ("vendor", "class"):
@@ -87,7 +89,7 @@ def _list_functions(root: Path, files: Files, unreadable: Reasons) -> None:
 
 
 def _devices(root: Path) -> dict[str, Path]:
-    """AMD's DRM devices by name, `card0` and `renderD128`, each with its PCI folder."""
+    """Return AMD's DRM devices by name, `card0` and `renderD128`, each with its PCI folder."""
     paths = {}
     for pattern in ("card[0-9]*", "renderD*"):
         for entry in sorted((root / "sys/class/drm").glob(pattern)):
@@ -141,7 +143,7 @@ def _with_patience(device: Path, where: str, files: Files, unreadable: Reasons) 
 
 
 def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -> None:
-    """The PCI path down to the GPU, under sys/devices: the narrowest link is rarely the GPU's own."""
+    """Read the PCI path to the GPU under sys/devices: the narrowest link is rarely the GPU's own."""
     top = (root / "sys/devices").resolve()
     here = device.resolve()
     while here != top and top in here.parents:
@@ -153,8 +155,7 @@ def _read_bridges(root: Path, device: Path, files: Files, unreadable: Reasons) -
 
 
 def _list_nodes(root: Path, files: Files, unreadable: Reasons) -> None:
-    """The file dev.txt: mode, owner and group of the device nodes, as `ls -ln` prints them; + where an ACL adds to
-    that."""
+    """Write dev.txt: mode, owner and group of the device nodes, as `ls -ln` prints them; + marks an ACL."""
     lines = []
     paths: list[Path] = [
         root / "dev/kfd",

@@ -112,7 +112,7 @@ def gpus(capture: MachineCapture, nodes: tuple[TopologyNode, ...]) -> tuple[Insp
 
 
 def _drm(capture: MachineCapture) -> list[tuple[str, str, str]]:
-    """(card, render node, folder of the device) of AMD's devices."""
+    """Return (card, render node, folder of the device) of AMD's devices."""
     folders: dict[str, str] = {}
     for name in capture.files:
         matched = re.match(rf"({_DRM}/(card\d+|renderD\d+)/device)/", name)
@@ -214,7 +214,7 @@ def _temperatures(capture: MachineCapture, folder: str) -> tuple[tuple[str, floa
 
 
 def _ras(capture: MachineCapture, folder: str) -> tuple[tuple[str, int, int], ...]:
-    """Blocks of `ras/*_err_count`, each two lines `ue: N` and `ce: N`."""
+    """Read the blocks of `ras/*_err_count`, two lines each: `ue: N` and `ce: N`."""
     counters = []
     for path in capture.files:
         matched = re.fullmatch(rf"{re.escape(folder)}/ras/(\w+)_err_count", path)
@@ -254,7 +254,7 @@ def _link(capture: MachineCapture, folder: str, address: str) -> Link:
 
 
 def _links(capture: MachineCapture, folder: str, address: str) -> tuple[Link, ...]:
-    """The device's own link, then those of the bridges on the way up, where the capture has sys/devices."""
+    """Return the device's own link, then those of the bridges above it, if the capture contains sys/devices."""
     links = [_link(capture, folder, address)]
     path = next(
         (name for name in capture.files if address and re.search(rf"^sys/devices/.*/{re.escape(address)}/", name)),
@@ -292,7 +292,7 @@ def _of(entry: lspci.Function, capture: MachineCapture) -> Link:
 
 
 def _without_address(found: dict[str, InspectedGpu], entry: lspci.Function) -> InspectedGpu | None:
-    """A DRM device whose address the capture does not tell: by its id, else where only one can be meant."""
+    """Find the GPU without an address that this lspci entry describes: by its id, or if there is only one."""
     lost = [gpu for gpu in found.values() if not gpu.address]
     same = [gpu for gpu in lost if gpu.device_id == (entry.device or by_title(entry.title))]
     return same[0] if same else lost[0] if len(lost) == 1 and entry.device is None else None
@@ -316,7 +316,9 @@ def _logged(capture: MachineCapture) -> dict[str, InspectedGpu]:
 
 
 def _bare_functions(capture: MachineCapture) -> dict[str, InspectedGpu]:
-    """AMD's graphics functions under sys/bus/pci/devices that nothing else names: no driver may be bound."""
+    """Return AMD's graphics functions under sys/bus/pci/devices that no other source names; they may have no
+    driver.
+    """
     gpus = {}
     for name in capture.files:
         matched = re.fullmatch(r"sys/bus/pci/devices/([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/vendor", name)
@@ -330,7 +332,7 @@ def _bare_functions(capture: MachineCapture) -> dict[str, InspectedGpu]:
 
 
 def _add_node(found: dict[str, InspectedGpu], node: TopologyNode) -> None:
-    """KFD's view, by render minor, else by PCI location, else where only one GPU can be meant."""
+    """Add KFD's data, matched by render minor, else by PCI location, else if there is only one GPU."""
     render = f"renderD{node.properties.get('drm_render_minor', 0)}"
     location = node.properties.get("location_id")
     address = ""

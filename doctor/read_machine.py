@@ -67,7 +67,7 @@ def read_machine(capture: MachineCapture) -> InspectedMachine:
 
 
 def _bridges(capture: MachineCapture, known: tuple[InspectedGpu, ...]) -> set[str]:
-    """Addresses whose bus errors are a GPU's: its own and those above it."""
+    """Return the addresses whose bus errors concern a GPU: its own and those above it."""
     listed = lspci.parse(capture.text("lspci.txt") or "")
     addresses = {link.address for gpu in known for link in gpu.links if link.address}
     addresses |= {gpu.address for gpu in known if gpu.address}
@@ -259,8 +259,9 @@ def _user(capture: MachineCapture) -> User | None:
 
 
 def _nodes(capture: MachineCapture) -> tuple[DeviceNode, ...] | None:
-    """The device nodes from dev.txt, `ls -l` or `ls -ln` of /dev/kfd and /dev/dri. None where the capture does not
-    say."""
+    """Read the device nodes from dev.txt (`ls -l` or `ls -ln` of /dev/kfd and /dev/dri). None if the capture lacks
+    it.
+    """
     text = capture.text("dev.txt")
     if text is None:
         return None
@@ -275,14 +276,14 @@ def _nodes(capture: MachineCapture) -> tuple[DeviceNode, ...] | None:
 
 
 def _users(capture: MachineCapture) -> tuple[str, ...]:
-    """The processes in users.txt; else the processes KFD lists, by number only."""
+    """Return the processes in users.txt, else those that KFD lists, by number only."""
     users = tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip())
     listed = {name.split("/")[5] for name in capture.files if re.match(r"sys/class/kfd/kfd/proc/\d+/", name)}
     return users or tuple(f"{pid} process /dev/kfd" for pid in sorted(listed))
 
 
 def _packages(capture: MachineCapture) -> dict[str, str] | None:
-    """Packages from `name version` a line; also as dpkg -l, rpm -qa and pacman -Q print them."""
+    """Read packages, one `name version` per line or in the formats of dpkg -l, rpm -qa and pacman -Q."""
     text = capture.text("packages.txt")
     if text is None:
         return None

@@ -78,7 +78,7 @@ def record(llama: ModuleType, logits: np.ndarray, positions: list[int]) -> Itera
 def _survivors(
     llama: ModuleType, logits: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids that llama.cpp's filters leave, likeliest first, and their probabilities f64."""
+    """Return the ids that llama.cpp's filters leave, likeliest first, and their probabilities as f64."""
     data = (llama.llama_token_data * len(logits))()
     for token, logit in enumerate(logits):
         data[token].id, data[token].logit = token, float(logit)

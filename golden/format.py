@@ -153,7 +153,9 @@ def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray 
 
 
 def _experts(path: Path, arrays: dict[str, np.ndarray], variant: str, counts: set[int]) -> dict[int, np.ndarray]:
-    """The experts by layer. Those chosen from re-quantised activations say nothing about the dequantised model."""
+    """Return the experts by layer. Experts chosen from re-quantised activations say nothing about the dequantised
+    model.
+    """
     experts = {
         int(name.removesuffix(variant).rpartition("-")[2]): array
         for name, array in arrays.items()
@@ -198,7 +200,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _why(path: Path, error: BaseException) -> str:
-    """NumPy offers to load unsafely what is no archive at all: not its advice, but what was seen."""
+    """Return the reason. NumPy's advice to load unsafely is omitted for files that are no archives."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     with path.open("rb") as file:

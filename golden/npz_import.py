@@ -79,7 +79,7 @@ def _is_node(name: str) -> bool:
 
 
 def _converted(dump: Path, name: str, array: np.ndarray) -> np.ndarray:
-    """Ids as int32, values as float32."""
+    """Convert ids to int32 and values to float32."""
     if INTEGERS.fullmatch(name):
         if not np.issubdtype(array.dtype, np.integer):
             raise InputError(f"{dump}: {name} is {array.dtype}, expected integers")
@@ -96,7 +96,7 @@ def _converted(dump: Path, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _stack_layers(dump: Path, arrays: dict[str, np.ndarray]) -> None:
-    """The arrays l_out-0, l_out-1, ... become l_out."""
+    """Stack the arrays l_out-0, l_out-1, ... into l_out."""
     layers = {int(match[1]): name for name in arrays if (match := LAYER.fullmatch(name))}
     if not layers:
         return

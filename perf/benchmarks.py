@@ -52,7 +52,7 @@ def row(benchmark: Mapping[str, Any]) -> list[str]:
 
 
 def _name(fullname: str) -> str:
-    """`ring graph_replay[64]` for perf/bench_step.py::TestRing::test_graph_replay[64]."""
+    """Shorten perf/bench_step.py::TestRing::test_graph_replay[64] to `ring graph_replay[64]`."""
     _, group, test = fullname.split("::", 2)
     return f"{re.sub('(?<!^)(?=[A-Z])', '_', group.removeprefix('Test')).lower()} {test.removeprefix('test_')}"
 

@@ -84,7 +84,7 @@ def run_apart(function: Callable[[], Any], timeout_seconds: float) -> ChildEnd:
 
 
 def _child(function: Callable[[], Any], writable: int, mask: Collection[int]) -> None:
-    """The child's side, which never returns."""
+    """Run the child's side. It never returns."""
     code = 1
     try:
         os.setsid()

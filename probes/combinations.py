@@ -192,7 +192,7 @@ def _row(value: Any, where: str) -> Combination:
 
 
 def _holds(condition: str, value: str | int | None) -> bool:
-    """`>= 6.17, < 6.18` by numbers; a bare version by its beginning."""
+    """Compare versions: `>= 6.17, < 6.18` numerically, a bare version as a prefix."""
     if not condition:
         return True
     if value is None:
@@ -215,6 +215,6 @@ def _number(value: str | int) -> tuple[int, ...]:
 
 
 def _same_length(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """6.18 and 6.18.0 are one version."""
+    """Pad versions to equal length, because 6.18 and 6.18.0 are the same version."""
     most = max(len(a), len(b))
     return a + (0,) * (most - len(a)), b + (0,) * (most - len(b))

@@ -65,7 +65,7 @@ def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
 
 
 def _told(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
-    """A few findings of one rule as lines, and how many more there are."""
+    """Format a few findings of one rule as lines, and the number of further ones."""
     more = len(findings) - FINDINGS_TOLD
     return [f"finding: {rule}: {each.sentence}" for each in findings[:FINDINGS_TOLD]] + (
         [f"finding: {rule}: {more} more"] if more > 0 else []
@@ -73,7 +73,7 @@ def _told(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
 
 
 def _says(rule: str) -> str:
-    """The rule in words, where facts.yaml has it by that name."""
+    """Return the description of the rule, if facts.yaml has a row of that name."""
     fact = next((fact for name, fact in table().items() if name.rpartition("/")[2] == rule), None)
     return f": {fact.says}" if fact is not None else ""
 

@@ -214,7 +214,7 @@ def _default_hazard(spec: DeviceSpec, device: dict[str, Any]) -> tuple[int, str]
 
 
 def _journal(arguments: argparse.Namespace, spec: DeviceSpec, device: dict[str, Any]) -> Journal:
-    """A simulated device takes no machine down: it keeps a journal only where one is named."""
+    """Return the journal's path. A simulated device takes no machine down, so it needs one only if it is named."""
 
     path = arguments.journal or (None if spec.simulated else default_path())
     return Journal(path, spec.option if spec.simulated else str(device.get("render_path") or spec.option))

@@ -128,7 +128,7 @@ class PatternedBuffer:
 
 
 def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
-    """Each keeps its content as the GPU sees it and, where it can, as the CPU does."""
+    """Check that each buffer keeps its content as read by the GPU and, if it is mapped, by the CPU."""
     for each, got in zip(held, gpu.gather([(each.at, PATTERN_BYTES) for each in held]), strict=True):
         name = f"{each.buffer.name} in {each.buffer.placement.value}"
         check(got == each.want, "wrong-data", f"{name} lost its contents {when}, as read by the GPU")
@@ -140,7 +140,9 @@ def _check(gpu: GpuAccess, held: Sequence[PatternedBuffer], when: str) -> None:
 def _taken(
     c: ProbeContext, gpu: GpuAccess, size_bytes: int, placement: Placement, name: str, seed: int
 ) -> PatternedBuffer:
-    """A buffer with its pattern, written by the GPU in VRAM and every other time elsewhere, else by the CPU."""
+    """Allocate a buffer with its pattern, written by the GPU in VRAM and in every second other buffer, else by the
+    CPU.
+    """
     fallback = Placement.GTT if placement is Placement.VRAM_BAR else None
     buffer = c.transport.alloc(size_bytes, placement, name, fallback=fallback)
     held = PatternedBuffer(buffer, pattern(PATTERN_BYTES, seed))

@@ -241,5 +241,5 @@ class ProbeRunner:
 
 
 def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Outcome:
-    """The child's body."""
+    """Run the probe in the child."""
     return run_in(ProbeContext(spec, tier, options), probe.run)

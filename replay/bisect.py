@@ -117,7 +117,7 @@ class _BisectSearch:
         self._say(f"step {step.number} of {steps} {self.found.cause}")
 
     def _diverged(self, step: RecordedStep, right: Variant, wrong: Variant) -> str:
-        """The first output, or else state, that is not T-CPU's; "" where all is."""
+        """Return the first output, or else state, that differs from T-CPU's; "" if all are equal."""
         for spec in right.graph.by_role("output"):
             if not _same_bits(value_of(right, spec.name, step), value_of(wrong, spec.name, step)):
                 return f"{spec.name} has other bits"
@@ -126,8 +126,9 @@ class _BisectSearch:
         return next((f"{name} has other bits" for name in other), "")
 
     def _new_finding(self) -> Finding | None:
-        """The first thing the simulated device has found since the last call. What came up before is not told
-        again, in whichever replay it comes up."""
+        """Return the first finding of the simulated device since the last call. Findings are reported once over
+        all replays.
+        """
         findings = self.suspect.findings()
         new = next((each for each in findings if each not in self._known), None)
         self._known.update(findings)
@@ -200,7 +201,7 @@ class _BisectSearch:
     def _parts(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
-        """The fewest steps of the program that show it; else the node whose dispatch the finding is of."""
+        """Find the fewest steps of the program that reproduce it; else the node whose dispatch the finding names."""
         whole = self.suspect.variant(step.graph, step.key).program
         shown: dict[int, tuple[int, str, Variant, Finding | None]] = {}
 
@@ -230,7 +231,7 @@ class _BisectSearch:
     def _first(
         self, step: RecordedStep, right: Variant, wrong: Variant, look: tuple[tuple[int, str], ...] | None = None
     ) -> tuple[int, str] | None:
-        """The first node, in the graph's order, of whose results one differs, and that result."""
+        """Return the first node in the graph's order with a differing result, and that result."""
         for index, name in look if look is not None else _results(wrong.program):
             if not _same_bits(value_of(right, name, step), value_of(wrong, name, step)):
                 return index, name
@@ -354,7 +355,7 @@ def _results(program: LoweredGraph) -> Iterator[tuple[int, str]]:
 
 
 def _intact(program: LoweredGraph) -> Iterator[tuple[int, str]]:
-    """Results whose bytes no later call of the program has written."""
+    """Return the results whose bytes no later call of the program overwrites."""
     plan = program.plan
     spans = [(index, name, plan.placements[name]) for index, name in _results(program)]
     for index, name, place in spans:
@@ -372,12 +373,12 @@ def _intact(program: LoweredGraph) -> Iterator[tuple[int, str]]:
 
 
 def _index_of(program: LoweredGraph, node: object) -> int:
-    """The node's call; -1 where there is none of it."""
+    """Return the index of the node's call; -1 if there is none."""
     return next((at for at, call in enumerate(program.calls) if call.node is node), -1)
 
 
 def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
-    """The least count that differs, where all above it do too; None where the most does not."""
+    """Find the smallest count that differs, if all larger ones differ too; None if the largest does not."""
     if not counts or not differs(counts[-1]):
         return None
     low, high = 0, len(counts) - 1
@@ -391,7 +392,7 @@ def _fewest(counts: list[int], differs: Callable[[int], bool]) -> int | None:
 
 
 def _kernels(call: Call, variant: Variant) -> tuple[str, ...]:
-    """The kernels of a call on a GPU tier, in order of launch; T-CPU has none."""
+    """Return the kernels of a call on a GPU tier, in launch order; none for T-CPU."""
     return kernel_names(call.entry.code, call.node, variant.graph, variant.plan.capacity)
 
 

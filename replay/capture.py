@@ -119,7 +119,7 @@ def chosen_step(tape: Tape) -> int:
 
 
 def _expected(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[ExpectedBuffer]:
-    """The buffers to expect: of what was recorded, or of the graph's outputs where the step never ended."""
+    """Return the expected buffers: the recorded ones, or the graph's outputs if the step never ended."""
     recorded = {output.buffer: output for output in step.outputs}
     for name in recorded or [spec.name for spec in variant.graph.by_role("output")]:
         place = variant.plan.placements[name]

@@ -80,7 +80,7 @@ def _inputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs:
 
 
 def _written(log: LogReader, step: RecordedStep) -> dict[tuple[str, int, int], str]:
-    """The sha256 of every write, by buffer, offset and length."""
+    """Return the SHA-256 of every write, by buffer, offset and length."""
     written: dict[tuple[str, int, int], str] = {}
     for write in step.writes:
         if all(part.sha256 for part in write.pieces):
@@ -108,8 +108,9 @@ def _outputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs
 
 
 def _elements(found: Diff, a: LogReader, b: LogReader, output: records.Output, other: records.Output) -> None:
-    """A sentence on which element differs, how many and by how much, where both logs hold the bytes and they are
-    of one kind."""
+    """Describe the first differing element, the count and the difference, if both logs contain the bytes in one
+    dtype.
+    """
     if (output.dtype, output.shape) != (other.dtype, other.shape):
         found.first += f": {output.dtype} {list(output.shape)} and {other.dtype} {list(other.shape)}"
         return

@@ -47,7 +47,7 @@ def lane_trace(node_log: str | Path, stored: dict[str, Any], arch: str = DEFAULT
 
 
 def _memory(log: LogReader, tape: Tape, step: RecordedStep, kernels: BinaryKernelSet) -> dict[str, np.ndarray]:
-    """The node's memory, u8 [bytes] by buffer, at full capacity, as the host left it."""
+    """Return the node's memory as the host left it: u8 [bytes] by buffer, at full capacity."""
     capacity = capacity_of(step.key)
     weights, constants = sources_of(log, tape)
     memory: dict[str, np.ndarray] = {}

@@ -105,7 +105,7 @@ def one_node(graph: OpGraph, node: Node) -> OpGraph:
 
 
 def _state(graph: OpGraph, step: RecordedStep, before: dict[str, bytes]) -> dict[str, bytes]:
-    """The state by buffer, from what each allocation of state and tables held."""
+    """Return the state by buffer, from the content of each allocation of state and tables."""
     plan = plan_memory(graph, capacity=capacity_of(step.key))
     places = {spec.name: plan.placements[spec.name] for spec in graph.by_role(*KEPT)}
     return {

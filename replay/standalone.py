@@ -153,7 +153,7 @@ def _header(captured: StepCapture, path: Path, command: str) -> Iterator[str]:
 
 
 def _by_packet(words: Iterable[int], generation: Generation) -> list[str]:
-    """A packet a line, in hex."""
+    """Format the words in hex, one packet per line."""
     rows: list[list[int]] = []
     all_words = list(words)
     starts = {line.offset for line in lines(all_words, generation) if line.first}

@@ -135,7 +135,7 @@ def _record(arguments: argparse.Namespace, wrapped: list[str]) -> int:
 
 
 def _command(name: str) -> Command:
-    """The command of that name. Raises UsageError for a command there is none of, or that opens no engine."""
+    """Return the command of that name. Raises UsageError if there is none or if it opens no engine."""
     points = registered()
     if name not in points or name in ("trace", "replay"):
         known = sorted(set(points) - {"trace", "replay"})

@@ -125,7 +125,7 @@ def _missing(log: LogReader, step: RecordedStep, what: str) -> InputError:
 
 
 def _written(log: LogReader, tape: Tape, step: RecordedStep) -> Arrays:
-    """The host's data for a step, by buffer of its block."""
+    """Return the data that the host wrote for a step, by buffer of its block."""
     buffers = tape.graphs[step.graph].graph.buffers
     return {
         buffer: np.frombuffer(data, np.int32).reshape(-1, *map(int, buffers[buffer].shape[1:]))
@@ -137,7 +137,7 @@ def _written(log: LogReader, tape: Tape, step: RecordedStep) -> Arrays:
 
 
 def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Iterator[str]:
-    """The rows that copy steps moved, in the order of the groups."""
+    """Return the rows that copy steps moved, in the order of the groups."""
     groups = sorted({group for group, *_ in plan["copies"]})
     for at, buffer in enumerate(COPIED):
         expected = [

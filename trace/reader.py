@@ -103,7 +103,7 @@ class LogReader:
     # --- inside ---
 
     def _find(self, start: int) -> None:
-        """Heads of all frames. The index is not needed for it: what it says is only compared."""
+        """Yield the heads of all frames. The index is not needed; it is only compared."""
         end = frame.read_trailer(self._file, self.size_bytes)
         self._closed = end is not None
         stop = self.size_bytes if end is None else self.size_bytes - frame.TRAILER_BYTES

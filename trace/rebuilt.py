@@ -112,7 +112,7 @@ class Rebuilt:
         return findings_of(self.backend)
 
     def _heaps_of(self, tapped: bool) -> Mapping[ir.Role, BufferHeap] | None:
-        """State in reach where the log says what it was: in one-node logs."""
+        """Return heaps whose state can be read if the log records state as outputs (one-node logs), else None."""
         if self._heaps is not None:
             return self._heaps
         watched = {output.buffer for step in self.tape.steps[:1] for output in step.outputs}

@@ -257,7 +257,7 @@ class Recorder(Observer):
         self.writer.write(records.Retired(step, seconds, at))
 
     def _times(self, step: int, variant: Variant, at: float) -> None:
-        """Records the times of a step that ended at `at`; nothing where its program is not timed."""
+        """Record the times of a step that ended at `at`, if its program is timed."""
         times = variant.built.times()
         if not times.dispatches:
             return
@@ -303,7 +303,7 @@ class Recorder(Observer):
         return time.monotonic() - self._clock
 
     def _define(self, graph: Graph, key: ShapeKey) -> int:
-        """The graph's number; the first time, what it is made of goes to the log."""
+        """Return the graph's number. The first time, write the graph's definition to the log."""
         number = self._graphs.get(id(graph))
         if number is not None and (number, key) in self._variants:
             return number
@@ -352,7 +352,7 @@ class Recorder(Observer):
             self.writer.write(records.WeightRecord(spec.name, weight.dtype, weight.shape, sha256, blob))
 
     def _name(self, number: int, key: ShapeKey, allocation: str, offset: int) -> tuple[str, int]:
-        """The buffer at that byte of an allocation, and where it begins."""
+        """Return the buffer at that byte of an allocation, and its start."""
         place = (number, key, allocation)
         if place not in self._names:
             placements = self._variants[number, key].plan.placements

@@ -151,7 +151,7 @@ def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
 
 
 def _chosen(graph: OpGraph, wanted: str) -> list[tuple[int, Node]]:
-    """The nodes named, with their place among the graph's calls. Raises UsageError, naming what is near."""
+    """Return the named nodes with their positions in the graph. Raises UsageError with similar names."""
     nodes = [node for node in graph.nodes if node.op is not Op.BARRIER]
     if wanted.isdigit():
         if int(wanted) >= len(nodes):
@@ -181,8 +181,7 @@ def _results(graph: OpGraph, node: Node) -> list[str]:
 def _kept(
     log: LogReader, graph: OpGraph, step: RecordedStep, chosen: list[tuple[int, Node]]
 ) -> list[StepValue] | None:
-    """The values from the log itself; None where it lacks one of them. Raises UsageError where there is nothing to
-    show."""
+    """Return the values from the log; None if one is missing. Raises UsageError if there is nothing to show."""
     outputs = named_outputs(step.outputs)
     names = [(number, node, name) for number, node in chosen for name in _results(graph, node)]
     if not names:

@@ -110,7 +110,7 @@ def read_tape(log: LogReader) -> Tape:
 
 
 def _check(log: LogReader, tape: Tape, graph: int, buffer: str, key: tuple[int, ...] = (1, 1, 1)) -> None:
-    """Checks what a record refers to. Raises InputError for what no graph of the log has."""
+    """Check a record's references. Raises InputError for a graph or buffer that the log does not define."""
     if graph not in tape.graphs:
         if not log.damage:
             raise InputError(f"{log.path}: a record refers to graph {graph}, which is not in the log")

@@ -100,7 +100,7 @@ def _open(log: LogReader, tape: Tape, model: str | Path | None) -> GGUFFile:
 
 
 def _weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
-    """The weights of every stage the log runs, by the names this build gives them."""
+    """Return the weights of every stage that the log runs, by the names of this build."""
     header = tape.header
     try:
         known = {each.name for each in fields(Settings)}

@@ -203,7 +203,7 @@ def _setup(spec: DeviceSpec, device: dict[str, Any]) -> str:
 
 
 def _status(arguments: argparse.Namespace, spec: DeviceSpec, folder: Path) -> int:
-    """A result a stage: what the journal's last word on it is."""
+    """Return one result per stage: its last entry in the journal."""
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.doctor.bringup.earlier_walks import earlier_walks
     from zinc_rt.doctor.bringup.stages import STAGES

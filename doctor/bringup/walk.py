@@ -128,7 +128,7 @@ class Walk:
         return result
 
     def _doctor(self, stage: BringupStage) -> Result:
-        """Every finding as a result. The first that leaves no tier to go on with is the first cause."""
+        """Return every finding as a result. The first one that leaves no usable tier is the first cause."""
         findings = self.look()
         blocking = in_the_way(findings)
         report = Report("bring-up doctor", device={"simulated": self.target.spec.simulated})
@@ -189,7 +189,7 @@ class Walk:
         return self._result(stage, "pass", _counts(rows))
 
     def _blame(self, rows: list[Result]) -> tuple[str, str, str] | None:
-        """A probe of this stage that took the machine down: reason, cause, advice."""
+        """Return the probe of this stage that took the machine down: reason, cause, advice."""
         skipped = {row.id for row in rows if row.status == "skip"}
         for name, each in self.suspects.items():
             if each.reset and name in skipped:

@@ -114,7 +114,7 @@ def safe(name: str, where: Path) -> str:
 
 
 def _unpacked(path: Path) -> bytes:
-    """The tar, however large it claims to be, up to what a bundle can be."""
+    """Decompress the tar, up to the size limit of a bundle, whatever size it claims."""
     if not is_archive(path):
         raise UsageError(f"{path}: not a bundle", next=f"a folder, or a file that ends in {', '.join(SUFFIXES)}")
     try:
@@ -135,7 +135,7 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _without_top(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Archives have one folder on top, so that unpacking one litters nothing."""
+    """Remove the top folder, which archives have so that unpacking creates one folder only."""
     tops = {name.partition("/")[0] for name in files}
     if len(tops) == 1 and all("/" in name for name in files):
         return {name.partition("/")[2]: content for name, content in files.items()}

@@ -93,7 +93,7 @@ def _text(files: Mapping[str, bytes], path: str) -> str:
 
 
 def _gpu(files: Mapping[str, bytes]) -> str:
-    """The folder of AMD's GPU with the most memory: the one that is not part of the processor."""
+    """Return the folder of the AMD GPU with the most memory, which excludes the processor's own GPU."""
     candidates = []
     for path in files:
         match = re.fullmatch(r"(sys/class/drm/(?:card|renderD)\d+/device)/vendor", path)
@@ -109,7 +109,7 @@ def _slot(files: Mapping[str, bytes], device: str) -> str:
 
 
 def _chip(files: Mapping[str, bytes]) -> str:
-    """The newest target that KFD's topology shows: an APU's own GPU is seldom the one in question."""
+    """Return the newest target in KFD's topology, because an APU's own GPU is rarely the one of interest."""
     targets = [
         int(match[1])
         for path in files

@@ -197,7 +197,7 @@ def add_paths(maker: Maker, paths: Iterable[Path]) -> None:
 
 
 def _add_some(maker: Maker, path: Path, name: str) -> None:
-    """Adds a file by what it holds."""
+    """Add a file according to its content."""
     if path.suffix == ".json" and path.stat().st_size < _MOST:
         body = parsed(path.read_bytes())
         if isinstance(body, dict) and body.get("schema") == REPORT_SCHEMA:
@@ -210,7 +210,7 @@ def _add_some(maker: Maker, path: Path, name: str) -> None:
 
 
 def _add_file(maker: Maker, path: Path, name: str, kind: str) -> None:
-    """The end of a file that is too large to look at whole."""
+    """Add a file; only the end of one that is too large to be searched whole."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -85,7 +85,7 @@ def _test(machine: StoredMachine, outcome: StoredOutcome, build: str, origin: st
 
 
 def _word(text: str) -> str:
-    """A part of a test's path: dots part them."""
+    """Return a text as one part of a test's path, which dots separate."""
     return re.sub(r"[^a-zA-Z0-9_-]+", "_", text) or "_"
 
 

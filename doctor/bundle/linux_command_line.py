@@ -69,5 +69,5 @@ def _hidden(value: str) -> bool:
 
 
 def _split(line: str) -> list[str]:
-    """Blanks separate parameters, but not inside double quotes (lib/cmdline.c, next_arg)."""
+    """Split at blanks, except inside double quotes (lib/cmdline.c, next_arg)."""
     return re.findall(r'(?:[^\s"]|"[^"]*"?)+', line)

@@ -82,7 +82,7 @@ class Maker:
         return Bundle(manifest, files)
 
     def _set_strangers_aside(self, found: MachineCombination) -> None:
-        """Reports of another kernel, firmware or device say nothing of this setup: the store must not mix them."""
+        """Move reports of another kernel, firmware or device aside: the store must not mix them with this setup."""
         for place, item in enumerate(self.items):
             body = _dict(item.content) if item.kind == "report" else {}
             why = stranger(body, found)

@@ -335,7 +335,7 @@ def _normal(kind: str, value: str) -> str:
 
 
 def _forms(value: str) -> list[str]:
-    """A number as sysfs writes it in hexadecimal, and KFD in decimal."""
+    """Return the notations of a number: hexadecimal as in sysfs, decimal as in KFD."""
     forms = []
     if re.fullmatch(r"\d{6,20}", value):
         forms.append(f"{int(value):016x}")
@@ -355,7 +355,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _inner(value: str) -> Any:
-    """The JSON that a string is, or None: reports quote other programs' answers."""
+    """Parse a string that contains JSON, because reports quote other programs' output; None for other strings."""
     if not value.startswith(("{", "[")):
         return None
     try:
@@ -378,7 +378,7 @@ def _unescaped(name: str, text: str) -> str:
 
 
 def _parsed(name: str, text: str) -> list[Any] | None:
-    """JSON's values: one, or one a line; None for other text."""
+    """Parse JSON: one value, or one per line; None for other text."""
     try:
         if name.endswith(".json"):
             return [json.loads(text)]

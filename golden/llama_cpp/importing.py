@@ -236,7 +236,7 @@ def _version(llama: ModuleType) -> str:
 
 
 def _commit() -> str:
-    """The commit of the ggml that computes, which is llama.cpp's own."""
+    """Return the commit of the ggml that computes, which is that of llama.cpp."""
     from llama_cpp._ggml import libggml
 
     libggml.ggml_commit.restype = ctypes.c_char_p
@@ -245,7 +245,7 @@ def _commit() -> str:
 
 @contextmanager
 def _quiet(llama: ModuleType) -> Iterator[list[str]]:
-    """Keeps llama.cpp's log out of the terminal and in the list."""
+    """Redirect llama.cpp's log from the terminal to the list."""
     lines: list[str] = []
 
     def keep(_level: int, text: bytes, _user_data: object) -> None:
@@ -261,8 +261,9 @@ def _quiet(llama: ModuleType) -> Iterator[list[str]]:
 
 @cache
 def _silence(llama: ModuleType) -> Callable[..., None]:
-    """A log callback that says nothing: llama.cpp holds the last log callback until the process ends, so this one
-    does too."""
+    """Return a log callback that prints nothing. It is kept alive, because llama.cpp holds it until the process
+    ends.
+    """
     silence: Callable[..., None] = llama.llama_log_callback(lambda *_: None)
     return silence
 
@@ -278,7 +279,7 @@ def _run(
     *,
     exact_gelu: bool = False,
 ) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays, and what meta says of them. `values`: what else to keep of the rows."""
+    """Return the arrays and their metadata. `values`: further values of the rows to capture."""
     with ExitStack() as stack:
         lines = stack.enter_context(_quiet(llama))
         llama.llama_backend_init()
@@ -352,7 +353,7 @@ def _check(model: Path, tokens: Sequence[int], steps: int, context: int, vocab: 
 
 
 def _decode(llama: ModuleType, session: object, ids: Sequence[int], first: int, vocab: int) -> np.ndarray:
-    """Logits float32 (len(ids), vocab)."""
+    """Return the logits, float32 (len(ids), vocab)."""
     batch = llama.llama_batch_init(len(ids), 0, 1)
     try:
         batch.n_tokens = len(ids)

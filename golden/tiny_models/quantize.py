@@ -53,7 +53,9 @@ def ggml_type(dtype: str) -> GGMLQuantizationType:
 
 
 def _pack(values: np.ndarray, bits: int, run: int) -> np.ndarray:
-    """(blocks, 256) small numbers to bytes: `run` neighbours share a bit position of `run` neighbouring bytes."""
+    """Pack small numbers (blocks, 256) into bytes: `run` neighbours share a bit position of `run` neighbouring
+    bytes.
+    """
     lanes = 8 // bits
     lanes_first = values.astype(np.uint8).reshape(len(values), -1, lanes, run)
     shifts = np.arange(0, 8, bits, dtype=np.uint8).reshape(1, 1, lanes, 1)
@@ -61,7 +63,7 @@ def _pack(values: np.ndarray, bits: int, run: int) -> np.ndarray:
 
 
 def _half(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(blocks,) as float16 bytes (blocks, 2), and as the float32 those bytes mean (blocks, 1)."""
+    """Return (blocks,) as float16 bytes (blocks, 2), and as the float32 value of these bytes (blocks, 1)."""
     with np.errstate(over="ignore"):
         halves = values.astype(np.float16)
     if not np.isfinite(halves).all():
@@ -70,7 +72,7 @@ def _half(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _divide(values: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """The quotient values / by, and 0 where by is 0."""
+    """Return values / by, with 0 where by is 0."""
     return np.divide(values, by, out=np.zeros(np.broadcast(values, by).shape, np.float32), where=by != 0)
 
 
@@ -124,7 +126,7 @@ def _symmetric(blocks: np.ndarray, bits: int, scale_bits: int) -> _Symmetric:
 
 
 def _six_bit_pairs(scales: np.ndarray, minima: np.ndarray) -> np.ndarray:
-    """8 scales and 8 minima of 6 bits in 12 bytes, as q4_K and q5_K hold them."""
+    """Pack 8 scales and 8 minima of 6 bits into 12 bytes, as in q4_K and q5_K."""
     low_scales, high_scales = scales[:, :4], scales[:, 4:]
     low_minima, high_minima = minima[:, :4], minima[:, 4:]
     return np.concatenate(

@@ -49,7 +49,7 @@ def byte_characters() -> list[str]:
 
 
 def _learn(words: list[tuple[str, ...]], count: int) -> list[tuple[str, str]]:
-    """Learns at most `count` merges: always the commonest pair, ties by text, until no pair is left."""
+    """Learn at most `count` merges: always the most frequent pair, ties by text, until no pair is left."""
     merges: list[tuple[str, str]] = []
     counted = Counter(words)
     while len(merges) < count:
@@ -83,7 +83,7 @@ def _words(space: str) -> list[tuple[str, ...]]:
 
 
 def _merge_results(merges: list[tuple[str, str]], known: list[str]) -> list[str]:
-    """The new tokens, each once: two merges can end in the same text."""
+    """Return the new tokens without duplicates: two merges can have the same text."""
     return [text for text in dict.fromkeys(left + right for left, right in merges) if text not in set(known)]
 
 

@@ -159,7 +159,9 @@ def fence64(c: ProbeContext) -> Outcome:
 
 
 def _rate(c: ProbeContext, queue: ProbeQueue, at: int, ticks: int, seconds: float) -> float:
-    """The counter against this host's clock. A busy host is late on one side: the best of a few tries counts."""
+    """Measure the counter against this host's clock. The best of a few attempts counts, because a busy host delays
+    one side.
+    """
     best = ticks / seconds
     for _ in range(4):
         if abs(best / COUNTER_HZ - 1) <= RATE_LIMIT:

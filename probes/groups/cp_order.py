@@ -55,7 +55,7 @@ def ring_wrap(c: ProbeContext) -> Outcome:
 
 
 def _laps(queue: ProbeQueue, *, pad: bool) -> int:
-    """Fences whose packets straddle the ring's end, or are padded up to it; each must hold its number."""
+    """Check fences whose packets cross the ring's end or are padded up to it; each must contain its number."""
     ring, at = queue.ring, FREE_AT
     start, count = ring.wptr_dw, 0
     while ring.wptr_dw - start < LAPS * ring.ring_dw:

@@ -79,7 +79,7 @@ def _read_only_va(c: ProbeContext) -> int:
 
 
 def _fault(c: ProbeContext, place: Callable[[ProbeContext], int], kind: str, *, by_wave: bool) -> dict[str, Any]:
-    """A write to the address at `place` faults, and the kernel says so with the page's address."""
+    """Check that a write to the address at `place` faults and that the kernel reports the page's address."""
     va = place(c)
     c.expected.add("page-fault")
     queue = c.queue()
@@ -188,7 +188,7 @@ def bad_packet(c: ProbeContext) -> Outcome:
 
 
 def _hang(c: ProbeContext, words: list[int]) -> dict[str, Any]:
-    """The queue hangs, can be destroyed, and the GPU works afterwards."""
+    """Check that the queue hangs and can be destroyed, and that the GPU works afterwards."""
     queue = c.queue()
     at = FREE_AT
     queue.finish([Nop()], "before")

@@ -176,7 +176,7 @@ def _free(gpu: KfdGpu, handle: int) -> None:
 
 
 def _refusals(gpu: KfdGpu, va: int) -> list[Refusal]:
-    """The refusals, in an order: the last rows work on one buffer, step by step."""
+    """Return the validity checks in order: the last rows work on one buffer, step by step."""
     held: list[int] = []
 
     def on(step: Callable[[int], None]) -> Callable[[], None]:

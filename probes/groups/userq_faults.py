@@ -71,7 +71,7 @@ def _bad_address(c: ProbeContext) -> dict[str, Any]:
 
 
 def _long_shader(c: ProbeContext) -> dict[str, Any]:
-    """A user queue has no area to save waves to: one that never ends can only be killed."""
+    """Run a shader that never ends. A user queue has no save area for waves, so it can only be killed."""
     return _hang(c, lambda queue: (spin(c, queue), None)[1])
 
 
@@ -116,7 +116,9 @@ def _hang(c: ProbeContext, send: Callable[[ProbeQueue], None]) -> dict[str, Any]
 
 
 def _how_it_ended(syncobj: Any, seconds: float) -> str:
-    """ "ECANCELED" where the wait says so; drm_syncobj_wait may also just return, the error stays in the fence."""
+    """Return "ECANCELED" if the wait reports it. drm_syncobj_wait may also return normally; the fence then has the
+    error.
+    """
     try:
         return "signalled" if syncobj.wait(seconds) else ""
     except DriverError as error:

@@ -131,7 +131,7 @@ def packed(fields: Mapping[str, int]) -> StructBytes:
 
 
 def _refused(fields: Mapping[str, int], call: Call) -> int:
-    """The errno with which the kernel refuses this queue; 0 where it makes it, which is given back at once."""
+    """Return the errno with which the kernel rejects this queue; 0 if it is created, and then destroyed again."""
     request = packed(fields)
     try:
         call(kfd.IOC_CREATE_QUEUE, request)
@@ -145,7 +145,9 @@ def _refused(fields: Mapping[str, int], call: Call) -> int:
 
 
 def _accepted(c: ProbeContext, call: Call) -> tuple[Fields | None, str]:
-    """A request that the kernel takes, or what was tried in vain; nothing is said of other errnos than EINVAL."""
+    """Find a request that the kernel accepts, or return the rejected ones. Errnos other than EINVAL are not
+    interpreted.
+    """
     gpu = c.gpu
     fields = {
         "ring_base_address": gpu.alloc(RING_BYTES, Placement.GTT, "own ring").gpu_va,

@@ -126,7 +126,7 @@ def value_of(row: Fact) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Blocks and firmware are made of fields."""
+    """Convert blocks and firmware to plain fields."""
     return value if isinstance(value, int | str | None) else str(value)
 
 
@@ -231,7 +231,7 @@ class _FlipNote(CommandObserver):
 
 
 def _flip(ids: Sequence[str], command: Sequence[str], observer: CommandObserver) -> int:
-    """Runs in this process, with every simulated device opened from now on doing otherwise."""
+    """Negate the assumption for every simulated device that this process opens from now on."""
     from zinc_rt.host.facts import flipped
     from zinc_rt.probes.learning import leaning
     from zinc_rt.sim import flip

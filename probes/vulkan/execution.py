@@ -56,7 +56,7 @@ class VulkanProbeRunner(ProbeRunner):
 
 
 def in_context(probe: Probe, spec: DeviceSpec, tier: str, options: ProbeOptions) -> Outcome:
-    """The child's body."""
+    """Run the probe in the child."""
     return run_in(VulkanProbeContext(spec, tier, options), probe.run)
 
 
@@ -117,8 +117,9 @@ def header(device: PhysicalDevice, about: dict[str, Any]) -> str:
 
 
 def _device(which: str) -> PhysicalDevice:
-    """The device meant, usable or not. Raises NothingRan where Vulkan has none, or UnsupportedError where one was
-    named; UsageError for a name or number that fits none."""
+    """Return the named device, usable or not. Raises NothingRan if Vulkan has none, UnsupportedError if one was
+    named, UsageError if the name or number matches none.
+    """
     named, part = devices.parse_device(which)
     if which == "sim" or (named is not None and named.tier != VULKAN):
         raise UsageError(f"--device {which}: no such Vulkan device", next="zinc-rt devices lists them")

@@ -98,7 +98,7 @@ def _pair_section(pair: LogitPair) -> PairSection:
 
 
 def signed_chart(counts: Sequence[int], width: int, height: int, *, ticks: bool = False) -> BarChart:
-    """A signed histogram; the bin of 0 and that of what is not finite have kinds of their own."""
+    """Draw a signed histogram. The bins of 0 and of non-finite values have their own colours."""
     every = range(-bins.LOWEST % 4, bins.MAGNITUDES, 4) if ticks else ()
     marks = [
         (place * width, f"{sign}2^{bins.LOWEST - 1 + magnitude}")
@@ -116,7 +116,7 @@ def _doubling_chart(counts: Sequence[int]) -> BarChart:
 
 
 def _kl_chart(pair: LogitPair) -> BarChart:
-    """A bar a position on a linear axis."""
+    """Draw one bar per position on a linear axis."""
     top = max((kl for kl in pair.kl if math.isfinite(kl)), default=0.0) or 1.0
     width = max(2, min(18, 600 // max(1, len(pair.kl))))
     bars = []
@@ -143,7 +143,7 @@ def _chart(
 
 
 def _shades(counts: Sequence[int]) -> tuple[Bar, ...]:
-    """A strip of squares whose height is 1 and whose `height` field is the shade."""
+    """Draw a strip of squares of height 1; the `height` field is the shade."""
     width, name = LARGE[0], bins.signed_name
     return tuple(
         Bar(place * width, 0, width - 1, round(share, 2), _kind(place, name), f"{name(place)}: {counts[place]:,}")
@@ -153,7 +153,7 @@ def _shades(counts: Sequence[int]) -> tuple[Bar, ...]:
 
 
 def _logarithms(counts: Sequence[int]) -> list[float]:
-    """Each count's logarithm in parts of the largest's; 0 for none."""
+    """Return each count's logarithm relative to the largest; 0 for an empty bin."""
     top = math.log2(1 + max(counts, default=0)) or 1.0
     return [math.log2(1 + count) / top for count in counts]
 

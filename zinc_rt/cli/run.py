@@ -222,7 +222,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
                 "tokens": len(text.ids),
                 "steps": steps,
                 "tokens_per_second": steps / max(seconds, 1e-9),
-                **text.per_token,
+                **answer.per_token,
             },
             limit={"max_tokens": max_tokens},
         )
@@ -239,7 +239,11 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             "prompt_ids": tokens,
             "generated_ids": text.ids,
             "text": text.text,
-            **({} if sampling.logprobs is None else {"logprobs": [asdict(each) for each in text.answer.logprobs]}),
+            **(
+                {}
+                if sampling.logprobs is None
+                else {"logprobs": [asdict(each) for each in answer.answer.logprobs]}
+            ),
             "stopped": stopped,
             "batched_prefill": knobs.batched_prefill,
             "memory": asdict(memory),

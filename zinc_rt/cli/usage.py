@@ -148,7 +148,7 @@ def _verdict(found: UsageFound, results: list[Result]) -> str:
 
 
 def _three_digits(value: float | None) -> str:
-    """A value with three significant digits, in positional notation; nothing for None."""
+    """Format a value with three significant digits in positional notation; "" for None."""
     if value is None:
         return ""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -30,8 +30,8 @@ def app(server: InferenceServer) -> FastAPI:
     api = FastAPI(title="ZINC_RT", version=version("zinc-rt"), docs_url=None, redoc_url=None)
     api.openapi = lambda: document(api, server)  # type: ignore[method-assign]
     api.state.server, api.state.loader = server, ModelLoader(server)
-    for room in (openai, model_routes, not_offered, native, slot_state):
-        api.include_router(room.router)
+    for module in (openai, model_routes, not_offered, native, slot_state):
+        api.include_router(module.router)
     responses: Counter[int] = Counter()
     api.include_router(metrics.router(server, responses))
     api.include_router(trace.router(server))

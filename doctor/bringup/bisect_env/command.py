@@ -117,7 +117,7 @@ def _body(arguments: argparse.Namespace) -> int:
 
 
 def _check_words(arguments: argparse.Namespace) -> None:
-    """Checks the words of an action. Raises UsageError for words that do not go together."""
+    """Check the words of an action. Raises UsageError for words that cannot be combined."""
     action = arguments.action
     if arguments.simulate == (action is not None):
         raise UsageError(
@@ -291,7 +291,7 @@ def _propose(state: SessionState) -> Proposal:
 
 
 def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
-    """The run as proposed, but for what --with says."""
+    """Return the proposed run, changed by the values of --with."""
     if session.proposed is None and not arguments.with_:
         raise UsageError("no run has been proposed since the last record", next="zinc-rt bisect-env next")
     run = list(session.proposed or session.now)
@@ -305,8 +305,9 @@ def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignme
 
 
 def _check_set(session: BisectSession, run: Sequence[int]) -> None:
-    """Checks what is set. Raises UsageError where a file says that a value is not set: a wrong boot would be taken
-    for evidence."""
+    """Check that the values are set. Raises UsageError if a file shows another value: the result of a wrong boot
+    would be recorded as evidence.
+    """
     for variable, value in zip(session.problem.variables, run, strict=True):
         if not variable.seen_in:
             continue
@@ -331,7 +332,7 @@ def _report(
     run: Assignment | None = None,
     told: Proposal | None = None,
 ) -> int:
-    """0 whether it has ended or not: --json says which."""
+    """Write the report. The exit code is 0 whether or not the bisection has ended; --json records which."""
     from zinc_rt.cli.report import Report, Result
     from zinc_rt.doctor.bringup.bisect_env import wording
 

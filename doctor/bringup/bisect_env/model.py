@@ -142,7 +142,7 @@ def build(problem: Problem) -> CauseModel:
 
 
 def _text(problem: Problem, at: int, bad: frozenset[int]) -> str:
-    """A cause in words: of an ordered variable also where it begins; of others the name, whatever else is bad."""
+    """Describe a cause: for an ordered variable also the value where it begins, for others the name alone."""
     variable = problem.variables[at]
     if len(variable.values) == 2 or not variable.ordered:
         return f"{variable.name} {variable.values[variable.bad]}"

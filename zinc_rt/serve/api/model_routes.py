@@ -83,8 +83,9 @@ def _resident(server: InferenceServer, model: ServedModel) -> ModelReply:
 
 
 def _memory(engine: Engine) -> dict[str, int]:
-    """The bytes of a resident model's buffers; `host_weights_bytes` of its weights are in host memory on a device
-    with memory of its own."""
+    """Return the bytes of a resident model's buffers. `host_weights_bytes` of its weights are in host memory, on a
+    device with memory of its own.
+    """
     used, residency = engine.variants.resident.memory(), engine.variants.residency
     return {
         "weights_bytes": used.weights,

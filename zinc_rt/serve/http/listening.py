@@ -40,7 +40,7 @@ class HttpServer(uvicorn.Server):
 
 
 def http_server(app: FastAPI, settings: ServerSettings) -> HttpServer:
-    """uvicorn with the limits that a server's settings give it. It writes no log of its own."""
+    """Return uvicorn with the limits of the server's settings. uvicorn itself writes no log."""
     return HttpServer(
         uvicorn.Config(
             app,
@@ -60,7 +60,7 @@ def http_server(app: FastAPI, settings: ServerSettings) -> HttpServer:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that will listen there. Raises AddressTaken."""
+    """Bind a socket to listen on. Raises AddressTaken."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
@@ -79,7 +79,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class AddressTaken(ZincError):
-    """Nobody can listen at the address, or somebody else does."""
+    """The address cannot be listened on, or another process listens on it."""
 
 
 def url_of(bound: socket.socket) -> str:

@@ -13,11 +13,11 @@ class RequestIds:
         self._kept = kept
 
     def add(self, number: int, id: str) -> None:
-        """Numbers rise."""
+        """Record an id. Request numbers increase."""
         self._ids[number] = id
         if len(self._ids) > self._kept:
             del self._ids[next(iter(self._ids))]
 
     def of(self, number: int) -> str:
-        """Empty for one that nobody named, or long ago."""
+        """Return the HTTP request id; "" for a request without one, or one that ended long ago."""
         return self._ids.get(number, "")
