@@ -99,7 +99,7 @@ class ChipExpectations:
         return judged
 
     def _judge_one(
-        self, result: dict[str, Any], found: Judged, known: dict[str, tuple[int, int]], could: Collection[str]
+        self, result: dict[str, Any], judged: Judged, known: dict[str, tuple[int, int]], could: Collection[str]
     ) -> None:
         status, id_ = result["status"], result["id"]
         why = result.get("reason") or result.get("cause") or "no reason given"
@@ -107,18 +107,18 @@ class ChipExpectations:
         if flake is not None and status in ("pass", "fail"):
             nights, failures = known.get(id_, (0, 0))
             nights, failures = nights + 1, failures + (status == "fail")
-            found.tally[id_] = nights, failures
+            judged.tally[id_] = nights, failures
             seen = f"{id_}: failed in {failures} of {nights} nights, expected {flake.rate:.0%}"
             if status == "fail":
-                (found.wrong if flake.beyond(nights, failures) else found.flakes).append(f"{seen}: {why}")
+                (judged.wrong if flake.beyond(nights, failures) else judged.flakes).append(f"{seen}: {why}")
             elif flake.mended(nights, failures):
-                found.better.append(f"{seen}: not a flake any more")
+                judged.better.append(f"{seen}: not a flake any more")
         elif status == "blocked" and id_ in could:
-            found.wrong.append(f"{id_}: could run and was not shown: {why}")
+            judged.wrong.append(f"{id_}: could run and was not shown: {why}")
         elif status in NOT_PASSING and not self.reason(status, id_):
-            found.wrong.append(f"{id_}: {status}: {why}")
+            judged.wrong.append(f"{id_}: {status}: {why}")
         elif status == "pass":
-            found.better.extend(f"{id_} passes, expected: {s}" for s in NOT_PASSING if self.reason(s, id_))
+            judged.better.extend(f"{id_} passes, expected: {s}" for s in NOT_PASSING if self.reason(s, id_))
 
 
 def load(name: str) -> ChipExpectations:

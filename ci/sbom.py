@@ -29,9 +29,9 @@ from zinc_rt.host.files import check_writable, write_whole
 PRODUCT = "zinc-rt"
 
 
-def needs(found: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
+def needs(distribution: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
     """Return the names of a distribution's requirements here, with the requested extras of each."""
-    for line in found.requires or ():
+    for line in distribution.requires or ():
         requirement = Requirement(line)
         marker = requirement.marker
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""}):
@@ -56,26 +56,26 @@ def collect(product: str, extras: frozenset[str]) -> tuple[dict[str, Distributio
     return distributions, edges
 
 
-def component(name: str, found: Distribution, kind: str = "library") -> dict[str, Any]:
-    about = found.metadata
+def component(name: str, distribution: Distribution, kind: str = "library") -> dict[str, Any]:
+    about = distribution.metadata
     row: dict[str, Any] = {
         "type": kind,
-        "bom-ref": reference(name, found),
+        "bom-ref": reference(name, distribution),
         "name": about["Name"],
-        "version": found.version,
-        "purl": reference(name, found),
+        "version": distribution.version,
+        "purl": reference(name, distribution),
         "description": about.get("Summary") or "",
     }
-    if licence := licence_of(found):
+    if licence := licence_of(distribution):
         row["licenses"] = [licence]
-    if record := record_digest(found):
+    if record := record_digest(distribution):
         row["properties"] = [{"name": "python:record-sha256", "value": record}]
     return row
 
 
-def licence_of(found: Distribution) -> dict[str, Any] | None:
+def licence_of(distribution: Distribution) -> dict[str, Any] | None:
     """Return the SPDX expression from the metadata, else a name: the field or the classifier, unchanged."""
-    about = found.metadata
+    about = distribution.metadata
     if expression := about.get("License-Expression"):
         return {"expression": expression}
     kinds = [
@@ -86,7 +86,7 @@ def licence_of(found: Distribution) -> dict[str, Any] | None:
     return {"license": {"name": name}} if name else None
 
 
-def record_digest(found: Distribution) -> str:
+def record_digest(distribution: Distribution) -> str:
     """Return the SHA-256 over the digests of the installed files, which identifies the contents of an
     environment.
     """
@@ -94,7 +94,7 @@ def record_digest(found: Distribution) -> str:
 
     digest = hashlib.sha256()
     rows = 0
-    for file in sorted(found.files or (), key=str):
+    for file in sorted(distribution.files or (), key=str):
         if file.hash is None or file.hash.mode != "sha256":
             continue
         try:
@@ -105,8 +105,8 @@ def record_digest(found: Distribution) -> str:
     return digest.hexdigest() if rows else ""
 
 
-def reference(name: str, found: Distribution) -> str:
-    return f"pkg:pypi/{name}@{found.version}"
+def reference(name: str, distribution: Distribution) -> str:
+    return f"pkg:pypi/{name}@{distribution.version}"
 
 
 def normalised(name: str) -> str:

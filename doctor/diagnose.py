@@ -86,12 +86,12 @@ def is_called(gpu: InspectedGpu, name: str) -> bool:
 
 
 def _quoting(
-    found: list[tuple[DoctorFinding, Seen]], machine: InspectedMachine
+    findings: list[tuple[DoctorFinding, Seen]], machine: InspectedMachine
 ) -> list[tuple[DoctorFinding, Seen]]:
     """Attach to each symptom the rows of the matrix that name it; omit suspects whose rows are all attached."""
     rows = combinations.rows(machine)
     quoted = []
-    for finding, seen in found:
+    for finding, seen in findings:
         known = [row for gpu, row in rows if finding.id in row.symptoms and finding.about in ("", gpu.address)]
         evidence = (*finding.evidence, *(f"combinations.yaml: {row.quote()}" for row in known))
         quoted.append(

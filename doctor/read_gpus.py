@@ -291,9 +291,9 @@ def _of(entry: lspci.Function, capture: MachineCapture) -> Link:
     return Link(entry.address, now[0], now[1], most[0], most[1])
 
 
-def _without_address(found: dict[str, InspectedGpu], entry: lspci.Function) -> InspectedGpu | None:
+def _without_address(by_slot: dict[str, InspectedGpu], entry: lspci.Function) -> InspectedGpu | None:
     """Find the GPU without an address that this lspci entry describes: by its id, or if there is only one."""
-    lost = [gpu for gpu in found.values() if not gpu.address]
+    lost = [gpu for gpu in by_slot.values() if not gpu.address]
     same = [gpu for gpu in lost if gpu.device_id == (entry.device or by_title(entry.title))]
     return same[0] if same else lost[0] if len(lost) == 1 and entry.device is None else None
 
@@ -331,7 +331,7 @@ def _bare_functions(capture: MachineCapture) -> dict[str, InspectedGpu]:
     return gpus
 
 
-def _add_node(found: dict[str, InspectedGpu], node: TopologyNode) -> None:
+def _add_node(by_slot: dict[str, InspectedGpu], node: TopologyNode) -> None:
     """Add KFD's data, matched by render minor, else by PCI location, else if there is only one GPU."""
     render = f"renderD{node.properties.get('drm_render_minor', 0)}"
     location = node.properties.get("location_id")
@@ -340,17 +340,17 @@ def _add_node(found: dict[str, InspectedGpu], node: TopologyNode) -> None:
         domain = node.properties.get("domain", 0)
         address = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
     device = node.properties.get("device_id")
-    free = [key for key, gpu in found.items() if gpu.node is None]
+    free = [key for key, gpu in by_slot.items() if gpu.node is None]
     for same in (
-        [key for key in free if found[key].render == render],
-        [key for key in free if found[key].address == address and address],
-        [key for key in free if found[key].device_id == device and device],
-        free if len(found) == 1 and device is None else [],
+        [key for key in free if by_slot[key].render == render],
+        [key for key in free if by_slot[key].address == address and address],
+        [key for key in free if by_slot[key].device_id == device and device],
+        free if len(by_slot) == 1 and device is None else [],
     ):
         if same:
-            found[same[0]] = replace(found[same[0]], node=node)
+            by_slot[same[0]] = replace(by_slot[same[0]], node=node)
             return
-    found[address or render] = InspectedGpu(address, render=render, device_id=device, driver="amdgpu", node=node)
+    by_slot[address or render] = InspectedGpu(address, render=render, device_id=device, driver="amdgpu", node=node)
 
 
 def _finished(capture: MachineCapture, gpu: InspectedGpu, firmware: dict[str, dict[str, int]]) -> InspectedGpu:

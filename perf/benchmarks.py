@@ -72,9 +72,9 @@ def table(content: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _folded(group: list[Mapping[str, Any]], made: list[list[str]]) -> list[str]:
+def _folded(group: list[Mapping[str, Any]], cells: list[list[str]]) -> list[str]:
     medians = [benchmark["stats"]["median"] for benchmark in group]
-    name = f"{made[0][0].partition('[')[0]} ({len(group)} variants)"
+    name = f"{cells[0][0].partition('[')[0]} ({len(group)} variants)"
     return [name, f"{_seconds(min(medians))} to {_seconds(max(medians))}", "", "", "", "", "", ""]
 
 

@@ -61,16 +61,16 @@ def change_points(values: Sequence[float], *, least: int = 3, p: float = 0.01) -
     return changes
 
 
-def _split(values: Sequence[float], start: int, end: int, least: int, p: float, found: list[int]) -> None:
+def _split(values: Sequence[float], start: int, end: int, least: int, p: float, points: list[int]) -> None:
     if end - start < 2 * least:
         return
     ranks = _ranks(values[start:end])
     score, index = _best(ranks, least)
     if score <= 0 or _chance(ranks, least, score) > p:
         return
-    found.append(start + index)
-    _split(values, start, start + index, least, p, found)
-    _split(values, start + index, end, least, p, found)
+    points.append(start + index)
+    _split(values, start, start + index, least, p, points)
+    _split(values, start + index, end, least, p, points)
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

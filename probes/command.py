@@ -49,57 +49,57 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_choice(made: argparse.ArgumentParser) -> None:
+def add_choice(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the device and the probes."""
-    made.add_argument(
+    parser.add_argument(
         "--device",
         default="auto",
         metavar="WHICH",
         help="auto or hw (never simulated), sim, sim:CHIP[@LINUX] or /dev/dri/renderDN (default auto)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--tiers", metavar="t1,t2", help="t1 (KFD) and/or t2 (user queues); a tier named here must be available"
     )
-    made.add_argument(
+    parser.add_argument(
         "-k", default="", metavar="WHAT", dest="select", help="probe ids, ranges or words of a title"
     )
-    made.add_argument("--list", action="store_true", help="list all probes and what each proves")
-    made.add_argument(
+    parser.add_argument("--list", action="store_true", help="list all probes and what each proves")
+    parser.add_argument(
         "--inject", action="append", default=[], metavar="NAME", help="inject a fault into the simulated device"
     )
-    made.add_argument(
+    parser.add_argument(
         "--reorder",
         type=int,
         metavar="SEED",
         help="the simulated device completes concurrent work in a random order with this seed",
     )
-    made.add_argument(
+    parser.add_argument(
         "--coherence",
         default="",
         choices=("bar", "direct", "caches"),
         help="memory model of the simulated device: bar (CPU and GPU views of VRAM are separate copies), direct "
         "(one copy), caches (bar, and waves' caches can be stale) (default bar)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--facts",
         default="",
         metavar="F",
         help="the simulated device behaves like the card that --learn F measured",
     )
-    made.add_argument(
+    parser.add_argument(
         "--force-facts", action="store_true", help="accept facts of another chip or of a simulated device"
     )
-    made.add_argument(
+    parser.add_argument(
         "--flip",
         action="append",
         default=[],
         metavar="ID",
         help="negate an assumption of the simulated device (zinc-rt assumptions lists them)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--expect", type=Path, metavar="FILE", help="file of known failures of this chip, with reasons"
     )
-    made.add_argument(
+    parser.add_argument(
         "--timeout",
         type=positive,
         default=0.0,
@@ -108,19 +108,19 @@ def add_choice(made: argparse.ArgumentParser) -> None:
     )
 
 
-def add_hazard(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
+def add_hazard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--hazard",
         type=int,
         choices=(0, 1, 2),
         help="0: probes that cannot hang, 1: also those that may, 2: also deliberate hangs (default 1; 0 on a GPU "
         "that drives a display, 2 on a simulated device)",
     )
-    made.add_argument("--force", action="store_true", help="allow hazard 2 on a GPU that drives a display")
+    parser.add_argument("--force", action="store_true", help="allow hazard 2 on a GPU that drives a display")
 
 
-def add_results(made: argparse.ArgumentParser) -> None:
-    out = made.add_argument_group("results")
+def add_results(parser: argparse.ArgumentParser) -> None:
+    out = parser.add_argument_group("results")
     add_format(out)
     out.add_argument("--json", metavar="F", help="write the JSON report (- for stdout)")
     out.add_argument("--junit", metavar="F", help="write JUnit XML for CI")

@@ -201,7 +201,7 @@ class _BisectSearch:
     def _parts(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
-        """Find the fewest steps of the program that reproduce it; else the node whose dispatch the finding names."""
+        """Find the fewest steps of the program that reproduce it, else the node that the finding names."""
         whole = self.suspect.variant(step.graph, step.key).program
         shown: dict[int, tuple[int, str, Variant, Finding | None]] = {}
 

@@ -397,17 +397,17 @@ def _program(arguments: argparse.Namespace, node_log: Path, choice: Choice) -> l
     return [path]
 
 
-def _lane(arguments: argparse.Namespace, found: BisectResult, choice: Choice) -> list[str]:
+def _lane(arguments: argparse.Namespace, bisected: BisectResult, choice: Choice) -> list[str]:
     from tempfile import TemporaryDirectory
 
     from zinc_rt.replay.lane_trace import lane_trace
     from zinc_rt.replay.one_node_log import emit_repro
 
-    where = found.where
+    where = bisected.where
     if where is None or not where.stored or not where.tapped:
         return ["no lane to trace: this needs an element stored by a node of a simulated tier"]
     with TemporaryDirectory() as folder:
-        emitted = emit_repro(arguments.log, found, folder, choice, model=arguments.model)
+        emitted = emit_repro(arguments.log, bisected, folder, choice, model=arguments.model)
         lane = lane_trace(emitted.log, where.stored)
     return [*lane, f"stored {where.got}, t_cpu has {where.want}"]
 

@@ -50,32 +50,36 @@ def diff(one: str | Path, other: str | Path) -> Diff:
     return difference
 
 
-def _headers(found: Diff, left: Tape, right: Tape) -> None:
+def _headers(difference: Diff, left: Tape, right: Tape) -> None:
     for name in COMPARED:
         mine, theirs = left.header.get(name), right.header.get(name)
         if mine != theirs:
-            found.lines.append(f"{name:<9} {mine} and {theirs}")
+            difference.lines.append(f"{name:<9} {mine} and {theirs}")
 
 
-def _weights(found: Diff, left: Tape, right: Tape) -> None:
+def _weights(difference: Diff, left: Tape, right: Tape) -> None:
     for name in left.weights.keys() & right.weights.keys():
-        found.compared += 1
-        if left.weights[name].sha256 != right.weights[name].sha256 and not found.first:
-            found.first = f"weight {name} has other bytes"
-            found.bad = {"weight": name, "one": left.weights[name].sha256, "other": right.weights[name].sha256}
+        difference.compared += 1
+        if left.weights[name].sha256 != right.weights[name].sha256 and not difference.first:
+            difference.first = f"weight {name} has other bytes"
+            difference.bad = {
+                "weight": name,
+                "one": left.weights[name].sha256,
+                "other": right.weights[name].sha256,
+            }
 
 
-def _inputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep) -> None:
+def _inputs(difference: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep) -> None:
     if mine.counts != theirs.counts:
-        found.first = f"step {mine.number}: counts {mine.counts} and {theirs.counts}"
-        found.bad = {"step": mine.number}
+        difference.first = f"step {mine.number}: counts {mine.counts} and {theirs.counts}"
+        difference.bad = {"step": mine.number}
         return
     given, others = _written(a, mine), _written(b, theirs)
     for name in (each for each in given if each in others):
-        found.compared += 1
+        difference.compared += 1
         if given[name] != others[name]:
-            found.first = f"step {mine.number}: the host wrote different bytes to {name[0]}"
-            found.bad = {"step": mine.number, "buffer": name[0]}
+            difference.first = f"step {mine.number}: the host wrote different bytes to {name[0]}"
+            difference.bad = {"step": mine.number, "buffer": name[0]}
             return
 
 
@@ -92,30 +96,30 @@ def _written(log: LogReader, step: RecordedStep) -> dict[tuple[str, int, int], s
     return written
 
 
-def _outputs(found: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep) -> None:
+def _outputs(difference: Diff, a: LogReader, b: LogReader, mine: RecordedStep, theirs: RecordedStep) -> None:
     others = named_outputs(theirs.outputs)
     for output in sorted(mine.outputs, key=lambda output: output.node):
         other = others.get(output.buffer)
         if other is None:
             continue
-        found.compared += 1
+        difference.compared += 1
         if other.sha256 != output.sha256:
             node = f"node {output.node} {output.label}, " if output.node >= 0 else ""
-            found.first = f"step {mine.number}: {node}{output.buffer} differs"
-            found.bad = {"step": mine.number, "buffer": output.buffer, "node": output.label}
-            _elements(found, a, b, output, other)
+            difference.first = f"step {mine.number}: {node}{output.buffer} differs"
+            difference.bad = {"step": mine.number, "buffer": output.buffer, "node": output.label}
+            _elements(difference, a, b, output, other)
             return
 
 
-def _elements(found: Diff, a: LogReader, b: LogReader, output: records.Output, other: records.Output) -> None:
+def _elements(difference: Diff, a: LogReader, b: LogReader, output: records.Output, other: records.Output) -> None:
     """Describe the first differing element, the count and the difference, if both logs contain the bytes in one
     dtype.
     """
     if (output.dtype, output.shape) != (other.dtype, other.shape):
-        found.first += f": {output.dtype} {list(output.shape)} and {other.dtype} {list(other.shape)}"
+        difference.first += f": {output.dtype} {list(output.shape)} and {other.dtype} {list(other.shape)}"
         return
     if not (output.blob and other.blob and a.has(output.blob) and b.has(other.blob)):
-        found.lines.append("elements  unknown: record both logs with --level full")
+        difference.lines.append("elements  unknown: record both logs with --level full")
         return
     dtype = NUMPY_DTYPES[output.dtype]
     one, two = (np.frombuffer(log.blob(each.blob), dtype) for log, each in ((a, output), (b, other)))
@@ -124,7 +128,7 @@ def _elements(found: Diff, a: LogReader, b: LogReader, output: records.Output, o
     element = tuple(int(part) for part in np.unravel_index(index, output.shape))
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(np.abs(one.astype(np.float64) - two.astype(np.float64)).max())
-    found.bad |= {
+    difference.bad |= {
         "element": element,
         "one": str(one[index]),
         "other": str(two[index]),
@@ -133,7 +137,7 @@ def _elements(found: Diff, a: LogReader, b: LogReader, output: records.Output, o
         "max_abs_diff": largest,
     }
     place = ", ".join(map(str, element))
-    found.first += (
-        f": element [{place}] is {found.bad['one']} and {found.bad['other']}; {bad.size} of {one.size} differ, "
-        f"by {largest:.3g} at most"
+    difference.first += (
+        f": element [{place}] is {difference.bad['one']} and {difference.bad['other']}; "
+        f"{bad.size} of {one.size} differ, by {largest:.3g} at most"
     )

@@ -44,7 +44,7 @@ class Emitted:
 
 def emit_repro(
     log_path: str | Path,
-    found: BisectResult,
+    bisected: BisectResult,
     folder: str | Path,
     choice: Choice | Opener,
     *,
@@ -56,9 +56,9 @@ def emit_repro(
     appears only when memory is reused, the log contains the one step with its complete graph. Raises
     UsageError if bisect found no node, OutputError if the folder cannot be written.
     """
-    where = found.where
+    where = bisected.where
     if where is None:
-        raise UsageError(f"nothing to reproduce: {found.text}")
+        raise UsageError(f"nothing to reproduce: {bisected.text}")
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,18 +69,18 @@ def emit_repro(
         tape = read_tape(log)
         step = next(step for step in tape.steps if step.number == where.step)
         graph = tape.graphs[where.graph].graph
-        given = {name: value.tobytes() for name, value in found.given.items()}
+        given = {name: value.tobytes() for name, value in bisected.given.items()}
         if where.tapped:
             graph = one_node(graph, [each for each in graph.nodes if each.op is not ir.Op.BARRIER][where.node])
         else:  # what is wrong lies between nodes
             pieces = (piece for write in step.writes for piece in pieces_of(log, write))
             given = {name: data for name, offset, data in pieces if not offset}
-            given |= _state(graph, step, found.before)
-        _write(written, tape, where, step, graph, found, given, sources_of(log, tape, model))
-    tier, device = found.tier, "sim" if isinstance(choice, Choice) and choice.simulated else "auto"
+            given |= _state(graph, step, bisected.before)
+        _write(written, tape, where, step, graph, bisected, given, sources_of(log, tape, model))
+    tier, device = bisected.tier, "sim" if isinstance(choice, Choice) and choice.simulated else "auto"
     test = folder / "test_node.py"
     try:
-        test.write_text(_TEST.format(what=_sentence(found), tier=tier, device=device), encoding="utf-8")
+        test.write_text(_TEST.format(what=_sentence(bisected), tier=tier, device=device), encoding="utf-8")
     except OSError as error:
         raise OutputError(f"{test}: cannot write: {error.strerror}") from error
     command = ["zinc-rt-replay", str(written), "--tiers", tier, *(["--device", device] if device == "sim" else [])]
@@ -120,7 +120,7 @@ def _write(
     where: FailingNode,
     step: RecordedStep,
     graph: OpGraph,
-    found: BisectResult,
+    bisected: BisectResult,
     given: dict[str, bytes],
     sources: Sources,
 ) -> None:
@@ -138,7 +138,7 @@ def _write(
             if content and any(content):  # fresh memory is zero
                 log.write(records.Wrote(0, step.key, name, 0, len(content), blob=log.blob(content)))
         log.write(records.Replayed(0, 0, step.key, step.stream, step.counts, 0.0))
-        for name, value in found.made.items():
+        for name, value in bisected.made.items():
             dtype = graph.buffers[name].dtype
             node = 0 if where.tapped else -1
             log.write(records.Output(0, name, dtype, value.shape, sha256_of(value), node, where.label))
@@ -147,8 +147,8 @@ def _write(
         raise OutputError(f"{path}: cannot write: {log.failed}", next="choose another folder")
 
 
-def _sentence(found: BisectResult) -> str:
-    return found.text.replace("\\", "/").replace('"', "'")
+def _sentence(bisected: BisectResult) -> str:
+    return bisected.text.replace("\\", "/").replace('"', "'")
 
 
 _TEST = '''\

@@ -177,8 +177,8 @@ def _program(captured: StepCapture, header: list[str]) -> str:
         out.append("};")
         return f"{{ {name}, sizeof {name} / 4, "
 
-    def submission(name: str, made: tuple[list[int], int] | None) -> str:
-        return "{ 0, 0, 0, 0 }" if made is None else f"{words(name, made[0])}FENCE_VA, {made[1]} }}"
+    def submission(name: str, stream: tuple[list[int], int] | None) -> str:
+        return "{ 0, 0, 0, 0 }" if stream is None else f"{words(name, stream[0])}FENCE_VA, {stream[1]} }}"
 
     out.append(f"#define TITLE {_string(captured.title)}")
     out.append(f'#define CHIP "{captured.arch}"')

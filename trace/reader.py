@@ -128,16 +128,16 @@ class LogReader:
         elif counted != end[1]:
             self._say(f"{end[1]} records were written, {counted} are present")
 
-    def _keep_blob(self, found: LogFrame) -> None:
-        payload = frame.payload_of(self._file, found)
+    def _keep_blob(self, head: LogFrame) -> None:
+        payload = frame.payload_of(self._file, head)
         try:
             fields, _ = frame.parse_body(payload if payload is not None else b"")
-            self._blobs[str(fields["sha256"])] = found
+            self._blobs[str(fields["sha256"])] = head
         except (ValueError, KeyError):
-            self._say(f"a blob at byte {found.offset} is damaged")
+            self._say(f"a blob at byte {head.offset} is damaged")
 
-    def _unpack(self, found: LogFrame) -> bytes | None:
-        payload = frame.payload_of(self._file, found)
+    def _unpack(self, head: LogFrame) -> bytes | None:
+        payload = frame.payload_of(self._file, head)
         if payload is None:
             return None
         try:
@@ -151,17 +151,17 @@ class LogReader:
             return None
         return None
 
-    def _read(self, found: LogFrame) -> LogRecord | None:
-        payload = frame.payload_of(self._file, found)
+    def _read(self, head: LogFrame) -> LogRecord | None:
+        payload = frame.payload_of(self._file, head)
         if payload is None:
             return None
         try:
             fields: dict[str, Any]
             fields, data = frame.parse_body(payload)
-            return records.from_fields(found.kind, fields, data)
+            return records.from_fields(head.kind, fields, data)
         except ValueError as error:
             raise InputError(
-                f"{self.path}: record at byte {found.offset}: {error}", next="use the version that wrote it"
+                f"{self.path}: record at byte {head.offset}: {error}", next="use the version that wrote it"
             ) from error
 
     def _say(self, sentence: str, *, damage: bool = True) -> None:

@@ -52,21 +52,21 @@ class StepValue:
 
 def values(
     log: LogReader,
-    wanted: str,
+    pattern: str,
     step: int | None = None,
     *,
     tier: str = "t_cpu",
     model: str | None = None,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> list[StepValue]:
-    """Return the values of the nodes selected by `wanted`: a label, a buffer, a node's number, or a
+    """Return the values of the nodes selected by `pattern`: a label, a buffer, a node's number, or a
     pattern of labels or buffers with a star. `step`: default the last. A log of level full contains
     them; for one of level inputs the steps up to it are replayed on `tier`. Raises UsageError for a
     missing step or node, InputError for a log with too little data."""
     tape = read_tape(log)
     at = _step(log, tape, step)
     graph = tape.graphs[at.graph].graph
-    chosen = _chosen(graph, wanted)
+    chosen = _chosen(graph, pattern)
     kept = _kept(log, graph, at, chosen)
     if kept is not None:
         return kept
@@ -150,26 +150,26 @@ def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
     return selected
 
 
-def _chosen(graph: OpGraph, wanted: str) -> list[tuple[int, Node]]:
+def _chosen(graph: OpGraph, pattern: str) -> list[tuple[int, Node]]:
     """Return the named nodes with their positions in the graph. Raises UsageError with similar names."""
     nodes = [node for node in graph.nodes if node.op is not Op.BARRIER]
-    if wanted.isdigit():
-        if int(wanted) >= len(nodes):
-            raise UsageError(f"--show {wanted}: {graph.name} has nodes 0 to {len(nodes) - 1}")
-        return [(int(wanted), nodes[int(wanted)])]
+    if pattern.isdigit():
+        if int(pattern) >= len(nodes):
+            raise UsageError(f"--show {pattern}: {graph.name} has nodes 0 to {len(nodes) - 1}")
+        return [(int(pattern), nodes[int(pattern)])]
 
     def named(node: Node) -> bool:
         names = (node.label, *node.outputs)
-        return wanted in names or (
-            "*" in wanted and any(fnmatch.fnmatchcase(name, wanted) for name in names if name)
+        return pattern in names or (
+            "*" in pattern and any(fnmatch.fnmatchcase(name, pattern) for name in names if name)
         )
 
     chosen = [(number, node) for number, node in enumerate(nodes) if named(node)]
     if not chosen:
         names = {name for node in nodes for name in (node.label, *node.outputs) if name}
-        near = difflib.get_close_matches(wanted, sorted(names), NEAR, 0.5)
+        near = difflib.get_close_matches(pattern, sorted(names), NEAR, 0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "--show '*' shows them all"
-        raise UsageError(f"--show {wanted}: no node of {graph.name} has that name", next=hint)
+        raise UsageError(f"--show {pattern}: no node of {graph.name} has that name", next=hint)
     return chosen
 
 

@@ -60,15 +60,15 @@ def _embedded(log: LogReader, record: records.WeightRecord) -> Weight:
 
 
 def _from_file(
-    log: LogReader, tape: Tape, model: str | Path | None, wanted: list[records.WeightRecord]
+    log: LogReader, tape: Tape, model: str | Path | None, requested: list[records.WeightRecord]
 ) -> dict[str, Weight]:
     gguf = _open(log, tape, model)
     have = _weights(gguf, tape)
-    missing = next((record.name for record in wanted if record.name not in have), None)
+    missing = next((record.name for record in requested if record.name not in have), None)
     if missing is not None:
         raise InputError(f"{gguf.path}: weight {missing} of the recorded model is missing", next=_AGAIN)
-    digests = weight_digests(gguf, {record.name: have[record.name] for record in wanted})
-    for record in wanted:
+    digests = weight_digests(gguf, {record.name: have[record.name] for record in requested})
+    for record in requested:
         weight = have[record.name]
         if (weight.dtype, weight.shape) != (record.dtype, record.shape):
             raise InputError(
@@ -84,7 +84,7 @@ def _from_file(
                 ),
                 next=_AGAIN,
             )
-    return {record.name: have[record.name] for record in wanted}
+    return {record.name: have[record.name] for record in requested}
 
 
 _AGAIN = "give the file of the recorded run: --model FILE"

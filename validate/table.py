@@ -130,8 +130,10 @@ def cause_lines(results: Sequence[CheckResult]) -> Iterator[str]:
         yield f"fail  {', '.join(_ranges(list(dict.fromkeys(names))))}: {text}"
 
 
-def _finding(found: Finding) -> str:
-    return found.text + (f" (node {found.node.label})" if found.node is not None and found.node.label else "")
+def _finding(finding: Finding) -> str:
+    return finding.text + (
+        f" (node {finding.node.label})" if finding.node is not None and finding.node.label else ""
+    )
 
 
 def reason_lines(results: Sequence[CheckResult]) -> Iterator[str]:

@@ -88,7 +88,7 @@ def _why(item: BundleFile) -> str:
 
 
 def _smaller_json(content: bytes, most_bytes: int) -> bytes:
-    """Shorten a report: first without details, then without long texts, then further; b"" if that is not enough."""
+    """Shorten a report: first without details, then without long texts, then further; b"" if still too large."""
     try:
         body = json.loads(content)
     except ValueError:

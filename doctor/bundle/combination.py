@@ -163,5 +163,5 @@ def _packages(files: Mapping[str, bytes]) -> dict[str, str]:
     return dict(sorted((row[0], row[1]) for row in rows if len(row) >= 2 and PACKAGES.match(row[0])))
 
 
-def _first(told: Iterable[Mapping[str, Any]], name: str) -> str:
-    return next((str(each[name]) for each in told if each.get(name)), "")
+def _first(devices: Iterable[Mapping[str, Any]], name: str) -> str:
+    return next((str(each[name]) for each in devices if each.get(name)), "")

@@ -81,32 +81,32 @@ class Maker:
         manifest["files"] = [_listed(name, files[name]) for name in sorted(files)]
         return Bundle(manifest, files)
 
-    def _set_strangers_aside(self, found: MachineCombination) -> None:
-        """Move reports of another kernel, firmware or device aside: the store must not mix them with this setup."""
+    def _set_strangers_aside(self, configuration: MachineCombination) -> None:
+        """Move reports of another kernel, firmware or device to logs/: the store must not mix setups."""
         for place, item in enumerate(self.items):
             body = _dict(item.content) if item.kind == "report" else {}
-            why = stranger(body, found)
+            why = stranger(body, configuration)
             if why:
                 name = item.path.rpartition("/")[2]
                 self.notes.append(f"{name} belongs to another setup ({why}): moved to logs/")
                 self.items[place] = BundleFile(f"logs/of-another-setup-{name}", item.content, "log")
 
 
-def stranger(report: Mapping[str, Any], found: MachineCombination) -> str:
+def stranger(report: Mapping[str, Any], configuration: MachineCombination) -> str:
     """Return the reason why a report belongs to another setup; "" if it does not, or if it is unknown."""
     device = report.get("device")
     if not isinstance(device, dict):
         return ""
-    if device.get("simulated") and not found.simulated:
+    if device.get("simulated") and not configuration.simulated:
         return "of a simulated device"
-    if device.get("render_path") and not device.get("simulated") and found.simulated:
+    if device.get("render_path") and not device.get("simulated") and configuration.simulated:
         return "of a card"
     kernel = str(device.get("kernel") or "")
-    if kernel and found.kernel and kernel != found.kernel:
+    if kernel and configuration.kernel and kernel != configuration.kernel:
         return f"kernel {kernel}"
     firmware = device.get("firmware")
     for name, version in firmware.items() if isinstance(firmware, dict) else ():
-        here = found.firmware.get(str(name).lower())
+        here = configuration.firmware.get(str(name).lower())
         if here is not None and here != number(version):
             return f"{name} firmware {number(version)}"
     return ""

@@ -39,7 +39,7 @@ def _secret(
     learn: bool = False,
     keep: Callable[[re.Match[str]], bool] = lambda match: False,
 ) -> Secret:
-    """Return a row of the table. `needs`: alternatives separated by |. `pattern`: parts of a regular expression."""
+    """Return a row of the table. `needs`: alternatives separated by |. `pattern`: parts of an expression."""
     return Secret(kind, tuple(filter(None, needs.split("|"))), re.compile("".join(pattern)), learn, keep)
 
 

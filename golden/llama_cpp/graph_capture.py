@@ -129,7 +129,7 @@ class GraphCapture:
         self.callback = llama.ggml_backend_sched_eval_callback(self._seen)  # must outlive the context
 
     def _seen(self, tensor: int, ask: bool, _user_data: object) -> bool:
-        """Handle llama.cpp's callback, which asks whether a node is captured and calls again once it is computed."""
+        """Handle llama.cpp's callback: it asks whether to capture a node, and calls again with the result."""
         try:
             name = self.lib.ggml_get_name(tensor).decode()
             is_captured = self.on and (name in self.labels or CAPTURED.fullmatch(name) is not None)

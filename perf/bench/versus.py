@@ -68,13 +68,13 @@ def runner(command: str, pattern: str | None, timeout_seconds: float) -> OtherPr
     return OtherProgram(words, matcher, timeout_seconds)
 
 
-def speed_in(text: str, stdout: str, wanted: re.Pattern[str] | None = None) -> float:
+def speed_in(text: str, stdout: str, matcher: re.Pattern[str] | None = None) -> float:
     """Parse tok/s from a program's output: JSON of llama-bench or of our own bench, else a form of FORMS. Raise
     InputError if there is none.
     """
-    if wanted is None and (speed := _json_speed(stdout)) is not None:
+    if matcher is None and (speed := _json_speed(stdout)) is not None:
         return speed
-    for form in (wanted,) if wanted is not None else FORMS:
+    for form in (matcher,) if matcher is not None else FORMS:
         figures = [float(figure) for figure in form.findall(text)]
         if figures and figures[-1] > 0:
             return figures[-1]

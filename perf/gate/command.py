@@ -111,7 +111,7 @@ def evaluate_milestones(arguments: argparse.Namespace) -> GateReport:
     return _judge(arguments, requested)
 
 
-def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> GateReport:
+def _judge(arguments: argparse.Namespace, requested: list[Any]) -> GateReport:
     from zinc_rt.perf.gate.offered import GateInput
     from zinc_rt.perf.gate.report_files import collect
     from zinc_rt.perf.gate.verdict import GateReport, evaluate
@@ -134,21 +134,21 @@ def _judge(arguments: argparse.Namespace, wanted: list[Any]) -> GateReport:
     with Lab(
         device=arguments.device, model=arguments.model, settings=settings, observer=observer_of(arguments)
     ) as lab:
-        for milestone in wanted:
+        for milestone in requested:
             terminal.show(f"{milestone.id}  {milestone.title}", out=out)
             for result in evaluate(milestone, lab, given, only=arguments.only):
                 report.results.append(result)
                 _print(result, out)
         report.device = lab.described()
     report.details = {
-        "milestones": [each.id for each in wanted],
+        "milestones": [each.id for each in requested],
         "only": arguments.only,
         "code": given.code_version,
         "history_head": given.history.head if given.history else "",
     }
     verdict = report.verdict()
     counts = ", ".join(f"{count} {status}" for status, count in sorted(verdict["counts"].items()))
-    names = ", ".join(each.id for each in wanted) + (f", only {arguments.only}" if arguments.only else "")
+    names = ", ".join(each.id for each in requested) + (f", only {arguments.only}" if arguments.only else "")
     terminal.show(f"{verdict['status']}  {names}: {counts}{simulated_note(report)}", out=out)
     return report
 

@@ -79,6 +79,6 @@ def moment(text: object, name: str) -> datetime:
     return time.astimezone(UTC)
 
 
-def agrees(said: float, found: float) -> bool:
+def agrees(reported: float, computed: float) -> bool:
     """Return whether a summary agrees with its samples."""
-    return abs(said - found) <= AGREEMENT * abs(found)
+    return abs(reported - computed) <= AGREEMENT * abs(computed)

@@ -187,12 +187,12 @@ def _most(arguments: argparse.Namespace, base: BaseLogits | None) -> int | None:
     return held if arguments.chunks is None else min(held, arguments.chunks)
 
 
-def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, made: Sequence[TextChunk]) -> None:
+def _check_base(base: BaseLogits | None, tokens: Sequence[int], ctx: int, parts: Sequence[TextChunk]) -> None:
     from zinc_rt.host.errors import UsageError
 
     if base is None:
         return
-    count = ctx * len(made)
+    count = ctx * len(parts)
     mine, theirs = list(tokens[:count]), base.tokens[:count]
     if mine != theirs:
         at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), len(theirs))
@@ -258,7 +258,7 @@ def _name(engine: Engine) -> str:
 
 
 def _result(
-    arguments: argparse.Namespace, scores: TokenScores, made: Sequence[TextChunk], beside: str, tier: str
+    arguments: argparse.Namespace, scores: TokenScores, parts: Sequence[TextChunk], beside: str, tier: str
 ) -> Result:
     from zinc_rt.cli.report import Result
     from zinc_rt.perf.perplexity.scoring import against, perplexity
@@ -307,21 +307,21 @@ def _show(scores: TokenScores, result: Result, report: Report, beside: str, out:
     terminal.show(f"{'FAIL      ' + result.reason + '; ' if result.reason else ''}{verdict}", out=out)
 
 
-def _against_lines(found: Comparison, count: int) -> list[str]:
+def _against_lines(compared: Comparison, count: int) -> list[str]:
     def figure(value: ValueAndError, scale: float = 1.0) -> str:
         return f"{scale * value.value:.6f} +- {scale * value.error:.6f}"
 
     quantiles = [
-        f"  {_share(share):<8}{kl:14.6f}{100 * found.p_diff_quantiles[share]:14.4f}"
-        for share, kl in found.kl_quantiles.items()
+        f"  {_share(share):<8}{kl:14.6f}{100 * compared.p_diff_quantiles[share]:14.4f}"
+        for share, kl in compared.kl_quantiles.items()
     ]
     return [
-        f"base perplexity        {figure(found.base)}",
-        f"ln(PPL / PPL base)     {figure(found.log_ratio)}   correlation {found.correlation:.4f}",
-        f"KL divergence, nats    {figure(found.kl)}",
-        f"Δp of the token, %     {figure(found.p_diff, 100)}   rms {figure(found.p_diff_rms, 100)}",
-        f"same top-1, %          {figure(found.same_top, 100)}",
-        f"same bits              {found.same_bits} of {count} rows of logits",
+        f"base perplexity        {figure(compared.base)}",
+        f"ln(PPL / PPL base)     {figure(compared.log_ratio)}   correlation {compared.correlation:.4f}",
+        f"KL divergence, nats    {figure(compared.kl)}",
+        f"Δp of the token, %     {figure(compared.p_diff, 100)}   rms {figure(compared.p_diff_rms, 100)}",
+        f"same top-1, %          {figure(compared.same_top, 100)}",
+        f"same bits              {compared.same_bits} of {count} rows of logits",
         "  share             KL          Δp, %",
         *quantiles,
     ]

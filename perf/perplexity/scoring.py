@@ -199,7 +199,7 @@ Rows = Callable[[int], np.ndarray]  # the next so many rows of logits, f32 [n, V
 
 def score(
     engine: Engine,
-    made: Sequence[TextChunk],
+    parts: Sequence[TextChunk],
     *,
     base: Rows | None = None,
     keep: Callable[[np.ndarray], None] = lambda rows: None,
@@ -209,7 +209,7 @@ def score(
     row.
     """
     scores = TokenScores()
-    for number, chunk in enumerate(made):
+    for number, chunk in enumerate(parts):
         at = 0
         for rows in rows_of(engine, chunk):
             keep(rows)
@@ -220,10 +220,10 @@ def score(
     return scores
 
 
-def rows_from(engine: Engine, made: Sequence[TextChunk]) -> Rows:
+def rows_from(engine: Engine, parts: Sequence[TextChunk]) -> Rows:
     """Use another engine as a base that computes rows on demand."""
     pending = np.empty((0, engine.model.vocab), np.float32)
-    pieces = (piece for chunk in made for piece in rows_of(engine, chunk))
+    pieces = (piece for chunk in parts for piece in rows_of(engine, chunk))
 
     def rows(count: int) -> np.ndarray:
         nonlocal pending

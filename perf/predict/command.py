@@ -238,7 +238,7 @@ def _tell(work: TokenWork, plain: TokenWork, out: TextIO) -> None:
 
 
 def _show(
-    made: Prediction,
+    prediction: Prediction,
     work: TokenWork,
     plain: TokenWork,
     known: DeviceTable,
@@ -251,10 +251,10 @@ def _show(
     from zinc_rt.perf.predict.roofline import worth
     from zinc_rt.perf.predict.tables import lost_measure, lost_table
 
-    parts = made.likely
-    low, high = (work.tokens / made.cases[case].seconds for case in ("pessimistic", "optimistic"))
-    speed, bytes_alone = work.tokens / parts.seconds, work.tokens * made.ceiling
-    device = made.device
+    parts = prediction.likely
+    low, high = (work.tokens / prediction.cases[case].seconds for case in ("pessimistic", "optimistic"))
+    speed, bytes_alone = work.tokens / parts.seconds, work.tokens * prediction.ceiling
+    device = prediction.device
     terminal.show(
         f"\n{device.name}: {device.memory_gbps:g} GB/s, {device.compute_units} CUs  [{device.source}]", out=out
     )
@@ -267,7 +267,7 @@ def _show(
     terminal.show(
         f"  {'a token' if work.tokens == 1 else 'the step'}'s {1e6 * parts.seconds:.0f} µs: {shares}", out=out
     )
-    for note in made.notes:
+    for note in prediction.notes:
         terminal.show(f"  note: {note}", out=out)
     changes = worth(work, device, known) if work.tokens == 1 else []
     for change in changes:
@@ -300,7 +300,7 @@ def _show(
                 "plain": {each.name: each.plain for each in _saved(work, plain, device, known)},
                 "within_limits": work.tokens / limited,
                 "dispatches": [lost_measure(group) for group in groups],
-                "notes": list(made.notes),
+                "notes": list(prediction.notes),
             },
             limit={"assumed": {name: list(each.value) for name, each in known.assumptions.items()}},
         )

@@ -177,64 +177,64 @@ def _bandwidth(given: str | None, engine: Engine, knobs: Any) -> tuple[float, st
         return 0.0, f"none: {str(error).splitlines()[0]}"
 
 
-def _result(measured: MeasuredSteps, made: Profile, report: Report, limit_gbs: float) -> Result:
+def _result(measured: MeasuredSteps, profiled: Profile, report: Report, limit_gbs: float) -> Result:
     from zinc_rt.cli.report import Result
     from zinc_rt.perf.profile.steps import WITHIN, profile
 
     first = measured.steps[0].times
-    steps = made.steps
-    each = made if report.details.get("by") == "node" else profile(measured, "node")
+    steps = profiled.steps
+    each = profiled if report.details.get("by") == "node" else profile(measured, "node")
     measure = {
         "clock": first.clock,
         "simulated_clock": first.simulated,
         "dispatches": len(first.dispatches),
-        "step_seconds": made.step_ns / steps / 1e9,
+        "step_seconds": profiled.step_ns / steps / 1e9,
         "steps_seconds": [step.nanoseconds / 1e9 for step in measured.steps],
         "without_readings_seconds": [ns / 1e9 for ns in measured.plain_ns],
-        "nodes_seconds": made.nodes_ns / steps / 1e9,
-        "host_seconds": made.host_ns / steps / 1e9,
-        "nodes_share": made.nodes_share,
+        "nodes_seconds": profiled.nodes_ns / steps / 1e9,
+        "host_seconds": profiled.host_ns / steps / 1e9,
+        "nodes_share": profiled.nodes_share,
         "bandwidth_gbs": limit_gbs,
-        "rows": [_as_dict(row, made, limit_gbs) for row in made.rows],
+        "rows": [_as_dict(row, profiled, limit_gbs) for row in profiled.rows],
         "nodes": [_as_dict(row, each, limit_gbs) for row in each.rows],
     }
     return Result(
         "profile",
         "profile",
-        "fail" if made.wrong else "pass",
+        "fail" if profiled.wrong else "pass",
         tier=str(report.device["tier"]),
-        reason="; ".join(made.wrong),
+        reason="; ".join(profiled.wrong),
         measure=measure,
         limit={"nodes_share": 1 - WITHIN},
-        advice="zinc-rt pm4-test P08 and P21 look at the counter" if made.wrong else "",
+        advice="zinc-rt pm4-test P08 and P21 look at the counter" if profiled.wrong else "",
     )
 
 
-def _as_dict(row: ProfileRow, made: Profile, limit_gbs: float) -> dict[str, Any]:
+def _as_dict(row: ProfileRow, profiled: Profile, limit_gbs: float) -> dict[str, Any]:
     body: dict[str, Any] = {
         "name": row.name,
-        "kernels": {kernel: calls / made.steps for kernel, calls in row.kernels.items()},
-        "calls": row.calls / made.steps,
-        "seconds": row.nanoseconds / made.steps / 1e9,
-        "launch_seconds": row.launch_ns / made.steps / 1e9,
-        "share": row.nanoseconds / made.step_ns,
+        "kernels": {kernel: calls / profiled.steps for kernel, calls in row.kernels.items()},
+        "calls": row.calls / profiled.steps,
+        "seconds": row.nanoseconds / profiled.steps / 1e9,
+        "launch_seconds": row.launch_ns / profiled.steps / 1e9,
+        "share": row.nanoseconds / profiled.step_ns,
     }
     if row.bytes is not None:
         body["bytes"] = row.bytes
         if limit_gbs:
-            body["gbs"] = _gbs(row, made)
-            body["bandwidth_share"] = _gbs(row, made) / limit_gbs
+            body["gbs"] = _gbs(row, profiled)
+            body["bandwidth_share"] = _gbs(row, profiled) / limit_gbs
     return body
 
 
-def _gbs(row: ProfileRow, made: Profile) -> float:
-    return (row.bytes or 0) * made.steps / row.nanoseconds if row.nanoseconds else 0.0
+def _gbs(row: ProfileRow, profiled: Profile) -> float:
+    return (row.bytes or 0) * profiled.steps / row.nanoseconds if row.nanoseconds else 0.0
 
 
 def _show(
     arguments: argparse.Namespace,
     measured: MeasuredSteps,
-    made: Profile,
+    profiled: Profile,
     report: Report,
     limit: tuple[float, str],
     out: TextIO,
@@ -253,8 +253,8 @@ def _show(
     what = (
         f"a prompt of {measured.tokens} tokens" if measured.tokens > 1 else f"one token near {measured.position}"
     )
-    terminal.show(f"  {what}, mean of {made.steps} steps; clock: {first.clock}", out=out)
-    timed, plain = made.step_ns / made.steps / 1e6, statistics.fmean(measured.plain_ns) / 1e6
+    terminal.show(f"  {what}, mean of {profiled.steps} steps; clock: {first.clock}", out=out)
+    timed, plain = profiled.step_ns / profiled.steps / 1e6, statistics.fmean(measured.plain_ns) / 1e6
     terminal.show(
         f"  a step {timed:.3f} ms with every dispatch alone and timed, {plain:.3f} ms without "
         f"({timed / plain:.2f} times)",
@@ -262,46 +262,47 @@ def _show(
     )
     gbs, why = limit
     terminal.show(f"  bandwidth: {f'{gbs:.1f} GB/s, {why}' if gbs else why}", out=out)
-    _table(arguments, made, gbs, out)
+    _table(arguments, profiled, gbs, out)
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
-    if made.wrong:
-        for line in made.wrong:
+    if profiled.wrong:
+        for line in profiled.wrong:
             terminal.show(f"FAIL      {line}", out=out)
         return
     clock = " (SIMULATED clock)" if first.simulated else ""
     terminal.show(
-        f"nodes     add up to {made.nodes_share:.1%} of the step{clock}, {1 - made.nodes_share:.1%} is the host's"
-        + ("" if made.nodes_share >= 1 - WITHIN else ": so short a step is largely the host's"),
+        f"nodes     add up to {profiled.nodes_share:.1%} of the step{clock}, "
+        f"{1 - profiled.nodes_share:.1%} is the host's"
+        + ("" if profiled.nodes_share >= 1 - WITHIN else ": so short a step is largely the host's"),
         out=out,
     )
 
 
-def _table(arguments: argparse.Namespace, made: Profile, limit_gbs: float, out: TextIO) -> None:
-    top = arguments.top if arguments.top > 0 else len(made.rows)
-    shown, rest = made.rows[:top], made.rows[top:]
+def _table(arguments: argparse.Namespace, profiled: Profile, limit_gbs: float, out: TextIO) -> None:
+    top = arguments.top if arguments.top > 0 else len(profiled.rows)
+    shown, rest = profiled.rows[:top], profiled.rows[top:]
     names = ("calls", "ms", "share", "launch ms", "bytes", *(("GB/s", "of it") if limit_gbs else ()))
     columns = [terminal.Column(arguments.by), terminal.Column("kernel"), *map(terminal.number, names)]
-    rows = [_cells(row.name, _kernel(row), row, made, limit_gbs) for row in shown]
+    rows = [_cells(row.name, _kernel(row), row, profiled, limit_gbs) for row in shown]
     if rest:
-        rows.append(_cells(f"{len(rest)} more", "", _sum(rest), made, limit_gbs))
-    rows.append(_cells("nodes", "", _sum(made.rows), made, limit_gbs))
-    for name, nanoseconds in (("host", made.host_ns), ("step", made.step_ns)):
-        share, spent = f"{nanoseconds / made.step_ns:.1%}", f"{nanoseconds / made.steps / 1e6:.3f}"
+        rows.append(_cells(f"{len(rest)} more", "", _sum(rest), profiled, limit_gbs))
+    rows.append(_cells("nodes", "", _sum(profiled.rows), profiled, limit_gbs))
+    for name, nanoseconds in (("host", profiled.host_ns), ("step", profiled.step_ns)):
+        share, spent = f"{nanoseconds / profiled.step_ns:.1%}", f"{nanoseconds / profiled.steps / 1e6:.3f}"
         rows.append([name, "", "", spent, share, *[""] * (len(columns) - 5)])
     terminal.table(columns, rows, out)
 
 
-def _cells(name: str, kernel: str, row: ProfileRow, made: Profile, limit_gbs: float) -> list[str]:
+def _cells(name: str, kernel: str, row: ProfileRow, profiled: Profile, limit_gbs: float) -> list[str]:
     size = "-" if row.bytes is None else f"{row.bytes:,}"
-    milliseconds, launch = (each / made.steps / 1e6 for each in (row.nanoseconds, row.launch_ns))
+    milliseconds, launch = (each / profiled.steps / 1e6 for each in (row.nanoseconds, row.launch_ns))
     shares = ["", ""]
     if limit_gbs and row.bytes:
-        gbs = _gbs(row, made)
+        gbs = _gbs(row, profiled)
         shares = [f"{gbs:.2f}", f"{gbs / limit_gbs:.1%}"]
     return [
-        *(name, kernel, f"{row.calls / made.steps:.0f}", f"{milliseconds:.3f}"),
-        *(f"{row.nanoseconds / made.step_ns:.1%}", f"{launch:.3f}", size),
+        *(name, kernel, f"{row.calls / profiled.steps:.0f}", f"{milliseconds:.3f}"),
+        *(f"{row.nanoseconds / profiled.step_ns:.1%}", f"{launch:.3f}", size),
         *(shares if limit_gbs else []),
     ]
 

@@ -43,24 +43,24 @@ def model(case: OfferedReport) -> str | None:
     return other_class(case.evidence.report.get("model", {}), required)
 
 
-def other_class(model: Mapping[str, Any], wanted: WantedModel) -> str | None:
+def other_class(model: Mapping[str, Any], required: WantedModel) -> str | None:
     """Return why a recorded model is not of this class, or None if it is."""
     if missing := [name for name in SHAPE if name not in model]:
         return f"the report does not say the model's {', '.join(missing)}"
-    if model["architecture"] not in wanted.architectures:
-        return f"another model: architecture {model['architecture']}, expected {wanted.name}"
-    for name, right in (("layers", wanted.layers), ("width", wanted.width), ("vocab", wanted.vocab)):
+    if model["architecture"] not in required.architectures:
+        return f"another model: architecture {model['architecture']}, expected {required.name}"
+    for name, right in (("layers", required.layers), ("width", required.width), ("vocab", required.vocab)):
         if right and number(model[name], name) != right:
-            return f"another model: {name} {model[name]}, {wanted.name} has {right}"
+            return f"another model: {name} {model[name]}, {required.name} has {right}"
     parameters, weights = number(model["parameters"], "parameters"), model["weights"]
-    low, high = wanted.parameters
+    low, high = required.parameters
     if not low <= parameters <= high:
-        return f"another model: {parameters:,.0f} weights, {wanted.name} has {low:,.0f} to {high:,.0f}"
+        return f"another model: {parameters:,.0f} weights, {required.name} has {low:,.0f} to {high:,.0f}"
     if not weights or any(number(size, f"weights in {name}") <= 0 for name, size in weights.items()):
         return "the report does not say how its weights are quantised"
-    bits, (low, high) = bits_a_weight(dict(weights), int(parameters)), wanted.bits_a_weight
+    bits, (low, high) = bits_a_weight(dict(weights), int(parameters)), required.bits_a_weight
     if not low <= bits <= high:
-        return f"another quantisation: {bits:.2f} bits a weight, expected {low:g} to {high:g} for {wanted.name}"
+        return f"another quantisation: {bits:.2f} bits a weight, expected {low:g} to {high:g} for {required.name}"
     tensors, size = sum(weights.values()), number(model["size_bytes"], "size_bytes")
     if not TENSORS_OF_FILE * size <= tensors <= size:
         return f"its weights are {tensors:,} bytes and its file {size:,.0f}: one of the two is wrong"

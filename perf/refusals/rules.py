@@ -55,24 +55,25 @@ def peer(case: OfferedReport) -> str | None:
     return _ours(case, measure)
 
 
-def _unlike(case: OfferedReport, said: PeerRun) -> str | None:
+def _unlike(case: OfferedReport, peer_run: PeerRun) -> str | None:
     """Require the same model on the same card, as many tokens, and a named build."""
     model, criterion = case.evidence.report["model"], case.criterion
-    if not said.version:
+    if not peer_run.version:
         return "its build is not named"
-    if said.generated < MIN_TOKENS or said.prompt:
-        return f"{said.generated} tokens after a prompt of {said.prompt}, expected {MIN_TOKENS} or more and none"
+    if peer_run.generated < MIN_TOKENS or peer_run.prompt:
+        seen = f"{peer_run.generated} tokens after a prompt of {peer_run.prompt}"
+        return f"{seen}, expected {MIN_TOKENS} or more and none"
     weights = sum(model["weights"].values())
     for what, theirs, ours in (
-        ("weights", said.parameters, model["parameters"]),
-        ("bytes", said.model_bytes, weights),
+        ("weights", peer_run.parameters, model["parameters"]),
+        ("bytes", peer_run.model_bytes, weights),
     ):
         if abs(theirs - ours) > SAME_MODEL * ours:
             return f"another model: {theirs:,} {what}, ours has {ours:,}"
-    if criterion.hardware["device"].lower() not in said.devices.lower():
-        return f"on {said.devices}, expected {criterion.hardware['device']}"
-    if said.gpu_layers < model["layers"]:
-        return f"{said.gpu_layers} of {model['layers']} layers on the card"
+    if criterion.hardware["device"].lower() not in peer_run.devices.lower():
+        return f"on {peer_run.devices}, expected {criterion.hardware['device']}"
+    if peer_run.gpu_layers < model["layers"]:
+        return f"{peer_run.gpu_layers} of {model['layers']} layers on the card"
     return None
 
 

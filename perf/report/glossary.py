@@ -87,13 +87,13 @@ def in_words(text: str) -> str:
     """Expand references: "§25 M1" -> "design section 25 (milestones) M1", "E 37" -> "errata 37 (user queues are
     ...)"."""
 
-    def section(found: re.Match[str]) -> str:
-        meaning = about(found[1])
-        return f"design section {found[1]}" + (f" ({meaning})" if meaning else "")
+    def section(match: re.Match[str]) -> str:
+        meaning = about(match[1])
+        return f"design section {match[1]}" + (f" ({meaning})" if meaning else "")
 
-    def entry(found: re.Match[str]) -> str:
-        meaning = "" if found[2] else ERRATA.get(found[1], "")  # after a colon the text is already there
-        return f"errata {found[1]}" + (f" ({meaning})" if meaning else "") + found[2]
+    def entry(match: re.Match[str]) -> str:
+        meaning = "" if match[2] else ERRATA.get(match[1], "")  # after a colon the text is already there
+        return f"errata {match[1]}" + (f" ({meaning})" if meaning else "") + match[2]
 
     return ENTRY.sub(entry, SECTION.sub(section, text))
 

@@ -203,7 +203,7 @@ class Lab:
         }
 
 
-def _noting(create: Any, made: list[Queue], **options: Any) -> Queue:
+def _noting(create: Any, queues: list[Queue], **options: Any) -> Queue:
     queue: Queue = create(**options)
-    made.append(queue)
+    queues.append(queue)
     return queue

@@ -188,13 +188,13 @@ def product(sizes: Triple, start: Triple = (0, 0, 0)) -> list[Triple]:
     return [(i, j, k) for i in x for j in y for k in z]
 
 
-def expect_ids(found: Ids, groups: Iterable[Triple], items: list[Triple]) -> None:
+def expect_ids(ids: Ids, groups: Iterable[Triple], items: list[Triple]) -> None:
     """Check that every id occurs once. The kind of error indicates the cause."""
     want: Ids = Counter((group, item) for group in groups for item in items)
-    if found == want:
+    if ids == want:
         return
-    total, expected = sum(found.values()), sum(want.values())
-    seen_groups, seen_items = {group for group, _ in found}, {item for _, item in found}
+    total, expected = sum(ids.values()), sum(want.values())
+    seen_groups, seen_items = {group for group, _ in ids}, {item for _, item in ids}
     wanted_groups = {group for group, _ in want}
     measure = {"ran": total, "wanted": expected, "groups": len(seen_groups), "items": len(seen_items)}
     if total != expected:

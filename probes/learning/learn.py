@@ -349,7 +349,7 @@ def wmma_f16_order(c: ProbeContext) -> Outcome:
 
 
 def _left_of_small(bench: ShaderBench, small: np.float16) -> np.ndarray:
-    """Return float32 [p, n]: D of a product 2^24 at position p and one of 2^-10, or its negative, at position n."""
+    """Return float32 [p, n]: D of a product 2^24 at position p and ±2^-10 at position n."""
     count = len(WMMA_PLACES)
     a = np.full((count, 32, 8), SMALL, np.float16)
     b = np.zeros((count, 32, 8), np.float16)

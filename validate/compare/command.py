@@ -246,20 +246,20 @@ def _judged(outcomes: list[PeerOutcome], reference: str) -> list[tuple[PeerOutco
     return [(each, Distance() if right is None else distance(each, right)) for each in outcomes]
 
 
-def result_of(outcome: PeerOutcome, found: Distance, arguments: argparse.Namespace, task: PeerTask) -> Result:
+def result_of(outcome: PeerOutcome, distance: Distance, arguments: argparse.Namespace, task: PeerTask) -> Result:
     from zinc_rt.backends import registry
     from zinc_rt.cli.report import Result
 
     ours = outcome.peer in registry.names()
     other_bits = (
-        ours and arguments.reference in registry.names() and found.logits is not None and not found.same_bits
+        ours and arguments.reference in registry.names() and distance.logits is not None and not distance.same_bits
     )
-    problem = outcome.problem or found.problem
-    if found.nonfinite:
-        problem = problem or f"{found.nonfinite} logits are no finite numbers"
+    problem = outcome.problem or distance.problem
+    if distance.nonfinite:
+        problem = problem or f"{distance.nonfinite} logits are no finite numbers"
     if other_bits and arguments.ordering.startswith("canonical"):
         problem = problem or f"other bits than {arguments.reference} in {arguments.ordering}"
-    broken = outcome.failed or found.nonfinite or (other_bits and arguments.ordering.startswith("canonical"))
+    broken = outcome.failed or distance.nonfinite or (other_bits and arguments.ordering.startswith("canonical"))
     measure = {
         "prefill_tokens_per_second": outcome.prefill_tokens_per_second,
         "decode_tokens_per_second": outcome.decode_tokens_per_second,
@@ -273,7 +273,7 @@ def result_of(outcome: PeerOutcome, found: Distance, arguments: argparse.Namespa
             {"command": each.command, "seconds": each.seconds, "exit_code": each.code, "timed_out": each.timed_out}
             for each in outcome.ran
         ],
-        **(found.as_dict() if found.logits is not None else {}),
+        **(distance.as_dict() if distance.logits is not None else {}),
     }
     repro = next((each.command for each in outcome.ran if not each.ok), "")
     repro = repro.replace(f"{task.folder}/", "")  # that folder is gone

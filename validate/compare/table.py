@@ -14,28 +14,28 @@ def table(rows: list[tuple[PeerOutcome, Distance]], reference: str) -> Table:
     return Table(COLUMNS, [_cells(outcome, values, reference) for outcome, values in rows])
 
 
-def _cells(outcome: PeerOutcome, found: Distance, reference: str) -> list[str]:
+def _cells(outcome: PeerOutcome, distance: Distance, reference: str) -> list[str]:
     what = " (simulated)" * outcome.simulated + " (software)" * outcome.software
     return [
         outcome.peer + what,
         outcome.version,
-        *_values(outcome, found, reference),
+        *_values(outcome, distance, reference),
         _speed(outcome.prefill_tokens_per_second),
         _speed(outcome.decode_tokens_per_second),
         state(outcome),
     ]
 
 
-def _values(outcome: PeerOutcome, found: Distance, reference: str) -> list[str]:
-    if outcome.peer == reference and found.logits is not None:
+def _values(outcome: PeerOutcome, distance: Distance, reference: str) -> list[str]:
+    if outcome.peer == reference and distance.logits is not None:
         return ["reference", "", "", ""]
-    if found.logits is None:
+    if distance.logits is None:
         return [""] * 4
-    about = "~" if found.samples else ""
-    logits = "bit-exact" if found.same_bits else f"{about}{found.logits:.1e}"
-    kl = "" if found.kl is None else f"{found.kl:.1e}"
-    top1 = "" if found.top1 is None else f"{found.top1}/{found.positions}"
-    worst = found.worst_layer
+    about = "~" if distance.samples else ""
+    logits = "bit-exact" if distance.same_bits else f"{about}{distance.logits:.1e}"
+    kl = "" if distance.kl is None else f"{distance.kl:.1e}"
+    top1 = "" if distance.top1 is None else f"{distance.top1}/{distance.positions}"
+    worst = distance.worst_layer
     layer = "" if worst is None else "equal" if worst[1] == 0 else f"{about}{worst[1]:.1e} ({worst[0]})"
     return [logits, kl, top1, layer]
 

@@ -43,13 +43,13 @@ def answer_alone(engine: Engine, request: MixedRequest, choice: int) -> AloneAns
         engine.release(sequence)
 
 
-def _drawn(request: MixedRequest, choice: int, logits: np.ndarray, made: Sequence[int]) -> int:
+def _drawn(request: MixedRequest, choice: int, logits: np.ndarray, generated: Sequence[int]) -> int:
     """Draw the token with the oracle's kernels, from operands that are computed without a scheduler."""
     math, sampling = arithmetic("canonical-1"), request.sampling
-    position = np.array([len(request.prompt) + len(made)], np.int32)
+    position = np.array([len(request.prompt) + len(generated)], np.int32)
     slot = np.zeros(1, np.int32)
     if sampling.penalised:
-        counts = np.bincount(made, minlength=logits.size).astype(np.int32)
+        counts = np.bincount(generated, minlength=logits.size).astype(np.int32)
         counts[list(set(request.prompt))] |= np.int32(IN_PROMPT)
         logits = logits_adjust(
             math, logits[None], slot, position, dwords(_record(sampling, len(request.prompt))), counts[None],

@@ -267,12 +267,12 @@ def _view(image: np.ndarray, program: LoweredGraph, name: str, like: np.ndarray)
 
 
 def _compared(
-    wanted: OracleAnswer, node: OneNode, got: dict[str, np.ndarray], kernels: tuple[str, ...]
+    expected: OracleAnswer, node: OneNode, got: dict[str, np.ndarray], kernels: tuple[str, ...]
 ) -> CaseOutcome:
     written = set()
     compared = wrong = 0
     first: BitDifference | None = None
-    for name, (port, want) in zip(node.node.outputs, wanted.outputs, strict=False):
+    for name, (port, want) in zip(node.node.outputs, expected.outputs, strict=False):
         stored = node.storage(name)
         written.add(stored)
         output = got[stored]
@@ -302,7 +302,7 @@ def _sentence(error: Exception) -> str:
     return str(error).strip() or type(error).__name__
 
 
-def _named(said: str, kernels: tuple[str, ...]) -> str:
+def _named(text: str, kernels: tuple[str, ...]) -> str:
     """Return the kernel that a report mentions first."""
-    positions = [(said.find(name), name) for name in kernels if re.search(rf"\b{re.escape(name)}\b", said)]
+    positions = [(text.find(name), name) for name in kernels if re.search(rf"\b{re.escape(name)}\b", text)]
     return min(positions)[1] if positions else ""

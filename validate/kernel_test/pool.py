@@ -156,10 +156,10 @@ def _count(costly: Counter[str], outcome: CaseOutcome) -> None:
         costly.update([outcome.blamed] if outcome.blamed else outcome.kernels[-1:])
 
 
-def _error(said: dict[str, Any]) -> ZincError:
+def _error(reply: dict[str, Any]) -> ZincError:
     """Return the worker's own error, with its exit code."""
     codes = {kind.exit_code: kind for kind in (ZincError, CheckFailed, errors.NothingRan)}
-    return codes.get(said["exit"], ZincError)(said["error"])
+    return codes.get(reply["exit"], ZincError)(reply["error"])
 
 
 def outcomes(ran: Iterable[CaseRun]) -> Counter[str]:

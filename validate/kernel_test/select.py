@@ -46,10 +46,10 @@ def plans(cases: Iterable[Case], kernels: KernelSet, ordering: str) -> list[Plan
     return selected
 
 
-def anew(made: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> list[PlannedCase]:
+def anew(cases: Iterable[PlannedCase], known: Iterable[PlannedCase]) -> list[PlannedCase]:
     """Return the plans that dispatch other kernels than the same case does in `known`."""
     met = {(plan.case.text(), plan.kernels) for plan in known}
-    return [plan for plan in made if (plan.case.text(), plan.kernels) not in met] if met else list(made)
+    return [plan for plan in cases if (plan.case.text(), plan.kernels) not in met] if met else list(cases)
 
 
 def planned(case: Case, kernels: KernelSet, ordering: str) -> PlannedCase:

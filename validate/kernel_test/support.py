@@ -80,11 +80,11 @@ def _support(op: Op, dtype: str, given: Sequence[Case], kernels: KernelSet, orde
     return Support(op, dtype, names, "", len(taken), len(plans))
 
 
-def matrix(found: Mapping[str, Sequence[Support]]) -> Page:
+def matrix(by_side: Mapping[str, Sequence[Support]]) -> Page:
     """Return a table per kernel set: each opcode with its supported and unsupported types, then each reason
     once.
     """
-    parts = [part for name, rows in found.items() for part in ("", *_one(name, rows))]
+    parts = [part for name, rows in by_side.items() for part in ("", *_one(name, rows))]
     return Page(parts[1:])
 
 

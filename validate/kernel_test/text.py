@@ -28,8 +28,8 @@ def heading(side: Side, cases: int, refused: int, kernels: int) -> str:
     return f"{side.label}  {side.kernels}  {side.ordering}: {cases} cases of {kernels} kernels{refusals}"
 
 
-def table(found: Mapping[str, KernelVerdict]) -> Table:
-    rows = [(name, each.cases, len(each.types), _result(each)) for name, each in found.items()]
+def table(by_kernel: Mapping[str, KernelVerdict]) -> Table:
+    rows = [(name, each.cases, len(each.types), _result(each)) for name, each in by_kernel.items()]
     return Table(("kernel", number("cases"), number("types"), ""), rows)
 
 

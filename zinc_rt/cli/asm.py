@@ -66,8 +66,8 @@ def _asm(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _all(found: list[Source]) -> int:
-    assembled, refused = _assembled(found)
+def _all(sources: list[Source]) -> int:
+    assembled, refused = _assembled(sources)
     changed = [(source, data) for source, data in assembled if _stale(source, data)]
     for source, data in changed:
         _write(source.container, data)
@@ -77,11 +77,11 @@ def _all(found: list[Source]) -> int:
     return ZincError.exit_code if refused else 0
 
 
-def _check(found: list[Source]) -> int:
-    assembled, refused = _assembled(found)
+def _check(sources: list[Source]) -> int:
+    assembled, refused = _assembled(sources)
     stale = [source for source, data in assembled if _stale(source, data)]
-    folders = {source.container.parent for source in found}
-    containers = {source.container for source in found}
+    folders = {source.container.parent for source in sources}
+    containers = {source.container for source in sources}
     orphans = [path for folder in folders for path in sorted(folder.glob("*.zrt")) if path not in containers]
     for source in stale:
         print(f"stale   {source.container.name}: differs from the output of {source.path.name}")
@@ -91,7 +91,7 @@ def _check(found: list[Source]) -> int:
     bad = len(stale) + len(orphans) + len(refused)
     if stale:
         print("repro   zinc-rt asm --all && git diff --stat")
-    print(f"{'FAIL' if bad else 'PASS'}  {len(assembled) - len(stale)} of {len(found)} kernels are up to date")
+    print(f"{'FAIL' if bad else 'PASS'}  {len(assembled) - len(stale)} of {len(sources)} kernels are up to date")
     return 1 if bad else 0
 
 
@@ -100,7 +100,7 @@ def _say(refused: list[ZincError]) -> None:
         print(error, file=sys.stderr)
 
 
-def _assembled(found: list[Source]) -> tuple[list[tuple[Source, bytes]], list[ZincError]]:
+def _assembled(sources: list[Source]) -> tuple[list[tuple[Source, bytes]], list[ZincError]]:
     """Assemble each source; return the containers and the errors. Raise NothingRan without the assembler."""
     from zinc_rt.kernels.assemble import assemble
 
@@ -111,7 +111,7 @@ def _assembled(found: list[Source]) -> tuple[list[tuple[Source, bytes]], list[Zi
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each thread waits for a process
-        done = list(zip(found, pool.map(one, found), strict=True))
+        done = list(zip(sources, pool.map(one, sources), strict=True))
     assembled = [(source, data) for source, data in done if isinstance(data, bytes)]
     return assembled, [error for _, error in done if isinstance(error, ZincError)]
 

@@ -91,10 +91,10 @@ def _made(kernels: BinaryKernelSet, name: str) -> KernelReport:
     )
 
 
-def _figures(made: KernelReport) -> list[Any]:
-    whole = [made.vgprs, made.waves, made.lds_bytes or "", made.code_bytes, made.instructions]
-    whole += [f"{100 * made.vopd_rate:.0f}", len(made.loops) or ""]
-    loop = max(made.loops, key=_loaded, default=None)
+def _figures(report: KernelReport) -> list[Any]:
+    whole = [report.vgprs, report.waves, report.lds_bytes or "", report.code_bytes, report.instructions]
+    whole += [f"{100 * report.vopd_rate:.0f}", len(report.loops) or ""]
+    loop = max(report.loops, key=_loaded, default=None)
     if loop is None or not _loaded(loop):
         return [*whole, "", "", "", ""]
     loads = loop.mix["load"] + loop.mix["smem"]

@@ -101,20 +101,22 @@ def _row(kernel: KernelInput, finding: LintFinding) -> dict[str, Any]:
 
 
 def _add_result(
-    report: Report, kernel: KernelInput, found: list[LintFinding], remarked: list[LintFinding]
+    report: Report, kernel: KernelInput, findings: list[LintFinding], remarked: list[LintFinding]
 ) -> None:
     from zinc_rt.cli.report import Result
 
-    rows = [_row(kernel, finding) for finding in found]
+    rows = [_row(kernel, finding) for finding in findings]
     report.results.append(
         Result(
             f"{kernel.file}:{kernel.name}",
             "isa-lint",
-            "fail" if found else "pass",
-            reason=f"{len(found)} findings" if found else "",
+            "fail" if findings else "pass",
+            reason=f"{len(findings)} findings" if findings else "",
             measure={"findings": rows, "remarks": [_row(kernel, finding) for finding in remarked]},
             limit={"findings": 0},
             first_bad=rows[0] if rows else {},
-            repro=f"zinc-rt isa lint {'' if kernel.section.symbols else '--hex '}{kernel.file}" if found else "",
+            repro=f"zinc-rt isa lint {'' if kernel.section.symbols else '--hex '}{kernel.file}"
+            if findings
+            else "",
         )
     )

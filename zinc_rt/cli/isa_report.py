@@ -105,15 +105,21 @@ def _made(kernel: KernelInput) -> KernelReport:
     )
 
 
-def _row(name: str, made: KernelReport) -> list[Any]:
-    registers = [_of(made.vgprs_used, made.vgprs), _of(made.sgprs_used, made.sgprs)]
-    sizes = [made.lds_bytes, made.waves, made.code_bytes, made.instructions, f"{100 * made.vopd_rate:.0f}"]
-    sizes += _pending(made.in_flight)
-    return [name, *registers, *sizes, *(made.mix[unit] or "" for unit in _COLUMNS)]
+def _row(name: str, report: KernelReport) -> list[Any]:
+    registers = [_of(report.vgprs_used, report.vgprs), _of(report.sgprs_used, report.sgprs)]
+    sizes = [
+        report.lds_bytes,
+        report.waves,
+        report.code_bytes,
+        report.instructions,
+        f"{100 * report.vopd_rate:.0f}",
+    ]
+    sizes += _pending(report.in_flight)
+    return [name, *registers, *sizes, *(report.mix[unit] or "" for unit in _COLUMNS)]
 
 
-def _pending(found: PendingLoads) -> list[Any]:
-    return [found.loads or "", found.bytes or ""]
+def _pending(pending: PendingLoads) -> list[Any]:
+    return [pending.loads or "", pending.bytes or ""]
 
 
 def _of(used: int, declared: int) -> str:

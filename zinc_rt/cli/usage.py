@@ -116,35 +116,35 @@ def _usage(arguments: argparse.Namespace) -> int:
     return finish(report, arguments)
 
 
-def _balance(found: UsageFound, *, whole: bool) -> list[Result]:
+def _balance(usage: UsageFound, *, whole: bool) -> list[Result]:
     """Return a result for each line. Tokens may be delivered minutes after generation, so L6 holds only over all
     time."""
     from zinc_rt.cli.report import Result
     from zinc_rt.sched.usage.balance import LINES, l6_delivered
 
-    if found.first is None:
+    if usage.first is None:
         return []
     results = []
     for line in LINES:
         if line is not l6_delivered or whole:
-            why = line(found.usage, found.device)
+            why = line(usage.usage, usage.device)
             name = line.__name__.partition("_")[0].upper()
             results.append(Result(name, "ledger", "fail" if why else "pass", reason=why or ""))
     return results
 
 
-def _verdict(found: UsageFound, results: list[Result]) -> str:
+def _verdict(usage: UsageFound, results: list[Result]) -> str:
     if not results:
         return "NOTHING RAN  no step was counted in this range"
     wrong = [f"{result.id}: {result.reason}" for result in results if result.status == "fail"]
     if wrong:
         return f"FAIL  {'; '.join(wrong)}"
-    device = found.device
+    device = usage.device
     sums = (
         f"{device.get('input_tokens', 0):,} tokens and {device.get('logit_rows', 0):,} draws "
         f"in {device.get('steps', 0):,} steps"
     )
-    return f"PASS  {_time(found.first)} to {_time(found.last)}: {sums} are all accounted for"
+    return f"PASS  {_time(usage.first)} to {_time(usage.last)}: {sums} are all accounted for"
 
 
 def _three_digits(value: float | None) -> str:

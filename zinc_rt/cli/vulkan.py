@@ -75,16 +75,16 @@ def _compile(arguments: argparse.Namespace) -> int:
     return _write(named or [source for source in every.values() if stale(source)])
 
 
-def _write(wanted: list[GlslSource]) -> int:
+def _write(sources: list[GlslSource]) -> int:
     from zinc_rt.host.files import write_whole
     from zinc_rt.kernels.spirv.compile import compile_source
 
-    compiled, refused = _compiled(wanted, compile_source)
+    compiled, refused = _compiled(sources, compile_source)
     for source, data in compiled:
         write_whole(source.built, partial(_put, data))
         terminal.show(f"wrote  {source.built.name}: {len(data)} bytes")
     _say(refused)
-    good = f"{len(compiled)} of {len(wanted)} kernels compiled"
+    good = f"{len(compiled)} of {len(sources)} kernels compiled"
     terminal.show(f"FAIL  {good}" if refused else f"PASS  {good}")
     return ZincError.exit_code if refused else 0
 
@@ -93,18 +93,18 @@ def _put(data: bytes, file: BinaryIO) -> None:
     file.write(data)
 
 
-def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
+def _check(sources: list[GlslSource], *, orphans: bool) -> int:
     from zinc_rt.kernels.spirv.compile import BUILT, PROBES, available, build, stale
     from zinc_rt.spirv.lint import lint
     from zinc_rt.spirv.module import read
 
     bad = 0
-    there = [source for source in wanted if source.built.is_file()]
+    there = [source for source in sources if source.built.is_file()]
     for source in (each for each in there if each.linted):
         for remark in lint(read(source.built.read_bytes(), source.built.name)):
             bad += 1
             terminal.show(f"{source.built.name}: {remark}")
-    old = [source for source in wanted if stale(source)]
+    old = [source for source in sources if stale(source)]
     if available():
         compiled, refused = _compiled([source for source in there if source not in old], build)
         _say(refused)
@@ -118,14 +118,14 @@ def _check(wanted: list[GlslSource], *, orphans: bool) -> int:
         )
     if orphans:
         for path in sorted(
-            {*BUILT.glob("*.spv"), *PROBES.glob("built/*.spv")} - {source.built for source in wanted}
+            {*BUILT.glob("*.spv"), *PROBES.glob("built/*.spv")} - {source.built for source in sources}
         ):
             bad += 1
             terminal.show(f"orphan  {path.name}: no source")
     bad += len(old)
     how = "" if available() else ', by the hashes of their sources: no compiler (extra "glsl")'
     terminal.show(
-        f"{'FAIL' if bad else 'PASS'}  {len(wanted) - len(old)} of {len(wanted)} kernels are up to date{how}"
+        f"{'FAIL' if bad else 'PASS'}  {len(sources) - len(old)} of {len(sources)} kernels are up to date{how}"
     )
     return 1 if bad else 0
 
@@ -136,7 +136,7 @@ def _say(refused: list[ZincError]) -> None:
 
 
 def _compiled(
-    wanted: list[GlslSource], how: Callable[[GlslSource], bytes]
+    sources: list[GlslSource], how: Callable[[GlslSource], bytes]
 ) -> tuple[list[tuple[GlslSource, bytes]], list[ZincError]]:
     """Compile each source; return the modules and the errors. Raise NothingRan without the compiler."""
 
@@ -147,7 +147,7 @@ def _compiled(
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for processes of its own
-        done = list(zip(wanted, pool.map(one, wanted), strict=True))
+        done = list(zip(sources, pool.map(one, sources), strict=True))
     compiled = [(source, data) for source, data in done if isinstance(data, bytes)]
     return compiled, [error for _, error in done if isinstance(error, ZincError)]
 

@@ -45,13 +45,13 @@ def inject(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
     return OpGraph(graph.name, graph.stage, MappingProxyType(buffers), nodes)
 
 
-def keep(graph: OpGraph, wanted: Iterable[str]) -> OpGraph:
-    """Keep only the nodes that the buffers `wanted` depend on, and the buffers that those use.
+def keep(graph: OpGraph, labels: Iterable[str]) -> OpGraph:
+    """Keep only the nodes that the buffers `labels` depend on, and the buffers that those use.
 
     A wanted activation becomes an output, since it may have no readers left.
     """
-    wanted = set(wanted)
-    needed = set(wanted)
+    labels = set(labels)
+    needed = set(labels)
     nodes: list[Node] = []
     for node in reversed(graph.nodes):
         if node.op is Op.BARRIER:
@@ -60,16 +60,16 @@ def keep(graph: OpGraph, wanted: Iterable[str]) -> OpGraph:
             needed.update(name for name in node.inputs if name != ABSENT)
             nodes.append(node)
     touched = {name for node in nodes if node.op is not Op.BARRIER for name in (*node.inputs, *node.outputs)}
-    touched |= wanted | {spec.name for spec in graph.by_role("step")}
+    touched |= labels | {spec.name for spec in graph.by_role("step")}
     kept = tuple(node for node in reversed(nodes) if node.op is not Op.BARRIER or touched.issuperset(node.inputs))
-    return OpGraph(graph.name, graph.stage, _outputs(graph.buffers, touched, wanted), kept)
+    return OpGraph(graph.name, graph.stage, _outputs(graph.buffers, touched, labels), kept)
 
 
 def _outputs(
-    buffers: Mapping[str, BufferSpec], touched: set[str], wanted: set[str]
+    buffers: Mapping[str, BufferSpec], touched: set[str], labels: set[str]
 ) -> MappingProxyType[str, BufferSpec]:
     kept = {name: spec for name, spec in buffers.items() if name in touched}
-    for name in wanted:
+    for name in labels:
         if kept[name].role == "activation":
             kept[name] = replace(kept[name], role="output")
     return MappingProxyType(kept)

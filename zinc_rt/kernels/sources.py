@@ -27,13 +27,13 @@ def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Pa
     return paths
 
 
-def hash_of(files: list[Path], said: str) -> bytes:
-    """Return the SHA-256 over the files' names and bytes, and then over `said`."""
+def hash_of(files: list[Path], options: str) -> bytes:
+    """Return the SHA-256 over the files' names and bytes, and then over `options`."""
     digest = hashlib.sha256()
     for file in files:
         data = read_source(file)
         digest.update(f"{file.name} {len(data)}\n".encode() + data)
-    digest.update(said.encode())
+    digest.update(options.encode())
     return digest.digest()
 
 

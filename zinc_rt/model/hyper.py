@@ -77,8 +77,8 @@ class Hyper:
             raise self._wrong(key, value, convert.__name__.strip("_"))
         return converted
 
-    def _wrong(self, key: str, saw: object, wanted: str) -> InputError:
-        return InputError(f"{self.source}: {self.architecture}.{key} is {saw!r}, expected {wanted}")
+    def _wrong(self, key: str, saw: object, expected: str) -> InputError:
+        return InputError(f"{self.source}: {self.architecture}.{key} is {saw!r}, expected {expected}")
 
 
 def _integer(value: object) -> int | None:

@@ -64,12 +64,12 @@ def _is_struct(module: SpirvModule, id: int) -> bool:
     return definition is not None and definition.opcode == Opcode.TypeStruct
 
 
-def _is_address(made: SpirvInstruction) -> bool:
+def _is_address(definition: SpirvInstruction) -> bool:
     """Return whether an argument is a uint64_t address, for kernels that compute addresses themselves.
 
     Only the argument's name says whether such a kernel stores to it.
     """
-    return made.opcode == Opcode.TypeInt and made.operands[1] == 8 * ADDRESS_BYTES
+    return definition.opcode == Opcode.TypeInt and definition.operands[1] == 8 * ADDRESS_BYTES
 
 
 def _read_only(module: SpirvModule, pointer: SpirvInstruction) -> bool:

@@ -57,11 +57,11 @@ def changes(state: SessionState, run: Assignment) -> list[int]:
     return [at for at, (old, new) in enumerate(zip(state.session.now, run, strict=True)) if old != new]
 
 
-def task(state: SessionState, run: Assignment, told: Proposal | None, journal: str) -> str:
+def task(state: SessionState, run: Assignment, proposal: Proposal | None, journal: str) -> str:
     """Return the values to set, the test to run and the command that records the result."""
     variables, now = state.session.problem.variables, state.session.now
     changed = changes(state, run)
-    lines = [row("run", f"{len(state.session.runs) + 1}: {_burden(state, changed, told)}")]
+    lines = [row("run", f"{len(state.session.runs) + 1}: {_burden(state, changed, proposal)}")]
     for at in changed:
         variable = variables[at]
         lines.append(row("set", f"{variable.name}: {variable.values[now[at]]} -> {variable.values[run[at]]}"))
@@ -75,7 +75,7 @@ def task(state: SessionState, run: Assignment, told: Proposal | None, journal: s
     return "\n".join(lines)
 
 
-def _burden(state: SessionState, changed: list[int], told: Proposal | None) -> str:
+def _burden(state: SessionState, changed: list[int], proposal: Proposal | None) -> str:
     if not changed:
         words = "no change, run it again"
     else:
@@ -83,7 +83,7 @@ def _burden(state: SessionState, changed: list[int], told: Proposal | None) -> s
         once = max(kinds, key=lambda kind: kind.once_minutes).once
         plural = "s" if len(changed) > 1 else ""
         words = f"{len(changed)} change{plural}" + (f", {once}" if once else "")
-    return words + (f", about {told.minutes:.0f} minutes; tells {told.bits:.2f} bits" if told else "")
+    return words + (f", about {proposal.minutes:.0f} minutes; tells {proposal.bits:.2f} bits" if proposal else "")
 
 
 def suspects(state: SessionState) -> str:

@@ -127,14 +127,14 @@ def memory_bytes() -> int:
     return most
 
 
-def advise(wanted: PageRange) -> None:
+def advise(pages: PageRange) -> None:
     """Read a range and return when it is resident. MADV_POPULATE_READ reads as a page fault does, in large folios
     and long requests. Kernels before 5.14 have only MADV_WILLNEED, which starts an asynchronous read with small
     pages: with short memory a token then took four times as long (Linux 6.18, virtio disk)."""
     libc = _libc()
     if libc is None:
         return
-    where = ctypes.c_void_p(wanted.address), ctypes.c_size_t(wanted.size_bytes)
+    where = ctypes.c_void_p(pages.address), ctypes.c_size_t(pages.size_bytes)
     if sys.platform != "linux" or libc.madvise(*where, MADV_POPULATE_READ) != 0:
         libc.madvise(*where, mmap.MADV_WILLNEED)
 

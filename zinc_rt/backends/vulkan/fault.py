@@ -44,9 +44,9 @@ def device_fault(device: VulkanDevice) -> str:
     return "; ".join(each for each in lines if each)
 
 
-def _address(found: ctypes.Structure) -> str:
+def _address(info: ctypes.Structure) -> str:
     """Format an address. The precision is a power of two: the fault is in the aligned block of that size around
     the address."""
-    kind, va, precision = found.addressType, found.reportedAddress, found.addressPrecision
+    kind, va, precision = info.addressType, info.reportedAddress, info.addressPrecision
     name = ADDRESS_TYPES[kind] if kind < len(ADDRESS_TYPES) else f"fault type {kind}"
     return f"{name} at {va:#x}" + (f" (to {precision} bytes)" if precision > 1 else "")

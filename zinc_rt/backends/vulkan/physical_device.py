@@ -233,9 +233,9 @@ def _extensions(vulkan: Vulkan, handle: int) -> frozenset[str]:
     return frozenset(row.extensionName.decode() for row in found)
 
 
-def _memory(said: Any) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]:
-    heaps = said.memoryHeaps[: said.memoryHeapCount]
-    types = said.memoryTypes[: said.memoryTypeCount]
+def _memory(properties: Any) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]:
+    heaps = properties.memoryHeaps[: properties.memoryHeapCount]
+    types = properties.memoryTypes[: properties.memoryTypeCount]
     local = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
     return (
         tuple(MemoryHeap(heap.size, bool(heap.flags & local)) for heap in heaps),

@@ -66,5 +66,5 @@ def _temp(name: str, spec: BufferSpec) -> Temp:
     return Temp(f"f32:{name}", F32_BYTES * rows * k)
 
 
-def _rewritten(step: Launch, made: dict[str, Temp]) -> tuple[Operand | None, ...]:
-    return tuple(made[b.name] if isinstance(b, Ref) and b.name in made else b for b in step.buffers)
+def _rewritten(step: Launch, temps: dict[str, Temp]) -> tuple[Operand | None, ...]:
+    return tuple(temps[b.name] if isinstance(b, Ref) and b.name in temps else b for b in step.buffers)

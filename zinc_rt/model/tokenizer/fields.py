@@ -18,8 +18,8 @@ def malformed(message: str) -> InputError:
     return InputError(message, next=_REDO)
 
 
-def _wrong(key: str, wanted: str, saw: object) -> InputError:
-    return malformed(f"{key}: expected {wanted}, saw {type(saw).__name__}")
+def _wrong(key: str, expected: str, saw: object) -> InputError:
+    return malformed(f"{key}: expected {expected}, saw {type(saw).__name__}")
 
 
 def text(metadata: Metadata, key: str) -> str | None:

@@ -80,9 +80,9 @@ class Vocabulary:
     end_ids: frozenset[int] = frozenset()  # end of generation
     warnings: list[str] = field(default_factory=list)
 
-    def with_kind(self, wanted: int) -> list[int]:
-        """Return the ids whose kind has any bit of `wanted`, ascending."""
-        return [id for id, kind in enumerate(self.kinds) if kind & wanted]
+    def with_kind(self, token_kind: int) -> list[int]:
+        """Return the ids whose kind has any bit of `token_kind`, ascending."""
+        return [id for id, kind in enumerate(self.kinds) if kind & token_kind]
 
 
 def read_vocabulary(metadata: Metadata, default_roles: dict[str, int]) -> Vocabulary:

@@ -98,13 +98,13 @@ async def get_props(
     }
 
 
-def _may_see(by: Caller, model: ServedModel, found: Running | None) -> bool:
+def _may_see(by: Caller, model: ServedModel, request: Running | None) -> bool:
     if by.admin:
         return True
-    return found is not None and model.core.tenants[found.tenant].name == by.tenant
+    return request is not None and model.core.tenants[request.tenant].name == by.tenant
 
 
-def _slot(model: ServedModel, at: int, found: Running | None) -> SlotReply:
+def _slot(model: ServedModel, at: int, request: Running | None) -> SlotReply:
     reply: SlotReply = {
         "id": at,
         "id_task": -1,
@@ -116,20 +116,20 @@ def _slot(model: ServedModel, at: int, found: Running | None) -> SlotReply:
         "next_token": {},
         "zinc_rt": {},
     }
-    if found is None:
+    if request is None:
         return reply
-    reply["id_task"], reply["is_processing"] = found.number, found.state in RUNNING and not found.held
-    reply["params"] = _params(found.sampling)
-    reply["next_token"] = {"n_decoded": found.made, "n_remain": found.limit - found.made}
+    reply["id_task"], reply["is_processing"] = request.number, request.state in RUNNING and not request.held
+    reply["params"] = _params(request.sampling)
+    reply["next_token"] = {"n_decoded": request.made, "n_remain": request.limit - request.made}
     reply["zinc_rt"] = {
-        "tenant": model.core.tenants[found.tenant].name,
-        "priority": found.priority.name.lower(),
-        "state": found.state.value,
-        "held": found.held,
-        "choice": found.choice,
-        "prompt_tokens": found.prompt,
-        "cached_tokens": found.cached,
-        "computed_tokens": found.computed,
+        "tenant": model.core.tenants[request.tenant].name,
+        "priority": request.priority.name.lower(),
+        "state": request.state.value,
+        "held": request.held,
+        "choice": request.choice,
+        "prompt_tokens": request.prompt,
+        "cached_tokens": request.cached,
+        "computed_tokens": request.computed,
     }
     return reply
 

@@ -44,35 +44,35 @@ def marked_yaml(text: str) -> MarkedYaml:
     return marked
 
 
-def _value(loader: Any, node: yaml.Node, place: Place, found: MarkedYaml, around: tuple[int, ...]) -> Any:
+def _value(loader: Any, node: yaml.Node, place: Place, marked: MarkedYaml, around: tuple[int, ...]) -> Any:
     line = node.start_mark.line + 1
-    found.lines.setdefault(place, line)
+    marked.lines.setdefault(place, line)
     if id(node) in around:
-        found.problems.append((line, "an alias inside the node that it refers to"))
+        marked.problems.append((line, "an alias inside the node that it refers to"))
         return None
-    inside: Callable[..., Any] = lambda part, at: _value(loader, part, at, found, (*around, id(node)))  # noqa: E731
+    inside: Callable[..., Any] = lambda part, at: _value(loader, part, at, marked, (*around, id(node)))  # noqa: E731
     if isinstance(node, yaml.SequenceNode):
         return [inside(each, (*place, at)) for at, each in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
-        return _scalar(loader, node, line, found)
+        return _scalar(loader, node, line, marked)
     values: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key, at = str(getattr(key_node, "value", "?")), key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            found.problems.append((at, "a key that is not a word"))
+            marked.problems.append((at, "a key that is not a word"))
         elif key_node.tag == "tag:yaml.org,2002:merge":
-            found.problems.append((at, "merge keys (<<) are not supported: write each value, or use `defaults`"))
+            marked.problems.append((at, "merge keys (<<) are not supported: write each value, or use `defaults`"))
         elif key in values:
-            found.problems.append((at, f"{key} is set twice: first in line {found.lines[(*place, key)]}"))
+            marked.problems.append((at, f"{key} is set twice: first in line {marked.lines[(*place, key)]}"))
         else:
-            found.lines[(*place, key)] = at
+            marked.lines[(*place, key)] = at
             values[key] = inside(value_node, (*place, key))
     return values
 
 
-def _scalar(loader: Any, node: yaml.Node, line: int, found: MarkedYaml) -> Any:
+def _scalar(loader: Any, node: yaml.Node, line: int, marked: MarkedYaml) -> Any:
     try:
         return loader.construct_object(node)
     except (yaml.YAMLError, ValueError) as error:  # a tag of Python's, the 31st of February
-        found.problems.append((line, str(getattr(error, "problem", None) or error)))
+        marked.problems.append((line, str(getattr(error, "problem", None) or error)))
         return None

@@ -152,5 +152,5 @@ def room_for(
     return LoadingRoom(planned.ctx, planned.total_bytes, tuple(gone) if missing <= 0 else (), max(0, missing))
 
 
-def _conflict(said: str, code: str) -> ServeError:
-    return ServeError(409, said, "conflict_error", "model", code)
+def _conflict(message: str, code: str) -> ServeError:
+    return ServeError(409, message, "conflict_error", "model", code)

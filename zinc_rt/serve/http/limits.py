@@ -165,9 +165,9 @@ def jittered(seconds: float) -> float:
     return max(1.0, seconds * random.uniform(1 - JITTER, 1 + JITTER))
 
 
-def limited(said: str, code: str, seconds: float) -> ServeError:
+def limited(message: str, code: str, seconds: float) -> ServeError:
     """Return a 429 error: the tenant exceeded its own limit."""
-    return ServeError(429, said, "rate_limit_error", code=code, retry_after_seconds=max(1, math.ceil(seconds)))
+    return ServeError(429, message, "rate_limit_error", code=code, retry_after_seconds=max(1, math.ceil(seconds)))
 
 
 # --- what each answer says of it

@@ -55,16 +55,16 @@ async def caller(request: Request, documented: Annotated[object, Depends(_bearer
 def needs(scope: Scope) -> Callable[..., Awaitable[Caller]]:
     """Return the dependency of endpoints that require a scope. Raises ServeError 403."""
 
-    async def scoped(found: Annotated[Caller, Depends(caller)]) -> Caller:
-        if scope not in found.scopes:
+    async def scoped(authenticated: Annotated[Caller, Depends(caller)]) -> Caller:
+        if scope not in authenticated.scopes:
             raise ServeError(
                 403,
-                f"key {found.key or '(none)'} does not open this: it has {', '.join(sorted(found.scopes))}, "
-                f"and {scope} is needed",
+                f"key {authenticated.key or '(none)'} lacks the scope {scope}: "
+                f"it has {', '.join(sorted(authenticated.scopes))}",
                 "permission_error",
                 code="insufficient_scope",
             )
-        return found
+        return authenticated
 
     return scoped
 

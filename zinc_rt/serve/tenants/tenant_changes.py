@@ -67,8 +67,8 @@ def _pools(server: InferenceServer) -> list[int]:
     return [pages for model in server.models.values() for pages in _pages(model.core.scheduler)]
 
 
-def _contradicts(said: str, param: str | None = None) -> ServeError:
-    return ServeError(409, said, param=param, code="tenants_contradict")
+def _contradicts(message: str, param: str | None = None) -> ServeError:
+    return ServeError(409, message, param=param, code="tenants_contradict")
 
 
 # --- in the engine's thread

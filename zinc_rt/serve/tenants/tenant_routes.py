@@ -57,15 +57,15 @@ def router(server: InferenceServer) -> APIRouter:
     return routes
 
 
-def _tenants(made: APIRouter, server: InferenceServer) -> None:
+def _tenants(routes: APIRouter, server: InferenceServer) -> None:
     tenancy = server.tenancy
 
-    @made.get("")
+    @routes.get("")
     async def list_tenants() -> dict[str, Any]:
         """List the tenants."""
         return {"object": "list", "data": [shown(server, each) for each in tenancy.config.tenants]}
 
-    @made.post("", status_code=201, openapi_extra=_body(_without(SCHEMA, "keys")))
+    @routes.post("", status_code=201, openapi_extra=_body(_without(SCHEMA, "keys")))
     async def create_tenant(request: Request) -> dict[str, Any]:
         """Create a tenant."""
         tenant = created(await _json(request), tenancy.config.defaults)
@@ -73,19 +73,19 @@ def _tenants(made: APIRouter, server: InferenceServer) -> None:
         tenancy.made.add(tenant.id)
         return shown(server, tenant)
 
-    @made.get("/{id}")
+    @routes.get("/{id}")
     async def get_tenant(id: str) -> dict[str, Any]:
         """Return the settings of a tenant."""
         return shown(server, tenancy.tenant(id))
 
-    @made.patch("/{id}", openapi_extra=_body(_without(SCHEMA, "keys", "id", required=False)))
+    @routes.patch("/{id}", openapi_extra=_body(_without(SCHEMA, "keys", "id", required=False)))
     async def change_tenant(id: str, request: Request) -> dict[str, Any]:
         """Change the given settings of a tenant."""
         body = await _json(request)
         await change_tenants(server, lambda now: _with(now, changed(tenancy.tenant(id), body)))
         return shown(server, tenancy.tenant(id))
 
-    @made.delete("/{id}")
+    @routes.delete("/{id}")
     async def remove_tenant(
         id: str, caller: Admin, running: str = Query("finish", pattern="^(finish|cancel)$")
     ) -> dict[str, Any]:
@@ -108,15 +108,15 @@ def _tenants(made: APIRouter, server: InferenceServer) -> None:
         return {"id": gone.id, "object": "tenant.deleted", "deleted": True, "running": left}
 
 
-def _keys(made: APIRouter, server: InferenceServer) -> None:
+def _keys(routes: APIRouter, server: InferenceServer) -> None:
     tenancy = server.tenancy
 
-    @made.get("/{id}/keys")
+    @routes.get("/{id}/keys")
     async def list_keys(id: str) -> dict[str, Any]:
         """List the keys of a tenant, without their secrets."""
         return {"object": "list", "data": [key_shown(key) for key in tenancy.tenant(id).keys]}
 
-    @made.post("/{id}/keys", status_code=201, openapi_extra=_body(NEW_KEY))
+    @routes.post("/{id}/keys", status_code=201, openapi_extra=_body(NEW_KEY))
     async def create_key(id: str, request: Request) -> JSONResponse:
         """Create a key. It is shown in this response only."""
         body = await _json(request, empty={})
@@ -134,7 +134,7 @@ def _keys(made: APIRouter, server: InferenceServer) -> None:
             tenancy.made_keys.add(key.id)
         return JSONResponse({**key_shown(key), "key": text}, 201, headers={"cache-control": "no-store"})
 
-    @made.delete("/{id}/keys/{key}")
+    @routes.delete("/{id}/keys/{key}")
     async def revoke_key(id: str, key: str) -> dict[str, Any]:
         """Revoke a key. New requests with it are refused; running requests continue."""
         async with tenancy.changing:
@@ -146,10 +146,10 @@ def _keys(made: APIRouter, server: InferenceServer) -> None:
         return {"id": key, "object": "key.deleted", "deleted": True}
 
 
-def _caches(made: APIRouter, server: InferenceServer) -> None:
+def _caches(routes: APIRouter, server: InferenceServer) -> None:
     tenancy = server.tenancy
 
-    @made.delete("/{id}/cache")
+    @routes.delete("/{id}/cache")
     async def drop_cache(id: str) -> dict[str, Any]:
         """Drop the cached prefixes of a tenant and of its isolation group."""
         tenancy.tenant(id)
@@ -157,7 +157,7 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
             await _forget(server, model, model.core.tenant_number(id))
         return {"id": id, "object": "cache.deleted", "deleted": True}
 
-    @made.get("/{id}/sessions")
+    @routes.get("/{id}/sessions")
     async def list_sessions(id: str) -> dict[str, Any]:
         """List the sessions of a tenant."""
         tenancy.tenant(id)
@@ -174,7 +174,7 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
         ]
         return {"object": "list", "data": data}
 
-    @made.get("/{id}/sessions/{session:path}")
+    @routes.get("/{id}/sessions/{session:path}")
     async def get_session(id: str, session: str) -> dict[str, Any]:
         """Return one session of a tenant."""
         listed = (await list_sessions(id))["data"]
@@ -183,7 +183,7 @@ def _caches(made: APIRouter, server: InferenceServer) -> None:
             raise _no_session(id, session)
         return match
 
-    @made.delete("/{id}/sessions/{session:path}")
+    @routes.delete("/{id}/sessions/{session:path}")
     async def unpin_session(id: str, session: str) -> dict[str, Any]:
         """Unpin the pages of a session, so that they can be evicted."""
         tenancy.tenant(id)

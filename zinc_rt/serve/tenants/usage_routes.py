@@ -107,9 +107,9 @@ def _kept(
     return {**body, **({"books": _whole(usage)} if admin else {})}
 
 
-def _whole(found: UsageFound) -> dict[str, Any]:
+def _whole(usage: UsageFound) -> dict[str, Any]:
     """Return the sum over all tenants and models in the same range."""
-    return {"all": _books(found.usage, found.device)}
+    return {"all": _books(usage.usage, usage.device)}
 
 
 def _books(tenants: Any, device: Any) -> dict[str, Any]:

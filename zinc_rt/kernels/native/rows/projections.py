@@ -159,8 +159,8 @@ def _dequantised(graph: OpGraph, name: str) -> tuple[Temp, Launch]:
     return temp, Launch("dequantise", (Ref(name), temp, None), (type_number(spec.dtype), k))
 
 
-def _vector(name: str | None, made: Mapping[str, Temp]) -> Buffer | None:
-    return made.get(name) or Ref(name) if name else None
+def _vector(name: str | None, temps: Mapping[str, Temp]) -> Buffer | None:
+    return temps.get(name) or Ref(name) if name else None
 
 
 def _q8_block(graph: OpGraph, ordering: str, weight: str) -> int:
