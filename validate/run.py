@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,11 +10,9 @@ import numpy as np
 from zinc_rt.cli.describe import describe_finding
 from zinc_rt.engine.devices import ORACLE
 from zinc_rt.engine.engine import Prefill
-from zinc_rt.engine.graph_store import GraphStore
-from zinc_rt.golden.capture import CapturedRun, Selection, aliases_of, capture
+from zinc_rt.golden.capture import CapturedRun, Selection, aliases_of
 from zinc_rt.golden.digests import run_digests
 from zinc_rt.host.facts import leaned_on
-from zinc_rt.host.version import planning_version
 from zinc_rt.ir.graph import ABSENT
 from zinc_rt.kernels.launch import kernel_names
 from zinc_rt.model.scales import not_finite
@@ -41,6 +38,7 @@ from zinc_rt.validate.checks import (
     same_bits_check,
 )
 from zinc_rt.validate.drift import Isolated, alone_limit, isolation_check, may_be_drift, without_drift
+from zinc_rt.validate.forms import form_checks
 from zinc_rt.validate.host_checks import HOST, draws_check, tokenizer_check
 from zinc_rt.validate.limits import BIT_EXACT, QUANTISED, against_golden, between
 from zinc_rt.validate.measure import Limit, compare
@@ -310,7 +308,7 @@ def _two_ways(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> 
         steps=len(after[-1:]),
     )
     yield _untapped_check(same, _rows(plain, 0, prompt), replace(tapped, logits=tapped.logits[:prompt]))
-    yield from _stored(runner, spec, plain, [*job.tokens, *after[:-1]], after[-1:])
+    yield from form_checks(runner, spec, same)
     if len(after) > 1:
         a, b = _rows(plain, prompt, None), CapturedRun(tapped.logits[prompt:], {})
         result = _stepwise_check(same, a, b)
@@ -324,48 +322,6 @@ def _two_ways(runner: ValidationRunner, spec: TierSpec, tapped: CapturedRun) -> 
             spec, "a few tokens, one by one", selection=job.selection, tokens=few, prefill="stepwise"
         )
         yield _stepwise_check(same, _rows(tapped, 0, len(few)), stepwise)
-
-
-def _stored(
-    runner: ValidationRunner, spec: TierSpec, planned: CapturedRun, tokens: list[int], follow: list[int]
-) -> Iterator[CheckResult]:
-    """Run graphs from the cache of `zinc-rt run`, which are planned and stored first where they are missing, and
-    compare them with `planned`, the same run of freshly planned graphs. Both are fused; `untapped` compares the
-    latter with the plain graph.
-    """
-    job, same = runner.job, _itself(runner.job, spec)
-    variants = runner.engine(spec).variants
-    if not variants.can_store or not len(planned.logits) or variants.tap_always:
-        return
-    if job.settings.graph_cache == "off":
-        yield same.skip("stored", "stored", "ZINC_RT_GRAPH_CACHE=off")
-        return
-    runner.say(f"{spec.text}: forward, stored graphs")
-    store, refused, run = GraphStore(planning_version()), list[str](), planned
-    for _ in range(2):  # the second reads what the first has planned
-        with variants.reading(store) as stored:
-            run = capture(
-                runner.engine(spec), tokens, None, steps=len(follow), follow=follow, watch=runner.watches[spec]
-            )
-        refused += stored.starts.refused
-        if not stored.starts.planned or not compare(run.logits, planned.logits, same.limit).within:
-            break
-    measured = compare(run.logits, planned.logits, same.limit)
-    starts = ReportFigures(read=stored.starts.read, planned=stored.starts.planned, refused=refused)
-    if measured.within and not stored.starts.read:
-        skipped = same.skip("stored", "stored", f"no graph can be kept in {store.folder}")
-        yield replace(skipped, measure=starts)
-        return
-    yield same.result(
-        "stored",
-        "stored",
-        passed=measured.within,
-        measure=ReportFigures({**measured.as_dict(), **starts}),
-        reason=f"{len(refused)} stored graphs were refused: {refused[0]}" if refused else "",
-        first_bad={} if measured.within else {"node": "logits", **measured.first_bad},
-        cause="" if measured.within else "stored graphs and freshly planned ones differ",
-        advice="" if measured.within else f"rm -r {shlex.quote(str(store.folder))}",
-    )
 
 
 def _between_stages(
@@ -416,7 +372,7 @@ def _alone(runner: ValidationRunner, spec: TierSpec, *, second_opinion: bool) ->
     tapped = runner.run(spec, FORWARD, selection=job.selection)
     plain = runner.run(spec, "forward, untapped", selection=None)
     yield _untapped_check(same, plain, tapped)
-    yield from _stored(runner, spec, plain, job.tokens, [])
+    yield from form_checks(runner, spec, same)
     if len(job.tokens) > 1:
         stepwise = runner.run(spec, "forward, token by token", selection=job.selection, prefill="stepwise")
         yield _stepwise_check(same, tapped, stepwise)

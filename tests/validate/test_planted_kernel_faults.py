@@ -15,6 +15,7 @@ from planted_kernel import flip, plant_kernel
 from seen import Validate
 
 from zinc_rt.engine import devices, graph_store, variants
+from zinc_rt.engine.answering import Answering
 from zinc_rt.engine.devices import choose_tier, open_backend
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.graph_store import GraphStore, StoredGraphs
@@ -22,9 +23,12 @@ from zinc_rt.engine.variants import EngineOptions
 from zinc_rt.golden.embedded import FOLDER
 from zinc_rt.host.version import planning_version
 from zinc_rt.kernels.sets import kernel_set
+from zinc_rt.lower import flat_plan
 from zinc_rt.model.builder import Overrides
 from zinc_rt.model.gguf import read_gguf
+from zinc_rt.model.sample_graph import RING
 from zinc_rt.validate.command import main
+from zinc_rt.validate.forms import FORMS, MASKED, EveryThird
 
 pytestmark = pytest.mark.skipif(kernel_set("gfx1201") is None, reason="no gfx1201 kernels in this build")
 
@@ -83,8 +87,9 @@ def test_stalled_wave_ends_the_run_at_once_with_its_report(
 
 
 @pytest.mark.rest
+@pytest.mark.parametrize("form", ["greedy", "all"])
 def test_stored_graph_of_other_settings_is_detected(
-    validate: Validate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, validate: Validate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key that forgets the overrides: the cache then gives a graph that was planned for another scale."""
     monkeypatch.setattr(devices, "amd_gpus", tuple)
@@ -101,9 +106,10 @@ def test_stored_graph_of_other_settings_is_detected(
     with (
         Engine(gguf, open_backend(choose_tier("t1", "sim"), "canonical-1"), ctx=64, options=options) as engine,
     ):
-        sequence = engine.open()
-        engine.extend(sequence, [3, 1, 4])
-        engine.extend(sequence, [1])
+        asking = Answering(engine)
+        asked = asking.submit([3, 1, 4], FORMS[form], grammar=EveryThird() if form == MASKED else None)
+        while not asked.done:
+            asking.step()
     monkeypatch.undo()
     monkeypatch.setattr(devices, "amd_gpus", tuple)
     monkeypatch.setattr(graph_store, "cache_folder", lambda: tmp_path)
@@ -113,6 +119,45 @@ def test_stored_graph_of_other_settings_is_detected(
     monkeypatch.setattr(GraphStore, "of", forgetful)
     seen = validate(*line)
     assert seen.exit == 1 and seen.named("fail") == ["stored"]
-    assert seen.result("stored")["advice"] == f"rm -r {tmp_path / 'graphs'}"
-    text = json.dumps(seen.report["details"])
-    assert "only graphs read from the cache differ" in text
+    stored = seen.result("stored")
+    assert stored["first_bad"]["form"] == form and stored["first_bad"]["node"] == "logits"
+    assert stored["advice"] == f"rm -r {tmp_path / 'graphs'}"
+    assert "only graphs read from the cache differ" in json.dumps(seen.report["details"])
+
+
+@pytest.mark.rest
+def test_damaged_graph_of_a_sampling_form_is_refused_and_replaced(
+    validate: Validate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "amd_gpus", tuple)
+    monkeypatch.setattr(graph_store, "cache_folder", lambda: tmp_path)
+    model = str(FOLDER / "qwen3-q.gguf")
+    line = ("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "1", "--ctx", "64")
+    assert validate(*line).exit == 0
+    of_forms = [path for path in (tmp_path / "graphs").glob("*.zro") if b"SampleForm" in path.read_bytes()]
+    plans = [path for path in of_forms if flat_plan.MAGIC in path.read_bytes()]
+    assert len(plans) == 2 * len(FORMS) + 1, "a prompt's pass and a decode in each form, and a late draw"
+    damaged = [path for path in plans if b"'late'" in path.read_bytes() or b"top=20" in path.read_bytes()]
+    for path in damaged:
+        content = bytearray(path.read_bytes())
+        content[-100] ^= 1
+        path.write_bytes(content)
+    seen = validate(*line)
+    stored = seen.result("stored")
+    assert seen.exit == 0 and len(damaged) == len(stored["measure"]["refused"]) == 3
+    assert "3 stored graphs were refused: " in stored["reason"] and "checksum" in stored["reason"]
+    again = validate(*line).result("stored")
+    assert again["measure"]["read"] == len(plans) and again["measure"]["refused"] == []
+
+
+@pytest.mark.rest
+def test_token_delivered_with_a_wrong_position_is_detected(
+    validate: Validate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_kernel(monkeypatch, "stream_out", lambda zrt: flip(zrt, "v_mov_b32_e32 v3, s27", 0))  # s26, the token
+    model = str(FOLDER / "qwen3-q.gguf")
+    seen = validate("--model", model, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "1")
+    assert seen.exit == 1 and seen.named("fail") == ["forms", "stored"]
+    forms = seen.result("forms")
+    assert forms["first_bad"]["node"] == RING and "position 3, " in forms["cause"]
+    assert "suspect the sampling kernels of t1" in json.dumps(seen.report["details"])

@@ -59,6 +59,12 @@ PATTERNS = (
         "{advice}",
     ),
     FailurePattern(
+        lambda e: e.only("forms", "stored", "sanitizer") and bool(e.of("forms")),
+        "every value is right, but steps that sample or deliver tokens are not: suspect the sampling kernels of "
+        "{tier}, or their fusion: {cause}",
+        BISECT,
+    ),
+    FailurePattern(
         lambda e: e.only("sanitizer") and bool(e.words["kernel_file"].strip("'")),
         "every value is right, but the simulated device reports findings: suspect kernel {kernel_at}",
         "zinc-rt isa lint {kernel_file}",

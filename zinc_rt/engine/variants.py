@@ -113,19 +113,20 @@ class Variants:
         )
 
     @contextmanager
-    def reading(self, store: GraphStore) -> Iterator[StoredGraphs]:
-        """Within the block, build variants anew, those of the product from `store`, on the same weights and state.
-        They are freed at its end, and the earlier ones are in use again."""
-        before = self._built, self._run, self._fitting, self._graphs, self.stored
-        self._built, self._run, self._fitting = {}, {}, {}
-        self._graphs, self.stored = GraphCache(MAX_GRAPHS, dropped=self._dropped), self._stored_in(store)
+    def anew(self, store: GraphStore | None = None, *, tapped: bool = False) -> Iterator[StoredGraphs | None]:
+        """Within the block, build variants anew on the same weights and state: from `store`, or plan them;
+        `tapped`: see `get`. They are freed at its end, and the earlier ones are in use again."""
+        before = self._built, self._run, self._fitting, self._graphs, self.stored, self.tap_always
+        self._built, self._run, self._fitting, self.tap_always = {}, {}, {}, tapped
+        self._graphs = GraphCache(MAX_GRAPHS, dropped=self._dropped)
+        self.stored = None if store is None else self._stored_in(store)
         try:
             yield self.stored
         finally:
             for table in self._built.values():
                 for variant in list(table.values()):
                     self.resident.drop(variant)
-            self._built, self._run, self._fitting, self._graphs, self.stored = before
+            self._built, self._run, self._fitting, self._graphs, self.stored, self.tap_always = before
 
     def model(self, stage: Stage) -> Model:
         if stage not in self._models:

@@ -1,0 +1,201 @@
+"""Compare the graphs of the product's steps with each other: stored by `zinc-rt run`, freshly planned, and plain.
+
+A step of `zinc-rt run` or `serve` runs the model's graph with the nodes that sample and deliver its tokens, in a
+form for what its requests need (docs/step.md). Here a scheduler answers the prompt in each of several forms, with
+the graphs of each kind. All must agree in all bits: tokens, logits and log-probabilities.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent import futures
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.engine.answering import Answering, TokenLogprob
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.graph_store import GraphStore, Starts
+from zinc_rt.engine.output_ring import RingError
+from zinc_rt.host.version import planning_version
+from zinc_rt.model.sample_graph import RING
+from zinc_rt.sched.mask_fills import MaskFills
+from zinc_rt.sched.plan import StepPlan
+from zinc_rt.sched.sampling import Sampling
+from zinc_rt.validate.check_result import CheckResult, ReportFigures
+from zinc_rt.validate.checks import CheckedPair
+from zinc_rt.validate.measure import Measure, compare
+from zinc_rt.validate.runner import ValidationRunner
+from zinc_rt.validate.tiers import TierSpec
+
+MASKED = "all"  # the form whose request has token masks as well
+FORMS = {  # a prompt's pass and a decode in each
+    "greedy": Sampling(2, ignore_eos=True),
+    "sample": Sampling(2, temperature=0.9, seed=1, ignore_eos=True),
+    MASKED: Sampling(
+        2, temperature=1.1, seed=3, presence_penalty=0.4, frequency_penalty=0.3, repetition_penalty=1.2,
+        logit_bias={1: 2.0, 2: -100.0}, logprobs=20, ignore_eos=True,
+    ),
+}  # fmt: skip
+FEW_TOKENS = 4  # of the prompt, in all forms but greedy
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer in one form. `logits` f32 [tokens, V]: those that its tokens were drawn from; `ended`: the finish
+    reason; `error`: what the output ring had instead of a token, or ""."""
+
+    logits: np.ndarray
+    tokens: list[int]
+    logprobs: list[TokenLogprob]
+    ended: str
+    error: str
+
+
+def form_checks(runner: ValidationRunner, spec: TierSpec, same: CheckedPair) -> Iterator[CheckResult]:
+    """Check a tier that builds from plans: plain graphs (`forms`), and graphs from the cache (`stored`), which are
+    planned and stored first where they are missing, against fused and freshly planned ones."""
+    variants, settings = runner.engine(spec).variants, runner.job.settings
+    if not variants.can_store or variants.tap_always:
+        return
+    runner.say(f"{spec.text}: steps of the product, in {len(FORMS)} forms")
+
+    def answers() -> dict[str, Answered]:
+        return _answers(runner.engine(spec), runner.job.tokens)
+
+    with variants.anew():
+        planned = answers()
+    with variants.anew(tapped=True):
+        plain = answers()
+    measured, bad = _compared(planned, plain, same)
+    yield same.result(
+        "forms",
+        "forms",
+        passed=not bad,
+        measure=ReportFigures({**measured.as_dict(), "forms": list(FORMS)}),
+        first_bad=bad,
+        cause=_cause(bad, "the fused and the plain graph differ"),
+    )
+    if settings.graph_cache == "off":
+        yield same.skip("stored", "stored", "ZINC_RT_GRAPH_CACHE=off")
+        return
+    yield _stored(runner, spec, same, planned, answers)
+
+
+def _stored(
+    runner: ValidationRunner,
+    spec: TierSpec,
+    same: CheckedPair,
+    planned: dict[str, Answered],
+    answers: Callable[[], dict[str, Answered]],
+) -> CheckResult:
+    store, refused = GraphStore(planning_version()), list[str]()
+    for _ in range(2):  # the second reads what the first has planned
+        with runner.engine(spec).variants.anew(store) as stored:
+            measured, bad = _compared(answers(), planned, same)
+        counts = Starts() if stored is None else stored.starts
+        refused += counts.refused
+        if not counts.planned or bad:
+            break
+    starts = ReportFigures(read=counts.read, planned=counts.planned, refused=refused)
+    if not bad and not counts.read:
+        return replace(same.skip("stored", "stored", f"no graph can be kept in {store.folder}"), measure=starts)
+    return same.result(
+        "stored",
+        "stored",
+        passed=not bad,
+        measure=ReportFigures({**measured.as_dict(), **starts, "forms": list(FORMS)}),
+        reason=f"{len(refused)} stored graphs were refused: {refused[0]}" if refused else "",
+        first_bad=bad,
+        cause=_cause(bad, "stored graphs and freshly planned ones differ"),
+        advice=f"rm -r {shlex.quote(str(store.folder))}" if bad else "",
+    )
+
+
+def _answers(engine: Engine, prompt: Sequence[int]) -> dict[str, Answered]:
+    """Answer the prompt in each form."""
+    made = {}
+    for form, sampling in FORMS.items():
+        asking, rows = Answering(engine), list[np.ndarray]()
+
+        def keep(plan: StepPlan, logits: np.ndarray, rows: list[np.ndarray] = rows) -> None:
+            rows.append(logits.copy())
+
+        asking.runner.watch = keep
+        _FirstIsLate(asking.scheduler.fills)
+        tokens = prompt if form == "greedy" else prompt[:FEW_TOKENS]
+        asked = asking.submit(tokens, sampling, grammar=EveryThird() if form == MASKED else None)
+        error = ""
+        try:
+            while not asked.done:
+                asking.step()
+        except RingError as failure:
+            error = failure.message
+        (answer,) = asked.answers
+        made[form] = Answered(np.concatenate(rows), answer.token_ids, answer.logprobs, answer.ended, error)
+    return made
+
+
+def _compared(
+    got: dict[str, Answered], want: dict[str, Answered], same: CheckedPair
+) -> tuple[Measure, dict[str, Any]]:
+    """Return the distance of all logits, and the first form that failed or differs, empty if there is none."""
+    one, other = (np.concatenate([each.logits for each in side.values()]) for side in (got, want))
+    measured = compare(one, other, same.limit)
+    for form in FORMS:
+        mine, theirs = got[form], want[form]
+        if error := mine.error or theirs.error:
+            return measured, {"node": RING, "form": form, "error": error}
+        distance = compare(mine.logits, theirs.logits, same.limit)
+        if not distance.within:
+            return measured, {"node": "logits", "form": form, **distance.first_bad}
+        for name in ("tokens", "logprobs", "ended"):
+            if (saw := getattr(mine, name)) != (wanted := getattr(theirs, name)):
+                return measured, {"node": name, "form": form, "got": str(saw), "want": str(wanted)}
+    return measured, {}
+
+
+def _cause(bad: dict[str, Any], difference: str) -> str:
+    return f"form {bad['form']}: {bad.get('error', difference)}" if bad else ""
+
+
+class EveryThird:
+    """A token mask that permits ids that are the number of tokens so far, modulo 3."""
+
+    complete, failure = False, ""
+
+    def __init__(self, tokens: int = 0) -> None:
+        self._tokens = tokens
+
+    def fill(self, words: np.ndarray) -> None:
+        bits = np.arange(32 * len(words)) % 3 == self._tokens % 3
+        words[:] = np.packbits(bits, bitorder="little").view(np.int32)
+
+    def accept(self, token: int) -> None:
+        self._tokens += 1
+
+    def fork(self) -> EveryThird:
+        return EveryThird(self._tokens)
+
+
+class _FirstIsLate(futures.Executor):
+    """Fills masks when a step waits for them, except that the first one is late: its row is drawn by the graph for
+    late draws, however busy the machine is."""
+
+    def __init__(self, fills: MaskFills) -> None:
+        self._pending: list[tuple[futures.Future[Any], Callable[[], Any]]] = []
+        self._waits = 0
+        fills.pool, fills.wait, fills.clock_ns = (lambda threads: self), self._wait, (lambda: 0)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        future = futures.Future[Any]()
+        self._pending.append((future, fn))
+        return future
+
+    def _wait(self, pending: Collection[futures.Future[None]], seconds: float) -> None:
+        self._waits += 1
+        while self._pending and self._waits > 1:
+            future, fill = self._pending.pop(0)
+            future.set_result(fill())
