@@ -216,6 +216,14 @@ def mixed(model: str, tier: str, alone: Engine, *, count: int, seed: int, sample
 
 
 @pytest.mark.rest
+def test_random_greedy_mix_with_stalled_readers_matches_solo_runs(model: str, alone: Engine) -> None:
+    """All steps are of the greedy form, which delivers by the ring as well."""
+    mix = mixed(model, "t_cpu", alone, count=8, seed=2, sampled=False)
+    names = {variant.graph.name.rpartition("-")[2] for variant in mix.llm.engine.variants.ran()}
+    assert mix.skipped > 1 and not names & {"sample", "prefill", "decode"} and "greedy" in names
+
+
+@pytest.mark.rest
 def test_random_request_mix_on_oracle_matches_solo_runs(model: str, alone: Engine, slow_counts: Counts) -> None:
     mixes = [mixed(model, "t_cpu", alone, count=8, seed=seed) for seed in range(slow_counts(1, 20))]
     counts = [mix.llm.scheduler.counts for mix in mixes]

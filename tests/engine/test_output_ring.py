@@ -25,7 +25,7 @@ class Device:
         self.records = free_records(SLOTS)
         self.records["epoch"] = np.arange(SLOTS) + 100
         self.records["logprobs"] = np.arange(SLOTS) - 1
-        self.reader = OutputRing(SLOTS)
+        self.reader = OutputRing(SLOTS, vocab=1000)
         self.reader.start(int(self.cursor[0]))
 
     def write(self, rows: list[tuple[int, int, int]]) -> None:
@@ -92,6 +92,15 @@ def test_entry_by_a_stale_record_is_an_error(field: str, value: int) -> None:
     device.records[field][4] = value
     with pytest.raises(RingError, match="the output ring has row 0 of slot 4"):
         device.take([(4, 70, 9)])
+
+
+@pytest.mark.parametrize("token", [-2, 1000, 2**31 - 1, -(2**31)])
+def test_token_outside_the_vocabulary_is_an_error(token: int) -> None:
+    device = Device()
+    assert device.step([(4, 70, 999), (5, 1, -1)]) == [999, -1]
+    device.write([(4, 71, 9), (5, 2, token)])
+    with pytest.raises(RingError, match=f"token {token} in row 1, which is not in the vocabulary of 1000"):
+        device.take([(4, 71, 9), (5, 2, token)])
 
 
 def test_missing_and_additional_entries_are_errors() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ from fake_masks import FakeMask, ManualPool
 from vulkan_driver import required
 
 from zinc_rt import LLM, Sampling
-from zinc_rt.engine.answering import Asked
+from zinc_rt.engine.answering import Answer, Asked
+from zinc_rt.engine.kv_audit import kv_audit
 from zinc_rt.engine.variants import Variants
 from zinc_rt.ir.op import Op
+from zinc_rt.sched.plan import StepPlan
 
 TIERS = ("t_cpu", "t1", "t2", "vulkan", "t_cpu_native")
 DRAWS = Sampling(
@@ -145,3 +149,63 @@ def test_matcher_that_is_too_slow_ends_only_its_answer() -> None:
             llm.step()
         assert slow.answers[0].ended == "grammar_too_slow" and not slow.answers[0].token_ids
         assert other.answers[0].ended == "length"
+
+
+def answer_of(llm: LLM, prompt: list[int]) -> list[int]:
+    return list(llm.generate([prompt], GREEDY)[0].token_ids)
+
+
+GREEDY = Sampling(max_tokens=24, ignore_eos=True)
+
+
+@pytest.mark.parametrize("steps", [1, 10, 300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_greedy_reader_that_stalls_inside_a_character_loses_no_token(steps: int) -> None:
+    """It is paused after a step was planned, so the device skips its row. The others go on, and the ring is
+    written many times over."""
+    with opened("t_cpu_native") as llm:
+        wanted = {first: answer_of(llm, [first, 2]) for first in range(6)}
+        scheduler = llm.scheduler
+        now = [scheduler.clock_ns()]
+        scheduler.clock_ns = lambda: now[0]  # the time limit of a reader is not what this is about
+        scheduler.limits = replace(scheduler.limits, client_timeout_steps=9_000)
+        slow = llm.submit([0, 2], GREEDY)
+        (answer,) = slow.answers
+        others = [llm.submit([first, 2], GREEDY) for first in (1, 2, 3)]
+        while not half_a_character(answer):
+            llm.step()
+        schedule, made, before = scheduler.schedule, len(answer.token_ids), scheduler.counts.steps
+
+        def planned() -> StepPlan:
+            plan = schedule()
+            assert slow.request is not None and slow.request.slot in plan.row_slot[: plan.rows]
+            scheduler.hold(slow.number)
+            return plan
+
+        scheduler.schedule = planned  # type: ignore[method-assign]
+        llm.step()
+        scheduler.schedule = schedule  # type: ignore[method-assign]
+        assert llm.usage()["rows_discarded"] == 1
+        while scheduler.counts.steps < before + steps:
+            now[0] += 1000
+            for at, other in enumerate(others):
+                if other.done:
+                    assert other.answers[0].token_ids == wanted[other.tokens[0]]
+                    others[at] = llm.submit([(other.tokens[0] + 1) % 6, 2], GREEDY)
+            llm.step()
+        assert len(answer.token_ids) == made
+        scheduler.resume(slow.number)
+        while not all(each.done for each in (slow, *others)):
+            llm.step()
+        if steps < 9_000:
+            assert answer.token_ids == wanted[0] and answer.ended == "length"
+        else:
+            assert answer.token_ids == wanted[0][:made] and answer.ended == "client_too_slow"
+        assert all(other.answers[0].token_ids == wanted[other.tokens[0]] for other in others)
+        assert not scheduler.check() and not kv_audit(scheduler, llm.runner)
+
+
+def half_a_character(answer: Answer) -> bool:
+    """Whether the decoder has the first bytes of a character."""
+    assert answer.text_out is not None
+    decoder: Any = answer.text_out._decoder._decoder
+    return bool(decoder.getstate()[0])

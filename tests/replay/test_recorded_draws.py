@@ -318,6 +318,7 @@ def test_bisect_names_the_faulty_node(log: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0], ids=["greedy", "drawn"])
+@pytest.mark.rest(keep=1)
 def test_token_in_the_wrong_slot_is_an_error_and_found_in_the_log(tmp_path: Path, temperature: float) -> None:
     """The run stops at the step, whose log then differs from a correct device in the ring alone."""
     path, plant = tmp_path / "run.zlog", NODES["delivery"][1]

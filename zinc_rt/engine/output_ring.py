@@ -1,6 +1,6 @@
 """The reader of the output ring: after the one wait of a step it takes the step's tokens from host-mapped memory.
 
-ring = OutputRing(len(records))
+ring = OutputRing(len(records), vocab)
 ring.start(cursor)                                      # before the first step
 ring.bind(slots, records)                               # whenever slots get other requests
 expected = ring.expected(slots, positions, skipped)     # of a step, while it runs
@@ -50,7 +50,8 @@ class ExpectedEntries:
 class OutputRing:
     """Takes entries in the order in which they were written. Not thread-safe: one reader."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, vocab: int) -> None:
+        self._vocab = vocab
         self._taken: int | None = None  # the cursor up to which entries were taken
         self._bound = np.zeros((slots, COLUMNS), np.int32)  # what is the same in all entries of a slot's binding
 
@@ -86,7 +87,7 @@ class OutputRing:
         of each row, i32 [rows]: -1 if no logit was a candidate, or if the row was skipped.
 
         `cursor`: the device's count after the step. Raises RingError if entries were overwritten before they were
-        taken, or if they are not the expected ones but for their tokens.
+        taken, if they are not the expected ones but for their tokens, or if a token is not in the vocabulary.
         """
         if self._taken is None:
             raise RingError("entries were taken from an output ring before it was started")
@@ -106,6 +107,10 @@ class OutputRing:
         if got.tobytes() != wanted.tobytes():
             at = int((got != wanted).any(axis=1).argmax())
             raise RingError(f"the output ring has {_words(got, at)}, expected {_words(wanted, at)}", next=_ADVICE)
+        if new and (tokens + 1).view(np.uint32).max() > self._vocab:
+            at = int((tokens + 1).view(np.uint32).argmax())
+            where = f"token {tokens[at]} in row {at}, which is not in the vocabulary of {self._vocab}"
+            raise RingError(f"the output ring has {where}", next=_ADVICE)
         of_rows = np.full(len(expected.skipped), -1, np.int32)
         of_rows[~expected.skipped] = tokens
         return of_rows

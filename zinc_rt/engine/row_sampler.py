@@ -46,7 +46,7 @@ class RowSampler:
         self._end_ids = np.array(end_ids or [-1], np.int32)
         self._stored: set[int] = set()  # slots whose present record a step has stored on the device
         self._to_count: dict[int, np.ndarray] = {}  # slot -> counts that are not on the device
-        self._ring = OutputRing(len(records))
+        self._ring = OutputRing(len(records), vocab)
         self._greedy = SampleForm(vocab, len(records), greedy=True)
         self._sampling: set[int] = set()  # bound slots whose rows need, or needed, more than the most likely token
         self._bind(np.flatnonzero(records["state"]))
