@@ -71,19 +71,18 @@ def predict(work: TokenWork, device: DeviceRow, table: DeviceTable) -> Predictio
     """
     cases = {case: parts_of(work, device, table.case(case)) for case in CASES}
     moved = work.read_bytes + work.written_bytes
-    sampled = parts_of(work, device, table.case("likely"), sampled=True)
-    return Prediction(device, cases, ceiling(moved, device.memory_gbps), tuple(_notes(work, device, sampled)))
+    return Prediction(device, cases, ceiling(moved, device.memory_gbps), tuple(_notes(work, device)))
 
 
 def parts_of(
-    work: TokenWork, device: DeviceRow, assumed: Mapping[str, float], *, sampled: bool = False
+    work: TokenWork, device: DeviceRow, assumed: Mapping[str, float], *, reads_logits: bool = False
 ) -> TokenSeconds:
-    """Return one token's time with these values of the assumptions. `sampled`: the host reads the logits to draw
-    it.
+    """Return one token's time with these values of the assumptions. `reads_logits`: if the host read the logits
+    as well.
     """
     memory_rate = device.memory_gbps * 1e9 * assumed["read_efficiency"]
     issue_rate = device.issues_a_second * assumed["issue_share"]
-    readback_bytes = work.readback_bytes + work.logits_bytes * sampled
+    readback_bytes = work.readback_bytes + work.logits_bytes * reads_logits
     memory = issue = 0.0
     for node in work.nodes:
         by_memory = (node.read_bytes + node.written_bytes) / memory_rate
@@ -105,7 +104,7 @@ def ceiling(bytes_a_token: float, gbps: float) -> float:
     return gbps * 1e9 / bytes_a_token
 
 
-def _notes(work: TokenWork, device: DeviceRow, sampled: TokenSeconds) -> list[str]:
+def _notes(work: TokenWork, device: DeviceRow) -> list[str]:
     notes = []
     if code_of(device.arch) != ARCH:
         notes.append(f"{device.arch} has no kernels here yet: dispatches and instructions are {ARCH}'s")
@@ -113,11 +112,6 @@ def _notes(work: TokenWork, device: DeviceRow, sampled: TokenSeconds) -> list[st
         notes.append("all it reads fits the last-level cache, which may serve it faster than memory")
     if work.read_bytes > device.memory_gb * 1e9:
         notes.append("a token reads more than the device holds: this model does not fit")
-    if work.tokens == 1 and work.logits_bytes > 64 << 10 and not device.unified_memory:
-        notes.append(
-            f"greedy: the host reads {work.readback_bytes} bytes a token; where it samples it reads "
-            f"{work.logits_bytes:,} bytes of logits through the BAR too, {sampled.tokens_per_second:.1f} tok/s"
-        )
     return notes
 
 
@@ -145,7 +139,7 @@ def worth(work: TokenWork, device: DeviceRow, table: DeviceTable) -> list[Change
     kernel must wait for its own results too.
     """
     assumed = table.case("likely")
-    parts = parts_of(work, device, assumed, sampled=True).as_dict()
+    parts = parts_of(work, device, assumed, reads_logits=True).as_dict()
     parts["submit"] *= work.dispatches
     options = []
     for milestone, change, what in CHANGES:

@@ -13,10 +13,11 @@ from zinc_rt.backends.amd.loaded_kernels import KernelKey, LoadedKernel
 from zinc_rt.backends.registry import AMD_ORDERINGS
 from zinc_rt.engine.memory_fit import check_context_memory
 from zinc_rt.engine.resident import capacity_of
-from zinc_rt.engine.runner import LOGITS, NONFINITE, TOKEN
+from zinc_rt.engine.runner import LOGITS, NONFINITE
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.ir.graph import Node, OpGraph
 from zinc_rt.ir.passes.fuse import fuse
+from zinc_rt.ir.ring_entry import BYTES as ENTRY_BYTES
 from zinc_rt.isa.report import KernelReport, report
 from zinc_rt.isa.target import DEFAULT_ARCH, target_of
 from zinc_rt.kernels.rows.expand import ExpandedType, expanded_types
@@ -28,6 +29,7 @@ from zinc_rt.mem.traffic import Traffic, decode_traffic
 from zinc_rt.model.builder import SequenceLimits
 from zinc_rt.model.gguf import GGUFFile
 from zinc_rt.model.registry import build_model
+from zinc_rt.model.sample_graph import CURSOR, SampleForm, sampled
 from zinc_rt.perf.predict.dispatch_work import DispatchWork, Step, dispatch_works, instructions_a_byte
 from zinc_rt.perf.predict.host_experts import ModelWeights
 from zinc_rt.pm4.generation import generation_of
@@ -54,8 +56,8 @@ class NodeWork:
 @dataclass(frozen=True, slots=True)
 class TokenWork:
     """One step of one stream, of one token or of `tokens`, the last at a position. `traffic` is by class and type;
-    `kernels` by name. `readback_bytes` are read by the host in each step, `logits_bytes` additionally if it
-    samples. `expanded` is the device memory of types that the device stores in another form.
+    `kernels` by name. `readback_bytes` are read by the host in each step; it does not read the `logits_bytes`.
+    `expanded` is the device memory of types that the device stores in another form.
     """
 
     model: str
@@ -108,7 +110,8 @@ def work_of(
     limits = SequenceLimits(ctx=ctx)
     check_context_memory(gguf, limits, state=False)
     model = build_model(gguf, limits, "decode" if tokens == 1 else "prefill")
-    graph, capacity = model.graph, capacity_of((tokens, 1, 1))
+    graph = sampled(model.graph, SampleForm(model.vocab, limits.slots, greedy=True))
+    capacity = capacity_of((tokens, 1, 1))
     if rows.fuses and not plain:
         graph = fuse(graph, lambda node, of: refusal(node, of, rows.entries, ordering) is None)
     program = _lowered(graph, rows, capacity, ordering)
@@ -137,7 +140,8 @@ def work_of(
         barriers=_barriers(plan),
         ib_dwords=sum(len(packet.words(generation_of(arch))) for packet in stream),
         packets=len(stream),
-        readback_bytes=sum(size_bytes(graph.buffers[name], capacity) for name in (TOKEN, NONFINITE)),
+        readback_bytes=sum(size_bytes(graph.buffers[name], capacity) for name in (CURSOR, NONFINITE))
+        + ENTRY_BYTES,
         logits_bytes=size_bytes(graph.buffers[LOGITS], capacity),
         kernels=reports,
         each=dispatch_works(
