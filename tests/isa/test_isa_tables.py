@@ -35,7 +35,7 @@ def test_every_fact_is_known(generation: int) -> None:
     assert {row.unit for row in found} <= {*UNITS, "atomic", "cache"}
     assert {row.flow for row in found} <= {"", *FLOWS}
     assert {row.counter for row in found} <= {"", *COUNTERS}
-    assert {name for row in found for name in row.waits} <= {"all", *COUNTERS}
+    assert {name for row in found for name in row.waits} <= {"all", "legacy", *COUNTERS}
     assert {name for row in found for name in row.reads} <= {"scc", "vcc", "exec", "m0", "dst"}
     assert {name for row in found for name in row.writes} <= {"scc", "exec", "src"}
     assert {name for row in found for name in row.limits} <= {"permlane", "one_scalar"}

@@ -10,7 +10,8 @@ from zinc_rt.cli.isa import main
 from zinc_rt.host.errors import UsageError
 from zinc_rt.isa import Target, decode, decode_stream, target_of
 from zinc_rt.isa.control_flow import control_flow
-from zinc_rt.isa.effects import effects, names
+from zinc_rt.isa.effects import effects, half_names, names
+from zinc_rt.isa.lint import lint
 from zinc_rt.isa.true16 import reading_of_sections
 
 REAL, FAKE = target_of("gfx1201", true16="real"), target_of("gfx1201", true16="fake")
@@ -91,8 +92,37 @@ def test_command_reads_a_file_as_its_code_needs(tmp_path: Path, capsys: pytest.C
     assert "v_add_f16_e32 v5.l, v1.l, v2.l" in capsys.readouterr().out
 
 
+D16 = "020008ee010000000000000002c008ee0100000000000000"  # global_load_d16_b16, _hi_b16 v1, v0, s[2:3]
+LOADED = "802000f4000000f80000c7bf"  # s[2:3]
+SUM = "01030564"  # v_add_f16_e32 v2.l, v1.l, v1.h
+
+
+def waits(code: str) -> list[str]:
+    return [each.message for each in lint(bytes.fromhex(code + END), target_of("gfx1201")) if each.rule == "wait"]
+
+
+def test_loads_of_two_halves_need_no_wait_between_them() -> None:
+    assert waits(LOADED + D16 + "0000c0bf" + SUM) == []
+    (first, second) = waits(LOADED + D16 + SUM)
+    assert first.startswith("v1.l read while global_load_d16_b16") and "s_wait_loadcnt 1" in first
+    assert second.startswith("v1.h read while global_load_d16_hi_b16") and "s_wait_loadcnt 0" in second
+    assert len(waits(LOADED + D16[:24] + D16[:24] + "0000c0bf")) == 1, "the same half twice"
+
+
+def test_legacy_waitcnt_is_a_wait() -> None:
+    """s_waitcnt vmcnt(0), vmcnt(1), lgkmcnt(0): ROCr's kernels have them on gfx12."""
+    assert waits(LOADED + D16 + "f70389bf" + SUM) == []
+    assert len(waits(LOADED + D16 + "f70789bf" + SUM)) == 1
+    assert len(waits(LOADED + D16 + "07fc89bf" + SUM)) == 2
+    assert waits(LOADED[:16] + "07fc89bf" + D16 + "0000c0bf" + SUM) == []
+
+
 def test_halves_are_registers_of_the_effects() -> None:
     (moved,) = [item.instruction for item in decode_stream(bytes.fromhex("8139587f"), REAL)]
     assert moved is not None and moved.text == "v_mov_b16_e32 v44.h, v1.h"
     found = effects(moved, REAL)
     assert names(found.writes) == "v44" and "v1" in names(found.reads)
+    assert half_names(found.written_halves) == "v44.h" and "v1.h" in half_names(found.read_halves)
+    mixed = decode(bytes.fromhex("024820cc0103061c"), 0, FAKE)
+    assert mixed is not None and mixed.text == "v_fma_mix_f32 v2, v1, v1, v1 op_sel:[1,0,0] op_sel_hi:[1,1,1]"
+    assert half_names(effects(mixed, FAKE).read_halves) == "exec_lo, v1"

@@ -123,10 +123,11 @@ def _of_elf(
     the object's kernels, which call them."""
     from zinc_rt.isa.elf import descriptors, section_contents
     from zinc_rt.isa.lint.operands import Limits
+    from zinc_rt.kernels.remarks import UNMARKED
 
     data = Path(name).read_bytes()
     declared = descriptors(data, source)
-    compiler = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace")
+    compiler = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace") or UNMARKED
     buffers = _pointers(data, source)
     waves = {each.wave for each in declared.values()}
     beside = target.with_wave(waves.pop()) if len(waves) == 1 else target

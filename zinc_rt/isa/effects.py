@@ -102,19 +102,7 @@ def name(register: int) -> str:
 
 
 def names(registers: int) -> str:
-    """Format a set of registers, `s[2:3], v7`: in ascending order, with consecutive SGPRs or VGPRs as ranges. In a
-    set of halves, v7 is both halves and v7.h the upper one.
-    """
-    if upper := registers >> UPPER - VGPR & VGPRS:
-        lower = registers & VGPRS
-        single = [
-            f"v{at}.{half}"
-            for at in range(256)
-            for half, one in (("l", lower & ~upper), ("h", upper & ~lower))
-            if one >> VGPR + at & 1
-        ]
-        both = names(registers & ~VGPRS & (1 << UPPER) - 1 | lower & upper)
-        return ", ".join([*([both] if both else []), *single])
+    """Format a set of registers, `s[2:3], v7`: in ascending order, with consecutive SGPRs or VGPRs as ranges."""
     found: list[str] = []
     at = 0
     while registers >> at:
@@ -130,6 +118,16 @@ def names(registers: int) -> str:
             found.append(name(at))
         at = end + 1
     return ", ".join(found)
+
+
+def half_names(halves: int) -> str:
+    """Format a set of halves: v7 is both halves of a register, v7.h its upper one."""
+    lower, upper = halves & VGPRS, halves >> UPPER - VGPR & VGPRS
+    found = [names(halves & ~VGPRS & (1 << UPPER) - 1 | lower & upper)]
+    for register in range(VGPR, (lower ^ upper).bit_length()):
+        if (lower ^ upper) >> register & 1:
+            found.append(f"{name(register)}.{'l' if lower >> register & 1 else 'h'}")
+    return ", ".join(filter(None, found))
 
 
 _RETURNS = 1  # of the temporal hint of gfx12's atomics

@@ -19,7 +19,7 @@ names, and cover gfx12's instructions only:
 | %trans | the unit it occupies (report.UNITS; vector memory: load, store, atomic or cache) |
 | @branch | where control continues: see FLOWS |
 | #kmcnt | the counter that tracks its completion; #none for none |
-| ~loadcnt | it waits for that counter; ~all for each |
+| ~loadcnt | it waits for that counter; ~all for each, ~legacy as the s_waitcnt of gfx11 |
 | !permlane | it must not directly follow a v_cmpx |
 | !one_scalar | it may read one scalar value, where others may read two |
 
@@ -159,10 +159,12 @@ def _is_destination(kind: str) -> bool:
 @cache
 def rows(table: str, encoding: str, isa: float, halves: bool | None = None) -> Mapping[int, InstructionRow]:
     """Return the rows of `encoding` in tables/<table>.py, by opcode. `isa` is Target.isa. `halves`: 16-bit
-    operands are halves of registers (Target.has_halves); None for LLVM's default for the generation."""
+    operands are halves of registers (Target.has_halves); None for LLVM's default for the generation, with the
+    rows that only the other reading has."""
     generation = int(isa)
     if halves is None:
-        halves = DEFAULT_READING[generation] == "real"
+        default = rows(table, encoding, isa, DEFAULT_READING[generation] == "real")
+        return {**rows(table, encoding, isa, True), **default}
     if _ONLY.get(encoding, generation) != generation:
         return {}
     if encoding in _SHORT:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 REMARKS = {"RADV/": frozenset({"sgpr-read"})}  # by the prefix of a container's compiler
-
+ALWAYS = frozenset({"lds-same-store"})  # whichever compiler, or none
+UNMARKED = "unmarked"  # the compiler of a code object whose comments name none
 
 _CLANG = re.compile(r"clang version (\d+)\.")
 _HAZARD_KNOWN_FROM = 20  # LLVM's release whose GCNHazardRecognizer has fixVALUReadSGPRHazard
@@ -13,7 +14,10 @@ _HAZARD_KNOWN_FROM = 20  # LLVM's release whose GCNHazardRecognizer has fixVALUR
 
 def is_remark(rule: str, compiler: str) -> bool:
     """Return whether a finding of `rule` is only a remark in code of this compiler, as named by a container or a
-    code object's comments ("": the assembler)."""
+    code object's comments ("": this project's assembler; UNMARKED: a code object without comments, from a compiler
+    that may not know the hazard)."""
+    if rule in ALWAYS or (rule == "sgpr-read" and compiler == UNMARKED):
+        return True
     clang = _CLANG.search(compiler)
     if clang is not None and rule == "sgpr-read":
         return int(clang[1]) < _HAZARD_KNOWN_FROM

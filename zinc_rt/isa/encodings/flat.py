@@ -1,8 +1,8 @@
 """FLAT, GLOBAL and SCRATCH of gfx12: three dwords.
 
 Operands of a row: `d` for loaded data and `x` for stored data, each with its size in dwords (wave32/wave64 if they
-differ). Flags: load, store or atomic, `lo` or `hi` for the half of the data register that is accessed, `addtid` (no
-vector address), `plain` (no operands).
+differ). Flags: load, store or atomic, `lo` or `hi` for the accessed half of the data register, `addtid` (no vector
+address), `plain` (no operands).
 """
 
 from __future__ import annotations

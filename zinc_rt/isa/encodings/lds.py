@@ -1,8 +1,8 @@
 """DS: the local data share, two dwords.
 
 Operands of a row: `d` the result, `a` the address, `x` and `y` the data, each with its size in dwords, in the
-order of the text. Flags: `lo` or `hi` for the half of the data register that is accessed, `two` for two 8-bit
-offsets, `swizzle` for the pattern of ds_swizzle_b32, `zero` if the offset must be 0, `gds` if the instruction requires
+order of the text. Flags: `lo` or `hi` for the accessed half of the data register, `two` for two 8-bit offsets,
+`swizzle` for the pattern of ds_swizzle_b32, `zero` if the offset must be 0, `gds` if the instruction requires
 gfx11's global data share, `nogds` if it does not support it.
 """
 

@@ -12,12 +12,18 @@ from zinc_rt.isa.instruction import Instruction
 
 LOAD, STORE, DS, KM, SAMPLE, BVH, EXP = "loadcnt", "storecnt", "dscnt", "kmcnt", "samplecnt", "bvhcnt", "expcnt"
 COUNTERS = (LOAD, STORE, DS, KM, SAMPLE, BVH, EXP)
+# s_waitcnt of gfx11, which gfx12 executes too: counter, low bit, value without a wait (RDNA3 ISA guide, 4.4).
+# vmcnt and lgkmcnt are sums of several counters of gfx12, none of which exceeds the sum.
+_LEGACY = (*((counter, 10, 63) for counter in (LOAD, SAMPLE, BVH)), (DS, 4, 63), (KM, 4, 63), (EXP, 0, 7))
 MOST = 64  # above every counter's maximum: the widest has 6 bits
 
 
 def waits(instruction: Instruction) -> tuple[tuple[str, int], ...]:
     """Return the (counter, maximum remaining count) pairs that an instruction waits for."""
     names, value = instruction.row.waits, instruction.words[0] & 0xFFFF
+    if names == ("legacy",):
+        fields = ((counter, value >> low & most, most) for counter, low, most in _LEGACY)
+        return tuple((counter, remain) for counter, remain, most in fields if remain < most)
     if names == ("all",):
         return tuple((counter, 0) for counter in COUNTERS)
     # With two counters, the first is in bits 13:8 and the second in 5:0.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zinc_rt.isa.effects import SGPRS, VGPRS, halves, names
+from zinc_rt.isa.effects import SGPRS, VGPRS, half_names, halves
 from zinc_rt.isa.instruction import Instruction
 from zinc_rt.isa.lint.counters import COUNTERS, DS, KM, LOAD, MOST, STORE, counted, waits
 from zinc_rt.isa.lint.dataflow import forward
@@ -206,7 +206,7 @@ def _busy(state: Pending, results: dict[int, dict[str, int]]) -> int:
 def _early(subject: Subject, pc: int, producer: int, counter: str, behind: int, written: int) -> LintFinding:
     effects = subject.effects[pc]
     read = effects.read_halves & written
-    touched = names(read or effects.written_halves & written)
+    touched = half_names(read or effects.written_halves & written)
     needed = 0 if counter == KM else behind
     how = "read" if read else "overwritten"
     if producer == CALLER:

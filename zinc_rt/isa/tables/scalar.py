@@ -218,7 +218,7 @@ ROWS = {
 07 07 s_delay_alu delay %other
 08  - s_wait_alu depctr %wait
  - 08 s_waitcnt_depctr depctr %wait
-09 09 s_waitcnt waitcnt %wait
+09 09 s_waitcnt waitcnt %wait ~legacy
 0a 0a s_wait_idle - zero %wait ~all
 0b 0b s_wait_event hex %wait
 10 10 s_trap imm @halt

@@ -21,8 +21,8 @@ from zinc_rt.sim.shader.memory.lane_access import copy
 
 LDS_LANES = ir.FunctionType(VOID, [POINTER, POINTER, I32, I64, POINTER, POINTER, POINTER])
 """(state, context, number of the first rule's site, lanes, addresses, data, second data)"""
-RULES = ("lds-out-of-bounds", "uninitialised-lds", "misaligned", "lds-race")
-OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE = range(4)
+RULES = ("lds-out-of-bounds", "uninitialised-lds", "misaligned", "lds-race", "lds-same-store")
+OUT_OF_BOUNDS, UNINITIALISED, MISALIGNED, RACE, SAME_STORE = range(5)
 _QUICK_SPAN = 1 << 12  # bytes whose shadow is worth looking through at once
 
 
@@ -110,7 +110,20 @@ class _Lds:
         if self.checks.full:
             race = lds_race(b, (self.state, self.context), at, self.size_bytes, self.kind, self.rules)
             with b.if_then(race, likely=False):
-                self.marks.mark(RACE, lane, at)
+                if self.kind is WaveAccess.WRITE:
+                    with b.if_else(self._is_there(lane, at)) as (same, other):
+                        with same:
+                            self.marks.mark(SAME_STORE, lane, at)
+                        with other:
+                            self.marks.mark(RACE, lane, at)
+                else:
+                    self.marks.mark(RACE, lane, at)
+
+    def _is_there(self, lane: ir.Value, at: ir.Value) -> ir.Value:
+        """Return i1: the LDS already holds the bytes that a lane stores, so no order of the waves matters."""
+        of = ir.IntType(8 * self.size_bytes)
+        new = self.b.load(self._lane_data(self.data, lane), typ=of, align=1)
+        return self.b.equal(new, self.b.load(self._host(at), typ=of, align=1))
 
     # --- loads and stores
 

@@ -1,0 +1,99 @@
+"""16-bit halves of registers on the engine, FP16_OVFL set by a kernel, and stores of one value to LDS."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from machine_words import ENDPGM, V, code_of, constant, sop1, sopp, use
+from shader_launch import code
+from single_wave import Wave
+
+from zinc_rt.sim.shader.layout import Status
+from zinc_rt.sim.shader.run.engine_device import EngineDevice
+
+LOW, HIGH = 0, 128  # the bit of a short encoding that selects the half
+DPP = [0xFF00E400, 250]  # quad_perm:[0,1,2,3], all rows and banks; the source code
+
+
+def mov_b16(destination: int, source: int, *more: int) -> list[int]:
+    """v_mov_b16 with halves as register + LOW or HIGH; `more` is a literal."""
+    return [0x7E003800 | destination << 17 | source, *more]
+
+
+def swap_b16(first: int, second: int) -> int:
+    return 0x7E00CC00 | first << 17 | second
+
+
+def rules(*parts: int | list[int], level: str = "fast") -> list[tuple[str, str]]:
+    wave = Wave(code_of(*parts, ENDPGM), level=level)
+    assert wave.run() is Status.DONE
+    return [(rule, text) for rule, _, text in wave.rules()]
+
+
+def result(*parts: int | list[int]) -> int:
+    """Return v1 of lane 0 after the code, which then stops at a barrier that has no other wave."""
+    first = 0x7E0C0501  # v_readfirstlane_b32 s6, v1
+    barrier = [sop1("s_barrier_signal", 0, constant(-1)), sopp("s_barrier_wait", 0xFFFF)]
+    wave = Wave(code_of(*parts, first, barrier, sop1("s_mov_b32", 7, 6), ENDPGM), group_waves=2)
+    assert wave.run() is Status.BARRIER, wave.stopped_at()
+    assert not wave.rules()
+    return wave.sgpr(6)
+
+
+BOTH = [*mov_b16(1 + LOW, 255, 0x1234), *mov_b16(1 + HIGH, 255, 0xABCD)]
+
+
+def test_a_move_writes_its_half_and_keeps_the_other() -> None:
+    assert result(BOTH) == 0xABCD1234
+    assert result(BOTH, mov_b16(1 + LOW, V + 1 + HIGH)) == 0xABCDABCD
+    assert result(BOTH, mov_b16(1 + HIGH, V + 1 + LOW)) == 0x12341234
+
+
+def test_a_swap_exchanges_halves_also_of_one_register() -> None:
+    assert result(BOTH, swap_b16(1 + LOW, V + 1 + HIGH)) == 0x1234ABCD
+    other = mov_b16(2 + LOW, 255, 0x5678)
+    assert result(BOTH, other, swap_b16(1 + HIGH, V + 2 + LOW)) == 0x56781234
+
+
+def test_dpp_moves_a_half() -> None:
+    assert result(BOTH, [0x7E003800 | 1 << 17 | DPP[1], DPP[0] | 1 + HIGH]) == 0xABCDABCD
+
+
+@pytest.mark.parametrize("level", ["fast", "full"])
+def test_undefined_bits_are_tracked_by_half(level: str) -> None:
+    low = mov_b16(1 + LOW, 255, 0x1234)
+    assert rules(low, [0x64040301], level=level) == []  # v_add_f16 v2.l, v1.l, v1.l
+    assert rules(low, mov_b16(2 + LOW, V + 1 + LOW), use(3, V + 2), level=level) == [
+        ("uninitialised-vgpr", "v2, computed from undefined bits")
+    ]
+    assert rules(low, mov_b16(1 + HIGH, V + 1 + LOW), use(3, V + 1), level=level) == []
+    moved = [*low, *mov_b16(2 + LOW, V + 1 + LOW), *mov_b16(2 + HIGH, V + 1 + HIGH)]
+    assert [rule for rule, _ in rules(moved, use(3, V + 2), level=level)] == ["uninitialised-vgpr"]
+
+
+def test_dpp_and_mix_read_only_the_half_that_they_name() -> None:
+    low = mov_b16(1 + LOW, 255, 0x3C00)
+    assert rules(low, [0x7E003800 | 2 << 17 | DPP[1], DPP[0] | 1 + LOW]) == []
+    assert rules(low, [0xCC204002, 0x1C060301]) == []  # v_fma_mix_f32 v2, v1, v1, v1 op_sel_hi:[1,1,1]
+    upper = rules(low, [0xCC207802, 0x1C060301])  # and op_sel:[1,1,1]
+    assert [rule for rule, _ in upper] == ["uninitialised-vgpr"] and "upper half" in upper[0][1]
+
+
+SAME = "7e020287 7e040280 d8340000 00000102 bfb00000"  # v1 = 7, v2 = 0, ds_store_b32 v2, v1
+OTHER = "32020085 7e040280 d8340000 00000102 bfb00000"  # v1 = thread / 32
+
+
+def test_waves_may_store_one_value_to_one_word() -> None:
+    device = EngineDevice(level="full")
+    same = device.run(code(SAME), threads=(64, 1, 1), lds_bytes=256)
+    assert {each.rule for each in same} == {"lds-same-store"}
+    other = device.run(code(OTHER), threads=(64, 1, 1), lds_bytes=256)
+    assert {each.rule for each in other} == {"lds-race"}
+
+
+def test_a_saturating_mode_may_be_set_by_the_kernel() -> None:
+    huge = [0x7E0202FF, 0x47C35000]  # v1 = 100000.0
+    convert = 0x7E021501  # v_cvt_f16_f32 v1.l, v1
+    on = [0xB98005C1, 1]  # s_setreg_imm32_b32 hwreg(HW_REG_WAVE_MODE, 23, 1), 1
+    assert result(huge, convert) & 0xFFFF == 0x7C00
+    assert result(huge, on, convert) & 0xFFFF == int(np.float16(65504).view(np.uint16))
