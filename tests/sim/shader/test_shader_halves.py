@@ -1,7 +1,10 @@
-"""16-bit halves of registers on the engine, FP16_OVFL set by a kernel, and stores of one value to LDS."""
+"""16-bit halves of registers on the engine, FP16_OVFL set by a kernel, stores of one value to LDS, and the
+instructions that Triton's or LLVM's code has rarely: v_trig_preop_f64, the state of a barrier.
+"""
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
 from machine_words import ENDPGM, V, code_of, constant, sop1, sopp, use
@@ -97,3 +100,35 @@ def test_a_saturating_mode_may_be_set_by_the_kernel() -> None:
     on = [0xB98005C1, 1]  # s_setreg_imm32_b32 hwreg(HW_REG_WAVE_MODE, 23, 1), 1
     assert result(huge, convert) & 0xFFFF == 0x7C00
     assert result(huge, on, convert) & 0xFFFF == int(np.float16(65504).view(np.uint16))
+
+
+def test_trig_preop_returns_bits_of_two_over_pi() -> None:
+    """Lane n has the exponent 64 n and segment n."""
+    inputs = [0x300A009A, 0x7E080280, 0x7E0C0300]  # v5 = lane << 26, v4 = 0, v6 = lane
+    preop = [0xD72F0002, 0x00020D04]  # v_trig_preop_f64 v[2:3], v[4:5], v6
+    barrier = [sop1("s_barrier_signal", 0, constant(-1)), sopp("s_barrier_wait", 0xFFFF)]
+    wave = Wave(code_of(inputs, preop, barrier, use(2, V + 2), use(3, V + 3), ENDPGM), group_waves=2)
+    assert wave.run() is Status.BARRIER, wave.stopped_at()
+    found = wave.vgprs[2:4].copy().astype(np.uint64)
+    values = (found[1] << np.uint64(32) | found[0]).view(np.float64)
+    with mpmath.workprec(1300):
+        bits = int(mpmath.floor(2 / mpmath.pi * mpmath.mpf(2) ** 1201))
+    for lane, value in enumerate(values.tolist()):
+        exponent = lane * 64
+        shift = lane * 53 + max(exponent - 1077, 0)
+        window = bits << shift >> 1201 - 53 & (1 << 53) - 1 if shift < 4000 else 0
+        assert value == np.ldexp(float(window), -53 - shift + 128 * (exponent >= 1968)), lane
+    assert abs(values[0] - 2 / np.pi) < 1e-15 and np.count_nonzero(values) > 15
+
+
+def test_state_of_the_workgroup_barrier() -> None:
+    """s_get_barrier_state s6, -1: four members, one signal. Leaving no barrier clears SCC."""
+    signal = sop1("s_barrier_signal", 0, constant(-1))
+    leave = [0xBF068080, 0xBF950000, 0x98078180]  # s_cmp_eq_u32 0, 0; s_barrier_leave; s_cselect_b32 s7, 0, 1
+    ends = [sopp("s_barrier_wait", 0xFFFF), 0x80060706, ENDPGM]  # s_add_co_u32 s6, s6, s7
+    wave = Wave(code_of(signal, 0xBE8650C1, leave, ends), group_waves=4)
+    assert wave.run() is Status.BARRIER, wave.stopped_at()
+    assert wave.sgpr(6) == 1 << 16 | 4 << 4 | 1 and wave.sgpr(7) == 1
+    named = Wave(code_of(0xBE805181, ENDPGM))  # s_barrier_init 1
+    assert named.run() is Status.ILLEGAL and "named barrier" in named.stopped_at()[2]
+    assert Wave(code_of(0xBE805180, 0xBE805280, ENDPGM)).run() is Status.DONE

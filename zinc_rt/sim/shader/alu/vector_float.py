@@ -187,6 +187,45 @@ def _ldexp_double(e: Emitter, value: Value, power: Value) -> Value:
     return fmul(e, value, power_of_two(e, _kept(e, power, -1022, 1023), DOUBLE))
 
 
+def two_over_pi(bits: int) -> int:
+    """Return floor(2 / pi * 2**bits), with pi by Machin's formula."""
+    one = 1 << bits + 32  # 32 bits for the errors of the terms
+
+    def arctangent_of_inverse(x: int) -> int:
+        term, total, n = one // x, 0, 1
+        while term:
+            total += term // n if n % 4 == 1 else -(term // n)
+            term //= x * x
+            n += 2
+        return total
+
+    pi = 4 * (4 * arctangent_of_inverse(5) - arctangent_of_inverse(239))
+    return (2 * one << bits) // pi
+
+
+_PREOP_BITS, _PREOP_WORDS = 1201, 19  # of 2 / pi in the instruction's table; 64-bit words that hold them
+
+
+def _trig_preop(e: Emitter, value: Value, segment: Value) -> Value:
+    """Return 53 bits of 2 / pi (RDNA4 ISA, V_TRIG_PREOP_F64). The first is bit 53 * segment, plus the part of the
+    exponent above 1077. The instruction's table ends after 1201 bits; zeros follow.
+    """
+    b, of = e.b, e.b.lanes(I64)
+    exponent = b.and_(b.lshr(bits_of(e, value), 52), 0x7FF)
+    beyond = b.intrinsic("llvm.smax", of, b.sub(exponent, 1077), constant(0, of))
+    shift = b.add(b.mul(b.and_(b.zext(segment, of), 31), 53), beyond)
+    table = two_over_pi(_PREOP_BITS) << 64 * _PREOP_WORDS - _PREOP_BITS
+    word, high, low = b.lshr(shift, 6), constant(0, of), constant(0, of)
+    for at in range(_PREOP_WORDS):
+        piece = constant(table >> 64 * (_PREOP_WORDS - 1 - at) & (1 << 64) - 1, of)
+        high = b.select(b.equal(word, at), piece, high)
+        low = b.select(b.equal(b.add(word, 1), at), piece, low)
+    window = b.lshr(b.intrinsic("llvm.fshl", of, high, low, b.and_(shift, 63)), 11)
+    scale = b.sub(constant(-53, of), shift)
+    scale = b.add(scale, b.select(b.icmp_unsigned(">=", exponent, 1968), constant(128, of), constant(0, of)))
+    return ldexp(e, b.uitofp(window, b.lanes(DOUBLE)), b.trunc(scale, b.lanes(I32)))
+
+
 def _normalised(e: Emitter, value: Value) -> tuple[Value, Value]:
     """Return (double with the value's mantissa, normal or 0; excess of its exponent)."""
     of = value.type.element
@@ -548,6 +587,7 @@ OPS = {
     "v_ldexp_f16": op("h=hs", ldexp),
     "v_ldexp_f32": op("f=fi", ldexp),
     "v_ldexp_f64": op("d=di", ldexp),
+    "v_trig_preop_f64": op("d=Di", _trig_preop),
     "v_mul_dx9_zero_f32": op("f=ff", _mul_dx9),
     "v_fma_dx9_zero_f32": op("f=fff", _fma_dx9),
     "v_mullit_f32": op("f=fff", _mullit),

@@ -142,6 +142,36 @@ def _wait(e: Emitter, i: Instruction) -> None:
     e.b.branch(e.flow.edge(following, e.frame.pc))
 
 
+def _named_barrier(e: Emitter, i: Instruction) -> None:
+    """Emit s_barrier_init or s_barrier_join. The chip has no named barriers; 0 names none, which has no effect."""
+    operand = i.operands[0]
+    if operand.value is None:
+        if operand.index != M0:
+            raise NotSimulated(f"has a barrier named by {operand.text}")
+        with e.b.cold(e.b.unequal(e.b.and_(e.regs.read_sgpr(M0), 31), 0)):
+            e.reports.illegal("uses a named barrier, which this chip does not have")
+    elif operand.value != 0:
+        raise NotSimulated("uses a named barrier, which this chip does not have")
+
+
+def _leave_barrier(e: Emitter, i: Instruction) -> None:
+    """Emit s_barrier_leave. No wave has joined a named barrier, so none is left and SCC is 0."""
+    e.regs.scc = constant(0, ir.IntType(1))
+
+
+def _barrier_state(e: Emitter, i: Instruction) -> None:
+    """Emit s_get_barrier_state: signals in bits 22:16, members in bits 10:4, and bit 0 if the barrier exists."""
+    destination, operand = i.operands
+    if operand.value == WORKGROUP_BARRIER:
+        signals = e.b.shl(e.b.and_(e.frame.field("barrier_signals"), 127), 16)
+        members = e.b.shl(e.b.and_(e.frame.field("group_waves"), 127), 4)
+        e.set_scalar(destination, e.b.or_(e.b.or_(signals, members), 1))
+    elif operand.value == TRAP_BARRIER or (operand.value is None and operand.index != M0):
+        raise NotSimulated(f"reads the state of barrier {operand.text}")
+    else:
+        e.set_scalar(destination, constant(0))
+
+
 # --- messages, hardware registers
 
 
@@ -262,6 +292,10 @@ EMIT: dict[str, EmitFunction] = {
     "s_barrier_signal": _signal,
     "s_barrier_signal_isfirst": _signal,
     "s_barrier_wait": _wait,
+    "s_barrier_init": _named_barrier,
+    "s_barrier_join": _named_barrier,
+    "s_barrier_leave": _leave_barrier,
+    "s_get_barrier_state": _barrier_state,
     "s_sendmsg": _message,
     "s_sendmsg_rtn_b32": _message_return,
     "s_sendmsg_rtn_b64": _message_return,
