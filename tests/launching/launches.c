@@ -41,3 +41,15 @@ KERNEL negate(GLOBAL unsigned short *halves, GLOBAL unsigned char *bytes) {
 __attribute__((amdgpu_flat_work_group_size(1, 64))) KERNEL narrow(GLOBAL int *out) {
   out[__builtin_amdgcn_workitem_id_x()] = 1;
 }
+
+static LOCAL __attribute__((loader_uninitialized)) int word;
+
+// both waves store the word: the same value, or their own number
+KERNEL replicate(GLOBAL int *out, int own) {
+  unsigned lane = __builtin_amdgcn_workitem_id_x();
+  word = own ? lane / 32 : 7;
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+  out[lane] = word;
+}

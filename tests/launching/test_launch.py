@@ -16,6 +16,7 @@ import zinc_rt
 from zinc_rt.cli.launch import main
 from zinc_rt.host.errors import InputError, UsageError
 from zinc_rt.kernels.assemble import available
+from zinc_rt.kernels.remarks import UNMARKED
 from zinc_rt.launching.code_files import read_image
 from zinc_rt.launching.code_object import read_code_object
 from zinc_rt.launching.kernarg import LaunchShape, match, pack
@@ -63,8 +64,10 @@ def test_waits_unknown_to_the_compiler_are_remarks() -> None:
     known = re.search(rb"clang version (\d\d)\.", data)
     assert known is not None and int(known[1]) >= 20
     old = data.replace(known[0], b"clang version 19.")
+    unknown = data.replace(known[0], b"Linker: ".ljust(len(known[0])))
+    assert read_code_object(unknown, "k.co").compiler == UNMARKED
     args = {"out": out(128, np.int32), "in": np.arange(128, dtype=np.int32)}
-    for code, found in ((data, True), (old, False)):
+    for code, found in ((data, True), (old, False), (unknown, False)):
         done = zinc_rt.launch(code, "reverse", grid=2, block=64, args=args, device="sim", sanitizer="full")
         assert {each.rule for each in done.findings} == ({"sgpr-read"} if found else set())
         assert {each.rule for each in done.remarks} == (set() if found else {"sgpr-read"})
@@ -82,7 +85,7 @@ def patched(*instructions: bytes) -> bytes:
     return data.replace(BARRIER, b"".join(instructions))
 
 
-@pytest.mark.rest(keep=2)
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("first", list(RACY))
 @pytest.mark.parametrize("second", list(reversed(RACY)))
 def test_second_launch_has_its_own_sanitizer_mode(first: str, second: str) -> None:
@@ -93,6 +96,7 @@ def test_second_launch_has_its_own_sanitizer_mode(first: str, second: str) -> No
         assert {each.rule for each in done.findings} == RACY[mode]
 
 
+@pytest.mark.rest
 def test_full_is_the_default_mode_in_python() -> None:
     done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
     assert "lds-race" in {each.rule for each in done.findings}
@@ -213,6 +217,15 @@ def test_triton_metadata_gives_lds_workgroup_and_scratch(tmp_path: Path) -> None
     about.write_text(json.dumps({**triton, "shared": "much"}))
     with pytest.raises(InputError, match=r"turn\.json: Triton's metadata"):
         zinc_rt.launch(code, "turn", grid=1, args=TURN, device="sim")
+
+
+def test_stores_of_one_value_to_one_lds_word_are_remarks() -> None:
+    for own, found, remarked in ((0, set(), {"lds-same-store"}), (1, {"lds-race"}, set())):
+        args = {"out": out(64, np.int32), "own": np.int32(own)}
+        done = run("replicate", "launches_32", grid=1, block=64, args=args)
+        assert {each.rule for each in done.findings} == found
+        assert {each.rule for each in done.remarks} == remarked
+        assert all(each.access == "store of LDS byte 0" for each in (*done.findings, *done.remarks))
 
 
 def test_null_pointer_and_missing_value() -> None:

@@ -136,6 +136,7 @@ def test_modes_are_sets_of_tools() -> None:
         chosen_tools("full", ["racechek"])
 
 
+@pytest.mark.rest(keep=1)
 @pytest.mark.parametrize("tool", ["memcheck", "initcheck", "racecheck"])
 def test_tool_reports_its_own_rules_only(tool: str) -> None:
     done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", tools=[tool])

@@ -31,7 +31,7 @@ def test_there_is_a_recipe_for_each_compiler_with_at_most_three_commands() -> No
         assert 1 <= len(COMMAND.findall(text)) <= 3 and FILE.findall(text) and VERDICT.findall(text)
 
 
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_recipe_gives_its_verdict(name: str, tmp_path: Path) -> None:
     package = NEEDS.get(name)

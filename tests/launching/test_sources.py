@@ -27,7 +27,7 @@ def arguments() -> dict[str, Any]:
 
 
 @needs_compiler
-@pytest.mark.rest(keep=1)
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["sums.cl", "sums.hip"])
 def test_shipped_headers_have_ids_barriers_and_atomics(name: str) -> None:
     args = arguments()

@@ -121,13 +121,13 @@ def _of_elf(
 ) -> Iterator[KernelInput]:
     """Read the functions of a code object; those with a descriptor are kernels. The others have the wave size of
     the object's kernels, which call them."""
-    from zinc_rt.isa.elf import descriptors, section_contents
+    from zinc_rt.isa.elf import descriptors
     from zinc_rt.isa.lint.operands import Limits
-    from zinc_rt.kernels.remarks import UNMARKED
+    from zinc_rt.launching.code_object import compiler_of
 
     data = Path(name).read_bytes()
     declared = descriptors(data, source)
-    compiler = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace") or UNMARKED
+    compiler = compiler_of(data, source)
     buffers = _pointers(data, source)
     waves = {each.wave for each in declared.values()}
     beside = target.with_wave(waves.pop()) if len(waves) == 1 else target

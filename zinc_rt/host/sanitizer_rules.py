@@ -233,8 +233,8 @@ _ROWS = (
         says="waves that share LDS order their accesses with barriers", level="full", doc="shader-memory.md#rules",
         kernel_at_fault=True),
     _wave("lds-same-store", RACECHECK,
-        "a store to LDS that races like `lds-race`, but stores the bytes that are there: every order has the same "
-        "result, and compilers let several waves store one value; always a remark",
+        "a store to LDS that races with stores only, like `lds-race`, but stores the bytes that are there: every "
+        "order has the same result, and compilers let several waves store one value; always a remark",
         says="waves that store one value to the same bytes of LDS need no order", where="no hardware claim",
         level="full", doc="shader-memory.md#rules"),
     _wave("lds-size", DEVICE, "a launch that requests more LDS than a workgroup has: no wave runs",

@@ -13,7 +13,7 @@ from zinc_rt.host.input_files import unreadable
 from zinc_rt.isa.target import DEFAULT_ARCH
 from zinc_rt.kernels.zrt import MAGIC, Zrt, read_zrt
 from zinc_rt.launching.code_object import CodeImage, CodeKernel, KernelArgument, read_code_object
-from zinc_rt.launching.source import compile_source, is_source
+from zinc_rt.launching.source import ASSEMBLY, compile_source, is_source
 from zinc_rt.launching.source_lines import read_source_lines
 
 _KERNARG_POINTER, _WAVE32 = 1 << 3, 1 << 10  # of kernel_code_properties
@@ -56,6 +56,8 @@ def read_image(code: str | Path | bytes, *, arch: str = DEFAULT_ARCH, flags: Seq
         return _zrt_image(read_zrt(data, source), source)
     lines = read_source_lines(data, source)
     image = replace(read_code_object(data, source), line_at=lines.at, lines_missing=lines.missing)
+    if not isinstance(code, bytes) and Path(code).suffix == ASSEMBLY:
+        image = replace(image, compiler="")  # the author's own waits count
     triton = None if isinstance(code, bytes) else read_triton_metadata(Path(code))
     return image if triton is None else _with_triton(image, triton)
 

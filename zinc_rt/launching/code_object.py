@@ -13,6 +13,7 @@ from typing import Any
 
 from zinc_rt.host.errors import InputError
 from zinc_rt.isa.elf import read_elf, section_contents, symbol_values
+from zinc_rt.kernels.remarks import UNMARKED
 from zinc_rt.launching.msgpack import unpack
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -93,7 +94,7 @@ class CodeImage:
     image: bytes
     relative: tuple[tuple[int, int], ...]
     kernels: dict[str, CodeKernel] = field(repr=False)
-    compiler: str = ""  # as the object's comments name it
+    compiler: str = ""  # as the object's comments name it; "" for assembly
     source: str = ""  # the file's name, for messages
     has_descriptors: bool = True  # False: a .zrt container
     line_at: Callable[[int], str] = field(default=_no_line, repr=False)  # FILE:LINE of an offset in `image`, or ""
@@ -115,15 +116,17 @@ def read_code_object(data: bytes, source: str) -> CodeImage:
         kernel = _kernel(each, symbols, image, source)
         kernels[kernel.name] = kernel
     relocations = tuple(_relocations(data, programs, image, source))
-    return CodeImage(arch, image, relocations, kernels, _compiler(data, source), source)
+    return CodeImage(arch, image, relocations, kernels, compiler_of(data, source), source)
 
 
-def _compiler(data: bytes, source: str) -> str:
-    """Return the compiler's name, or "" if the sections were stripped: none of them is needed to run."""
+def compiler_of(data: bytes, source: str) -> str:
+    """Return the compiler's name from the comments, or UNMARKED: only the linker left its name, or the sections were
+    stripped, of which none is needed to run."""
     try:
-        return section_contents(data, source).get(".comment", b"").decode("utf-8", "replace")
+        comments = section_contents(data, source).get(".comment", b"").decode("utf-8", "replace").split("\0")
     except InputError:
-        return ""
+        return UNMARKED
+    return ", ".join(each for each in comments if each and not each.startswith("Linker:")) or UNMARKED
 
 
 def _programs(data: bytes, source: str) -> Iterator[tuple[int, ...]]:

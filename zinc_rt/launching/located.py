@@ -68,7 +68,7 @@ def _located(group: FindingGroup, image: CodeImage, buffers: tuple[PlacedBuffer,
     kind = access_kind(group.instruction)
     if group.rule == "page-fault":
         found = replace(found, detail=group.detail.partition(", ")[2])  # without the kind of access
-    if group.rule.endswith("-lds") or group.rule.startswith("lds-") or group.detail == "in the LDS":
+    if group.instruction.startswith("ds_"):
         return replace(found, access=f"{kind} of LDS byte {group.address}", detail=""), "LDS"
     nearest = min(buffers, key=lambda each: each.distance(group.address or 0), default=None)
     if nearest is None or nearest.distance(group.address) > max(NEAR_BYTES, nearest.array.nbytes):

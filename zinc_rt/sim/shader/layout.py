@@ -100,6 +100,9 @@ class KernelVariant:
         return self.target.wave
 
 
+IN_LDS = "in the LDS"  # the text of sites whose findings have an address in the LDS
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """The site of a report or an exit: the instruction's byte offset, the rule, further details."""

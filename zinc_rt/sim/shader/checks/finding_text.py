@@ -11,7 +11,7 @@ from zinc_rt.host.sanitizer_rules import RULES
 from zinc_rt.isa import Target, decode
 from zinc_rt.isa.control_flow import reading_of
 from zinc_rt.sim.interfaces import CodePlace
-from zinc_rt.sim.shader.layout import SITE_BARRIER, Site, WaveAccess
+from zinc_rt.sim.shader.layout import IN_LDS, SITE_BARRIER, Site, WaveAccess
 
 MAX_OF_SITE = 4  # sentences of one instruction and rule in one launch; the rest is counted
 
@@ -73,15 +73,11 @@ class FindingText:
         more = {site: count - MAX_OF_SITE for site, count in told.items() if count > MAX_OF_SITE}
         for site, count in more.items():
             place = self._site(site)
+            text = text_at(self.code, place.pc, self.target, self.entry)
             yield WaveFinding(
                 place.rule,
                 f"{self.name}: {place.rule} {count} more times at {self.instruction(place.pc)}",
-                CodePlace(
-                    self.name,
-                    place.pc - self.entry,
-                    text_at(self.code, place.pc, self.target, self.entry),
-                    count=count,
-                ),
+                CodePlace(self.name, place.pc - self.entry, text, count=count),
             )
         lost = total - len(records)
         if lost > 0:
@@ -97,7 +93,8 @@ class FindingText:
         if number == SITE_BARRIER:
             return self._barrier(record)
         lanes, address = int(record["lanes"]), int(record["address"])
-        return self.at(site, int(record["wave"]), int(record["group"]), lanes, address or None)
+        is_address = address or site.text == IN_LDS
+        return self.at(site, int(record["wave"]), int(record["group"]), lanes, address if is_address else None)
 
     def _barrier(self, record: np.void) -> WaveFinding:
         """Describe the wave that signalled, and the waves that ended without a signal, with their positions."""
@@ -149,7 +146,8 @@ class FindingText:
         if lanes:
             parts.append(lanes_text(lanes, self.wave))
         if address is not None:
-            parts.append(f"address 0x{address:x} ({self.describe(address)})")
+            known = "" if site.text == IN_LDS else f" ({self.describe(address)})"
+            parts.append(f"address 0x{address:x}{known}")
         return ", ".join(parts) + (f": {text}" if text else "") + self._around(site.pc)
 
     def _group(self, number: int) -> tuple[int, int, int]:

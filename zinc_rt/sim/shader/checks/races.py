@@ -32,8 +32,10 @@ _EVERY_GROUP = (1 << 24) - 1
 RETURNS = 1 << 28  # flag next to the number of the first rule's site: the atomic returns the old value
 SCOPED = 1 << 29  # an access of a scope that the first cache has not
 SYNCHRONISING = 1 << 31  # an access of device or system scope
-LDS_RACE = ir.FunctionType(I1, [POINTER, POINTER, I64, I64, I32, I32])
-"""(state, context, address in the LDS, size, WaveAccess, what is said beside the site's number) -> race"""
+NO_RACE, WITH_STORES, WITH_READS = range(3)  # of an access to the LDS
+LDS_RACE = ir.FunctionType(I32, [POINTER, POINTER, I64, I64, I32, I32])
+"""(state, context, address in the LDS, size, WaveAccess, what is said beside the site's number) -> WITH_STORES: it
+races with stores only"""
 GLOBAL_RACE = ir.FunctionType(I1, [POINTER, POINTER, POINTER, I64, I64, I32, I32])
 """(state, context, RANGE, VA, size, WaveAccess, what is said beside the site's number) -> race"""
 
@@ -46,7 +48,8 @@ def lds_race(
     kind: WaveAccess,
     said: ir.Value,
 ) -> ir.Value:
-    """Record an LDS access and return i1: it races. `where` is (state, context). `said` is i32: RETURNS or not."""
+    """Record an LDS access and return i32: NO_RACE, WITH_STORES or WITH_READS. `where` is (state, context). `said`
+    is i32: RETURNS or not."""
     helper = b.helper("zrt.lds_race", LDS_RACE, _build_lds)
     return b.call(helper, [*where, at, I64(size_bytes), I32(kind), said])
 
@@ -86,7 +89,7 @@ class _Check:
         changes = b.equal(kind, WaveAccess.ATOMIC)
         self.atomic = b.or_(changes, b.has(said, SCOPED))
         self.sees = b.or_(b.and_(changes, b.has(said, RETURNS)), b.and_(self.reads, b.has(said, SCOPED)))
-        self.race = b.local(I1, 0)
+        self.race, self.with_reads = b.local(I1, 0), b.local(I1, 0)
 
     def overlap(self, entry: ir.Value, mask: ir.Value) -> ir.Value:
         return self.b.and_(self.b.and_(entry, mask), 15)
@@ -137,6 +140,7 @@ class _Check:
         read_atomically = b.and_(self.atomic, b.has(read, 1 << _ATOMIC))
         with_read = b.all(read_by_others, read_touched, b.not_(self.reads), b.not_(read_atomically))
         b.store(b.any(b.load(self.race, typ=I1), with_store, with_read), self.race)
+        b.store(b.or_(b.load(self.with_reads, typ=I1), with_read), self.with_reads)
         with b.if_else(self.reads) as (yes, no):
             with yes:
                 own = b.any(self.mine, mask, flag)
@@ -191,7 +195,8 @@ def _build_lds(function: ir.Function) -> None:
     records = b.add(b.get(state, STATE, "lds_shadow"), dwords)
     check = _Check(b, state, kind, said, mine, wave)
     check.each(at, size, records)
-    b.ret(b.load(check.race, typ=I1))
+    kind_of_race = b.select(b.load(check.with_reads, typ=I1), I32(WITH_READS), I32(WITH_STORES))
+    b.ret(b.select(b.load(check.race, typ=I1), kind_of_race, I32(NO_RACE)))
     b.done()
 
 

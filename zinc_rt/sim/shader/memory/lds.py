@@ -12,7 +12,7 @@ from zinc_rt.sim.shader.checks.lane_marks import first_site
 from zinc_rt.sim.shader.checks.races import RETURNS, SCOPED
 from zinc_rt.sim.shader.emit.emitter import EmitFunction, Emitter, NotBuilt, nothing
 from zinc_rt.sim.shader.emit.values import I32, I64, POINTER, constant, vector_of
-from zinc_rt.sim.shader.layout import M0
+from zinc_rt.sim.shader.layout import IN_LDS, M0
 from zinc_rt.sim.shader.memory import access, lds_access
 from zinc_rt.sim.shader.memory.access import Addresses
 from zinc_rt.sim.shader.memory.loads_stores import LOADS, STORES, offset, set_loaded, stored
@@ -23,7 +23,7 @@ STRIDE = 64
 def rule_sites(e: Emitter) -> ir.Value:
     """Return the i32 number of the first site of lds_access.RULES."""
     returns = RETURNS * ("_rtn" in e.instruction.mnemonic) | SCOPED * e.guesses
-    return constant(first_site(e, lds_access.RULES, "in the LDS") | returns)
+    return constant(first_site(e, lds_access.RULES, IN_LDS) | returns)
 
 
 def second_buffer(e: Emitter) -> ir.Value:

@@ -11,7 +11,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from zinc_rt.sim.shader.checks import initialised
 from zinc_rt.sim.shader.checks.lane_marks import Marks
-from zinc_rt.sim.shader.checks.races import RETURNS, lds_race
+from zinc_rt.sim.shader.checks.races import NO_RACE, RETURNS, WITH_STORES, lds_race
 from zinc_rt.sim.shader.emit.builder import HelperBuilder
 from zinc_rt.sim.shader.emit.emitter import Emitter
 from zinc_rt.sim.shader.emit.values import I1, I32, I64, POINTER, VOID
@@ -109,9 +109,10 @@ class _Lds:
                 initialised.mark(b, self.shadow, at, self.size_bytes, shared=False)
         if self.checks.full:
             race = lds_race(b, (self.state, self.context), at, self.size_bytes, self.kind, self.rules)
-            with b.if_then(race, likely=False):
+            with b.if_then(b.unequal(race, NO_RACE), likely=False):
                 if self.kind is WaveAccess.WRITE:
-                    with b.if_else(self._is_there(lane, at)) as (same, other):
+                    replicated = b.and_(b.equal(race, WITH_STORES), self._is_there(lane, at))
+                    with b.if_else(replicated) as (same, other):
                         with same:
                             self.marks.mark(SAME_STORE, lane, at)
                         with other:
@@ -120,7 +121,7 @@ class _Lds:
                     self.marks.mark(RACE, lane, at)
 
     def _is_there(self, lane: ir.Value, at: ir.Value) -> ir.Value:
-        """Return i1: the LDS already holds the bytes that a lane stores, so no order of the waves matters."""
+        """Return i1: the LDS already holds the bytes that a lane stores."""
         of = ir.IntType(8 * self.size_bytes)
         new = self.b.load(self._lane_data(self.data, lane), typ=of, align=1)
         return self.b.equal(new, self.b.load(self._host(at), typ=of, align=1))
