@@ -28,7 +28,7 @@ from zinc_rt.sim.cp.execute import EXECUTE
 from zinc_rt.sim.driver import drm_ioctls, kfd_ioctls
 from zinc_rt.sim.facts import DEFAULT, SWITCHES
 from zinc_rt.sim.in_process import SimDriver
-from zinc_rt.sim.profiles import LINUX_VERSIONS, VERSIONS, LinuxProfile
+from zinc_rt.sim.profiles import LINUX_VERSIONS, PROPOSALS, VERSIONS, LinuxProfile, linux
 from zinc_rt.sim.tables import sdma_packets
 from zinc_rt.sim.tables.aql import AqlType
 from zinc_rt.sim.tables.packets import ROWS
@@ -186,6 +186,14 @@ def test_every_kernel_version_difference_has_a_row() -> None:
         assert next(iter(values)) == VERSIONS[0] and set(values) <= set(VERSIONS), name
 
 
+@pytest.mark.parametrize("proposal", PROPOSALS)
+def test_proposed_changes_are_options_of_a_version(proposal: str) -> None:
+    usual, proposed = linux("7.0"), linux(f"7.0+{proposal}")
+    assert usual != proposed and proposed.version == f"7.0+{proposal}"
+    with pytest.raises(ValueError, match="no proposed change 'nothing'; available: userq-cwsr"):
+        linux("7.0+nothing")
+
+
 @pytest.mark.parametrize("row", [row for row in table().values() if row.code], ids=lambda row: row.id)
 def test_constants_named_by_rows_exist(row: Fact) -> None:
     module, _, name = row.code.partition(":")
@@ -209,6 +217,7 @@ def test_row_marks_are_ones_the_device_records() -> None:
         *(f"aql {each.name}" for each in AqlType),
         *(f"chip {key}" for key in CHIPS),
         *(f"kernel {key}" for key in LINUX_VERSIONS),
+        *(f"proposed {key}" for key in PROPOSALS),
         *(f"op {name}{form}" for name in mnemonics() for form in ("", "_dpp", "_e64")),
         *noted_marks(),
         "nothing",

@@ -389,7 +389,7 @@ class FakeDriver:
             del self.queues[r["queue_id"]]
             return
         (self.mqd,) = (read_host(r["mqd"], r["mqd_size"]),)
-        wanted = {r["queue_va"], r["rptr_va"], r["wptr_va"], int.from_bytes(self.mqd, "little")}
+        wanted = {r["queue_va"], r["rptr_va"], r["wptr_va"], int.from_bytes(self.mqd[:8], "little")}
         self._must(wanted <= set(self.vas) and r["doorbell_handle"] in self.bos, errno.EINVAL)
         asked = amdgpu.USERQ.read(r.raw)
         r["new_queue_id"] = self._new()

@@ -30,7 +30,8 @@ def constants(module: ModuleType) -> dict[str, int]:
 
 
 def structs(module: ModuleType) -> list[Struct]:
-    return [each for each in vars(module).values() if isinstance(each, Struct)]
+    found = [each for each in vars(module).values() if isinstance(each, Struct)]
+    return [each for each in found if not each.c_name.startswith("proposed ")]
 
 
 def declared() -> dict[str, int]:

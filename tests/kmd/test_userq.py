@@ -14,6 +14,7 @@ from zinc_rt.kmd.gpu_addresses import GpuAddresses
 from zinc_rt.kmd.render_node import RenderNode
 from zinc_rt.kmd.transport import Placement, Transport
 from zinc_rt.kmd.uapi import amdgpu, drm
+from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.kmd.userq import DOORBELL_INDEX, UserqGpu
 from zinc_rt.kmd.userq_availability import EXCLUDED, MINIMA, UserqFacts, decide
 
@@ -173,6 +174,28 @@ def test_small_bar_falls_back_as_through_kfd() -> None:
         gpu.alloc(4096, Placement.VRAM_BAR, "ib")
     assert gpu.alloc(4096, Placement.VRAM_BAR, "ib", fallback=Placement.GTT).placement is Placement.GTT
     assert len(gpu.fallbacks) == 1
+    gpu.close()
+    assert driver.left() == {}
+
+
+def test_larger_mqd_is_tried_where_linux_refuses_the_smaller() -> None:
+    driver = FakeDriver()
+    gpu = UserqGpu(driver, RENDER)
+    sizes = []
+
+    def refuse_small(request: StructBytes) -> int:
+        sizes.append(request["mqd_size"])
+        return errno.EINVAL if request["op"] == 1 and request["mqd_size"] == 8 else 0
+
+    driver.refuse["DRM_IOCTL_AMDGPU_USERQ"] = refuse_small
+    with gpu.create_queue(ring_bytes=4096) as queue:
+        assert sizes == [8, 24] and queue.save_area is not None
+        mqd = amdgpu.USERQ_MQD_COMPUTE_CWSR.read(driver.mqd)
+        assert (mqd["eop_va"], mqd["ctx_save_area_va"]) == (queue.eop.gpu_va, queue.save_area.gpu_va)
+    driver.refuse["DRM_IOCTL_AMDGPU_USERQ"] = errno.EINVAL
+    with pytest.raises(DriverError, match="tried an MQD of 8 bytes, and of 24 with a context save area"):
+        gpu.create_queue(ring_bytes=4096)
+    driver.refuse.clear()
     gpu.close()
     assert driver.left() == {}
 

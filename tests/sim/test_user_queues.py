@@ -319,6 +319,22 @@ def test_hang_detection_of_newest_linux_is_armed_by_signal() -> None:
         c.call(amdgpu.IOCTL_USERQ, op=2, queue_id=1)
 
 
+def test_proposed_mqd_with_a_context_save_area_is_an_option() -> None:
+    with render(linux="7.0+userq-cwsr") as c:
+        assert c.errno(amdgpu.IOCTL_USERQ, **c.create()) == errno.EINVAL
+        sizes = c.gpu.chip.cwsr(old_table=False)
+        eop, area = c.buffer(), c.buffer(sizes.save_restore_bytes + PAGE)
+        mqd = {
+            "eop_va": c.va[eop],
+            "ctx_save_area_va": c.va[area],
+            "ctx_save_area_size": sizes.save_restore_bytes,
+            "ctl_stack_size": sizes.control_stack_bytes,
+        }
+        for change, number in (({}, 0), ({"ctl_stack_size": PAGE}, errno.EINVAL), ({"eop_va": 1}, errno.EINVAL)):
+            raw = c.keep(HostArray(bytes(amdgpu.USERQ_MQD_COMPUTE_CWSR.new(**mqd | change).raw)))
+            assert c.errno(amdgpu.IOCTL_USERQ, **c.create(mqd=raw, mqd_size=24)) == number
+
+
 def test_eop_that_is_not_mapped_crashes_linux_6_18_0() -> None:
     for linux, number in (("6.17", 0), ("6.18", errno.EINVAL), ("6.18.y", errno.EINVAL)):
         with render(linux=linux) as c:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from zinc_rt.host.errors import UnsupportedError
 from zinc_rt.isa.target import TARGETS
 from zinc_rt.kmd.syscalls import whole_pages_bytes
-from zinc_rt.kmd.topology import TopologyNode
+from zinc_rt.kmd.topology import TopologyNode, arch_name
 
 # bytes per CU, amdkfd/kfd_queue.c
 _SGPR = 0x4000
@@ -39,24 +39,28 @@ def cwsr_sizes(node: TopologyNode) -> tuple[CwsrSizes, ...]:
     if node.generation < (10, 1, 0):
         raise UnsupportedError(f"{node.arch}: queues of chips before gfx10 are not built in this version")
     stack, save = (node.properties.get(name, 0) for name in ("ctl_stack_size", "cwsr_size"))
+    units = node.compute_units // node.xccs
     if stack and save:
-        return (_with_debug(node, stack, save, "topology node"),)
-    target = TARGETS.get(node.arch)
+        return (_with_debug(units, node.xccs, stack, save, "topology node"),)
+    return computed_sizes(node.generation, units, node.xccs)
+
+
+def computed_sizes(generation: tuple[int, int, int], units: int, xccs: int = 1) -> tuple[CwsrSizes, ...]:
+    """Return the sizes for a chip with `units` compute units per XCC; several if Linux versions differ."""
+    target = TARGETS.get(arch_name(generation))
     vgprs = (_VGPR,) if target is None else target.vgpr_bytes_per_cu
     sources = ("computed",) if len(vgprs) == 1 else ("computed, older Linux", "computed, newer Linux")
-    return tuple(_computed(node, size, source) for size, source in zip(vgprs, sources, strict=True))
+    found = []
+    for vgpr_bytes, source in zip(vgprs, sources, strict=True):
+        stack = whole_pages_bytes(_HEADER + units * _WAVES_PER_CU * _CONTROL_PER_WAVE + 8)
+        if generation[0] == 10:
+            stack = min(stack, 0x7000)
+        save = stack + whole_pages_bytes(units * (vgpr_bytes + _SGPR + _LDS + _HWREG))
+        found.append(_with_debug(units, xccs, stack, save, source))
+    return tuple(found)
 
 
-def _computed(node: TopologyNode, vgpr_bytes: int, source: str) -> CwsrSizes:
-    units = node.compute_units // node.xccs
-    stack = whole_pages_bytes(_HEADER + units * _WAVES_PER_CU * _CONTROL_PER_WAVE + 8)
-    if node.generation[0] == 10:
-        stack = min(stack, 0x7000)
-    save = stack + whole_pages_bytes(units * (vgpr_bytes + _SGPR + _LDS + _HWREG))
-    return _with_debug(node, stack, save, source)
-
-
-def _with_debug(node: TopologyNode, stack: int, save: int, source: str) -> CwsrSizes:
-    debug = node.compute_units // node.xccs * _WAVES_PER_CU * _DEBUG_PER_WAVE
+def _with_debug(units: int, xccs: int, stack: int, save: int, source: str) -> CwsrSizes:
+    debug = units * _WAVES_PER_CU * _DEBUG_PER_WAVE
     debug += -debug % 64
-    return CwsrSizes(stack, save, whole_pages_bytes((save + debug) * node.xccs), source)
+    return CwsrSizes(stack, save, whole_pages_bytes((save + debug) * xccs), source)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Self
 
 from zinc_rt.host.errors import UnsupportedError
+from zinc_rt.kmd.cwsr import computed_sizes
 from zinc_rt.kmd.driver import PROT_READ, PROT_WRITE, Driver, Mapping
 from zinc_rt.kmd.errors import DriverError
 from zinc_rt.kmd.gpu_addresses import GpuAddresses
@@ -27,6 +28,7 @@ from zinc_rt.kmd.transport import (
 )
 from zinc_rt.kmd.uapi import amdgpu, drm
 from zinc_rt.kmd.uapi.host_memory import HostArray, u32_array
+from zinc_rt.kmd.uapi.structs import StructBytes
 from zinc_rt.kmd.userq_availability import UserqAvailability, userq_availability
 
 LOWEST_VA = 1 << 32  # nothing below 4 GiB: a truncated pointer then faults instead of hitting a buffer
@@ -143,21 +145,20 @@ class UserqGpu:
             doorbell = self._doorbell()
             self.settle()
             ring, rptr, wptr, eop = parts
-            mqd = HostArray(bytes(amdgpu.USERQ_MQD_COMPUTE.new(eop_va=eop.gpu_va).raw))
-            request = amdgpu.USERQ.new(
-                op=amdgpu.AMDGPU_USERQ_OP_CREATE,
-                ip_type=amdgpu.AMDGPU_HW_IP_COMPUTE,
-                doorbell_handle=doorbell.handle,
-                doorbell_offset=DOORBELL_INDEX,
-                flags=priority,
-                queue_va=ring.gpu_va,
-                queue_size=ring.size_bytes,
-                rptr_va=rptr.gpu_va,
-                wptr_va=wptr.gpu_va,
-                mqd=mqd.address,
-                mqd_size=mqd.size_bytes,
-            )
-            queue_id = self.node.ioctl(amdgpu.IOCTL_USERQ, request, "create")["new_queue_id"]
+            fields = {
+                "op": amdgpu.AMDGPU_USERQ_OP_CREATE,
+                "ip_type": amdgpu.AMDGPU_HW_IP_COMPUTE,
+                "doorbell_handle": doorbell.handle,
+                "doorbell_offset": DOORBELL_INDEX,
+                "flags": priority,
+                "queue_va": ring.gpu_va,
+                "queue_size": ring.size_bytes,
+                "rptr_va": rptr.gpu_va,
+                "wptr_va": wptr.gpu_va,
+            }
+            queue_id, save_area = self._create_queue(fields, eop)
+            if save_area is not None:
+                parts.append(save_area)
             held = self.ledger.hold("queue", f"queue {queue_id}", lambda: self._free_queue(queue_id))
         return Queue(
             kind="userq",
@@ -170,8 +171,41 @@ class UserqGpu:
             doorbell_address=doorbell.host.address + DOORBELL_INDEX * 8,
             inherits_vmid=True,
             kmd_fence=True,
+            save_area=save_area,
             held=[each for part in (*parts, doorbell) for each in part.held] + [held],
         )
+
+    def _create_queue(self, fields: dict[str, int], eop: DeviceBuffer) -> tuple[int, DeviceBuffer | None]:
+        """Create a queue with the MQD that this Linux accepts: the EOP buffer alone, or also a context save area,
+        as proposed for later versions. Return its id and the save area."""
+        try:
+            return self._try_queue(fields, amdgpu.USERQ_MQD_COMPUTE.new(eop_va=eop.gpu_va)), None
+        except DriverError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            refused = error
+        for sizes in computed_sizes(self.generation, self.node.device()["cu_active_number"]):
+            area = self.alloc(sizes.buffer_bytes, Placement.GTT_CACHED, "context save area")
+            self.settle()
+            mqd = amdgpu.USERQ_MQD_COMPUTE_CWSR.new(
+                eop_va=eop.gpu_va,
+                ctx_save_area_va=area.gpu_va,
+                ctx_save_area_size=sizes.save_bytes,
+                ctl_stack_size=sizes.control_stack_bytes,
+            )
+            try:
+                return self._try_queue(fields, mqd), area
+            except DriverError as error:
+                area.free()
+                if error.errno != errno.EINVAL:
+                    raise
+        about = "create; tried an MQD of 8 bytes, and of 24 with a context save area"
+        raise DriverError(refused.call, refused.errno, about) from refused
+
+    def _try_queue(self, fields: dict[str, int], mqd: StructBytes) -> int:
+        array = HostArray(bytes(mqd.raw))
+        request = amdgpu.USERQ.new(**fields, mqd=array.address, mqd_size=array.size_bytes)
+        return self.node.ioctl(amdgpu.IOCTL_USERQ, request, "create")["new_queue_id"]
 
     def syncobj(self, name: str) -> Syncobj:
         return Syncobj(self.node, name)

@@ -48,6 +48,7 @@ class LinuxProfile:
     userq_free_waits_ms: int
     userq_hang_timer: bool
     compute_timeout_ms: int
+    userq_mqd_bytes: int
 
 
 def _value(name: str, version: str) -> Any:

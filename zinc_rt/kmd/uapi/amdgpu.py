@@ -209,6 +209,14 @@ INFO_UQ_METADATA = Struct(
 
 USERQ_MQD_COMPUTE = Struct("struct drm_amdgpu_userq_mqd_compute_gfx11", u64("eop_va"))  # gfx12 too
 
+USERQ_MQD_COMPUTE_CWSR = Struct(  # not merged: proposed/userq-cwsr of facts.yaml
+    "proposed drm_amdgpu_userq_mqd_compute_gfx11",
+    u64("eop_va"),
+    u64("ctx_save_area_va"),
+    u32("ctx_save_area_size"),
+    u32("ctl_stack_size"),
+)
+
 USERQ = Struct(
     "union drm_amdgpu_userq",
     u32("op", c="in.op"),

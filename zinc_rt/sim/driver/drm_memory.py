@@ -255,8 +255,13 @@ def gem_op(call: IoctlCall) -> None:
     """Report how a buffer was created, or change where it may be moved to, which moves nothing here."""
     arg, bo = call.arg, call.drm.bo(call.arg["handle"])
     if arg["op"] == amdgpu.AMDGPU_GEM_OP_GET_GEM_CREATE_INFO:
-        info = (bo.size_bytes, PAGE_BYTES, bo.domains or _DOMAINS.get(bo.heap, 0), bo.create_flags)
-        call.put(arg["value"], b"".join(value.to_bytes(8, "little") for value in info))
+        info = amdgpu.GEM_CREATE_INFO.new(
+            bo_size=bo.size_bytes,
+            alignment=PAGE_BYTES,
+            domains=bo.domains or _DOMAINS.get(bo.heap, 0),
+            domain_flags=bo.create_flags,
+        )
+        call.put(arg["value"], bytes(info.raw))
     elif arg["op"] != amdgpu.AMDGPU_GEM_OP_SET_PLACEMENT:
         raise OSError(errno.EINVAL, "unknown operation")
     elif bo.heap is Heap.USERPTR:

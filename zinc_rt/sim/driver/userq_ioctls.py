@@ -9,6 +9,7 @@ from zinc_rt.sim.chips import PAGE_BYTES
 from zinc_rt.sim.driver.fences import DmaFence, SyncobjState, wait_until
 from zinc_rt.sim.driver.files import DrmFile, lowest_free
 from zinc_rt.sim.driver.ioctl_call import IoctlCall
+from zinc_rt.sim.driver.kfd_queues import node_cwsr
 from zinc_rt.sim.driver.userq_state import MAX_QUEUES, UserQueue
 from zinc_rt.sim.gpu import SimGpu
 from zinc_rt.sim.interfaces import HardwareQueue, QueueKind, QueueState
@@ -89,7 +90,7 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
     index = arg["doorbell_offset"] % slots  # unhardened kernels accept a doorbell of another process
     if not linux.userq_va_checks:
         _check_addresses(arg, linux)
-    eop_va, eop = _mqd(file, gpu, call)
+    eop_va, mqd_buffers = _mqd(file, gpu, call)
     wptr = file.vm.span_at(arg["wptr_va"])
     if wptr is None or wptr.bo.size_bytes != PAGE_BYTES or gpu.injector.strikes("wptr-rejected"):
         raise OSError(errno.EINVAL, "wptr: not in a buffer of one page")
@@ -110,7 +111,7 @@ def _create(call: IoctlCall, gpu: SimGpu) -> None:
         priority=priority,
     )
     queues.fence_memory()
-    held += [bo for bo in (doorbell, wptr.bo, eop) if bo is not None]
+    held += [doorbell, wptr.bo, *mqd_buffers]
     queue = UserQueue(queue_id, hardware, held, 0)
     queue.fence_va = VA_TOP_RESERVED + queues.fence_slot(queue_id) * 8
     queues.start(queue)
@@ -158,19 +159,30 @@ def _held_wptr(file: DrmFile, va: int) -> int:
     return int.from_bytes(span.bo.host_view.view[at : at + 8], "little")
 
 
-def _mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, Bo | None]:
-    struct = amdgpu.USERQ_MQD_COMPUTE
+def _mqd(file: DrmFile, gpu: SimGpu, call: IoctlCall) -> tuple[int, list[Bo]]:
+    """Return the EOP buffer's address, and the buffers of the MQD that the queue holds."""
+    structs = (amdgpu.USERQ_MQD_COMPUTE, amdgpu.USERQ_MQD_COMPUTE_CWSR)
+    struct = next(each for each in structs if each.size_bytes == gpu.linux.userq_mqd_bytes)
     if call.arg["mqd_size"] != struct.size_bytes:
         raise OSError(errno.EINVAL, "mqd_size")
     try:
         raw = call.bytes_at(call.arg["mqd"], struct.size_bytes)
     except OSError as error:
         raise OSError(errno.ENOMEM, "mqd: no user address") from error  # sic: memdup_user's errno is replaced
-    eop_va = struct.read(raw)["eop_va"]
+    mqd = struct.read(raw)
+    held = []
+    if struct is amdgpu.USERQ_MQD_COMPUTE_CWSR:
+        sizes = node_cwsr(gpu)
+        if mqd["ctl_stack_size"] != sizes.control_stack_bytes or (
+            mqd["ctx_save_area_size"] < sizes.save_restore_bytes
+        ):
+            raise OSError(errno.EINVAL, "sizes of the context save area")
+        held.append(_covered(file, mqd["ctx_save_area_va"], mqd["ctx_save_area_size"], "ctx_save_area_va"))
+    eop_va = mqd["eop_va"]
     if gpu.linux.userq_eop_check == "none":
-        return eop_va, None
+        return eop_va, held
     try:
-        return eop_va, _covered(file, eop_va, EOP_BYTES, "eop_va")
+        return eop_va, [*held, _covered(file, eop_va, EOP_BYTES, "eop_va")]
     except OSError:
         if gpu.linux.userq_eop_check == "crash":
             gpu.log("BUG: kernel NULL pointer dereference, in mes_userq_map")

@@ -86,6 +86,9 @@ GEM_CREATE = struct(
     32,
     "in.bo_size u64 0; in.alignment u64 8; in.domains u64 16; in.domain_flags u64 24; out.handle u32 0",
 )
+GEM_CREATE_INFO = struct(
+    "drm_amdgpu_gem_create_in", 32, "bo_size u64 0; alignment u64 8; domains u64 16; domain_flags u64 24"
+)
 GEM_MMAP = struct("union drm_amdgpu_gem_mmap", 8, "in.handle u32 0; out.addr_ptr u64 0")
 GEM_USERPTR = struct("drm_amdgpu_gem_userptr", 24, "addr u64 0; size u64 8; flags u32 16; handle u32 20")
 GEM_VA = struct(
@@ -170,6 +173,11 @@ INFO_UQ_METADATA = struct(
     compute.eop_size u32 0; compute.eop_alignment u32 4""",
 )
 USERQ_MQD_COMPUTE = struct("drm_amdgpu_userq_mqd_compute_gfx11", 8, "eop_va u64 0")
+USERQ_MQD_COMPUTE_CWSR = struct(
+    "proposed drm_amdgpu_userq_mqd_compute_gfx11",
+    24,
+    "eop_va u64 0; ctx_save_area_va u64 8; ctx_save_area_size u32 16; ctl_stack_size u32 20",
+)
 USERQ = struct(
     "union drm_amdgpu_userq",
     72,
