@@ -29,7 +29,19 @@ _HANG = (
     "log.interrupts",
     "log.gpu-memory",
     "log.task-blocked",
+    "log.display",
     "power.sensors-silent",
+)
+# Findings that only cost speed or comfort: where something is broken, they are for later.
+SPEED = (
+    "pci.link-*",
+    "pci.small-bar",
+    "power.cap",
+    "power.clocks",
+    "host.memory",
+    "host.huge-pages",
+    "host.vram-full",
+    "log.display",
 )
 _ALL_LOG = ("log.*", "kfd.*")
 
@@ -109,7 +121,8 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "host.reset-reason": (),
     "host.machine-check": ("host.reset-reason", *_HANG),
     "host.hot": ("host.reset-reason",),
-    "log.task-blocked": (),
+    "log.task-blocked": ("log.display",),
+    "log.display": (),
     "hung.gone": ("hung.*", *_ALL_LOG),
     "hung.reset": ("hung.ring", "hung.queue", "hung.mes", "hung.task", "hung.memory", "log.task-blocked"),
     "hung.resume": ("hung.task", "hung.ring", "log.task-blocked"),

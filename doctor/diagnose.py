@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.causes import LAST, may_explain, rank
-from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Unknown
+from zinc_rt.doctor.causes import LAST, SPEED, may_explain, rank
+from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Severity, Unknown
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.read_machine import read_machine
 from zinc_rt.doctor.rule import Seen, gpu_of
@@ -152,9 +153,12 @@ def _ordered(found: list[tuple[DoctorFinding, Seen]]) -> tuple[DoctorFinding, ..
     )
     findings: list[DoctorFinding] = []
     shown: set[int] = set()
+    broken = any(finding.severity == "broken" and finding.id not in LAST for finding, _ in found)
     for _, _, root, consequences in trees:
         ids = tuple(dict.fromkeys(found[at][0].id for at in consequences))
-        findings.append(replace(found[root][0], cause_of=ids))
+        later = broken and not ids and any(fnmatchcase(found[root][0].id, each) for each in SPEED)
+        severity: Severity = "note" if later else found[root][0].severity
+        findings.append(replace(found[root][0], cause_of=ids, severity=severity))
         shown.add(root)
         fresh = [at for at in consequences if at not in shown]
         shown |= set(fresh)

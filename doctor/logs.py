@@ -33,9 +33,13 @@ _PROCESS = re.compile(r"[Pp]rocess (?:information: process )?([^\s(),]+) pid ([1
 _NAMES_PROCESS = ("ring-timeout", "ring-recovered", "page-fault", "illegal-instruction")
 _PROCESS_LINES = 4  # a fault names its process in one of the next lines
 _RECORD = re.compile(r"(\{\d+\})?\[Hardware Error\]:(.*)")
-_CRASH = re.compile(r"BUG: |\bOops: |general protection fault|kernel BUG at|INFO: task .* blocked for")
+_CRASH = re.compile(
+    r"BUG: |Unable to handle kernel |\bOops: |general protection fault|kernel BUG at|INFO: task .* blocked for"
+)
 _TRACE_LINES = 80  # of a crash: registers, stack and modules
-_OURS_IN_TRACE = re.compile(r"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(?:amdgpu|amdkfd|amdttm|amd_sched|amdkcl|gpu_sched)\]")
+_OURS_IN_TRACE = re.compile(  # a function of the driver, or the driver while it is being loaded
+    r"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(?:amdgpu|amdkfd|amdttm|amd_sched|amdkcl|gpu_sched)\]|\bamdgpu\(\+\)"
+)
 _BEFORE_CRASH = 15  # lines in which an error of the driver leads to a crash elsewhere
 
 
@@ -174,7 +178,7 @@ def _records(
 
     for at, line in enumerate(lines):
         found = _RECORD.search(line)
-        if not found or _OURS.search(line):
+        if not found or _OURS.search(line) or "mce:" in line:
             continue
         consumed.add(at)
         key, _, value = found[2].strip().partition(": ")
@@ -198,8 +202,10 @@ def _event(line: str, at: int) -> LogEvent | None:
         if not match:
             continue
         address = ADDRESS.search(line)
-        file = match.groupdict().get("file") or ""
-        return LogEvent(row.event, at, line, address[0].lower() if address else "", file.strip("\"'"))
+        named = {name: value or "" for name, value in match.groupdict().items()}
+        process = f"{named['name']} (pid {named['pid']})" if named.get("name") else ""
+        file = named.get("file", "").strip("\"'")
+        return LogEvent(row.event, at, line, address[0].lower() if address else "", file, process)
     return None
 
 

@@ -53,14 +53,14 @@ BUS = (
         r"BERT.*[Ff]atal.*PCIe",
         r"aer_uncor_status: 0x(?!0+\b)[0-9a-f]+",
         r"Hardware Error.*(?:PCIe error|section_type: PCIe)",
-        r"pcieport.*(?:CmpltTO|MalfTLP|SDES|DLP) ",
+        r"pcieport.*\b(?:CmpltTO|MalfTLP|SDES|DLP)\b(?![-+])",
     ),
     *rows(
         "aer-corrected",
         "drivers/pci/pcie/aer.c",
         r"PCIe Bus Error: severity=Correct(?:ed|able)",
         r"AER: .*(?:Corrected|Correctable) error",
-        r"(?:BadTLP|BadDLLP|RxErr|Rollover) ",
+        r"\b(?:BadTLP|BadDLLP|RxErr|Rollover)\b(?![-+])",
     ),
     *rows(
         "iommu-fault",

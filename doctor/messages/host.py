@@ -78,7 +78,7 @@ HOST = (
     *rows(
         "host-memory",
         "mm/oom_kill.c",
-        r"Out of memory: Killed process",
+        r"(?:Out of memory|Memory cgroup out of memory): Killed process (?P<pid>\d+) \((?P<name>[^)]+)\)",
         r"invoked oom-killer",
         r"Memory cgroup out of memory",
     ),
@@ -86,7 +86,7 @@ HOST = (
         "oops",
         "lib/bug.c",
         r"watchdog: BUG: soft lockup",
-        r"(?:BUG: |Oops: |general protection fault|kernel BUG at).*",
+        r"(?:BUG: |Oops: |general protection fault|kernel BUG at|Unable to handle kernel \w+ ).*",
     ),
     *rows("task-blocked", "kernel/hung_task.c", r"INFO: task .* blocked for more than"),
     *rows("no-response-from-card", "drivers/vfio", r"vfio-pci.*(?:reset|not ready).*(?:fail|timeout|giving up)"),

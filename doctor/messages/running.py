@@ -46,6 +46,12 @@ RUNNING = (
         r"Can't handle page fault",
     ),
     *rows(
+        "display",
+        "display/amdgpu_dm",
+        r"amdgpu.*(?:flip_done|hw_done or flip_done|commit wait) timed out",
+        r"dc_dmub_srv_log_diagnostic_data: DMCUB error",
+    ),
+    *rows(
         "illegal-instruction",
         "amdgpu/gfx_v12_0.c",
         r"Illegal (?:opcode|instruction|register access) in command stream",
@@ -102,6 +108,7 @@ RUNNING = (
         "amdgpu/amdgpu_job.c",
         r"ring \S+ timeout, but soft recovered",
         r"Ring \S+ reset succeeded",
+        r"device wedged, but recovered",
     ),
     *rows(
         "ring-timeout",
@@ -142,7 +149,7 @@ RUNNING = (
         r"ASIC reset failed",
         r"GPU (?:mode1|mode2|baco) reset failed",
         r"(?:BACO|MODE[12]) reset.*failed",
-        r"device wedged",
+        r"device wedged(?!, but recovered)",
         r"TDR failed",
         r"GPU is lost",
         r"GPU pre asic reset failed",

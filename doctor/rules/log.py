@@ -214,6 +214,15 @@ RULES = (
         _start_failed,
     ),
     DoctorRule(
+        "log.display",
+        "warning",
+        "the display engine did not finish an update of the picture",
+        "the picture stands or flickers; compute work goes on",
+        "update kernel and linux-firmware; another cable, port or refresh rate; work over ssh before --hazard 2",
+        BOTH,
+        logged("display"),
+    ),
+    DoctorRule(
         "log.task-blocked",
         "broken",
         "a program waits in amdgpu and does not come back",

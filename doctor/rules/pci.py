@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine, Link
@@ -153,6 +154,16 @@ def _unassigned(machine: InspectedMachine) -> Iterator[Seen]:
     lost = [event for event in lost if event.address not in started]
     if lost:
         yield from_events(machine, lost, lost[0].address)
+        return
+    refused = [event for event in machine.log.named("init-failed") if "failed with error -12" in event.text]
+    elsewhere = machine.log.search(r"BAR \d+.*(?:mem size.*(?:can't assign|failed to assign)|no space for \[mem)")
+    if refused and elsewhere and not any(gpu.started for gpu in machine.gpus):
+        seen = from_events(machine, refused, refused[0].address)
+        yield replace(
+            seen,
+            title="the host has no address space left: the GPU's probe ends with -12 (ENOMEM)",
+            evidence=(*seen.evidence, f"kernel.log: {elsewhere.string}"),
+        )
 
 
 def _zero_bar(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:

@@ -21,6 +21,8 @@ def _membership(machine: InspectedMachine) -> Iterator[Seen]:
         return  # nothing to open
     user, host = machine.user, machine.host.distribution or ""
     denied = [node for node in _node_paths(machine) if refused(machine.capture, node.strip("/"))]
+    if denied and any("not permitted" in machine.capture.unreadable.get(each.strip("/"), "") for each in denied):
+        return  # a device cgroup: _denied_by_policy
     if denied:
         group = next((node.gid for node in machine.nodes or () if node.path == denied[0]), "render")
         yield Seen(f"this user may not open {', '.join(denied)}", _evidence(machine, denied), next=_join(group))
@@ -134,6 +136,24 @@ def _denied_by_policy(machine: InspectedMachine) -> Iterator[Seen]:
         )
 
 
+def _denied_by_cgroup(machine: InspectedMachine) -> Iterator[Seen]:
+    """EPERM, where a mode that is too narrow gives EACCES: the device cgroup of a container or service."""
+    reasons = {path: machine.capture.unreadable.get(path.strip("/"), "") for path in _node_paths(machine)}
+    denied = [path for path, why in reasons.items() if "not permitted" in why]
+    if denied and machine.gpus:
+        yield Seen(
+            f"the device cgroup does not permit {', '.join(denied)}",
+            tuple(f"{path}: {reasons[path]}" for path in denied),
+            next="docker, podman: --device /dev/kfd --device /dev/dri; LXC: lxc.cgroup2.devices.allow for the "
+            "majors of /dev/kfd and /dev/dri (`ls -ln`), with a bind mount; systemd: DeviceAllow=/dev/kfd rw",
+        )
+
+
+def _policy(machine: InspectedMachine) -> Iterator[Seen]:
+    yield from _denied_by_policy(machine)
+    yield from _denied_by_cgroup(machine)
+
+
 RULES = (
     DoctorRule(
         "permissions.policy",
@@ -142,7 +162,7 @@ RULES = (
         "the mode and the group of the node do not matter then",
         "change the profile of the program, or of its container",
         BOTH,
-        _denied_by_policy,
+        _policy,
     ),
     DoctorRule(
         "permissions.group",

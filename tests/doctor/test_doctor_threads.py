@@ -22,8 +22,9 @@ def test_thread_machines_get_the_cause_of_their_thread(name: str) -> None:
         split.score(row, diagnose(split.capture(row), hung=row.get("hung", False))) for row in split.rows(name)
     ]
     wrong = [score for score in scores if not score.right]
-    assert len(wrong) <= (1 - LEAST_RIGHT) * len(scores), wrong
-    assert not [score for score in scores if not score.safe]
+    shown = wrong if name == "known" else "not shown, so that no rule is fitted to them"
+    assert len(wrong) <= (1 - LEAST_RIGHT) * len(scores), shown
+    assert all(score.safe for score in scores), shown
 
 
 def test_thread_machines_are_split_by_the_hash_of_their_link() -> None:
