@@ -34,7 +34,8 @@ _NAMES_PROCESS = ("ring-timeout", "ring-recovered", "page-fault", "illegal-instr
 _PROCESS_LINES = 4  # a fault names its process in one of the next lines
 _RECORD = re.compile(r"(\{\d+\})?\[Hardware Error\]:(.*)")
 _CRASH = re.compile(
-    r"BUG: |Unable to handle kernel |\bOops: |general protection fault|kernel BUG at|INFO: task .* blocked for"
+    r"BUG: |Unable to handle kernel |\bOops: |general protection fault|kernel BUG at|"
+    r"INFO: task .* blocked for|detected stall"
 )
 _TRACE_LINES = 80  # of a crash: registers, stack and modules
 _OURS_IN_TRACE = re.compile(  # a function of the driver, or the driver while it is being loaded

@@ -16,6 +16,11 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 GRAPHICS = ("vga compatible controller", "display controller", "3d controller", "processing accelerators")
 
 
+_NUMBERS = re.compile(
+    r"^(?:Class )?([0-9a-f]{4}): ([0-9a-f]{4}):([0-9a-f]{4})(?: (?!\()(\S+))?", re.IGNORECASE
+)  # -n
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     address: str  # with its domain
@@ -34,6 +39,9 @@ class Function:
     @property
     def amd_graphics(self) -> bool:
         title = self.title.lower()
+        numbers = _NUMBERS.match(title)
+        if numbers:  # of lspci -n, and of busybox
+            return numbers[2] == "1002" and numbers[1] in ("0300", "0302", "0380", "1200")
         amd = self.vendor == 0x1002 or "[amd/ati]" in title or "advanced micro devices" in title
         return amd and title.startswith(GRAPHICS)
 
@@ -86,6 +94,9 @@ def _function(address: str, title: str, text: str) -> Function:
     ids = _IDS.findall(title)
     links = {kind: (float(speed), int(width)) for kind, speed, width in _LINK.findall(text)}
     driver = re.search(r"Kernel driver in use: (\S+)", text)
+    numbers = _NUMBERS.match(title)
+    if numbers:
+        ids = [(numbers[2], numbers[3])]
     modules = re.search(r"Kernel modules: (.+)", text)
     regions: dict[int, int | None] = {}
     for bar, where, size, unit in _REGION.findall(text):
@@ -97,7 +108,7 @@ def _function(address: str, title: str, text: str) -> Function:
         text,
         int(ids[-1][0], 16) if ids else None,
         int(ids[-1][1], 16) if ids else None,
-        driver[1] if driver else None,
+        driver[1] if driver else numbers[4] if numbers else None,
         modules[1] if modules else "",
         links.get("Sta"),
         links.get("Cap"),

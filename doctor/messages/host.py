@@ -71,6 +71,10 @@ HOST = (
         r"init_user_pages: Failed to get user pages",
         r"amdgpu_(?:vm|bo)_\w+ failed.*-12",
         r"amdgpu.*No GTT space",
+        r"amdgpu.*(?:\bpin failed|Failed to pin framebuffer)",
+        r"SVM mapping failed, exceeds resident system memory limit",
+        r"failed to validate PT BOs",
+        r"amdgpu: Failed to map (?:VA \w+ in vm|bo to gpuvm)",
         r"amdgpu.*Out of memory",
         r"failed to (?:allocate|pin) (?:kernel )?bo",
         r"kernel bo pin failed",
@@ -88,6 +92,6 @@ HOST = (
         r"watchdog: BUG: soft lockup",
         r"(?:BUG: |Oops: |general protection fault|kernel BUG at|Unable to handle kernel \w+ ).*",
     ),
-    *rows("task-blocked", "kernel/hung_task.c", r"INFO: task .* blocked for more than"),
+    *rows("task-blocked", "kernel/hung_task.c", r"INFO: task .* blocked for more than", r"rcu: .*detected stall"),
     *rows("no-response-from-card", "drivers/vfio", r"vfio-pci.*(?:reset|not ready).*(?:fail|timeout|giving up)"),
 )

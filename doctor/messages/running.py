@@ -50,6 +50,7 @@ RUNNING = (
         "display/amdgpu_dm",
         r"amdgpu.*(?:flip_done|hw_done or flip_done|commit wait) timed out",
         r"dc_dmub_srv_log_diagnostic_data: DMCUB error",
+        r"amdgpu_dm\w*.*Waiting for fences timed out",
     ),
     *rows(
         "illegal-instruction",
@@ -121,6 +122,7 @@ RUNNING = (
         r"Timeout waiting for (?:fence|gfx|VM flush|sem acquire)",
         r"TLB flush failed",
         r"Dumping IP State",
+        r"amdgpu_job_timedout",
         r"kcq|kgq.*(?:disable|enable) failed",
     ),
     *rows(
@@ -175,5 +177,6 @@ RUNNING = (
         r"VRAM is lost due to GPU reset",
         r"(?:MODE[12]|BACO|Mode[12]) reset",
         r"failed to halt cp",
+        r"Failed to initialize parser -125",
     ),
 )

@@ -54,6 +54,8 @@ START = (
         r"Failed to wait for trust OS",
         r"Fail to stop psp ring",
         r"PSP Not ready",
+        r"psp is not working correctly",
+        r"psp mode ?1 reset failed",
         r"Address load failed - MP0_SMN",
         r"training msg failed",
         r"Memory training initialization failure",
@@ -75,6 +77,8 @@ START = (
         r"Failed to (?:enable|disable) gfxoff",
         r"(?:hw_init|resume|suspend|sw_init|early_init|late_init) of IP block <(?:smu|powerplay)> failed",
         r"failed send message: \w+",
+        r"failed to send (?:pre )?message \w+,? (?:ret is 0|response 0x0)",
+        r"powerplay.*Failed message: 0x\w+.*error code",
         r"Failed to (?:enable requested dpm|setup smc hw|power (?:gate|ungate)|get current clock|"
         r"set performance level)",
         r"SMU: .*(?:timed? ?out|no resp)",

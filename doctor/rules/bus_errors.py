@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from zinc_rt.doctor import lspci
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
@@ -52,6 +53,20 @@ def _latched(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
     return None
 
 
+ALL_ONES = re.compile(r"\b0xf{8}\b", re.IGNORECASE)
+
+
+def _lost(machine: InspectedMachine) -> Iterator[Seen]:
+    """The kernel's own word; else two replies of all ones: a function that does not answer reads so."""
+    seen = tuple(logged("link-lost")(machine))
+    yield from seen
+    replies = machine.log.named("smu", "psp", "ring-test", "mes") if machine.log and not seen else ()
+    ones = [event for event in replies if ALL_ONES.search(event.text)]
+    if len(ones) >= 2:
+        found = from_events(machine, ones, ones[0].address)
+        yield replace(found, title="the card does not answer on the bus any more: its registers read as all ones")
+
+
 _SEAT = (
     "reseat the card and its power cables, try without a riser, another slot, a fixed PCIe speed in "
     "the BIOS, pcie_aspm=off"
@@ -64,7 +79,7 @@ RULES = (
         "later errors are consequences: rings, SMU and resets fail because the card does not respond",
         f"power-cycle the machine, then: {_SEAT}; amdgpu.runpm=0",
         BOTH,
-        logged("link-lost"),
+        _lost,
     ),
     DoctorRule(
         "pci.errors",
