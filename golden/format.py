@@ -106,11 +106,11 @@ def read_golden(path: str | Path) -> Golden:
 
 
 def _golden(path: Path, arrays: dict[str, np.ndarray], meta: Mapping[str, Any], variant: str) -> Golden:
-    ids = _wanted(path, arrays, "ids", 1).astype(np.int32)
+    ids = _required_array(path, arrays, "ids", 1).astype(np.int32)
     rows = _rows(path, arrays, len(ids))
     counts = {len(ids)} if rows is None else {len(ids), len(rows)}
     tokens = " or ".join(map(str, sorted(counts)))
-    logits = _wanted(path, arrays, f"logits{variant}", 2).astype(np.float32)
+    logits = _required_array(path, arrays, f"logits{variant}", 2).astype(np.float32)
     if len(logits) not in counts:
         raise InputError(f"{path}: {len(ids)} ids, but logits of {len(logits)} positions")
     l_out = arrays.get(f"l_out{variant}")
@@ -145,7 +145,7 @@ def write_golden(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mappi
 def _rows(path: Path, arrays: dict[str, np.ndarray], tokens: int) -> np.ndarray | None:
     if "rows" not in arrays:
         return None
-    rows = _wanted(path, arrays, "rows", 1)
+    rows = _required_array(path, arrays, "rows", 1)
     whole = np.issubdtype(rows.dtype, np.integer) and 0 < len(rows) < tokens
     if not whole or (np.diff(rows) <= 0).any() or rows[0] < 0 or rows[-1] >= tokens:
         raise InputError(f"{path}: rows must be fewer than the {tokens} positions, and increase from 0")
@@ -196,10 +196,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except FileNotFoundError as error:
         raise unreadable(path, error, next="zinc-rt golden list") from error
     except UNREADABLE as error:
-        raise InputError(f"{path}: not a readable golden: {_why(path, error)}", next=_AGAIN) from error
+        raise InputError(f"{path}: not a readable golden: {_reason(path, error)}", next=_AGAIN) from error
 
 
-def _why(path: Path, error: BaseException) -> str:
+def _reason(path: Path, error: BaseException) -> str:
     """Return the reason. NumPy's advice to load unsafely is omitted for files that are no archives."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
@@ -222,7 +222,7 @@ def _meta(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return meta
 
 
-def _wanted(path: Path, arrays: dict[str, np.ndarray], name: str, dimensions: int) -> np.ndarray:
+def _required_array(path: Path, arrays: dict[str, np.ndarray], name: str, dimensions: int) -> np.ndarray:
     array = arrays.get(name)
     if array is None or array.ndim != dimensions or not np.issubdtype(array.dtype, np.number):
         saw = "missing" if array is None else f"{array.dtype}{list(array.shape)}"

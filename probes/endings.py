@@ -47,7 +47,7 @@ def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
     for each in findings:
         by_rule.setdefault(each.rule, []).append(each)
     marks = (*outcome.marks, *context.marks())
-    notes = tuple(note for rule, each in by_rule.items() for note in _told(rule, each))
+    notes = tuple(note for rule, each in by_rule.items() for note in _finding_lines(rule, each))
     wrong = next((each for each in findings if each.severity.value == "error"), None)
     if wrong is not None and outcome.status == "pass":
         outcome = replace(
@@ -55,7 +55,7 @@ def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
             status="fail",
             symptom="finding",
             reason=f"behaved as expected, but the simulated device reported {wrong.rule}: {wrong.sentence}",
-            cause=f"rule {wrong.rule} of the simulated device{_says(wrong.rule)}",
+            cause=f"rule {wrong.rule} of the simulated device{_description(wrong.rule)}",
             advice=(
                 "hardware may hang, fault or compute a wrong result: fix the submission; docs/facts.md "
                 "explains the rule's source"
@@ -64,7 +64,7 @@ def run_in(context: Closeable, run: Callable[[Any], Outcome]) -> Outcome:
     return replace(outcome, notes=(*outcome.notes, *notes), log=(*outcome.log, *log), marks=marks)
 
 
-def _told(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
+def _finding_lines(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
     """Format a few findings of one rule as lines, and the number of further ones."""
     more = len(findings) - FINDINGS_TOLD
     return [f"finding: {rule}: {each.sentence}" for each in findings[:FINDINGS_TOLD]] + (
@@ -72,7 +72,7 @@ def _told(rule: str, findings: Sequence[DeviceFinding]) -> list[str]:
     )
 
 
-def _says(rule: str) -> str:
+def _description(rule: str) -> str:
     """Return the description of the rule, if facts.yaml has a row of that name."""
     fact = next((fact for name, fact in table().items() if name.rpartition("/")[2] == rule), None)
     return f": {fact.says}" if fact is not None else ""

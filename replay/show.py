@@ -19,7 +19,7 @@ def info(log: LogReader) -> Iterator[str]:
     counts = Counter(record.NAME for record in log)
     tape = read_tape(log)
     yield f"log       {log.path}, {readable_size(log.size_bytes)}, level {tape.level}, {_whole(log)}"
-    yield from _who(header)
+    yield from _recorded_on(header)
     yield f"records   {', '.join(f'{count} {name}' for name, count in sorted(counts.items())) or 'none'}"
     yield from _what(tape)
     for event in tape.events:
@@ -36,7 +36,7 @@ def _whole(log: LogReader) -> str:
     return "not closed" if not log.closed else f"{len(log.problems)} problems"
 
 
-def _who(header: dict[str, Any]) -> Iterator[str]:
+def _recorded_on(header: dict[str, Any]) -> Iterator[str]:
     device, model = header.get("device", {}), header.get("model", {})
     simulated = ", simulated" if device.get("simulated") else ""
     yield f"tier      {header.get('tier')} on {device.get('name')}, {device.get('arch')}{simulated}"

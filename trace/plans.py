@@ -34,7 +34,7 @@ def describe(plan: StepPlan, records: np.ndarray) -> str:
     """Return the detail of a plan's event. `records`: the slots' records, RECORD [slots]."""
     firsts = np.searchsorted(plan.sequence[: plan.tokens], np.arange(plan.sequences + 1))
     sequences = [
-        [*_who(records, int(plan.slot[first])), int(plan.position[first]), end - first]
+        [*_request_ids(records, int(plan.slot[first])), int(plan.position[first]), end - first]
         for first, end in pairwise(firsts.tolist())
     ]
     rows = [
@@ -52,7 +52,7 @@ def describe(plan: StepPlan, records: np.ndarray) -> str:
     return json.dumps(described, separators=(",", ":"))
 
 
-def _who(records: np.ndarray, slot: int) -> list[int]:
+def _request_ids(records: np.ndarray, slot: int) -> list[int]:
     record = records[slot]
     return [slot, int(record["request"]), int(record["choice"]), int(record["epoch"])]
 

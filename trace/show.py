@@ -67,7 +67,7 @@ def values(
     at = _step(log, tape, step)
     graph = tape.graphs[at.graph].graph
     chosen = _chosen(graph, pattern)
-    kept = _kept(log, graph, at, chosen)
+    kept = _logged_values(log, graph, at, chosen)
     if kept is not None:
         return kept
     require_inputs(log, tape)
@@ -178,7 +178,7 @@ def _results(graph: OpGraph, node: Node) -> list[str]:
     return [name for name in node.outputs if name and graph.buffers[name].role in ("activation", "output")]
 
 
-def _kept(
+def _logged_values(
     log: LogReader, graph: OpGraph, step: RecordedStep, chosen: list[tuple[int, Node]]
 ) -> list[StepValue] | None:
     """Return the values from the log; None if one is missing. Raises UsageError if there is nothing to show."""

@@ -144,7 +144,7 @@ class ValidationRunner:
                 )
             if known.cached:
                 self.from_disk[f"{spec.text}: {what}"] = None
-            return self._kept(spec, known, what)
+            return self._remember_pass(spec, known, what)
         self.say(f"{spec.text}: {what}")
         engine = self.engine(spec)
         result = capture(
@@ -161,9 +161,9 @@ class ValidationRunner:
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
         if on_disk:
             cache.store(key, result)
-        return self._kept(spec, result, what)
+        return self._remember_pass(spec, result, what)
 
-    def _kept(self, spec: TierSpec, run: CapturedRun, what: str) -> CapturedRun:
+    def _remember_pass(self, spec: TierSpec, run: CapturedRun, what: str) -> CapturedRun:
         if what in (FORWARD, REFERENCE):
             self.own_passes.setdefault(spec, run)
         return run

@@ -53,7 +53,7 @@ class Walk:
             if result is None:
                 result = self._begun(stage)
             self.say(
-                f"{'':<13} {result.status.upper() if result.status == 'fail' else result.status}{_why(result)}"
+                f"{'':<13} {result.status.upper() if result.status == 'fail' else result.status}{_reason(result)}"
             )
             yield result
             if result.status == "fail" or result.measure.get("stops"):
@@ -241,5 +241,5 @@ def _counts(rows: list[Result]) -> str:
     return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
 
 
-def _why(result: Result) -> str:
+def _reason(result: Result) -> str:
     return f": {result.reason}" if result.reason else ""

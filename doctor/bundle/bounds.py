@@ -58,7 +58,7 @@ def fit(
                 kept[path] = replace(kept[path], content=b"")
                 dropped.add(path)
     cuts = [
-        Cut(path, size, len(kept[path].content), "left out" if path in dropped else _why(kept[path]))
+        Cut(path, size, len(kept[path].content), "left out" if path in dropped else _reason(kept[path]))
         for path, size in had.items()
         if size > len(kept[path].content) and (path in dropped or kept[path].kind != "text")
     ]
@@ -83,7 +83,7 @@ def shortened(item: BundleFile, most_bytes: int) -> BundleFile:
     return replace(item, content=head + f"[{len(item.content) - len(head)} more bytes are cut]\n".encode())
 
 
-def _why(item: BundleFile) -> str:
+def _reason(item: BundleFile) -> str:
     return "the newest lines are kept" if item.kind == "log" else "the beginning is kept"
 
 

@@ -146,7 +146,7 @@ def _show(arguments: argparse.Namespace) -> int:
     for line in lines(bundle):
         terminal.show(printable(line), out=output_stream(arguments))
     report = _report(arguments, "bundle show")
-    _result(report, arguments.bundle.name, {"bundle": bundle.id, "files": len(bundle.files), **_about(bundle)})
+    _result(report, arguments.bundle.name, {"bundle": bundle.id, "files": len(bundle.files), **_summary(bundle)})
     return finish(report, arguments)
 
 
@@ -261,7 +261,7 @@ def _check_out(path: Path) -> None:
         replaceable(path)
 
 
-def _about(bundle: Any) -> dict[str, Any]:
+def _summary(bundle: Any) -> dict[str, Any]:
     return {"combination": bundle.combination.as_dict(), "findings": len(bundle.findings)}
 
 

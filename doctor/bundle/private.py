@@ -106,7 +106,7 @@ def _no_ipv6(match: re.Match[str]) -> bool:
     return address.is_loopback or address.is_unspecified or not re.search(r"\d", text)
 
 
-def _everybody(match: re.Match[str]) -> bool:
+def _is_generic_name(match: re.Match[str]) -> bool:
     return match["v"].lower() in EVERYBODY
 
 
@@ -271,30 +271,30 @@ SECRETS: tuple[Secret, ...] = (
         "host|node",
         rf"(?i)\b(?:host_?name|node_?name|static hostname){_LABEL}(?P<v>[a-z0-9][\w.-]+)",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
     _secret(
         "host",
         "host=|server=|node=",
         r"(?i)\b(?:host|server|node)=[\"']?(?P<v>[a-z][\w.-]{2,})",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
     _secret(
         "host",
         "hostname|host name",
         r"(?i)host ?name (?:set )?(?:to|is|changed to) <?[\"']?(?P<v>[a-z0-9][\w.-]*\w)",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
-    _secret("host", "linux ", r"\bLinux (?P<v>[A-Za-z0-9][\w.-]*) \d+\.\d+", learn=True, keep=_everybody),
+    _secret("host", "linux ", r"\bLinux (?P<v>[A-Za-z0-9][\w.-]*) \d+\.\d+", learn=True, keep=_is_generic_name),
     _secret(  # as syslog and journalctl begin a line
         "host",
         "",
         r"(?m)^(?:[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,+-]+Z?) ",
         r"(?P<v>[A-Za-z0-9][\w.-]*) [\w./@-]+(?:\[\d+\])?:",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
     _secret("host", ":/", r"(?<![\w/.:-])(?P<v>[A-Za-z][\w.-]{2,}):/(?=[A-Za-z])"),  # of a mount
     _secret("host", "\\\\", r"(?<![\\\w])\\\\(?P<v>[A-Za-z0-9][\w.-]+)\\"),
@@ -303,44 +303,44 @@ SECRETS: tuple[Secret, ...] = (
         "user=|logname=|username=|login=|owner=",
         r"\b(?:USER|LOGNAME|SUDO_USER|USERNAME|user|username|login|owner)=[\"']?(?P<v>[A-Za-z_][\w.-]*\w)",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
     _secret(
         "user",
         "user|login|logname|owner|author",
         r"(?im)^\s*[\"']?(?:user ?name|user|login|logname|owner|author)[\"']?\s*:\s*[\"']?(?P<v>[a-z_][\w.-]*\w)",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
-    _secret("user", "id=", r"\b[ug]id=\d+\((?P<v>[^()\s]+)\)", learn=True, keep=_everybody),
+    _secret("user", "id=", r"\b[ug]id=\d+\((?P<v>[^()\s]+)\)", learn=True, keep=_is_generic_name),
     _secret(
         "user",
         "for user|of user|accepted |failed |sudo|su",
         r"(?:\b(?:opened|closed) for user |\bof user |\b(?:Accepted|Failed) \w+ for (?:invalid user )?|",
         r"\bsudo(?:\[\d+\])?: +|\bsu(?:\[\d+\])?: \(to \w+\) )(?P<v>[A-Za-z_][\w.-]*\w)",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
     _secret(
         "user",
         "home/|/users/|media/|~",
         rf"(?:{_HOME}|(?<![\w.~])~)(?P<v>{_NAME}+)(?=[/\s\"':;,)\\]|$)",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
     _secret(
         "user",
         "users\\",
         r"(?i)\b[A-Z]:\\{1,2}Users\\{1,2}(?P<v>[^\s\\/\"'<>|:;,]+)",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
     _secret(
         "user",
         "%2f",
         r"(?i)%2F(?:home|Users)%2F(?P<v>[^%\s/\"'&?<>]+)",
         learn=True,
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
     # programs, containers and volumes
     _secret(

@@ -313,11 +313,11 @@ def _run(
         return arrays | nodes, {
             "tokenizer": tokenized(llama, llama.llama_model_get_vocab(loaded)),
             "draws": [draw.as_dict() for draw in record(llama, logits[drawn], drawn)],
-            **(_about(nodes, apart) if values else {}),
+            **(_metadata(nodes, apart) if values else {}),
         }
 
 
-def _about(nodes: Arrays, apart: dict[str, list[str]]) -> dict[str, Any]:
+def _metadata(nodes: Arrays, apart: dict[str, list[str]]) -> dict[str, Any]:
     return {
         "nodes_without_layer": sorted(name for name in nodes if not LAYER.search(name)),
         "nodes_not_compared": apart,

@@ -41,7 +41,10 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
             next="fewer --chunks, a smaller --ctx, or another disk",
         )
     try:
-        with _told(path), zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        with (
+            _named_errors(path),
+            zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
+        ):
             for name, array in (
                 (META, np.array(json.dumps({"format": FORMAT, **meta}))),
                 (TOKENS, np.array(tokens, np.int32)),
@@ -55,7 +58,7 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
                 yield writer
         if writer.rows != rows:
             raise OutputError(f"{path}: {writer.rows} of {rows} rows were written", next=AGAIN)
-        with _told(path):
+        with _named_errors(path):
             unfinished.replace(target)
     finally:
         with suppress(OSError):
@@ -63,7 +66,7 @@ def writing(path: str, meta: dict[str, Any], tokens: list[int], rows: int, vocab
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _named_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -79,7 +82,7 @@ class RowWriter:
     rows: int = 0
 
     def __call__(self, logits: np.ndarray) -> None:
-        with _told(self.path):
+        with _named_errors(self.path):
             self.file.write(np.ascontiguousarray(logits, "<f4").data)
         self.rows += len(logits)
 

@@ -121,7 +121,7 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     else:
         gguf = read_model(arguments.model)
         work, plain = _works(gguf, arguments)
-        report.model, report.ctx = describe_model(gguf), _place(gguf, arguments)[0]
+        report.model, report.ctx = describe_model(gguf), _ctx_and_position(gguf, arguments)[0]
         report.details |= {"work": _work(work)}
         _tell(work, plain, out)
         for device in rows:
@@ -136,7 +136,7 @@ def predict_models(arguments: argparse.Namespace) -> Report:
     return report
 
 
-def _place(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
+def _ctx_and_position(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[int, int]:
     """Return the context and the position of the step's last token. Raise UsageError if it does not fit."""
     from zinc_rt.engine.engine import default_ctx
     from zinc_rt.host.errors import UsageError
@@ -158,7 +158,7 @@ def _works(gguf: GGUFFile, arguments: argparse.Namespace) -> tuple[TokenWork, To
     """Return the work of the step as it runs, and without fused nodes and merged dispatches."""
     from zinc_rt.perf.predict.token_work import work_of
 
-    ctx, position = _place(gguf, arguments)
+    ctx, position = _ctx_and_position(gguf, arguments)
     run, plain = (
         work_of(
             gguf,

@@ -123,14 +123,14 @@ def _device(which: str) -> PhysicalDevice:
     named, part = devices.parse_device(which)
     if which == "sim" or (named is not None and named.tier != VULKAN):
         raise UsageError(f"--device {which}: no such Vulkan device", next="zinc-rt devices lists them")
-    device, why, next_ = _asked()
+    device, why, next_ = _requested_device()
     if not device:
         kind = UnsupportedError if named is not None else NothingRan
         raise kind(why, next=next_)
     return pick(device, which if which in ("hw", "cpu") else part)
 
 
-def _asked() -> tuple[tuple[PhysicalDevice, ...], str, str]:
+def _requested_device() -> tuple[tuple[PhysicalDevice, ...], str, str]:
     """List the devices in a separate process, because no driver survives the fork of a probe. If there are none,
     also return the reason and advice."""
     ended = run_apart(_ask, ASK_SECONDS)

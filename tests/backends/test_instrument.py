@@ -56,7 +56,7 @@ def instrument(*found: DeviceFinding, kernels: KernelSet | None = KERNELS) -> Am
     return made
 
 
-def test_what_was_found_before_is_not_the_backends() -> None:
+def test_findings_before_the_backend_was_opened_are_excluded() -> None:
     device: Any = Device(finding("kernel argmax+0x0", 0), finding("kernel argmax+0x0", 8))
     named: Any = None
     made = AmdInstrument(device, KERNELS.load, lambda queue, va: NODE, named)

@@ -415,7 +415,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("what", GIVEN)
 @pytest.mark.rest(keep=1)
-def test_step_that_was_not_given_what_was_planned_is_named(
+def test_step_with_other_inputs_than_planned_is_named(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plant, said = GIVEN[what]

@@ -44,19 +44,19 @@ def _run(name: str, script: str, python: str, task: PeerTask) -> PeerOutcome:
     words = [python, str(Path(__file__).with_name(script)), "--model", str(task.model), "--tokens", task.ids]
     words += ["--context", str(context)]
     path = task.folder / f"{name}.npz"
-    if task.values and _said(outcome, [*words, "--out", str(path)], task, f"{name}, values") is not None:
+    if task.values and _child_output(outcome, [*words, "--out", str(path)], task, f"{name}, values") is not None:
         with np.load(path) as arrays:
             outcome.logits = arrays["logits"]
             outcome.layers = dict(enumerate(arrays["l_out"])) if "l_out" in arrays else {}
     if task.speed and not outcome.hung:
         load = ["--prompt-tokens", str(task.prompt_tokens), "--new-tokens", str(task.new_tokens)]
-        output = _said(outcome, [*words, *load], task, f"{name}, speed") or {}
+        output = _child_output(outcome, [*words, *load], task, f"{name}, speed") or {}
         outcome.prefill_tokens_per_second = output.get("prefill_tokens_per_second")
         outcome.decode_tokens_per_second = output.get("decode_tokens_per_second")
     return outcome
 
 
-def _said(outcome: PeerOutcome, words: list[str], task: PeerTask, what: str) -> dict[str, Any] | None:
+def _child_output(outcome: PeerOutcome, words: list[str], task: PeerTask, what: str) -> dict[str, Any] | None:
     """Return the line of JSON at the end of the output, or None if there is none."""
     ran = run(words, task.timeout_seconds)
     if not outcome.take(ran, what):

@@ -21,7 +21,7 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
     """Return the digest of a model's failures, line by line; empty if nothing failed."""
     if not evidence.failed:
         return
-    places = list(dict.fromkeys(_place(result) for result in _places(evidence)))
+    places = list(dict.fromkeys(_position(result) for result in _places(evidence)))
     for place in places[:PLACES]:
         yield f"first bad  {evidence.job.name}, {place}"
     yield f"agree      {agreement(evidence.same_bits)}"
@@ -44,7 +44,7 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
 def vocabulary_diagnosis(result: CheckResult) -> Iterator[str]:
     """Return the digest for a vocabulary without a model; empty if it passed."""
     if result.status == "fail":
-        yield f"first bad  {result.model}, {_place(result)}"
+        yield f"first bad  {result.model}, {_position(result)}"
         yield f"suspect    a text gives other tokens: suspect the tokenizer: {result.cause}"
         yield f"next       {result.advice}"
 
@@ -72,7 +72,7 @@ def _places(evidence: ModelFailures) -> Iterator[CheckResult]:
             yield next((r for r in mine if r.id.endswith(("/first-divergent", "/nodes"))), mine[0])
 
 
-def _place(result: CheckResult) -> str:
+def _position(result: CheckResult) -> str:
     bad, layer = result.first_bad, layer_of(result)
     node = bad.get("node", result.name)
     parts = [f"layer {layer}"] if layer else []

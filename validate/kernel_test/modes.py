@@ -95,11 +95,11 @@ def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCa
 
 def _plans(arguments: argparse.Namespace, side: Side, met: Met) -> list[PlannedCase]:
     given = [parse(line) for line in arguments.case] or all_cases(arguments.family)
-    chosen = selected(_anew(side, given, met), arguments.kernel)
+    chosen = selected(_new_plans(side, given, met), arguments.kernel)
     return thinned(chosen, arguments.most) if arguments.most else chosen
 
 
-def _anew(side: Side, given: Sequence[Case], met: Met) -> list[PlannedCase]:
+def _new_plans(side: Side, given: Sequence[Case], met: Met) -> list[PlannedCase]:
     every, known = plans(given, side.set(), side.ordering), met.setdefault(side.name, [])
     chosen = anew(every, known)
     known += every
@@ -244,7 +244,7 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     met: Met = {}
     for side in sides_compared:
         given = [parse(each) for each in arguments.case] or SPEED
-        chosen = selected(_anew(side, given, met), arguments.kernel)
+        chosen = selected(_new_plans(side, given, met), arguments.kernel)
         if not chosen:
             continue
         terminal.show(speed_text.title(side), out=out)

@@ -31,7 +31,7 @@ def report_beside(arguments: argparse.Namespace) -> int:
     for name in _names(arguments.files, list(sets.values())):
         for title, kernels in sets.items():
             if name in kernels.names():
-                built = _made(kernels, name)
+                built = _report_of(kernels, name)
                 rows.append([name, title, *_figures(built)])
                 whole.results.append(Result(f"{title}:{name}", "isa-report", "pass", measure=asdict(built)))
     terminal.show(Table(["kernel", "set", *(Column(each, right=True) for each in _HEAD)], rows), out=out)
@@ -73,7 +73,7 @@ def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
     return names or [name for name in either if all(name in each.names() for each in sets)]
 
 
-def _made(kernels: BinaryKernelSet, name: str) -> KernelReport:
+def _report_of(kernels: BinaryKernelSet, name: str) -> KernelReport:
     from zinc_rt.isa.report import report
     from zinc_rt.isa.target import target_of
 

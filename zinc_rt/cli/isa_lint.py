@@ -61,7 +61,7 @@ def _lint(arguments: argparse.Namespace) -> int:
         unexplained = [each for each in all_findings if each not in remarked]
         for finding in all_findings if arguments.remarks else unexplained:
             words = f"{'remark: ' if finding in remarked else ''}{printable(finding.sentence())}"
-            terminal.show(f"{printable(kernel.name)} {words}{_place(kernel, finding.pc)}", out=out)
+            terminal.show(f"{printable(kernel.name)} {words}{_location(kernel, finding.pc)}", out=out)
         _add_result(report, kernel, unexplained, remarked)
         bad, findings, remarks = bad + bool(unexplained), findings + len(unexplained), remarks + len(remarked)
     if not report.results:
@@ -82,7 +82,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _place(kernel: KernelInput, pc: int) -> str:
+def _location(kernel: KernelInput, pc: int) -> str:
     place = kernel.section.place_at(pc)
     return f"  {printable(place)}" if place else ""
 

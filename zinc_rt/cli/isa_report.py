@@ -64,7 +64,7 @@ def _report(arguments: argparse.Namespace) -> int:
     rows: list[list[Any]] = []
     loops: list[list[Any]] = []
     for kernel in read_kernels(arguments):
-        built = _made(kernel)
+        built = _report_of(kernel)
         name = printable(kernel.name)
         rows.append(_row(name, built))
         loops += [_loop_row(name, kernel, loop) for loop in built.loops]
@@ -89,7 +89,7 @@ def _figures(names: Sequence[str]) -> list[Column]:
     return [Column(name, right=at > 0) for at, name in enumerate(names)]
 
 
-def _made(kernel: KernelInput) -> KernelReport:
+def _report_of(kernel: KernelInput) -> KernelReport:
     from zinc_rt.isa.report import report
 
     limits = kernel.limits

@@ -334,7 +334,7 @@ def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[R
     if seen.counts.limited_steps or seen.counts.infeasible_steps:
         terminal.show(f"  {_budget(seen)}", out=out)
     for result in results:
-        what = result.reason or ", ".join(_said(result.measure, result.limit))
+        what = result.reason or ", ".join(_measure_texts(result.measure, result.limit))
         terminal.show(f"  {result.status}  {result.id.rpartition(name + '/')[2]:<30}{printable(what)}", out=out)
         if result.status == "fail" and result.first_bad:
             bad = ", ".join(f"{key} {value}" for key, value in result.first_bad.items() if key != "traceback")
@@ -351,7 +351,7 @@ def _budget(seen: SimulatedRun) -> str:
     return f"{text}; infeasible in {counts.infeasible_steps}: decodes alone would take up to {longest_ms:.1f} ms"
 
 
-def _said(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:
+def _measure_texts(measure: dict[str, Any], limit: dict[str, Any]) -> list[str]:
     """Format a figure with its limit: `steps_most 2 (limit 4)`."""
     return [
         f"{key} {value:.3g}{f' (limit {limit[key]:.3g})' if key in limit else ''}"

@@ -50,7 +50,7 @@ def compile_radv(arguments: argparse.Namespace) -> int:
     from zinc_rt.host.files import write_whole
     from zinc_rt.kernels.zrt import write_zrt
 
-    requested, orphans = _wanted(arguments)
+    requested, orphans = _requested(arguments)
     for path in orphans:
         terminal.show(f"orphan  {path.name}: no module {path.stem}.spv")
     if not requested:
@@ -93,7 +93,7 @@ def _is_same(path: Path, zrt: Zrt) -> bool:
     return same
 
 
-def _wanted(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]]:
+def _requested(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Path]]:
     """Return the modules to compile and, if none is named, the containers without a module."""
     from zinc_rt.kernels.radv.container import module_hash
     from zinc_rt.kernels.radv.table import BUILT

@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with code 2 after an error message, a suggestion if there is one, and the command for help; after
         `raise_errors`, raise UsageError with the same text."""
-        text, advice = f"{self.prog}: {_said(message)}", f"{self.prog} --help"
+        text, advice = f"{self.prog}: {_reworded(message)}", f"{self.prog} --help"
         if self.raises:
             raise UsageError(text, next=advice)
         self.exit(2, f"{text}\n  next: {advice}\n")
@@ -120,7 +120,7 @@ def _listed(choices: Sequence[str], *, bracket: bool) -> str:
     return f"({', '.join(choices)})" if bracket else f"one of {', '.join(choices)}"
 
 
-def _said(message: str) -> str:
+def _reworded(message: str) -> str:
     text = message.removeprefix("argument ")
     if match := _INVALID.search(text):
         kind, value = match.groups()

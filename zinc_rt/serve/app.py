@@ -46,7 +46,7 @@ def app(server: InferenceServer) -> FastAPI:
     api.add_exception_handler(ServeError, _refused)
     api.add_exception_handler(RequestValidationError, _invalid)
     api.add_exception_handler(HTTPException, _not_found)
-    api.add_exception_handler(ClientGone, _gone)
+    api.add_exception_handler(ClientGone, _disconnected)
     api.add_exception_handler(Exception, _failed)
     api.add_middleware(RequestLog, responses=responses)  # the outermost: added last
     return api
@@ -88,7 +88,7 @@ async def _not_found(request: Request, error: Exception) -> Response:
     return response
 
 
-async def _gone(request: Request, error: Exception) -> Response:
+async def _disconnected(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # nobody reads it; logs do
 
 

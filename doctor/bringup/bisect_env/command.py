@@ -174,7 +174,7 @@ def _record(arguments: argparse.Namespace) -> int:
     from zinc_rt.doctor.bringup.bisect_env import journal, wording
 
     state = _state(arguments)
-    run = _what_ran(arguments, state.session)
+    run = _recorded_run(arguments, state.session)
     row: dict[str, Any] = {"what": "record", "run": wording.setting(state, run)}
     if arguments.could_not:
         names = [name.strip() for name in arguments.because.split(",") if name.strip()]
@@ -290,7 +290,7 @@ def _propose(state: SessionState) -> Proposal:
     return proposal
 
 
-def _what_ran(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
+def _recorded_run(arguments: argparse.Namespace, session: BisectSession) -> Assignment:
     """Return the proposed run, changed by the values of --with."""
     if session.proposed is None and not arguments.with_:
         raise UsageError("no run has been proposed since the last record", next="zinc-rt bisect-env next")

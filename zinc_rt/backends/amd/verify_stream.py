@@ -57,7 +57,7 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
                 raise _wrong(name, item, "a dispatch that no launch asked for", "leave it out")
             step = left.pop(min(left))
             for problem, advice in (*_launched(packet, state, step, expected), *order.dispatch(step)):
-                raise _wrong(name, item, f"{_who(step)}: {problem}", advice)
+                raise _wrong(name, item, f"{_dispatch_name(step)}: {problem}", advice)
         elif isinstance(packet, EventWrite) and packet.event_type == CS_PARTIAL_FLUSH:
             order.waited = True
         elif isinstance(packet, AcquireMem) and order.waited:
@@ -65,14 +65,14 @@ def verify(words: Sequence[int], dispatches: Mapping[int, Dispatch], name: str, 
         state.apply(item)
     if left:
         step = left[min(left)]
-        raise EncodeError(f"{name}: {_who(step)} is never dispatched", next="emit it")
+        raise EncodeError(f"{name}: {_dispatch_name(step)} is never dispatched", next="emit it")
 
 
 def _wrong(name: str, item: DecodedPacket, text: str, advice: str) -> EncodeError:
     return EncodeError(f"{name}, dword {item.offset}: {text}", next=advice)
 
 
-def _who(step: Dispatch) -> str:
+def _dispatch_name(step: Dispatch) -> str:
     return f"{step.launch.kernel} for {'the grids' if step.node is None else repr(step.node)}"
 
 
@@ -194,5 +194,5 @@ def _touched(step: Dispatch, extent: Extent) -> tuple[list[tuple[str, Range]], l
 def _meets(step: Dispatch, span: Range, others: Sequence[tuple[Range, Dispatch]]) -> str:
     for (first, behind), other in others:
         if first < span[1] and span[0] < behind and other.node is not step.node:
-            return _who(other)
+            return _dispatch_name(other)
     return ""

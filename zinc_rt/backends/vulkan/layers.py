@@ -19,7 +19,7 @@ NAMED = ("VK_INSTANCE_LAYERS", "VK_LOADER_LAYERS_ENABLE")
 def active(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the names of active layers, explicitly requested ones first."""
     gone = missing(environment)
-    asked = [name for name in _asked(environment) if name not in gone]
+    asked = [name for name in _requested_layers(environment) if name not in gone]
     implicit = [
         str(each["name"]) for each in _installed("implicit_layer.d", environment) if _is_on(each, environment)
     ]
@@ -30,10 +30,10 @@ def missing(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the layers that the environment requests but that are not installed. The loader ignores them."""
     kinds = ("explicit_layer.d", "implicit_layer.d")
     there = {str(each["name"]) for kind in kinds for each in _installed(kind, environment)}
-    return tuple(name for name in _asked(environment) if "*" not in name and name not in there)
+    return tuple(name for name in _requested_layers(environment) if "*" not in name and name not in there)
 
 
-def _asked(environment: Mapping[str, str]) -> list[str]:
+def _requested_layers(environment: Mapping[str, str]) -> list[str]:
     lists = (environment.get(name, "").replace(",", os.pathsep) for name in NAMED)
     return [word for names in lists for word in names.split(os.pathsep) if word]
 

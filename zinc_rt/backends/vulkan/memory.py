@@ -216,11 +216,11 @@ class VulkanMemory:
             )
 
     def _check_room(self, block: VulkanBlock, size_bytes: int) -> None:
-        room = room_bytes(self._device, block.heap_index, self._held(block.heap_index))
+        room = room_bytes(self._device, block.heap_index, self._allocated_bytes(block.heap_index))
         if size_bytes > room:
             raise self._no_room(block, size_bytes, room)
 
-    def _held(self, heap_index: int) -> int:
+    def _allocated_bytes(self, heap_index: int) -> int:
         return sum(
             each.size_bytes for each in self._blocks if each.heap_index == heap_index and each.keeps is None
         )
@@ -230,7 +230,7 @@ class VulkanMemory:
         resident = ", ".join(f"{each.name} {_mib(each.size_bytes)}" for each in largest) or "nothing"
         return UnsupportedError(
             f"{block.name} takes {_mib(size_bytes)}, {self._device.physical.name} has {_mib(max(0, room))} left; "
-            f"resident: {_mib(self._held(block.heap_index))}, the largest {resident}",
+            f"resident: {_mib(self._allocated_bytes(block.heap_index))}, the largest {resident}",
             next=SMALLER,
         )
 

@@ -32,8 +32,8 @@ def refusal(backend: VulkanBackend, cache: ObjectCache | None = None) -> str:
     if cache.load(key) is not None:
         return ""
     for difference in differences(backend):
-        return f"{CANONICAL} on {_who(backend)}: its driver computes different bits: {difference}"
-    cache.store(key, _who(backend).encode())
+        return f"{CANONICAL} on {_device_name(backend)}: its driver computes different bits: {difference}"
+    cache.store(key, _device_name(backend).encode())
     return ""
 
 
@@ -76,5 +76,5 @@ def digest(backend: VulkanBackend) -> str:
     return hashlib.sha256("\0".join(about).encode() + kernel).hexdigest()
 
 
-def _who(backend: VulkanBackend) -> str:
+def _device_name(backend: VulkanBackend) -> str:
     return f"{backend.vulkan.physical.name} ({backend.vulkan.physical.driver})"

@@ -68,19 +68,19 @@ def compiler(named: str = "") -> Compiler:
         )
     program = Path(spec.origin).parent / "zig"
     command = (str(program),) if program.is_file() else (sys.executable, "-m", "ziglang")
-    version = _said((*command, "version"), "no C compiler", "pip install 'zinc-rt[native]'")
+    version = _output_of((*command, "version"), "no C compiler", "pip install 'zinc-rt[native]'")
     return Compiler((*command, "cc"), f"zig {version}")
 
 
 def _another(named: str) -> Compiler:
     advice = "set it to clang 19 or newer, or unset it and pip install 'zinc-rt[native]'"
-    message = _said((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
+    message = _output_of((named, "--version"), f"ZINC_RT_CC={named}", advice).partition("\n")[0]
     if "clang" not in message:
         raise UnsupportedError(f"ZINC_RT_CC={named}: not clang: {message or 'it printed no version'}", next=advice)
     return Compiler((named,), message)
 
 
-def _said(command: tuple[str, ...], problem: str, advice: str) -> str:
+def _output_of(command: tuple[str, ...], problem: str, advice: str) -> str:
     """Return a program's output. If it does not run, raise UnsupportedError with the problem and advice."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment())

@@ -171,16 +171,16 @@ def _first_known(vocabulary: Vocabulary, candidates: Sequence[str]) -> int | Non
     return next((vocabulary.ids[text] for text in candidates if text in vocabulary.ids), None)
 
 
-def _known(vocabulary: Vocabulary, candidates: Iterable[str]) -> list[int]:
+def _ids_of_known(vocabulary: Vocabulary, candidates: Iterable[str]) -> list[int]:
     return [vocabulary.ids[text] for text in candidates if text in vocabulary.ids]
 
 
 def _find_ends(vocabulary: Vocabulary) -> None:
     ends = {vocabulary.roles[role] for role in ("fim_pad", "fim_rep", "fim_sep") if role in vocabulary.roles}
-    for id in _known(vocabulary, _END_TEXTS):
+    for id in _ids_of_known(vocabulary, _END_TEXTS):
         ends.add(id)
         _mark(vocabulary, id, CONTROL)
-    for id in _known(vocabulary, _ALWAYS_SHOWN):
+    for id in _ids_of_known(vocabulary, _ALWAYS_SHOWN):
         vocabulary.kinds[id] = USER_DEFINED
     ends |= {vocabulary.roles[role] for role in ("eos", "eot", "eom") if role in vocabulary.roles}
 
@@ -204,13 +204,13 @@ def _set_strips(vocabulary: Vocabulary, metadata: Metadata) -> None:
     if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
         part in architecture for part in ("nomic-bert-moe", "jina-bert-v3")
     ):
-        for id in _known(vocabulary, ["<mask>"]):
+        for id in _ids_of_known(vocabulary, ["<mask>"]):
             _mark(vocabulary, id, LSTRIP)
     elif "phi-3" in name or "phi3" in name:
-        kept = set(_known(vocabulary, ["<unk>", "<s>", "<|endoftext|>"]))
-        stripping = {*vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN), *_known(vocabulary, ["</s>"])}
+        kept = set(_ids_of_known(vocabulary, ["<unk>", "<s>", "<|endoftext|>"]))
+        stripping = {*vocabulary.with_kind(CONTROL | USER_DEFINED | UNKNOWN), *_ids_of_known(vocabulary, ["</s>"])}
         for id in stripping - kept:
             _mark(vocabulary, id, RSTRIP)
     elif "modern-bert" in name:
-        for id in _known(vocabulary, ["[MASK]"]):
+        for id in _ids_of_known(vocabulary, ["[MASK]"]):
             _mark(vocabulary, id, LSTRIP)

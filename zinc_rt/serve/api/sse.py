@@ -81,7 +81,7 @@ def error_response(error: ServeError) -> Response:
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine. Cancel it and raise ClientGone if the client disconnects."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(receive))
+    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -94,7 +94,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
             await asyncio.wait({task})
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

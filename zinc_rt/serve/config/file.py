@@ -41,7 +41,7 @@ def parse_config(text: str, name: str) -> Config:
     else:
         config, errors = checked(Config, marked.value)
         if "file" in marked.value:  # the one field that is no setting
-            errors = [*errors, (("file",), f"file: unknown setting; known: {', '.join(_known(Config, ()))}")]
+            errors = [*errors, (("file",), f"file: unknown setting; known: {', '.join(_known_names(Config, ()))}")]
         elif config is not None:
             config = replace(_with_defaults(config, marked.value), file=name)
             errors = contradictions(config)
@@ -60,7 +60,7 @@ def checked(kind: type[Settings], values: Any) -> tuple[Settings | None, list[tu
     try:
         return TypeAdapter(kind).validate_python(values), []
     except ValidationError as error:
-        return None, [(each["loc"], _said(kind, each)) for each in error.errors(include_url=False)]
+        return None, [(each["loc"], _message(kind, each)) for each in error.errors(include_url=False)]
 
 
 def _with_defaults(config: Config, values: dict[str, Any]) -> Config:
@@ -84,11 +84,11 @@ def with_defaults(tenant: Limits, said: dict[str, Any], defaults: TenantLimits) 
 # --- what is said of a value
 
 
-def _said(kind: type[Any], error: ErrorDetails) -> str:
+def _message(kind: type[Any], error: ErrorDetails) -> str:
     where = ".".join(str(each) for each in error["loc"])
     name, around = str(error["loc"][-1]) if error["loc"] else "", error["loc"][:-1]
     if error["type"] == "unexpected_keyword_argument":
-        known = list(_known(kind, around))
+        known = list(_known_names(kind, around))
         return f"{where}: unknown setting{meant(name, known) or '; the settings are ' + ', '.join(known)}"
     if error["type"] in ("missing", "missing_argument"):
         return f"{where}: is missing"
@@ -104,7 +104,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _known(kind: type[Any], place: Place) -> Iterator[str]:
+def _known_names(kind: type[Any], place: Place) -> Iterator[str]:
     """Return the setting names at a location."""
     at: Any = kind
     for step in place:

@@ -192,7 +192,7 @@ class _Values:
         known = self._refs.get(ref)
         if known is None:
             self._refs[ref] = known = self._lark.name()
-            self._lark.rule(self.value(_found(self._whole, ref)), name=known)
+            self._lark.rule(self.value(_resolve(self._whole, ref)), name=known)
         return known
 
     def _anything(self) -> str:
@@ -203,7 +203,7 @@ class _Values:
         return self._any
 
 
-def _found(whole: Mapping[str, Any], ref: str) -> Any:
+def _resolve(whole: Mapping[str, Any], ref: str) -> Any:
     at: Any = whole
     for step in ref.removeprefix("#").strip("/").split("/"):
         at = at.get(step) if isinstance(at, Mapping) else None

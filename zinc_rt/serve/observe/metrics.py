@@ -312,7 +312,7 @@ def _tenant_families(
                     kinds[label.get(name, OTHER), kind] += counters[counter]
         for (name, kind), count in kinds.items():
             tokens.add_metric([model.id, name, kind], count)
-        for name, values in _held(scheduler, names, label).items():
+        for name, values in _held_resources(scheduler, names, label).items():
             for family, value in zip(held, values, strict=True):
                 family.add_metric([model.id, name], value)
         for tenant, histogram in sorted(model.metrics.tenant_wait.items()):
@@ -321,7 +321,7 @@ def _tenant_families(
     yield from (tokens, *held, waited)
 
 
-def _held(scheduler: Scheduler, names: list[str], label: Mapping[str, str]) -> dict[str, list[float]]:
+def _held_resources(scheduler: Scheduler, names: list[str], label: Mapping[str, str]) -> dict[str, list[float]]:
     """Return the values of HELD, by label."""
     values: dict[str, list[float]] = {}
     for number, name in enumerate(names):

@@ -84,7 +84,7 @@ def _configure(schedulers: Sequence[Scheduler], config: Config) -> None:
             done.append((scheduler, before))
     except UsageError:
         for scheduler, before in reversed(done):
-            _set(scheduler, [*before, *(_gone(tenant) for tenant in scheduler.tenants[len(before) :])])
+            _set(scheduler, [*before, *(_removed(tenant) for tenant in scheduler.tenants[len(before) :])])
         raise
 
 
@@ -98,7 +98,7 @@ def _tenants_for(scheduler: Scheduler, config: Config) -> list[Tenant]:
     """Return the scheduler's tenants: existing ones in their order, then new ones. A tenant's number is its
     index and never changes."""
     configured = {tenant.name: tenant for tenant in scheduler_tenants(config, _pages(scheduler))}
-    known = [configured.pop(tenant.name, _gone(tenant)) for tenant in scheduler.tenants]
+    known = [configured.pop(tenant.name, _removed(tenant)) for tenant in scheduler.tenants]
     return [*known, *configured.values()]
 
 
@@ -106,7 +106,7 @@ def _pages(scheduler: Scheduler) -> list[int]:
     return [group.pages for group in scheduler.cache.groups]
 
 
-def _gone(tenant: Tenant) -> Tenant:
+def _removed(tenant: Tenant) -> Tenant:
     """Return the settings of a removed tenant: it accepts no requests, and its running requests have the
     lowest priority."""
     pages = tuple(replace(quota, reserved=0, most=None) for quota in tenant.pages)

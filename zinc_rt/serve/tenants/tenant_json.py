@@ -32,7 +32,7 @@ SCHEMA = TypeAdapter(TenantSettings).json_schema(mode="validation")
 def shown(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
     """Return a tenant with its current use, in total and per resident model."""
     models = {
-        model.id: _held(model.core.scheduler, number)
+        model.id: _held_resources(model.core.scheduler, number)
         for model in server.models.values()
         if (number := _number(model.core.scheduler, tenant.id)) is not None
     }
@@ -83,7 +83,7 @@ def _number(scheduler: Scheduler, name: str) -> int | None:
     return next((at for at, tenant in enumerate(scheduler.tenants) if tenant.name == name), None)
 
 
-def _held(scheduler: Scheduler, number: int) -> dict[str, Any]:
+def _held_resources(scheduler: Scheduler, number: int) -> dict[str, Any]:
     usage, now_ns = scheduler.usage(number), scheduler.clock_ns()
     pools = scheduler.cache.pools
     shares = [charge / pool.pool.count for charge, pool in zip(usage.pages, pools, strict=True)]

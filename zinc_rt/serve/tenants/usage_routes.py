@@ -54,7 +54,7 @@ def router(server: InferenceServer) -> APIRouter:
                 )
                 raise ServeError(400, message, param="from", code="no_ledger")
             return _since_the_start(server, id, admin=caller.admin)
-        return await asyncio.to_thread(_kept, server.store, id, words, since, before, admin=caller.admin)
+        return await asyncio.to_thread(_stored_usage, server.store, id, words, since, before, admin=caller.admin)
 
     return routes
 
@@ -74,7 +74,7 @@ def _since_the_start(server: InferenceServer, id: str, *, admin: bool) -> dict[s
     return {**about, "usage": without_latencies(+total), **quality(total), "groups": groups, **totals}
 
 
-def _kept(
+def _stored_usage(
     store: LedgerStore, id: str, words: list[str], since: int, before: int, *, admin: bool
 ) -> dict[str, Any]:
     store.settle()
