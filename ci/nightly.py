@@ -52,11 +52,11 @@ examples:
   python3 ci/run.py nightly --device hw --expect gfx1201 --model Qwen3.6-35B-A3B-Q4_K_XL.gguf Qwen3-8B-Q4_K_M.gguf
   python3 ci/run.py nightly --device sim --stages validate,gates --fresh
 
-Milestones M0 to M8 are judged. With --model, what they ask of these models is measured and validated on this
-machine's GPU; a speed that could be measured and was not is a failure then. The history's head stands in the
-summary: note it where nobody who writes into DIR can write.
+Milestones M0 to M8 are evaluated. With --model, their requirements for these models are measured and validated on
+this machine's GPU, and a speed that could have been measured but was not is a failure. The summary contains the
+head of the history: record it in a place without write access for the users of DIR.
 
-exit codes: 0 every stage has the expected results, 1 a stage has not, 2 wrong usage, 77 nothing ran.
+exit codes: 0 every stage has the expected results, 1 a stage has other results, 2 wrong usage, 77 nothing ran.
 """
 
 
@@ -78,17 +78,17 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--corpus", type=Path, default=ROOT / "ci" / "corpus", metavar="DIR", help="logs to replay"
     )
-    parser.add_argument("--fresh", action="store_true", help="start over, whatever was finished")
+    parser.add_argument("--fresh", action="store_true", help="start over, even if stages are finished")
     parser.add_argument(
         "--store",
         type=Path,
         metavar="F",
-        help="where the night's bundle goes (default: zinc-rt bundle's own store)",
+        help="store for the night's bundle (default: that of zinc-rt bundle)",
     )
     parser.add_argument(
-        "--model", nargs="+", type=Path, default=[], metavar="M.gguf", help="models whose speeds are to be shown"
+        "--model", nargs="+", type=Path, default=[], metavar="M.gguf", help="models whose speeds are measured"
     )
-    parser.add_argument("--quick", action="store_true", help="a part of each stage, to try the machinery")
+    parser.add_argument("--quick", action="store_true", help="run a part of each stage, to test the set-up")
     return parser
 
 
@@ -174,7 +174,7 @@ def run(
     for stage in stages:
         state = read_state(night.of(stage.name))
         if state.get("key") == key and state.get("status") == "done":
-            print(f"{stage.name:<9} was done already", flush=True)
+            print(f"{stage.name:<9} is already finished", flush=True)
         else:
             state = run_stage(night, stage, key)
         rows.append(judge(night, stage, state, expected))
@@ -211,7 +211,7 @@ def begin(night: Night, key: str, *, fresh: bool) -> None:
     before = read_json(night.folder / "run.json")
     unfinished = before.get("key") == key and not read_json(night.folder / "summary.json").get("finished")
     if unfinished and not fresh:
-        print(f"going on with the run of {before['started']}", flush=True)
+        print(f"resuming the run of {before['started']}", flush=True)
         return
     for stage in STAGES:
         shutil.rmtree(night.of(stage.name), ignore_errors=True)
@@ -247,7 +247,7 @@ def lost_head(night: Night) -> str:
 def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
     """Run every command of the stage in order, regardless of earlier failures."""
     folder = night.of(stage.name)
-    shutil.rmtree(folder, ignore_errors=True)  # half a stage is none
+    shutil.rmtree(folder, ignore_errors=True)  # a partial stage does not count
     folder.mkdir(parents=True)
     state: dict[str, Any] = {
         "stage": stage.name,
@@ -305,7 +305,7 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-# --- what a night leaves: a screen, JUnit, a page, and a bundle in the store ---
+# --- output of a night: the summary, JUnit, a page, and a bundle in the store ---
 
 
 def show(night: Night, rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from nightly_stages import FLAKES, STAGES, Night, NightlyStage, now, read_json, 
 
 FOLDER = Path(__file__).resolve().parent / "expectations"
 SCHEMA = "zinc-rt-expectations/1"
-SURPRISE = 0.01  # as rare as this is no chance
+SURPRISE = 0.01  # less likely than this is not chance
 NOT_PASSING = ("fail", "blocked", "skip")
 
 
@@ -114,7 +114,7 @@ class ChipExpectations:
             elif flake.mended(nights, failures):
                 judged.better.append(f"{seen}: not a flake any more")
         elif status == "blocked" and id_ in could:
-            judged.wrong.append(f"{id_}: could run and was not shown: {why}")
+            judged.wrong.append(f"{id_}: could have run but has no result: {why}")
         elif status in NOT_PASSING and not self.reason(status, id_):
             judged.wrong.append(f"{id_}: {status}: {why}")
         elif status == "pass":

@@ -203,7 +203,7 @@ class TestStep:
             print(
                 f"\nsequences {sequences}, layers {layers}: {median_us:.1f} us a step, before "
                 f"{BEFORE_US[sequences, layers]} us, limit {STEP_LIMIT_US[sequences]} us; "
-                f"the NumPy loop beside it {median(beside) * 1e6:.1f} us; nothing is computed"
+                f"the NumPy loop next to it {median(beside) * 1e6:.1f} us; nothing is computed"
             )
         if median(beside) > BUSY * min(beside):
             times = median(beside) / min(beside)

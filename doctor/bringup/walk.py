@@ -102,7 +102,7 @@ class Walk:
         if answer:
             return None
         optional = stage.name == "hazard-2"
-        reason = "declined" if answer is False else f"nobody to ask: --yes {stage.name} consents"
+        reason = "declined" if answer is False else f"no terminal to ask: --yes {stage.name} consents"
         advice = "" if optional else self.command("--resume", "--yes", stage.name)
         return self._result(stage, "skip", reason, stops=not optional, advice=advice)
 

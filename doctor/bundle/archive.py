@@ -73,7 +73,7 @@ def write(path: Path, files: Mapping[str, bytes]) -> None:
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted(files):
-            member = tarfile.TarInfo(f"{_stem(path)}/{name}")  # no owner, no time: they would name somebody
+            member = tarfile.TarInfo(f"{_stem(path)}/{name}")  # no owner and no time: both would identify a person
             member.size, member.mode = len(files[name]), 0o644
             archive.addfile(member, io.BytesIO(files[name]))
     if path.name.endswith(".zst"):

@@ -372,7 +372,7 @@ SECRETS: tuple[Secret, ...] = (
         r"(?i)(?:\bcontainer(?:[ _-]?name)?[=: ]+[\"']?|\bmachine-|\blxc[/.](?:payload\.)?|",
         r"\b(?:podman|docker) (?:run|exec|start|stop|logs)\b.*?--name[ =]|\b(?:toolbox|distrobox) enter )",
         r"(?P<v>(?!runtime\b|id\b|with\b|is\b|from\b)[a-z0-9][\w.-]{2,})",
-        keep=_everybody,
+        keep=_is_generic_name,
     ),
     _secret(
         "volume",

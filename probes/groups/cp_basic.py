@@ -112,7 +112,7 @@ def one_fence(queue: ProbeQueue) -> Outcome:
     micros = (time.perf_counter() - began) * 1e6
     queue.parsed()
     around = queue.memory.u32(at - 4), queue.memory.u32(at + 4)
-    check(around == (POISON32, POISON32), "neighbours", f"beside the fence: {around[0]:#x}, {around[1]:#x}")
+    check(around == (POISON32, POISON32), "neighbours", f"next to the fence: {around[0]:#x}, {around[1]:#x}")
     return passed(fence=hex(want), microseconds=round(micros, 1))
 
 

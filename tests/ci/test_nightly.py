@@ -185,9 +185,9 @@ def test_run_killed_in_any_stage_resumes_at_that_stage(nightly: Nightly, stage: 
     assert not (nightly.out / stage / "work.json").exists()
     before = nightly.ran
     code, said = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "going on with the run of" in said
+    assert code == 0 and "resuming the run of" in said
     finished = ["first", "second", "third"][: before.index(stage)]
-    assert said.count("was done already") == len(finished)
+    assert said.count("is already finished") == len(finished)
     assert nightly.ran[len(before) :] == ["first", "second", "third"][len(finished) :]
 
 
@@ -195,7 +195,7 @@ def test_run_killed_in_any_stage_resumes_at_that_stage(nightly: Nightly, stage: 
 def test_finished_run_is_followed_by_a_new_run(nightly: Nightly) -> None:
     nightly.run("pass", "pass", "pass")
     code, said = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "was done already" not in said and len(nightly.ran) == 6
+    assert code == 0 and "is already finished" not in said and len(nightly.ran) == 6
 
 
 @pytest.mark.rest
@@ -303,7 +303,7 @@ def test_runnable_speed_criterion_that_did_not_run_is_a_failure(module: ModuleTy
     }
     assert expected.judge("gates", [blocked], whole=False).wrong == []
     wrong = expected.judge("gates", [blocked], whole=False, could={"M1/decode"}).wrong
-    assert wrong == [f"M1/decode: could run and was not shown: {blocked['reason']}"]
+    assert wrong == [f"M1/decode: could have run but has no result: {blocked['reason']}"]
 
 
 SPEEDS = """\

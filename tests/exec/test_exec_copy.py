@@ -128,7 +128,7 @@ def test_wrapped_buffer_is_freed_by_its_owner(oracle):
     array = np.zeros(8, np.uint8)
     buffer = wrap("frame", array, array.nbytes, "host_visible")
     assert not buffer.owned
-    with pytest.raises(ValueError, match="frame wraps memory that somebody else owns: its owner frees it"):
+    with pytest.raises(ValueError, match="frame wraps memory of another owner, which frees it"):
         oracle.free(buffer)
     assert buffer.storage is array
 

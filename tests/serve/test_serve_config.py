@@ -107,7 +107,7 @@ tenants:
         "f.yaml:3: models.1.id: 'm' is used twice: expected a unique name",
         "f.yaml:6: tenants.0.isolation_group: no group 'a': expected one of none",
         "f.yaml:6: tenants.0.slots_guaranteed: 4, and slots_max is 3: expected at most slots_max",
-        "f.yaml:7: tenants.1.decode_burst: needs decode_rate beside it",
+        "f.yaml:7: tenants.1.decode_burst: needs decode_rate as well",
         "f.yaml:7: tenants.1.kv_reserved: 0.7, and kv_max is 0.5: expected at most kv_max",
         "f.yaml:7: tenants.1.kv_reserved: 0.7: at most 0.3 are available after the other guarantees",
         "f.yaml:7: tenants.1.models: no model 'q': expected some of m, m",

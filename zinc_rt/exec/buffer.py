@@ -70,7 +70,7 @@ class Buffer:
     def check_owned(self) -> None:
         """Check that the backend may free the buffer. Raise ValueError for a wrapped one."""
         if not self.owned:
-            raise ValueError(f"{self.name} wraps memory that somebody else owns: its owner frees it")
+            raise ValueError(f"{self.name} wraps memory of another owner, which frees it")
 
 
 def wrap(

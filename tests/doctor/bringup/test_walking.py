@@ -108,7 +108,7 @@ def test_each_stage_describes_its_risks_and_requests_consent(machine: Machine) -
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [(None, "nobody to ask: --yes hazard-1 consents"), (False, "declined")]
+    ("answer", "said"), [(None, "no terminal to ask: --yes hazard-1 consents"), (False, "declined")]
 )
 def test_walk_without_consent_stops_and_prints_next_command(
     machine: Machine, answer: bool | None, said: str

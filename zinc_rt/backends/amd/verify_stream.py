@@ -123,7 +123,7 @@ def _grid(
     if isinstance(step.grid, GridInBlock):
         expected_va = expected.block_va + step.grid.offset_bytes
         if not isinstance(packet, DispatchIndirect) or packet.address != expected_va:
-            yield f"its grid lies at {expected_va:#x}", "dispatch it indirectly from there"
+            yield f"its grid is at {expected_va:#x}", "dispatch it indirectly from there"
     elif not isinstance(packet, DispatchDirect) or (packet.dim_x, packet.dim_y, packet.dim_z) != step.grid:
         yield f"its grid is {' x '.join(map(str, step.grid))}", "dispatch that many workgroups"
 

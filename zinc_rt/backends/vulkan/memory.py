@@ -240,7 +240,7 @@ class VulkanMemory:
         block.base_va = self._vk.vkGetBufferDeviceAddress(self._device.handle, byref(info))
         if block.base_va % ADDRESS_ALIGNMENT:
             raise UnsupportedError(
-                f"{block.name} lies at {block.base_va:#x}, expected a multiple of {ADDRESS_ALIGNMENT}"
+                f"{block.name} is at {block.base_va:#x}, expected a multiple of {ADDRESS_ALIGNMENT}"
             )
 
     def _map(self, block: VulkanBlock, size_bytes: int) -> memoryview:

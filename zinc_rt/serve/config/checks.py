@@ -83,7 +83,7 @@ def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[st
         yield "kv_reserved", f"{reserved}, and kv_max is {allowed}: expected at most kv_max"
     for kind in ("prefill", "decode"):
         if getattr(tenant, f"{kind}_burst") is not None and getattr(tenant, f"{kind}_rate") is None:
-            yield f"{kind}_burst", f"needs {kind}_rate beside it"
+            yield f"{kind}_burst", f"needs {kind}_rate as well"
     if tenant.on_limit == "reject" and not (tenant.prefill_rate or tenant.decode_rate):
         yield "on_limit", "reject needs prefill_rate or decode_rate: no rate is set"
     groups, models = [group.id for group in config.groups], [model.id for model in config.models]
