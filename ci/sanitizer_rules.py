@@ -16,7 +16,8 @@ HEAD = """# Sanitizer rules
 Every finding of the simulated device belongs to one of these rules. `python3 ci/sanitizer_rules.py` generates this
 page from `zinc_rt/host/sanitizer_rules.py`. To add a rule, add its row there and the check that reports it.
 
-`from` is the first sanitizer mode (off, fast, full) that checks the rule. After a finding, execution continues,
+`from` is the first sanitizer mode (off, fast, full) that checks the rule; `zinc-rt launch --tool` selects rules by
+the sections of this page ([launch.md](launch.md#tools)). After a finding, execution continues,
 unless the description says that the wave ends. An *error* is a finding that makes hardware hang, fault or lose
 data. Rules marked `lint` are also checked by `zinc-rt isa lint`, which does not run the code. `zinc-rt assumptions
 --all` lists the hardware rule that each check assumes, and its source ([facts.md](facts.md)).

@@ -50,7 +50,7 @@ class Ran:
 def binary(path: Path) -> Binary:
     image = read_code_object(path.read_bytes(), path.name)
     (kernel,) = image.kernels.values()
-    none = dict.fromkeys(("hex", "arch", "wave", "vgprs", "sgprs"))
+    none = dict.fromkeys(("hex", "arch", "wave", "vgprs", "sgprs", "true16"))
     return Binary(image, kernel, tuple(read_kernels(argparse.Namespace(files=[str(path)], **none))))
 
 

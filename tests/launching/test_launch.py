@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -85,21 +86,41 @@ def patched(*instructions: bytes) -> bytes:
     return data.replace(BARRIER, b"".join(instructions))
 
 
-@pytest.mark.rest(keep=1)
-@pytest.mark.parametrize("first", list(RACY))
-@pytest.mark.parametrize("second", list(reversed(RACY)))
-def test_second_launch_has_its_own_sanitizer_mode(first: str, second: str) -> None:
-    for mode in (first, second):
-        done = zinc_rt.launch(
-            patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", sanitizer=mode
-        )
-        assert {each.rule for each in done.findings} == RACY[mode]
+def rules_of(**options: Any) -> set[str]:
+    """Return the rules of the findings in code without its barrier."""
+    done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim", **options)
+    return {each.rule for each in done.findings}
+
+
+def test_second_launch_has_its_own_sanitizer_mode() -> None:
+    assert rules_of(sanitizer="fast") == RACY["fast"]
+    assert rules_of(sanitizer="full") == RACY["full"]
+
+
+@pytest.mark.rest
+def test_every_pair_of_options_runs_each_as_alone() -> None:
+    """One process, in an order with each ordered pair of options next to each other."""
+    options = [
+        ({"sanitizer": "off"}, RACY["off"]),
+        ({"sanitizer": "fast"}, RACY["fast"]),
+        ({"sanitizer": "full"}, RACY["full"]),
+        ({"sanitizer": "fast", "coherence": "caches"}, RACY["fast"]),
+    ]
+    order = []
+    for first in range(len(options)):
+        order.append(first)
+        for second in range(first + 1, len(options)):
+            order += [first, second]
+    order.append(order[0])
+    assert len(set(itertools.pairwise(order))) == len(options) ** 2
+    for index in order:
+        given, rules = options[index]
+        assert rules_of(**given) == rules, given
 
 
 @pytest.mark.rest
 def test_full_is_the_default_mode_in_python() -> None:
-    done = zinc_rt.launch(patched(NOP, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
-    assert "lds-race" in {each.rule for each in done.findings}
+    assert rules_of() == RACY["full"]
 
 
 def test_illegal_instruction_ends_the_launch_at_once() -> None:

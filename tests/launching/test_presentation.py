@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -22,9 +23,11 @@ from zinc_rt.launching.located import PlacedBuffer, plain_name, remark_line
 from zinc_rt.launching.source import toolchains
 from zinc_rt.launching.source_lines import read_source_lines
 from zinc_rt.launching.suppressions import Suppression, apply_suppressions, read_suppressions
+from zinc_rt.launching.values import inout, out
 
 needs_compiler = pytest.mark.skipif(
-    not list(toolchains()), reason="no clang for gfx1201 in PATH, and the package ziglang is not installed"
+    not list(toolchains()) or find_spec("elftools") is None,
+    reason="needs clang for gfx1201 (PATH, or the package ziglang) and the package pyelftools",
 )
 SAXPY = """\
 kernel void saxpy(global float *y, global const float *x, float a) {
@@ -98,6 +101,52 @@ def test_suppressions_error_exit_code_and_tools(
     assert main([*saxpy, "--suppress", str(file)]) == 0
     assert main([*saxpy, "--suppress", str(file), "--strict", "--error-exitcode", "0"]) == 1
     assert f"unused suppression: {file}: race, kernel *, line *: never" in capsys.readouterr().out
+
+
+STALE = """\
+kernel void stale(global int *data, volatile global int *flag, global int *out) {
+  if (get_local_id(0)) return;
+  if (get_group_id(0)) {
+    __scoped_atomic_store_n(data, 5, __ATOMIC_RELEASE, __MEMORY_SCOPE_DEVICE);
+    atomic_xchg(flag, 1);
+    return;
+  }
+  int before = __scoped_atomic_load_n(data, __ATOMIC_RELAXED, __MEMORY_SCOPE_WVFRNT);
+  while (!atomic_add(flag, 0));
+  out[0] = before + __scoped_atomic_load_n(data, __ATOMIC_RELAXED, __MEMORY_SCOPE_WVFRNT);
+}
+"""
+
+
+BARRIER = {
+    "cl": "kernel void k(global int *out) {\n  if (get_local_id(0) < 32)\n    barrier(CLK_LOCAL_MEM_FENCE);\n"
+    "  out[get_local_id(0)] = 1;\n}\n",
+    "hip": "__global__ void k(int *out) {\n  if (threadIdx.x < 32)\n    __syncthreads();\n"
+    "  out[threadIdx.x] = 1;\n}\n",
+}
+
+
+@needs_compiler
+@pytest.mark.rest
+@pytest.mark.parametrize("suffix", list(BARRIER))
+def test_function_of_a_shipped_header_is_reported_at_its_call(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"k.{suffix}"
+    path.write_text(BARRIER[suffix])
+    [found] = zinc_rt.launch(path, grid=1, block=64, args={"out": out(64, np.int32)}, device="sim").findings
+    assert found.rule == "barrier-mismatch" and found.line.endswith(f"k.{suffix}:3")
+
+
+@needs_compiler
+@pytest.mark.rest
+def test_cachecheck_finds_a_load_of_a_stale_line(tmp_path: Path) -> None:
+    path = tmp_path / "stale.cl"
+    path.write_text(STALE)
+    zero = np.zeros(1, np.int32)
+    args = {"data": inout(zero), "flag": inout(zero), "out": out(1, np.int32)}
+    done = zinc_rt.launch(path, grid=2, block=32, args=args, device="sim", tools=["cachecheck"])
+    [found] = done.findings
+    assert found.rule == "stale-line" and found.line.endswith("stale.cl:10")
+    assert found.access == "load of data[0] of 1 element" and found.tool == "cachecheck"
 
 
 @pytest.mark.parametrize(

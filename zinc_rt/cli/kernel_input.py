@@ -77,7 +77,8 @@ def _of_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[Ke
     given.arch, given.wave = arguments.arch, arguments.wave
     code = read_code(given, source)
     made = _of_elf if form == "elf" else _of_whole
-    for kernel in made(code.sections, name, source, code.details, target_of_code(code, arguments.true16)):
+    target = target_of_code(code, getattr(arguments, "true16", None))
+    for kernel in made(code.sections, name, source, code.details, target):
         if arguments.wave is None or arguments.wave == kernel.target.wave:
             limits = kernel.limits
             limits = limits if arguments.vgprs is None else replace(limits, vgprs=arguments.vgprs)
@@ -160,9 +161,9 @@ def _pointers(data: bytes, source: str) -> dict[str, Pointers]:
         kernels = read_code_object(data, source).kernels
     except InputError:
         return {}
-    pointers = {}
+    found = {}
     for name, kernel in kernels.items():
         before = sum(size for bit, size in ((0, 4), (1, 2), (2, 2)) if kernel.properties >> bit & 1)
         offsets = frozenset(each.offset for each in kernel.arguments if each.kind == "global_buffer")
-        pointers[name] = Pointers(before, offsets)
-    return pointers
+        found[name] = Pointers(before, offsets)
+    return found

@@ -167,12 +167,12 @@ def _exit_code(text: str) -> int:
 
 def _axes(text: str) -> tuple[int, ...]:
     try:
-        axes = tuple(int(part, 0) for part in text.split(","))
+        found = tuple(int(part, 0) for part in text.split(","))
     except ValueError:
-        axes = ()
-    if not 1 <= len(axes) <= 3 or min(axes) < 1:
+        found = ()
+    if not 1 <= len(found) <= 3 or min(found) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: one to three numbers from 1 on, like 8 or 8,4")
-    return axes
+    return found
 
 
 def _body(arguments: argparse.Namespace) -> int:
@@ -206,7 +206,7 @@ def _body(arguments: argparse.Namespace) -> int:
     stopped = ""
     try:
         with stages(plain=True) as stage:
-            stage.say(f"launch {kernel.name}, time-out {arguments.timeout:g} s")
+            stage.say(f"launch {plain_name(kernel.name)}, time-out {arguments.timeout:g} s")
             done = launch(
                 image,
                 kernel.name,

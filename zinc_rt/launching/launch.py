@@ -30,6 +30,7 @@ from zinc_rt.launching.dispatch import KernelOnQueue
 from zinc_rt.launching.finding_groups import FindingGroup
 from zinc_rt.launching.kernarg import LaunchShape, Triple, match, pack, refuse_unsupported
 from zinc_rt.launching.launch_findings import LaunchFindings, chosen_tools
+from zinc_rt.launching.located import plain_name
 from zinc_rt.launching.values import LaunchBuffer, Value
 
 
@@ -145,7 +146,7 @@ def launch(
                     outputs = {key: on.get(at, value.array) for key, (at, value) in buffers.items() if value.out}
         except CheckFailed as stop:
             doing = findings.after_timeout()
-            raise LaunchStopped(f"{wanted.name}: {stop}{doing}", findings.groups(), about) from None
+            raise LaunchStopped(f"{plain_name(wanted.name)}: {stop}{doing}", findings.groups(), about) from None
         told = (*findings.groups(), *findings.unwritten(wanted.name))
         remarks = tuple(each for each in told if is_remark(each.rule, image.compiler))
         errors = tuple(each for each in told if each not in remarks)

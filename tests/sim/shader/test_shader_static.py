@@ -9,10 +9,13 @@ import pytest
 from shader_launch import code, halves, machine, stage
 
 from zinc_rt.host.object_cache import ObjectCache
+from zinc_rt.isa.rows import SEGMENTS, rows
 from zinc_rt.isa.target import default_target
 from zinc_rt.sim.shader.checks import static_lint
 from zinc_rt.sim.shader.checks.static_lint import static_findings
 from zinc_rt.sim.shader.launch_setup import LaunchSetup
+from zinc_rt.sim.shader.translate.semantics import EMIT
+from zinc_rt.sim.shader.unsimulated import reason, unsimulated
 
 # v_lshlrev_b32 v1, 2, v0; global_load_b32 v2, v1, s[0:1]; [s_wait_loadcnt 0]; v_add_nc_u32 v2, v2, v2;
 # global_store_b32 v1, v2, s[0:1]; s_endpgm
@@ -61,3 +64,21 @@ def test_findings_are_cached_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert again.sentence == first[0].sentence.replace("one: ", "another: ") and again.pc == first[0].pc
     with pytest.raises(TypeError):  # other limits are looked at anew
         static_findings(DOUBLE_WITHOUT_WAIT, default_target(), "one", replace(launch, vgprs=2), cache)
+
+
+def test_unsimulated_instructions_are_known_by_name() -> None:
+    """The rest of the tables has an emit function."""
+    tables = {
+        "scalar": ("SOP1", "SOP2", "SOPC", "SOPK", "SOPP"),
+        "vector": ("VOP1", "VOP2", "VOPC", "VOP3"),
+        "packed": ("VOP3P",),
+        "vopd": ("VOPD",),
+        "memory": ("DS", "SMEM", *SEGMENTS),
+        "graphics": ("VINTERP", "VDSDIR", "EXP", "VIMAGE", "VSAMPLE"),
+    }
+    named = [(table, encoding) for table, encodings in tables.items() for encoding in encodings]
+    found = [row for table, encoding in named for row in rows(table, encoding, 12).values()]
+    assert {row.name for row in found if reason(row)} == {row.name for row in found} - EMIT.keys()
+    export = bytes.fromhex("0f0800f800000001" + "0000b0bf")
+    assert unsimulated(export, default_target()) == {"export": "exports of graphics shaders"}
+    assert unsimulated(export[8:], default_target()) == {}

@@ -33,7 +33,7 @@ ZRT_VECTORS(double);
 #define NULL ((void *)0)
 #define CLK_LOCAL_MEM_FENCE 1
 #define CLK_GLOBAL_MEM_FENCE 2
-#define ZRT __attribute__((always_inline, overloadable)) static inline
+#define ZRT __attribute__((always_inline, nodebug, overloadable)) static inline  // nodebug: the caller's lines
 
 typedef enum memory_order {
   memory_order_relaxed = __ATOMIC_RELAXED,
@@ -81,7 +81,7 @@ ZRT size_t get_global_id(uint axis) {
 ZRT void mem_fence(uint flags) { __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup"); }
 ZRT void read_mem_fence(uint flags) { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup"); }
 ZRT void write_mem_fence(uint flags) { __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); }
-__attribute__((always_inline, convergent, overloadable)) static inline void barrier(uint flags) {
+__attribute__((convergent)) ZRT void barrier(uint flags) {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");

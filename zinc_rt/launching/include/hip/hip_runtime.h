@@ -11,7 +11,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(threads, ...) __attribute__((amdgpu_flat_work_group_size(1, threads)))
 #define HIP_DYNAMIC_SHARED(type, name) extern __shared__ type name[];
-#define ZRT static __device__ inline __attribute__((always_inline))
+#define ZRT static __device__ inline __attribute__((always_inline, nodebug))  // nodebug: the caller's lines
 
 typedef __SIZE_TYPE__ size_t;
 typedef __INT8_TYPE__ int8_t;
@@ -34,9 +34,9 @@ typedef unsigned int uint;
     __declspec(property(get = get_x)) unsigned x;                       \
     __declspec(property(get = get_y)) unsigned y;                       \
     __declspec(property(get = get_z)) unsigned z;                       \
-    static __device__ inline unsigned get_x() { return x_; }            \
-    static __device__ inline unsigned get_y() { return y_; }            \
-    static __device__ inline unsigned get_z() { return z_; }            \
+    ZRT unsigned get_x() { return x_; }                                 \
+    ZRT unsigned get_y() { return y_; }                                 \
+    ZRT unsigned get_z() { return z_; }                                 \
   };                                                                    \
   extern const __device__ __attribute__((weak)) zrt_##name name;
 ZRT_TRIPLE(threadIdx, __builtin_amdgcn_workitem_id_x(), __builtin_amdgcn_workitem_id_y(),
