@@ -5,8 +5,7 @@ tokens, which leave the device by the output ring.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,23 +72,23 @@ class ModelRunner:
     def submit(self, plan: StepPlan) -> StepRunning:
         """Copy the pages that the plan lists, then submit the step. Its graph is built if it does not exist. A
         plan without tokens draws late rows."""
-        with self._interruptible():
+        try:
             return self._submit(plan)
+        except KeyboardInterrupt:
+            raise self._interrupt() from None
 
     def collect(self, handle: object) -> Drawn:
         """Wait for a step until its deadline, and for its sampled tokens."""
         assert isinstance(handle, StepRunning)
-        with self._interruptible():
-            return self._collect(handle)
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C fails the step, as a scheduler knows how to go on from that; `interrupted` says that it was."""
         try:
-            yield
+            return self._collect(handle)
         except KeyboardInterrupt:
-            self.interrupted = True
-            raise StepInterrupted("the step was interrupted") from None
+            raise self._interrupt() from None
+
+    def _interrupt(self) -> StepInterrupted:
+        """Ctrl-C fails the step, as a scheduler knows how to go on from that; `interrupted` says that it was."""
+        self.interrupted = True
+        return StepInterrupted("the step was interrupted")
 
     def _submit(self, plan: StepPlan) -> StepRunning:
         begun_ns = time.monotonic_ns()

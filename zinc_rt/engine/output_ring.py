@@ -46,6 +46,11 @@ class ExpectedEntries:
     entries: np.ndarray
     skipped: np.ndarray
 
+    @property
+    def skips(self) -> bool:
+        """Return whether a row is skipped."""
+        return len(self.entries) < len(self.skipped)
+
 
 class OutputRing:
     """Takes entries in the order in which they were written. Not thread-safe: one reader."""
@@ -103,7 +108,8 @@ class OutputRing:
                 f"the output ring has {new} entries of a step with {len(wanted)} rows to deliver", next=_ADVICE
             )
         got = last_entries(ring, self._taken, new)
-        wanted[:, TOKEN] = tokens = got[:, TOKEN]
+        tokens = wanted[:, TOKEN]
+        tokens[:] = got[:, TOKEN]
         if got.tobytes() != wanted.tobytes():
             at = int((got != wanted).any(axis=1).argmax())
             raise RingError(f"the output ring has {_words(got, at)}, expected {_words(wanted, at)}", next=_ADVICE)
@@ -111,6 +117,8 @@ class OutputRing:
             at = int((tokens + 1).view(np.uint32).argmax())
             where = f"token {tokens[at]} in row {at}, which is not in the vocabulary of {self._vocab}"
             raise RingError(f"the output ring has {where}", next=_ADVICE)
+        if not expected.skips:
+            return tokens
         of_rows = np.full(len(expected.skipped), -1, np.int32)
         of_rows[~expected.skipped] = tokens
         return of_rows

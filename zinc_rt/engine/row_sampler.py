@@ -126,10 +126,10 @@ class RowSampler:
         tokens = self._ring.take(variant.read(RING, ()), int(variant.read(CURSOR, ())[0]), expected)
         nonfinite = output.nonfinite
         if DRAWN not in variant.graph.buffers:
-            for row in np.flatnonzero(nonfinite >= 0):  # the largest counts, as in SAMPLE_SLOTS
+            for row in (nonfinite >= 0).nonzero()[0]:  # the largest counts, as in SAMPLE_SLOTS
                 if skipped[row] or np.isfinite(output.logits()[row, tokens[row]]):
                     nonfinite[row] = -1
-            return Drawn(tokens, nonfinite, None, skipped)
+            return Drawn(tokens, nonfinite, None, skipped if expected.skips else None)
         if not len(nonfinite):  # of a late draw
             nonfinite = np.full(plan.rows, -1, np.int32)
         why = np.where(nonfinite < 0, NO_CANDIDATE, nonfinite)
@@ -181,7 +181,9 @@ class RowSampler:
     def _fill_records(self, views: dict[str, np.ndarray], plan: StepPlan) -> None:
         """The record of every sequence of the step, whether it draws or not, and of every row of a late draw."""
         slots = views["sample.record_slot"][: plan.sequences if plan.tokens else plan.rows]
-        if plan.tokens:
+        if plan.tokens == plan.sequences > 0:
+            slots[:] = plan.slot[: plan.tokens]
+        elif plan.tokens:
             slots[plan.sequence[: plan.tokens]] = plan.slot[: plan.tokens]
         else:
             slots[:] = plan.row_slot[: plan.rows]
