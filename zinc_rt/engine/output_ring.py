@@ -3,7 +3,7 @@
 ring = OutputRing(len(records), vocab)
 ring.start(cursor)                                      # before the first step
 ring.bind(slots, records)                               # whenever slots get other requests
-expected = ring.expected(slots, positions, skipped)     # of a step, while it runs
+expected = ring.expected(slots, positions, skipped)     # before a step
 tokens = ring.take(entries, cursor, expected)           # after it
 """
 
@@ -28,7 +28,7 @@ from zinc_rt.ir.ring_entry import (
 from zinc_rt.ir.slot_record import SlotFlag
 
 _COUNT = 1 << 32  # the cursor counts modulo this
-ROWS = np.arange(1 << 16, dtype=np.uint32).view(np.int32) << 16  # of an entry, in its last dword
+_ROWS = np.arange(1 << 16, dtype=np.uint32).view(np.int32) << 16  # of an entry, in its last dword
 _ADVICE = "record the run with zinc-rt trace, and find the node with zinc-rt replay --bisect"
 
 
@@ -66,7 +66,7 @@ class OutputRing:
 
     def expected(self, slots: np.ndarray, positions: np.ndarray, skipped: np.ndarray) -> ExpectedEntries:
         """Return the entries of a step's rows: `slots` and `positions`, i32 [rows]; `skipped` bool [rows]."""
-        rows = ROWS[: len(slots)]
+        rows = _ROWS[: len(slots)]
         if skipped.any():
             kept = ~skipped
             slots, positions, rows = slots[kept], positions[kept], rows[kept]

@@ -115,7 +115,7 @@ class RowSampler:
         return block
 
     def expected(self, plan: StepPlan) -> ExpectedEntries:
-        """Return what a step or a late draw that was just submitted writes to the output ring."""
+        """Return what a step or a late draw will write to the output ring."""
         slots = plan.row_slot[: plan.rows]
         skipped = self._records["flags"][slots] & BACKPRESSURE != 0
         return self._ring.expected(slots, plan.row_position[: plan.rows], skipped)

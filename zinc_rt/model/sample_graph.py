@@ -70,11 +70,6 @@ def sampled(forward: OpGraph, form: SampleForm) -> OpGraph:
     return _delivered(builder, TOKEN) if form.greedy else _drawn(builder, form, LOGITS)
 
 
-def token_of(graph: OpGraph) -> str:
-    """Return the buffer with the tokens that a graph delivers, i32 [rows]."""
-    return DRAWN if DRAWN in graph.buffers else TOKEN
-
-
 def late_draw(form: SampleForm) -> OpGraph:
     """Return the verified graph that draws rows from the logits that a step kept, with their present records."""
     builder = Builder(f"late-{form.name}")
