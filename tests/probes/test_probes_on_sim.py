@@ -20,6 +20,7 @@ from zinc_rt.probes.runner import ProbeRunner, RunPlan
 from zinc_rt.sim.inject import INJECTIONS
 from zinc_rt.sim.memory.buffers import Bo, Heap
 from zinc_rt.sim.memory.vm import GpuVm, VmSpan
+from zinc_rt.sim.profiles import LINUX_VERSIONS, PROPOSALS, VERSIONS
 
 SIM = DeviceSpec(simulated=True, time_scale=0.1)
 SLOW = {"P56"}  # ten thousand fences: once, on t1
@@ -49,6 +50,22 @@ def test_probe_passes_on_simulated_r9700(probe: Probe, tier: str) -> None:
         "still-running" in note for note in found_by_device
     )
     assert measure["simulated"] is True
+
+
+@pytest.mark.rest
+@pytest.mark.slow(keep=1)
+@pytest.mark.parametrize("linux", [*VERSIONS, *(f"{VERSIONS[-1]}+{each}" for each in PROPOSALS)])
+def test_probes_pass_on_every_linux_or_name_what_it_lacks(linux: str) -> None:
+    found = run(tuple(each for each in PROBES if each.id not in SLOW), replace(SIM, profile=f"@{linux}"))
+    failed = [f"{each.id}: {each.reason}" for each in found if each.status == "fail"]
+    skipped = {each.id for each in found if each.status == "skip"}
+    assert not failed
+    if LINUX_VERSIONS[linux.partition("+")[0]].userq:
+        assert not skipped
+    else:
+        assert all(each.endswith("/t2") for each in skipped)
+        (reason,) = (each.reason for each in found if each.id == "P05/t2")
+        assert "t2 is unavailable: amdgpu 3." in reason and "expected 3.64 or later" in reason
 
 
 @pytest.mark.rest
