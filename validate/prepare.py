@@ -287,8 +287,8 @@ def _repro(
         value = getattr(arguments, flag)
         if value is not None and value != arguments.defaults[flag]:
             parts += [f"--{flag}", str(value)]
-    if getattr(arguments, "chip", None):
-        parts += ["--device", options.simulated_name(vars(arguments))]
+    if arguments.device == "sim" and (name := options.simulated_name(vars(arguments))) != "sim":
+        parts += ["--device", name]
     for glob in arguments.nodes:
         parts += ["--nodes", glob]
     parts += ["--resync"] if arguments.resync else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 from importlib.metadata import entry_points
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from zinc_rt.cli.completion import SHELLS, parsers, whole
+from zinc_rt.cli.options import add_device, device_name, simulated_name
 from zinc_rt.host.arguments import Parser, add_models, meant
 from zinc_rt.host.errors import UsageError
 
@@ -185,3 +187,27 @@ def test_bash_completion_works(words: list[str], found: str, tmp_path: Path, cap
         [BASH, "-c", line, "bash", "zinc-rt", *words], cwd=tmp_path, capture_output=True, text=True
     )
     assert (done.stdout.strip(), done.stderr) == (found, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("sim", {}),
+        ("sim:gfx1201", {"chip": "gfx1201"}),
+        ("sim:gfx1201@6.16", {"chip": "gfx1201", "linux": "6.16"}),
+        ("sim:@7.0+userq-cwsr", {"linux": "7.0+userq-cwsr"}),
+    ],
+)
+def test_device_names_a_simulated_chip_and_linux(text: str, options: dict[str, str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_device(parser.add_argument_group(), "")
+    arguments = parser.parse_args(["--device", text])
+    asked = vars(arguments)
+    assert {name: asked[name] for name in ("chip", "linux") if asked[name]} == options
+    assert asked["device"] == "sim" and simulated_name(asked) == text
+
+
+@pytest.mark.parametrize(("text", "words"), [("sim:gfx1201@5.4", "no Linux version '5.4'"), ("sim:x", "x")])
+def test_unknown_simulated_linux_or_chip_is_named(text: str, words: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=words):
+        device_name(text)

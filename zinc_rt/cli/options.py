@@ -39,9 +39,14 @@ def device_name(text: str) -> str:
         return text
     if text.startswith("sim:"):
         from zinc_rt.sim.chips import chip
+        from zinc_rt.sim.profiles import linux
 
+        name, _, version = text[4:].partition("@")
         try:
-            chip(text[4:])
+            if name:
+                chip(name)
+            if version:
+                linux(version)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
         return text
@@ -51,7 +56,7 @@ def device_name(text: str) -> str:
 
 
 class _DeviceAction(argparse.Action):
-    """Split sim:CHIP into the device sim and the chip that it simulates."""
+    """Split sim:CHIP@LINUX into the device sim, and the chip and the Linux version that it simulates."""
 
     def __call__(
         self,
@@ -60,8 +65,9 @@ class _DeviceAction(argparse.Action):
         values: Any,
         option: str | None = None,
     ) -> None:
-        device, _, chip = str(values).partition(":")
-        namespace.chip = chip or None
+        device, _, profile = str(values).partition(":")
+        chip, _, linux = profile.partition("@")
+        namespace.chip, namespace.linux = chip or None, linux or None
         namespace.device = "sim" if device == "sim" else values
 
 
@@ -196,7 +202,9 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
     InputError or UsageError for a facts file that is invalid or of another chip."""
     asked: dict[str, Any] = {"sanitizer": arguments.sanitizer or DEFAULT_SANITIZER}
     asked |= {
-        name: getattr(arguments, name) for name in ("chip", *ORDER) if getattr(arguments, name, None) is not None
+        name: getattr(arguments, name)
+        for name in ("chip", "linux", *ORDER)
+        if getattr(arguments, name, None) is not None
     }
     if getattr(arguments, "facts", None):
         from zinc_rt.sim.chips import chip
@@ -209,7 +217,8 @@ def simulated_device(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def simulated_name(asked: Mapping[str, Any]) -> str:
     """Return the name of the simulated device for --device."""
-    return f"sim:{asked['chip']}" if asked.get("chip") else "sim"
+    chip, linux = asked.get("chip") or "", asked.get("linux") or ""
+    return f"sim:{chip}{'@' * bool(linux)}{linux}" if chip or linux else "sim"
 
 
 def order_words(asked: Mapping[str, Any]) -> list[str]:
