@@ -147,9 +147,8 @@ class SimGpu:
             self.remap_page.u32[0] = 0
             self.flush_hdp()
 
-    def allocate(self, heap: Heap, size_bytes: int, name: str, *, injected: bool = True, **more: Any) -> Bo:
-        """Allocate memory. `injected`: the injection out-of-memory applies here."""
-        if injected and self.injector.strikes("out-of-memory"):
+    def allocate(self, heap: Heap, size_bytes: int, name: str, **more: Any) -> Bo:
+        if self.injector.strikes("out-of-memory"):
             raise OSError(errno.ENOMEM, "injected")
         if more.get("cached"):
             self.consulted.mark("host memory that GL2 caches")

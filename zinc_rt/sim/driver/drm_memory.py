@@ -68,13 +68,12 @@ def gem_create(call: IoctlCall) -> None:
     uncached = amdgpu.AMDGPU_GEM_CREATE_UNCACHED
     if gpu.chip.major < 12:  # gmc_v11_0_get_vm_pte; gfx12's looks at UNCACHED alone
         uncached |= amdgpu.AMDGPU_GEM_CREATE_COHERENT
-    bo = gpu.allocate(
+    bo = gpu.memory.allocate(
         place.heap,
         size,
         f"{place.heap.value} of file",
         host_visible=not flags & amdgpu.AMDGPU_GEM_CREATE_NO_CPU_ACCESS,
         cached=place.heap is Heap.GTT and not flags & uncached,
-        injected=False,
     )
     bo.domains, bo.visible = place.domains, place.visible
     bo.create_flags = flags & ~amdgpu.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED  # only a hint
@@ -218,6 +217,8 @@ def _change(call: IoctlCall, file: DrmFile):  # type: ignore[no-untyped-def]
 def _map(file: DrmFile, va: int, size: int, bo: Bo, offset: int, flags: int) -> None:
     if flags & _MTYPE == amdgpu.AMDGPU_VM_MTYPE_UC:
         bo.uncache()
+    elif bo.gl2 is not None:
+        file.gpu.consulted.mark("host memory that GL2 caches")
     file.vm.map(
         va,
         size,
