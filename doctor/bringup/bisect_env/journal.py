@@ -1,7 +1,8 @@
 """The journal of a bisection. It survives reboots, and a truncated last line affects only that line.
 
 JSON lines, each synced: `start` with the complete problem (later edits of VARIABLES.yaml have no effect),
-`next` with the proposed run, `record` with its outcome.
+`next` with the proposed run, `plan` with the boots that confirm a suspect, `record` with a run's outcome and
+boot.
 """
 
 from __future__ import annotations
@@ -13,32 +14,50 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from zinc_rt.doctor.bringup.bisect_env.model import ENOUGH
 from zinc_rt.doctor.bringup.bisect_env.propose import Partial
 from zinc_rt.doctor.bringup.bisect_env.variables import Assignment, Problem, parse
 from zinc_rt.host.errors import InputError, OutputError, UsageError
 
 OUTCOMES = ("pass", "fail", "unclear", "could-not")
+SPEED_OUTCOMES = ("measured", "wrong", "unclear", "could-not")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # random(4): a new one every boot
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRun:
-    """One run. `refused`: the values that could not be set up together, if the outcome is could-not."""
+    """One run, made in `boot`. `refused`: the values that could not be set up together, if the outcome is
+    could-not. `value`: what a run of a speed bisection measured."""
 
     run: Assignment
     outcome: str
     when: str
+    boot: str
     refused: Partial = ()
+    value: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """The planned boots of each arm, and the suspect's text. `after`: the number of runs before the plan."""
+
+    after: int
+    suspect: str
+    boots: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class BisectSession:
-    """The contents of the journal. `proposed`: the run last proposed by `next`, if nothing was recorded
-    since."""
+    """The contents of the journal. `confidence`: the probability at which a cause is named. `proposed`: the
+    run last proposed by `next`, if nothing was recorded since; `new_boot`: in a boot without earlier runs."""
 
     problem: Problem
     source: str
+    confidence: float
     runs: list[JournalRun] = field(default_factory=list)
+    plans: list[PlanRow] = field(default_factory=list)
     proposed: Assignment | None = None
+    new_boot: bool = False
     torn: int = 0
 
     @property
@@ -59,7 +78,17 @@ def default_path() -> Path:
     return Path(state).expanduser() / "zinc-rt" / "bisect-env.journal"
 
 
-def begin(path: Path, document: dict[str, Any], source: str, *, again: bool) -> None:
+def boot_id() -> str:
+    """Return the id of this machine's boot. Raises UsageError."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise UsageError(
+            f"{BOOT_ID} cannot be read: {error.strerror}", next="record --boot NAME, with one name per boot"
+        ) from None
+
+
+def begin(path: Path, document: dict[str, Any], source: str, *, again: bool, confidence: float = ENOUGH) -> None:
     """Start a bisection. Raises UsageError if one is already in progress, or OutputError."""
     if path.exists() and not again:
         raise UsageError(
@@ -75,7 +104,7 @@ def begin(path: Path, document: dict[str, Any], source: str, *, again: bool) -> 
             path.replace(kept)
         except OSError as error:
             raise _unwritable(path, error) from error
-    append(path, {"what": "start", "source": source, "document": document})
+    append(path, {"what": "start", "source": source, "document": document, "confidence": confidence})
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
@@ -127,7 +156,8 @@ def read(path: Path) -> BisectSession:
             f"{path}: not the journal of a bisection, or its first line is lost",
             next="zinc-rt bisect-env start --again VARIABLES.yaml, then record --with the known results",
         )
-    session = BisectSession(parse(rows[0].get("document"), str(path)), str(rows[0].get("source", "")), torn=torn)
+    problem, source = parse(rows[0].get("document"), str(path)), str(rows[0].get("source", ""))
+    session = BisectSession(problem, source, float(rows[0].get("confidence", ENOUGH)), torn=torn)
     for number, row in enumerate(rows[1:], 2):
         try:
             _take(session, row)
@@ -139,17 +169,24 @@ def read(path: Path) -> BisectSession:
 
 
 def _take(session: BisectSession, row: dict[str, Any]) -> None:
+    if row["what"] == "plan":
+        session.plans.append(PlanRow(len(session.runs), str(row["suspect"]), tuple(map(int, row["boots"]))))
+        session.proposed = None
+        return
     run = tuple(variable.values.index(row["run"][variable.name]) for variable in session.problem.variables)
     if row["what"] == "next":
-        session.proposed = run
+        session.proposed, session.new_boot = run, bool(row.get("new_boot"))
         return
-    if row["what"] != "record" or row["outcome"] not in OUTCOMES:
+    outcomes = SPEED_OUTCOMES if session.problem.measure else OUTCOMES
+    if row["what"] != "record" or row["outcome"] not in outcomes:
         raise ValueError(f"{row['what']} {row.get('outcome', '')}")
     refused: Partial = ()
     if row["outcome"] == "could-not":
         places = [session.problem.index(name) for name in row["refused"]]
         refused = tuple((at, run[at]) for at in places)
-    session.runs.append(JournalRun(run, row["outcome"], str(row.get("when", "")), refused))
+    boot = str(row.get("boot", f"run {len(session.runs) + 1}"))  # absent before this build recorded it
+    value = float(row["value"]) if row["outcome"] in ("measured", "wrong") else 0.0
+    session.runs.append(JournalRun(run, row["outcome"], str(row.get("when", "")), boot, refused, value))
     session.proposed = None
 
 

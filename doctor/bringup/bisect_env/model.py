@@ -1,9 +1,9 @@
 """The hypotheses about the cause, their probabilities, and the update after a run (Bayes).
 
 A hypothesis states that some values of one variable, or of two variables together, cause the fault; or
-that no variable does. It is combined with the flakiness of the test: known rates, or a small grid of
-rates. All functions process many independent cases at once (a leading axis), for the simulation; a session
-has one.
+that no variable does. It is combined with the flakiness of the test: known rates, or a grid of rates. Runs
+of one boot share its failure rate, so they count less than runs of different boots. All functions process many
+independent cases at once (a leading axis), for the simulation; a session has one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,13 @@ from zinc_rt.doctor.bringup.bisect_env.variables import LEAST_RATE, Problem, Rat
 
 SINGLE_SHARE = 0.6  # prior of one guilty variable against two that need each other
 ELSEWHERE = 0.02  # prior of each of the two ways in which no variable here is the cause
-ENOUGH = 0.97  # posterior at which a cause is named
-UNKNOWN_RATES = tuple(Rates(passes, fails) for passes in (0.02, 0.1, 0.25) for fails in (LEAST_RATE, 0.1))
+SUSPECTED = 0.9  # posterior of the search at which a suspect is named
+ENOUGH = 0.97  # default posterior at which the confirmation names it, and the search a cause outside the list
+BOOT_WEIGHT = 1.0  # a boot's failure rate is Beta(w m, w (1 - m)): n runs of one boot count as 2 n / (1 + n)
+PASSES = {0.02: 0.3, 0.1: 0.4, 0.25: 0.2, 0.4: 0.1}  # rates that are tracked if none are given, with their prior
+FAILS = {LEAST_RATE: 0.6, 0.1: 0.25, 0.25: 0.1, 0.4: 0.05}
+UNKNOWN_RATES = {Rates(bad, good): p * q for bad, p in PASSES.items() for good, q in FAILS.items()}
+PATIENCE = 3.0  # a search that has gained so many times the bits of the prior tests its likeliest suspect
 ALWAYS = "none of these: it fails with all values"
 NEVER = "none of these alone or in pairs: it passes where it should fail"
 
@@ -47,6 +52,12 @@ class CauseModel:
     rates: tuple[Rates, ...]
     rate_prior: np.ndarray
 
+    @property
+    def search_bits(self) -> float:
+        """Return the expected information in bits of a search's runs that suffices if the model holds."""
+        joint = self.rate_prior[:, None] * self.prior
+        return PATIENCE * float(-(joint * np.log2(joint)).sum())
+
     def start(self, cases: int = 1) -> np.ndarray:
         """Return the posterior [cases, rates, hypotheses] before any run."""
         return np.tile(self.rate_prior[:, None] * self.prior, (cases, 1, 1))
@@ -59,24 +70,54 @@ class CauseModel:
         return np.concatenate([both, ends])
 
     def fails(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the probability that a run fails [rates], with the fault and without it."""
-        return np.array([1 - each.bad_passes for each in self.rates]), np.array([e.good_fails for e in self.rates])
+        """Return the probability that a run fails [rates, 1], with the fault and without it, in a new boot."""
+        return (
+            np.array([[1 - each.bad_passes] for each in self.rates]),
+            np.array([[each.good_fails] for each in self.rates]),
+        )
 
-    def after(self, posterior: np.ndarray, present: np.ndarray, failed: np.ndarray) -> np.ndarray:
-        """Return the posterior after one run of each case: `present` [cases, hypotheses] bool, `failed`
-        [cases] bool."""
+    def fails_in_boot(self, present: np.ndarray, failed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability that the next run of this boot fails [rates, hypotheses], with the fault and
+        without it, after the boot's runs `present` [runs, hypotheses] bool, `failed` [runs] bool."""
         with_fault, without = self.fails()
-        chance = np.where(present[:, None, :], with_fault[:, None], without[:, None])
+        faulty, faulty_fails = present.sum(axis=0), (present & failed[:, None]).sum(axis=0)
+        other, other_fails = (~present).sum(axis=0), (~present & failed[:, None]).sum(axis=0)
+        return (
+            (BOOT_WEIGHT * with_fault + faulty_fails) / (BOOT_WEIGHT + faulty),
+            (BOOT_WEIGHT * without + other_fails) / (BOOT_WEIGHT + other),
+        )
+
+    def after(
+        self,
+        posterior: np.ndarray,
+        present: np.ndarray,
+        failed: np.ndarray,
+        chances: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """Return the posterior after one run of each case: `present` [cases, hypotheses] bool, `failed`
+        [cases] bool. `chances`: those of `fails_in_boot`; default a new boot."""
+        with_fault, without = chances or self.fails()
+        chance = np.where(present[:, None, :], with_fault, without)
         chance = np.where(failed[:, None, None], chance, 1 - chance)
-        weighted = posterior * chance
-        return weighted / weighted.sum(axis=(1, 2), keepdims=True)
+        found = posterior * chance
+        return found / found.sum(axis=(1, 2), keepdims=True)
+
+    def bad_values(self, pattern: int) -> tuple[int, frozenset[int]]:
+        """Return a pattern's variable and its values that cause the fault."""
+        variable, bad = self.patterns[pattern]
+        return variable, frozenset(int(each) for each in np.flatnonzero(bad))
+
+    def without(self, posterior: np.ndarray, cause: int) -> np.ndarray:
+        """Return the posterior after a cause (an index in `causes`) was refuted."""
+        found = np.where(self.cause_of == cause, 0.0, posterior)
+        return found / found.sum(axis=(1, 2), keepdims=True)
 
     def beliefs(self, posterior: np.ndarray) -> np.ndarray:
         """Return the probabilities of the causes [cases, causes]."""
         of_hypothesis = posterior.sum(axis=1)
-        beliefs = np.zeros((len(posterior), len(self.causes)))
-        np.add.at(beliefs.T, self.cause_of, of_hypothesis.T)
-        return beliefs
+        found = np.zeros((len(posterior), len(self.causes)))
+        np.add.at(found.T, self.cause_of, of_hypothesis.T)
+        return found
 
 
 def entropy(chance: np.ndarray) -> np.ndarray:
@@ -85,16 +126,24 @@ def entropy(chance: np.ndarray) -> np.ndarray:
     return -(sure * np.log2(sure) + (1 - sure) * np.log2(1 - sure))
 
 
-def information(model: CauseModel, posterior: np.ndarray, present: np.ndarray) -> np.ndarray:
+def information(
+    model: CauseModel,
+    posterior: np.ndarray,
+    present: np.ndarray,
+    chances: tuple[np.ndarray, np.ndarray] | None = None,
+) -> np.ndarray:
     """Return the expected information in bits [cases, runs] of each possible run; `present` [hypotheses,
-    runs] as float32."""
-    cases, rates, hypotheses = posterior.shape
-    fault = (posterior.reshape(-1, hypotheses).astype(np.float32) @ present).reshape(cases, rates, -1)
-    healthy = posterior.sum(axis=2, dtype=np.float32)[:, :, None] - fault
-    with_fault, without = (each.astype(np.float32)[:, None] for each in model.fails())
-    fails = (fault * with_fault + healthy * without).sum(axis=1)
-    gain: np.ndarray = entropy(fails) - (fault * entropy(with_fault) + healthy * entropy(without)).sum(axis=1)
-    return gain
+    runs] as float32. `chances`: those of `fails_in_boot`; default a new boot."""
+    with_fault, without = chances or model.fails()
+
+    def expected(of_fault: np.ndarray, of_others: np.ndarray) -> np.ndarray:
+        fault = (posterior * of_fault).sum(axis=1)
+        others = (posterior * of_others).sum(axis=1)
+        found: np.ndarray = (fault - others).astype(np.float32) @ present + others.sum(axis=1, keepdims=True)
+        return found
+
+    told: np.ndarray = entropy(expected(with_fault, without)) - expected(entropy(with_fault), entropy(without))
+    return told
 
 
 def build(problem: Problem) -> CauseModel:
@@ -102,12 +151,12 @@ def build(problem: Problem) -> CauseModel:
     weights: list[float] = []
     texts: list[str] = []
     for at, variable in enumerate(problem.variables):
-        own_patterns = variable.patterns()
-        for each in own_patterns:
+        found = variable.patterns()
+        for each in found:
             bad = np.zeros(len(variable.values), bool)
             bad[list(each)] = True
             patterns.append((at, bad))
-            weights.append(variable.suspect / len(own_patterns))
+            weights.append(variable.suspect / len(found))
             texts.append(_text(problem, at, each))
     singles = [(each, each) for each in range(len(patterns))]
     pairs = [
@@ -126,23 +175,23 @@ def build(problem: Problem) -> CauseModel:
     cause_of = []
     for one, other in [*singles, *pairs]:
         places = tuple(dict.fromkeys((patterns[one][0], patterns[other][0])))
-        description = texts[one] if one == other else f"{texts[one]} together with {texts[other]}"
-        cause_of.append(causes.setdefault(Cause(places, description), len(causes)))
+        said = texts[one] if one == other else f"{texts[one]} together with {texts[other]}"
+        cause_of.append(causes.setdefault(Cause(places, said), len(causes)))
     cause_of += [causes.setdefault(Cause((), text), len(causes)) for text in (ALWAYS, NEVER)]
-    rates = UNKNOWN_RATES if problem.rates is None else (problem.rates,)
+    rates = UNKNOWN_RATES if problem.rates is None else {problem.rates: 1.0}
     return CauseModel(
         tuple(patterns),
         np.array([*singles, *pairs]),
         tuple(causes),
         np.array(cause_of),
         prior,
-        rates,
-        np.full(len(rates), 1 / len(rates)),
+        tuple(rates),
+        np.array(list(rates.values())),
     )
 
 
 def _text(problem: Problem, at: int, bad: frozenset[int]) -> str:
-    """Describe a cause: for an ordered variable also the value where it begins, for others the name alone."""
+    """A cause in words: of an ordered variable also where it begins; of others the name, whatever else is bad."""
     variable = problem.variables[at]
     if len(variable.values) == 2 or not variable.ordered:
         return f"{variable.name} {variable.values[variable.bad]}"

@@ -15,52 +15,81 @@ from zinc_rt.doctor.bringup.bisect_env.variables import KINDS, Assignment, Probl
 EVERY = 1 << 13  # so many combinations are all looked at; of more, a sample, improved step by step
 SAMPLE = 1 << 11
 ROUNDS = 40
+REBOOT_MINUTES = 4.0  # as of the kinds that reboot
 Partial = tuple[tuple[int, int], ...]  # (variable, value) pairs: what could not be set up together
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A run to make, the `bits` of information it is expected to provide, and the `minutes` it costs from
-    the present state."""
+    the present state. `new_boot`: to be made in a boot without earlier runs."""
 
     run: Assignment
     bits: float
     minutes: float
+    new_boot: bool = True
 
 
-def minutes(problem: Problem, runs: np.ndarray, now: Assignment) -> np.ndarray:
+def minutes(problem: Problem, runs: np.ndarray, now: Assignment, *, reboot: bool = False) -> np.ndarray:
     """Return the cost [runs] from `now` on: the test, every change, and once the most expensive shared
-    cost."""
+    cost, which is at least that of a reboot if `reboot`."""
     changed = runs != np.array(now)
     each = np.array([KINDS[variable.kind].each_minutes for variable in problem.variables])
     once = np.array([KINDS[variable.kind].once_minutes for variable in problem.variables])
-    total: np.ndarray = problem.test_minutes + changed @ each + (changed * once).max(axis=1)
+    shared = np.maximum((changed * once).max(axis=1), REBOOT_MINUTES if reboot else 0.0)
+    total: np.ndarray = problem.test_minutes + changed @ each + shared
     return total
 
 
+def reboots(problem: Problem, runs: np.ndarray, now: Assignment) -> np.ndarray:
+    """Return [runs] bool: whether the change from `now` includes a reboot."""
+    once = np.array([KINDS[variable.kind].once_minutes for variable in problem.variables])
+    found: np.ndarray = ((runs != np.array(now)) & (once >= REBOOT_MINUTES)).any(axis=1)
+    return found
+
+
 def propose(
-    problem: Problem, model: CauseModel, posterior: np.ndarray, now: Assignment, impossible: Sequence[Partial] = ()
+    problem: Problem,
+    model: CauseModel,
+    posterior: np.ndarray,
+    now: Assignment,
+    impossible: Sequence[Partial] = (),
+    in_boot: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Proposal | None:
-    """Return the best run, or None if every combination is impossible. Deterministic."""
+    """Return the best run, or None if every combination is impossible. Deterministic. `in_boot`: the chances
+    of failure in the present boot if it has earlier runs (`fails_in_boot`); a run tells less there, and a
+    reboot costs time."""
     tried = possible(candidates(problem), impossible)
-    best: tuple[float, np.ndarray, float, float] | None = None
+    best: tuple[float, Proposal] | None = None
     for _ in range(ROUNDS):
         if not len(tried):
             break
-        bits = information(model, posterior, model.present(tried).astype(np.float32))[0]
-        cost = minutes(problem, tried, now)
-        score = np.round(bits / cost, 9)
+        present = model.present(tried).astype(np.float32)
+        options = [(information(model, posterior, present)[0], minutes(problem, tried, now, reboot=bool(in_boot)))]
+        if in_boot is not None:
+            stays = ~reboots(problem, tried, now)
+            bits = np.where(stays, information(model, posterior, present, in_boot)[0], 0)
+            options.append((bits, minutes(problem, tried, now)))
         changes = (tried != np.array(now)).sum(axis=1)
-        at = int(np.lexsort((changes, -score))[0])
-        if best is not None and score[at] <= best[0]:
+        found = [_best(tried, bits, cost, changes, new_boot=not at) for at, (bits, cost) in enumerate(options)]
+        step = max(found, key=lambda each: each[0])
+        if best is not None and step[0] <= best[0]:
             break
-        best = float(score[at]), tried[at], float(bits[at]), float(cost[at])
+        best = step
         if combinations(problem) <= EVERY:
             break
-        tried = possible(neighbours(problem, tried[at]), impossible)
-    if best is None:
-        return None
-    return Proposal(tuple(int(each) for each in best[1]), max(best[2], 0.0), best[3])
+        tried = possible(neighbours(problem, np.array(best[1].run)), impossible)
+    return None if best is None else best[1]
+
+
+def _best(
+    tried: np.ndarray, bits: np.ndarray, cost: np.ndarray, changes: np.ndarray, *, new_boot: bool
+) -> tuple[float, Proposal]:
+    """The run with the most bits per minute, of equal ones that with the fewest changes."""
+    score = np.round(bits / cost, 9)
+    at = int(np.lexsort((changes, -score))[0])
+    run = tuple(int(each) for each in tried[at])
+    return float(score[at]), Proposal(run, max(float(bits[at]), 0.0), float(cost[at]), new_boot)
 
 
 def combinations(problem: Problem) -> int:
@@ -86,12 +115,12 @@ def candidates(problem: Problem) -> np.ndarray:
 def neighbours(problem: Problem, run: np.ndarray) -> np.ndarray:
     """Return the neighbours of `run`: itself, and all runs that differ from it in one variable."""
     here = tuple(int(each) for each in run)
-    settings = {
+    found = {
         (*here[:at], value, *here[at + 1 :])
         for at, variable in enumerate(problem.variables)
         for value in range(len(variable.values))
     }
-    return np.array(sorted(settings))
+    return np.array(sorted(found))
 
 
 def possible(runs: np.ndarray, impossible: Sequence[Partial]) -> np.ndarray:

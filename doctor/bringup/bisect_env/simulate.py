@@ -1,4 +1,8 @@
-"""Simulate bisections of generated faults, many at once, and count runs and correct results."""
+"""Simulate bisections of generated faults, many at once: runs, boots and correct results.
+
+The generated fault does not follow the model: a boot's failure rate is drawn from a uniform distribution (the
+model has a Beta), and some faults are no single variable and no pair.
+"""
 
 from __future__ import annotations
 
@@ -6,88 +10,288 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zinc_rt.doctor.bringup.bisect_env.model import ENOUGH, CauseModel, build, information
+from zinc_rt.doctor.bringup.bisect_env import confirm
+from zinc_rt.doctor.bringup.bisect_env.model import BOOT_WEIGHT, ENOUGH, SUSPECTED, CauseModel, build, information
 from zinc_rt.doctor.bringup.bisect_env.propose import candidates
 from zinc_rt.doctor.bringup.bisect_env.variables import LEAST_RATE, Problem, Rates, Variable
 
 VARIABLES = 12
-MOST_RUNS = 80
+MOST_RUNS = 4000
 CHUNK = 100  # cases at once: 100 x 4096 combinations a step
 NEAR = 1e-6  # bits: combinations that tell as much as each other
+RIGHT_LIMIT = 0.95
+WRONG_LIMIT = 0.03  # of the causes outside the model that are named all the same
+FAULTS = {
+    "one variable": 1,
+    "a pair": 2,
+    "either of two": 2,
+    "one of two, not both": 2,
+    "three together": 3,
+}
+EXPLAINED = ("one variable", "a pair")
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSetting:
-    """One row of the table. `known`: the rates are given, otherwise they are estimated. Limits from issue
-    11."""
+    """One row of the table. `fault`: a key of FAULTS. `rates` None: every boot has its own failure rate of 20
+    to 95 %. `known`: the rates are given, otherwise they are estimated. `median_limit`: of the runs until a
+    suspect is named (issue 11)."""
 
-    guilty: int  # variables that the fault needs: 1 or 2
-    rates: Rates
-    median_limit: int
+    fault: str
+    rates: Rates | None
+    median_limit: int | None = None
     known: bool = True
+    runs_per_boot: int = 1
 
     @property
     def text(self) -> str:
-        what = "one variable" if self.guilty == 1 else "a pair"
-        chance = f"passes by chance {self.rates.bad_passes:.0%}, fails by chance {self.rates.good_fails:.0%}"
-        return f"{what}, {chance}" + ("" if self.known else ", rates not told")
+        said = f"{self.fault}, {_chance(self.rates)}"
+        return said + (f", {self.runs_per_boot} runs a boot" if self.runs_per_boot > 1 else "")
+
+    @property
+    def explained(self) -> bool:
+        return self.fault in EXPLAINED
 
 
-RIGHT_LIMIT = 0.95
-SETTINGS = tuple(
-    SimulatedSetting(guilty, Rates(0.1, fails), limit, known)
-    for known in (True, False)
-    for guilty, fails, limit in ((1, 0.0, 6), (1, 0.1, 10), (2, 0.0, 12), (2, 0.1, 20))
+def _chance(rates: Rates | None) -> str:
+    if rates is None:
+        return "boots fail 20-95%"
+    return f"{rates.bad_passes:.0%} pass, {rates.good_fails:.0%} fail by chance"
+
+
+TOLD = tuple(
+    SimulatedSetting(fault, Rates(0.1, fails), limit)
+    for fault, fails, limit in (
+        ("one variable", 0.0, 6),
+        ("one variable", 0.1, 10),
+        ("a pair", 0.0, 12),
+        ("a pair", 0.1, 20),
+    )
 )
+NOT_TOLD = tuple(SimulatedSetting(each.fault, each.rates, each.median_limit, known=False) for each in TOLD)
+VERY_FLAKY = tuple(
+    SimulatedSetting(fault, rates, known=False)
+    for fault in EXPLAINED
+    for rates in (Rates(0.4, 0.0), Rates(0.1, 0.4), Rates(0.3, 0.3), Rates(0.4, 0.4))
+)
+BOOTS = tuple(
+    SimulatedSetting(fault, None, known=False, runs_per_boot=runs) for runs in (1, 3) for fault in EXPLAINED
+)
+UNEXPLAINED = tuple(
+    SimulatedSetting(fault, rates, known=False)
+    for fault in FAULTS
+    if fault not in EXPLAINED
+    for rates in (Rates(0.1, 0.0), Rates(0.3, 0.1), None)
+)
+SETTINGS = (*TOLD, *NOT_TOLD, *VERY_FLAKY, *BOOTS, *UNEXPLAINED)
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOutcome:
-    """The result of many generated faults: `runs` [cases] until the end, `right` [cases] whether the
-    reported cause is the generated one."""
+    """The result of many generated faults [cases]: `runs` until the first suspect, `boots` in all, `planned`
+    boots of the confirmations, the `spent` ones of them; `right` or `wrong`: a cause is confirmed, `not_found`:
+    the result is NOT EXPLAINED or NOT FOUND. The rest is undecided after MOST_RUNS."""
 
     runs: np.ndarray
+    boots: np.ndarray
+    planned: np.ndarray
+    spent: np.ndarray
     right: np.ndarray
+    wrong: np.ndarray
+    not_found: np.ndarray
 
 
 def problem(setting: SimulatedSetting, variables: int = VARIABLES) -> Problem:
-    rates = Rates(max(setting.rates.bad_passes, LEAST_RATE), max(setting.rates.good_fails, LEAST_RATE))
+    rates = setting.rates
+    told = Rates(max(rates.bad_passes, LEAST_RATE), max(rates.good_fails, LEAST_RATE)) if rates else None
     rows = tuple(Variable(f"v{at}", ("good", "bad"), 0, 1) for at in range(variables))
-    return Problem(rows, rates=rates if setting.known else None)
+    return Problem(rows, rates=told if setting.known else None)
 
 
-def simulate(setting: SimulatedSetting, cases: int, seed: int = 11) -> SimulatedOutcome:
-    """Simulate the bisections. All changes have the same cost, so the run with the most information is
-    selected."""
-    case = problem(setting)
-    model = build(case)
-    possible = candidates(case)
-    present = model.present(possible)
-    draw = np.random.default_rng(seed)
-    parts = [_chunk(setting, model, present, min(CHUNK, cases - done), draw) for done in range(0, cases, CHUNK)]
-    return SimulatedOutcome(np.concatenate([p.runs for p in parts]), np.concatenate([p.right for p in parts]))
-
-
-def _chunk(
-    setting: SimulatedSetting, model: CauseModel, present: np.ndarray, cases: int, draw: np.random.Generator
+def simulate(
+    setting: SimulatedSetting, cases: int, seed: int = 11, confidence: float = ENOUGH
 ) -> SimulatedOutcome:
-    sizes = np.array([len(cause.variables) for cause in model.causes])[model.cause_of]
-    truth = draw.choice(np.flatnonzero(sizes == setting.guilty), cases)
-    posterior = model.start(cases)
-    runs = np.zeros(cases, int)
-    live = np.arange(cases)
-    as_float = present.astype(np.float32)
-    for _ in range(MOST_RUNS):
-        gain = information(model, posterior[live], as_float)
-        gain += draw.random(gain.shape, np.float32) * NEAR  # any of those that tell as much
-        chosen = gain.argmax(axis=1)
-        fault = present[truth[live], chosen]
-        chance = draw.random(len(live))
-        failed = np.where(fault, chance >= setting.rates.bad_passes, chance < setting.rates.good_fails)
-        posterior[live] = model.after(posterior[live], present[:, chosen].T, failed)
-        runs[live] += 1
-        live = live[model.beliefs(posterior[live]).max(axis=1) < ENOUGH]
-        if not len(live):
-            break
-    named = model.beliefs(posterior).argmax(axis=1)
-    return SimulatedOutcome(runs, named == model.cause_of[truth])
+    """Simulate the bisections. All changes have the same cost, so the run with the most information is
+    selected, and each is made in a boot of its own."""
+    made = problem(setting)
+    model = build(made)
+    draw = np.random.default_rng(seed)
+    parts = [
+        _Chunk(setting, made, model, min(CHUNK, cases - done), draw, confidence).finish()
+        for done in range(0, cases, CHUNK)
+    ]
+    names = SimulatedOutcome.__slots__
+    return SimulatedOutcome(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _some(runs: np.ndarray) -> np.ndarray:
+    """Return one of eight runs, and all with at most two variables good or bad: the arms of a confirmation. The
+    command considers all; the simulation needs at most a little more runs for it."""
+    bad = runs.sum(axis=1)
+    found: np.ndarray = runs[
+        (np.random.default_rng(0).random(len(runs)) < 1 / 8) | (bad <= 2) | (bad >= VARIABLES - 2)
+    ]
+    return found
+
+
+class _Truth:
+    """The generated faults of some cases, and their failure rates."""
+
+    def __init__(self, setting: SimulatedSetting, cases: int, draw: np.random.Generator) -> None:
+        self.setting, self.draw = setting, draw
+        self.guilty = draw.random((cases, VARIABLES)).argsort(axis=1)[:, : FAULTS[setting.fault]]
+        self.mean = draw.uniform(0.35, 0.8, (cases, FAULTS[setting.fault]))  # if every boot has its own
+        self.by_chance = draw.uniform(0, 0.05, cases)
+
+    def fails(self, cases: np.ndarray, runs: np.ndarray) -> np.ndarray:
+        """Return the failed runs [cases] of one boot of each case with `runs` [cases, variables]."""
+        bad = np.take_along_axis(runs, self.guilty[cases], axis=1).astype(bool)
+        fault = self.setting.fault
+        if fault == "either of two":
+            causes = bad
+        elif fault == "one of two, not both":
+            causes = bad & (bad.sum(axis=1, keepdims=True) == 1)
+        else:
+            causes = bad & bad.all(axis=1, keepdims=True)
+            causes[:, 1:] = False
+        if self.setting.rates is None:
+            mean = self.mean[cases]
+            boot = self.draw.uniform(np.maximum(0.2, mean - 0.3), np.minimum(0.95, mean + 0.3))
+            rate = 1 - (1 - boot * causes).prod(axis=1) * (1 - self.by_chance[cases])
+        else:
+            rates = self.setting.rates
+            rate = np.where(causes.any(axis=1), 1 - rates.bad_passes, rates.good_fails)
+        found: np.ndarray = self.draw.binomial(self.setting.runs_per_boot, rate)
+        return found
+
+
+class _Chunk:
+    """Some bisections, each at its own stage: it searches a suspect, or confirms it."""
+
+    def __init__(
+        self,
+        setting: SimulatedSetting,
+        made: Problem,
+        model: CauseModel,
+        cases: int,
+        draw: np.random.Generator,
+        confidence: float,
+    ) -> None:
+        self.setting, self.made, self.model, self.draw, self.confidence = setting, made, model, draw, confidence
+        self.truth = _Truth(setting, cases, draw)
+        self.possible = _some(candidates(made))
+        self.present = model.present(self.possible)
+        self.as_float = self.present.astype(np.float32)
+        self.index = {tuple(run): at for at, run in enumerate(self.possible.tolist())}
+        self.posterior = model.start(cases)
+        self.plans: list[confirm.Plan | None] = [None] * cases
+        self.suspect = np.full(cases, -1)
+        self.counts = [[0] * 4 for _ in range(cases)]
+        self.likelihood = np.zeros((cases, 4, len(confirm.CHANCES)))
+        self.refuted = np.zeros(cases, int)
+        self.bits = np.zeros(cases)
+        self.live = np.ones(cases, bool)
+        self.result = SimulatedOutcome(
+            *(np.zeros(cases, int) for _ in range(4)), *(np.zeros(cases, bool) for _ in range(3))
+        )
+
+    def finish(self) -> SimulatedOutcome:
+        for _ in range(MOST_RUNS):
+            live = np.flatnonzero(self.live)
+            if not len(live):
+                break
+            self._step(live)
+        return self.result
+
+    def _step(self, live: np.ndarray) -> None:
+        chosen = np.zeros(len(live), int)
+        arm = np.full(len(live), -1)
+        for place, case in enumerate(live):
+            plan = self.plans[case]
+            if plan is not None:
+                at = plan.next_arm(self.counts[case])
+                assert at is not None
+                arm[place], chosen[place] = at, self.index[plan.arms[at].run]
+        search = np.flatnonzero(arm < 0)
+        if len(search):
+            told = information(self.model, self.posterior[live[search]], self.as_float)
+            told += self.draw.random(told.shape, np.float32) * NEAR  # any of those that tell as much
+            chosen[search] = told.argmax(axis=1)
+            self.bits[live[search]] += told.max(axis=1)
+        failed = self.truth.fails(live, self.possible[chosen])
+        self._learn(live, chosen, failed)
+        self.result.boots[live] += 1
+        first = live[(self.suspect[live] < 0) & (self.refuted[live] == 0)]
+        self.result.runs[first] += 1
+        boot = confirm.boot_likelihood(failed, self.setting.runs_per_boot)
+        for place, case in enumerate(live):
+            if arm[place] >= 0:
+                self.likelihood[case, arm[place]] += boot[place]
+                self.counts[case][arm[place]] += 1
+                self.result.spent[case] += 1
+        self._judge(live[arm >= 0])
+        self._suspect(live)
+
+    def _learn(self, live: np.ndarray, chosen: np.ndarray, failed: np.ndarray) -> None:
+        with_fault, without = self.model.fails()
+        for seen in range(self.setting.runs_per_boot):
+            fail = seen < failed
+            fails = np.minimum(seen, failed)[:, None, None]
+            weight = BOOT_WEIGHT + seen
+            chances = (BOOT_WEIGHT * with_fault + fails) / weight, (BOOT_WEIGHT * without + fails) / weight
+            self.posterior[live] = self.model.after(self.posterior[live], self.present[:, chosen].T, fail, chances)
+
+    def _judge(self, cases: np.ndarray) -> None:
+        """Confirm or refute the suspects of these cases, or extend their plan."""
+        sizes = np.array([len(self._plan(case).arms) for case in cases])
+        for arms in set(sizes.tolist()):
+            some = cases[sizes == arms]
+            judged = confirm.judge(self.likelihood[some, :arms], self.made.rates)
+            for case, cause, present in zip(some, judged.cause, judged.present, strict=True):
+                if cause >= self.confidence:
+                    guilty = self.model.causes[self.suspect[case]].variables
+                    right = self.setting.explained and set(guilty) == set(self.truth.guilty[case].tolist())
+                    (self.result.right if right else self.result.wrong)[case] = True
+                    self.live[case] = False
+                elif cause <= confirm.REFUTED:
+                    self._refute(case, confirm.is_outside(present, self.confidence))
+                elif self._plan(case).next_arm(self.counts[case]) is None:
+                    self.plans[case] = confirm.extended(self._plan(case))
+                    self.result.planned[case] += sum(self._plan(case).boots) - sum(self.counts[case])
+
+    def _refute(self, case: int, outside: bool) -> None:
+        self.posterior[case] = self.model.without(self.posterior[case : case + 1], self.suspect[case])[0]
+        self.refuted[case] += 1
+        self.plans[case], self.suspect[case] = None, -1
+        if outside or self.refuted[case] >= confirm.MOST_SUSPECTS:
+            self.result.not_found[case] = True
+            self.live[case] = False
+
+    def _plan(self, case: int) -> confirm.Plan:
+        plan = self.plans[case]
+        assert plan is not None
+        return plan
+
+    def _suspect(self, live: np.ndarray) -> None:
+        """Plan the confirmation of new suspects."""
+        free = np.array([case for case in live if self.live[case] and self.plans[case] is None], int)
+        if not len(free):
+            return
+        beliefs = self.model.beliefs(self.posterior[free])
+        for case, belief in zip(free, beliefs, strict=True):
+            at = int(belief.argmax())
+            named = bool(self.model.causes[at].variables)
+            if named and belief[at] < SUSPECTED and self.bits[case] < self.model.search_bits:
+                continue
+            if not named and belief[at] < self.confidence:
+                continue
+            self.bits[case] = 0
+            if not named:
+                self.result.not_found[case] = True
+                self.live[case] = False
+                continue
+            self.suspect[case] = at
+            self.plans[case] = confirm.plan(self.made, self.model, self.posterior[case], at, self.confidence)
+            self.counts[case] = [0] * 4
+            self.likelihood[case] = 0
+            self.result.planned[case] += sum(self._plan(case).boots)

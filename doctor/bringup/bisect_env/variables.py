@@ -16,6 +16,8 @@ SCHEMA = "zinc-rt-bisect-env/1"
 MAX_VALUES_UNORDERED = 6  # any set of them may be bad: 16 sets
 MAX_PATTERNS = 60  # in all; pairs of them are what is computed with
 TEST_MINUTES = 10.0  # one run of the test, and of whoever sits before the machine
+MAX_VERSIONS = 512  # possible steps of a speed bisection, in all
+NOISE = 0.03  # of a speed, if the file does not say
 LEAST_RATE = 0.001  # nothing is taken for impossible: one wrong answer must not end in a contradiction
 DOCS = "for an example see docs/bisect-env.md or run zinc-rt bisect-env example"
 
@@ -104,14 +106,27 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """What a run of a speed bisection measures. `noise`: the relative standard deviation of a run. `check`:
+    how to tell whether the output is right."""
+
+    unit: str
+    higher_is_better: bool = True
+    noise: float = NOISE
+    check: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
-    """A file of variables. `rates` None: the flakiness is unknown and is estimated."""
+    """A file of variables. `rates` None: the flakiness is unknown and is estimated. With `measure` the bisection
+    searches a loss of speed, not a failure."""
 
     variables: tuple[Variable, ...]
     test: str = ""
     test_minutes: float = TEST_MINUTES
     rates: Rates | None = None
     now_bad: bool = True
+    measure: Measure | None = None
 
     @property
     def good(self) -> Assignment:
@@ -162,15 +177,19 @@ def parse(document: Any, source: str) -> Problem:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         seen = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise wrong(f"schema is {seen!r}, this build reads {SCHEMA!r}")
-    unknown = set(document) - {"schema", "test", "test_minutes", "flaky", "now", "variables"}
+    unknown = set(document) - {"schema", "test", "test_minutes", "flaky", "now", "variables", "measure"}
     if unknown:
         raise wrong(f"unknown: {', '.join(sorted(map(str, unknown)))}")
     rows = document.get("variables")
     if not isinstance(rows, dict) or not rows:
         raise wrong("variables: expected one row per variable, by name")
     variables = tuple(_variable(str(name), row, wrong) for name, row in rows.items())
-    if sum(len(each.patterns()) for each in variables) > MAX_PATTERNS:
-        raise wrong(f"more than {MAX_PATTERNS} possible first bad values: leave out values or variables")
+    measure = _measure(document.get("measure"), wrong)
+    if measure and (document.get("flaky") or not all(each.ordered for each in variables)):
+        raise wrong("measure: a speed bisection has no flaky rates and no values without an order")
+    most = MAX_VERSIONS if measure else MAX_PATTERNS
+    if sum(len(each.patterns()) for each in variables) > most:
+        raise wrong(f"more than {most} possible first bad values: leave out values or variables")
     now = document.get("now", "bad")
     if now not in ("good", "bad"):
         raise wrong(f"now is {now!r}: expected good or bad, the values set now")
@@ -180,17 +199,18 @@ def parse(document: Any, source: str) -> Problem:
         _number(document.get("test_minutes", TEST_MINUTES), "test_minutes", wrong, least=0.01),
         _rates(document.get("flaky"), wrong),
         now == "bad",
+        measure,
     )
 
 
 def _number(value: Any, what: str, wrong: Any, *, least: float, most: float = 1e6) -> float:
     try:
-        number = float(value)
+        found = float(value)
     except (TypeError, ValueError):
-        number = -1.0
-    if not least <= number <= most:
+        found = -1.0
+    if not least <= found <= most:
         raise wrong(f"{what} is {value!r}: expected a number from {least:g} to {most:g}")
-    return number
+    return found
 
 
 def _rates(row: Any, wrong: Any) -> Rates | None:
@@ -200,10 +220,22 @@ def _rates(row: Any, wrong: Any) -> Rates | None:
         raise wrong(
             "flaky: expected exactly bad_passes and good_fails, as fractions of 1; leave it out if unknown"
         )
-    rates = [
+    found = [
         _number(row[name], f"flaky.{name}", wrong, least=0, most=0.49) for name in ("bad_passes", "good_fails")
     ]
-    return Rates(*(max(each, LEAST_RATE) for each in rates))
+    return Rates(*(max(each, LEAST_RATE) for each in found))
+
+
+def _measure(row: Any, wrong: Any) -> Measure | None:
+    if row is None:
+        return None
+    if not isinstance(row, dict) or "unit" not in row or set(row) - {"unit", "better", "noise", "check"}:
+        raise wrong("measure: expected unit, and optionally better, noise and check")
+    better = row.get("better", "higher")
+    if better not in ("higher", "lower"):
+        raise wrong(f"measure.better is {better!r}: expected higher or lower")
+    noise = _number(row.get("noise", NOISE), "measure.noise", wrong, least=0.001, most=0.3)
+    return Measure(str(row["unit"]), better == "higher", noise, str(row.get("check", "")))
 
 
 def _variable(name: str, row: Any, wrong: Any) -> Variable:

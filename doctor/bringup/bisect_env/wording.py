@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-
+from zinc_rt.doctor.bringup.bisect_env.confirm import Plan
 from zinc_rt.doctor.bringup.bisect_env.journal import BisectSession
-from zinc_rt.doctor.bringup.bisect_env.model import ENOUGH, Cause, CauseModel
+from zinc_rt.doctor.bringup.bisect_env.model import Cause
 from zinc_rt.doctor.bringup.bisect_env.propose import Proposal
+from zinc_rt.doctor.bringup.bisect_env.speed import SpeedState, Step, most_runs, wrong_values
+from zinc_rt.doctor.bringup.bisect_env.state import Confirmation, SessionState
 from zinc_rt.doctor.bringup.bisect_env.variables import KINDS, Assignment
 
-SHOWN_CAUSES = 5
 INDENT = 11
-
-
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """A session, and the results of its runs. `beliefs` [causes], `posterior` [1, rates, hypotheses]."""
-
-    session: BisectSession
-    model: CauseModel
-    beliefs: np.ndarray
-    posterior: np.ndarray
-
-    @property
-    def best(self) -> Cause:
-        return self.model.causes[int(self.beliefs.argmax())]
-
-    @property
-    def confidence(self) -> float:
-        return float(self.beliefs.max())
-
-    @property
-    def ended(self) -> bool:
-        return self.confidence >= ENOUGH
-
-    def likeliest(self) -> list[tuple[Cause, float]]:
-        order = np.argsort(-self.beliefs, kind="stable")[:SHOWN_CAUSES]
-        return [(self.model.causes[int(at)], float(self.beliefs[at])) for at in order]
 
 
 def percent(share: float) -> str:
@@ -49,19 +21,43 @@ def row(name: str, *words: str) -> str:
     return f"{name:<{INDENT}}" + "  ".join(words)
 
 
-def setting(state: SessionState, run: Assignment) -> dict[str, str]:
-    return {v.name: v.values[at] for v, at in zip(state.session.problem.variables, run, strict=True)}
+def setting(session: BisectSession, run: Assignment) -> dict[str, str]:
+    return {v.name: v.values[at] for v, at in zip(session.problem.variables, run, strict=True)}
 
 
-def changes(state: SessionState, run: Assignment) -> list[int]:
-    return [at for at, (old, new) in enumerate(zip(state.session.now, run, strict=True)) if old != new]
+def changes(session: BisectSession, run: Assignment) -> list[int]:
+    return [at for at, (old, new) in enumerate(zip(session.now, run, strict=True)) if old != new]
 
 
-def task(state: SessionState, run: Assignment, proposal: Proposal | None, journal: str) -> str:
-    """Return the values to set, the test to run and the command that records the result."""
-    variables, now = state.session.problem.variables, state.session.now
-    changed = changes(state, run)
-    lines = [row("run", f"{len(state.session.runs) + 1}: {_burden(state, changed, proposal)}")]
+def runs(session: BisectSession) -> list[dict[str, object]]:
+    """Return the runs for a report."""
+    return [
+        {
+            "set": setting(session, each.run),
+            "outcome": each.outcome,
+            "when": each.when,
+            "boot": each.boot,
+            **({"value": each.value} if session.problem.measure and each.outcome in ("measured", "wrong") else {}),
+        }
+        for each in session.runs
+    ]
+
+
+def next_run(session: BisectSession, run: Assignment) -> dict[str, object]:
+    """Return the next run for a report."""
+    variables = session.problem.variables
+    how = {variables[at].name: variables[at].how(run[at]) for at in changes(session, run)}
+    return {"set": setting(session, run), "change": how, "test": session.problem.test}
+
+
+def task(
+    session: BisectSession, run: Assignment, told: Proposal | None, journal: str, *, reboot: bool, outcome: str
+) -> str:
+    """Return the values to set, the test to run and the command that records the result. `reboot`: the present
+    boot has earlier runs, and this run needs a new one."""
+    variables, now = session.problem.variables, session.now
+    changed = changes(session, run)
+    lines = [row("run", f"{len(session.runs) + 1}: {_burden(session, changed, told, reboot)}")]
     for at in changed:
         variable = variables[at]
         lines.append(row("set", f"{variable.name}: {variable.values[now[at]]} -> {variable.values[run[at]]}"))
@@ -69,21 +65,33 @@ def task(state: SessionState, run: Assignment, proposal: Proposal | None, journa
     stays = [f"{v.name} {v.values[run[at]]}" for at, v in enumerate(variables) if at not in changed]
     if stays:
         lines.append(row("leave", ", ".join(stays)))
-    lines.append(row("test", state.session.problem.test or "the command that fails on the bad machine"))
-    lines.append(row("then", f"zinc-rt bisect-env record pass|fail|unclear{journal}"))
+    if reboot:
+        lines.append(
+            row("reboot", "before the test: runs of one boot are alike, so another one here tells little")
+        )
+    lines.append(row("test", session.problem.test or "the command that fails on the bad machine"))
+    if session.problem.measure and session.problem.measure.check:
+        lines.append(row("output", f"is right if: {session.problem.measure.check}"))
+    lines.append(row("then", f"zinc-rt bisect-env record {outcome}{journal}"))
     lines.append(row("", f"or, if it cannot be set up: zinc-rt bisect-env record --could-not{journal}"))
     return "\n".join(lines)
 
 
-def _burden(state: SessionState, changed: list[int], proposal: Proposal | None) -> str:
-    if not changed:
-        words = "no change, run it again"
-    else:
-        kinds = [KINDS[state.session.problem.variables[at].kind] for at in changed]
-        once = max(kinds, key=lambda kind: kind.once_minutes).once
-        plural = "s" if len(changed) > 1 else ""
-        words = f"{len(changed)} change{plural}" + (f", {once}" if once else "")
-    return words + (f", about {proposal.minutes:.0f} minutes; tells {proposal.bits:.2f} bits" if proposal else "")
+def _burden(session: BisectSession, changed: list[int], told: Proposal | None, reboot: bool) -> str:
+    kinds = [KINDS[session.problem.variables[at].kind] for at in changed]
+    once = max(kinds, key=lambda kind: kind.once_minutes).once if kinds else ""
+    if reboot and once != "a shutdown":
+        once = "a reboot"
+    words = f"{len(changed)} change{'s' if len(changed) > 1 else ''}" if changed else "no change"
+    words += f", {once}" if once else "" if changed else ", run it again"
+    return words + _told(told)
+
+
+def _told(told: Proposal | None) -> str:
+    if told is None:
+        return ""
+    bits = f"; tells {told.bits:.2f} bits" if told.bits else ""
+    return f", about {told.minutes:.0f} minutes{bits}"
 
 
 def suspects(state: SessionState) -> str:
@@ -92,27 +100,146 @@ def suspects(state: SessionState) -> str:
     return "\n".join([lines[0], *(" " * INDENT + line[INDENT:] for line in lines[1:])])
 
 
-def history(state: SessionState) -> str:
+def plan(cause: Cause, planned: Plan, minutes: float) -> str:
+    """Return the boots that a confirmation is going to spend."""
+    total = sum(planned.boots)
+    lines = [
+        row("suspect", f"{cause.text}: to be confirmed, in at most {total} boots (about {minutes:.0f} minutes)")
+    ]
+    lines += [
+        row("", f"at most {boots} {arm.text}")
+        for arm, boots in zip(planned.arms, planned.boots, strict=True)
+        if boots
+    ]
+    return "\n".join(lines)
+
+
+def arms(found: Confirmation) -> str:
+    """Return the results of a confirmation so far, one line per arm."""
     lines = []
-    good = state.session.problem.good
-    for number, run in enumerate(state.session.runs, 1):
+    for arm, planned, boots in zip(found.plan.arms, found.plan.boots, found.boots, strict=True):
+        runs, failed = (sum(each[at] for each in boots.values()) for at in (0, 1))
+        if planned or runs:
+            lines.append(row("", f"{failed} of {runs} runs failed in {len(boots)} of {planned} boots, {arm.text}"))
+    return "\n".join(lines)
+
+
+def history(session: BisectSession) -> str:
+    lines = []
+    good = session.problem.good
+    for number, run in enumerate(session.runs, 1):
         names = [
             f"{v.name} {v.values[value]}"
-            for v, value, fine in zip(state.session.problem.variables, run.run, good, strict=True)
+            for v, value, fine in zip(session.problem.variables, run.run, good, strict=True)
             if value != fine
         ]
-        lines.append(
-            row(f"run {number}", f"{run.outcome:<9}", ", ".join(names) or "all values as on the good machine")
-        )
+        said = run.outcome
+        if session.problem.measure and run.outcome in ("measured", "wrong"):
+            said = f"{run.value:g} {session.problem.measure.unit}" + (", WRONG" if run.outcome == "wrong" else "")
+        lines.append(row(f"run {number}", f"{said:<9}", ", ".join(names) or "all values as on the good machine"))
     return "\n".join(lines)
 
 
 def verdict(state: SessionState) -> str:
-    if not state.ended:
-        return f"OPEN       {len(state.session.runs)} runs so far, {percent(state.confidence)}: {state.best.text}"
-    kind = {0: "NOT FOUND", 1: "GUILTY", 2: "GUILTY"}[len(state.best.variables)]
     runs = len(state.session.runs)
-    message = f"{kind:<{INDENT}}{state.best.text}, with {percent(state.confidence)} confidence after {runs} runs"
-    if state.best.variables:
-        return message
-    return message + "\n" + row("next", "list other differences between the two machines, and start again")
+    if state.verdict == "guilty":
+        assert state.confirmation is not None
+        said = row("GUILTY", f"{state.best.text}, confirmed with {percent(state.confidence)} confidence")
+        return f"{said} after {runs} runs\n{arms(state.confirmation)}"
+    if state.verdict == "not-found":
+        said = row(
+            "NOT FOUND", f"{state.best.text}, with {percent(state.confidence)} confidence after {runs} runs"
+        )
+        return said + "\n" + row("next", "list other differences between the two machines, and start again")
+    if state.verdict == "not-explained":
+        said = f"NOT EXPLAINED  no variable and no pair of them explains these {runs} runs"
+        lines = [said]
+        for each in state.refuted:
+            lines += [row("refuted", refutation(state, each)), arms(each)]
+        return "\n".join([*lines, row("next", _next_step(state))])
+    if state.confirmation is not None:
+        said = row("OPEN", f"{runs} runs so far; suspect {state.best.text}, {percent(state.confidence)} confirmed")
+        return f"{said}\n{arms(state.confirmation)}"
+    return f"OPEN       {runs} runs so far, {percent(state.confidence)}: {state.best.text}, not confirmed"
+
+
+def finding(found: Confirmation) -> tuple[bool, bool]:
+    """Return whether the suspect is sufficient for the fault, and whether it is necessary."""
+    assert found.judgement is not None
+    present = found.judgement.present[0]
+    return bool(present[0] >= 0.5), bool((present[1:] < 0.5).all())
+
+
+def refutation(state: SessionState, found: Confirmation) -> str:
+    name = state.model.causes[found.suspect].text
+    sufficient, necessary = finding(found)
+    if sufficient:
+        return f"{name}: enough to make the test fail, but it fails without it too"
+    if necessary:
+        return f"{name}: needed, but not enough alone"
+    return f"{name}: neither needed nor enough"
+
+
+def _next_step(state: SessionState) -> str:
+    for each in state.refuted:
+        names = " and ".join(
+            state.session.problem.variables[at].name for at in state.model.causes[each.suspect].variables
+        )
+        sufficient, necessary = finding(each)
+        if sufficient:
+            return f"two independent causes are likely: keep {names} good, remove it from the file, start again"
+        if necessary:
+            return f"three or more together are likely: keep {names} bad, remove it from the file, start again"
+    return "list other differences between the two machines; make the test fail more often; start again"
+
+
+# --- speed ---
+
+
+def step_row(session: BisectSession, step: Step) -> dict[str, object]:
+    """Return a step for a report: `change` is relative, in the unit of the measurement."""
+    variable = session.problem.variables[step.variable]
+    before = step.version - (1 if variable.bad > variable.good else -1)
+    measure = session.problem.measure
+    assert measure is not None
+    change = step.share if measure.higher_is_better else 1 / (1 + step.share) - 1
+    names = {"variable": variable.name, "from": variable.values[step.version], "before": variable.values[before]}
+    return {**names, "slower": step.share < 0, "change": round(change, 4)}
+
+
+def _step(session: BisectSession, step: Step) -> str:
+    found = step_row(session, step)
+    kind = "slower" if found["slower"] else "faster"
+    assert session.problem.measure is not None
+    unit = session.problem.measure.unit
+    return f"{found['variable']} {found['from']} is {kind} than {found['before']}: {found['change']:+.1%} {unit}"
+
+
+def speed_progress(session: BisectSession, state: SpeedState) -> str:
+    """Return the number of runs of at most how many, and the likeliest steps."""
+    made = sum(each.outcome in ("measured", "wrong") for each in session.runs)
+    lines = [row("measured", f"{made} of at most {most_runs(session.problem)} runs")]
+    for steps, chance in state.likeliest() if made > 1 else []:
+        said = "; ".join(_step(session, each) for each in steps) or "no step"
+        lines.append(row("", f"{percent(chance):>6}  {said}"))
+    return "\n".join(lines)
+
+
+def speed_verdict(session: BisectSession, state: SpeedState) -> str:
+    runs, sure = len(session.runs), percent(state.chance)
+    steps = [_step(session, each) for each in state.steps()] or ["no version changes the speed"]
+    if state.verdict in ("found", "no-step"):
+        lines = [row("STEPS" if state.steps() else "NO STEP", steps[0]), *(row("", each) for each in steps[1:])]
+        lines.append(row("", f"with {sure} confidence after {runs} runs"))
+    elif state.verdict == "likely":
+        lines = [row("LIKELY", steps[0]), *(row("", each) for each in steps[1:])]
+        lines.append(row("", f"with {sure} only, not {percent(state.confidence)}, after the {runs} runs planned"))
+        named = [f"{_step(session, step)}, {percent(chance)}" for step, chance in state.named()]
+        lines += [row("sure", each) for each in named]
+        lines.append(row("next", "reduce the noise of the test, or leave out versions; start again"))
+    else:
+        lines = [row("OPEN", f"{runs} runs so far")]
+    for each in wrong_values(session.runs):
+        said = ", ".join(f"{name} {value}" for name, value in setting(session, each).items())
+        lines.append(row("wrong", f"the output is wrong with {said}: not measured again"))
+    return "\n".join(lines)

@@ -1,0 +1,203 @@
+"""Confirm a suspect by experiment: runs with only the suspect bad, and with everything but the suspect bad.
+
+The search assumes that one variable, or two together, cause the fault. The confirmation does not: every arm (a
+fixed set of values, run over several boots) has a failure rate of its own, and the question is whether the suspect
+alone is sufficient and whether it is necessary. Only runs of the confirmation are used. Its number of boots is
+planned before the first of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+
+import numpy as np
+
+from zinc_rt.doctor.bringup.bisect_env.model import BOOT_WEIGHT, CauseModel
+from zinc_rt.doctor.bringup.bisect_env.variables import LEAST_RATE, Assignment, Problem, Rates
+
+CHANCES = np.array([LEAST_RATE, 0.02, 0.05, *np.arange(0.1, 0.951, 0.05), 0.98, 1 - LEAST_RATE])
+MOST_BY_CHANCE = 0.45  # a run without the fault fails at most so often
+LEAST_EFFECT = 0.18  # the fault adds at least so much to the failure rate
+CHANCE_SPREAD = 0.25  # prior of the rate of failures by chance: exponential with this mean
+DECIDES = 0.8  # a plan confirms a true suspect at least so often; otherwise it is extended
+SIZES = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 24, 28, 33, 40, 50, 65, 80, 100, 130, 170, 220)
+DRAWS = 200
+BLOCK = 4
+TINY = 1e-280
+REFUTED = 0.002  # probability of the suspect at which it is refuted; before any run it is 0.25 or 0.125
+MOST_SUSPECTS = 4  # refuted: then the model does not explain the runs
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A fixed set of values that is run over several boots. `role`: "only" the suspect bad, all "but" one of
+    its variables bad, or "good": all good, which shows how often a run fails by chance."""
+
+    role: str
+    run: Assignment
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The arms and the `boots` of each, stated before the first is spent."""
+
+    arms: tuple[Arm, ...]
+    boots: tuple[int, ...]
+
+    def next_arm(self, spent: Sequence[int]) -> int | None:
+        """Return the arm of the next boot, or None if all are spent: BLOCK boots of each arm in turn, because a
+        change of arms changes most variables."""
+        open_arms = [at for at, boots in enumerate(self.boots) if spent[at] < boots]
+        return min(open_arms, key=lambda at: (spent[at] // BLOCK, at)) if open_arms else None
+
+
+def arms(problem: Problem, suspect: Sequence[tuple[int, frozenset[int]]]) -> tuple[Arm, ...]:
+    """Return the arms of a suspect, given as variables with their bad values. Of an ordered variable they use
+    the first bad value and the value before it, so the boundary is confirmed as well."""
+    only, but = list(problem.good), list(problem.bad)
+    names = " and ".join(problem.variables[at].name for at, _ in suspect)
+    fine: dict[int, int] = {}
+    for at, bad in suspect:
+        variable = problem.variables[at]
+        only[at] = but[at] = variable.bad
+        fine[at] = variable.good
+        if variable.ordered:
+            step = 1 if variable.bad > variable.good else -1
+            first = min(bad) if step > 0 else max(bad)
+            only[at], fine[at] = first, first - step
+    found = [Arm("only", tuple(only), f"with only {names} bad")]
+    for at, _ in suspect:
+        without = tuple(fine[at] if place == at else value for place, value in enumerate(but))
+        found.append(Arm("but", without, f"with everything but {problem.variables[at].name} bad"))
+    return (*found, Arm("good", problem.good, "with all values good"))
+
+
+def boot_likelihood(failed: np.ndarray | int, runs: int) -> np.ndarray:
+    """Return the log likelihood [..., chances] of `failed` of the `runs` of one boot, whose failure rate is
+    drawn around the arm's."""
+    fails = np.asarray(failed)[..., None]
+    found = np.zeros((*np.shape(failed), len(CHANCES)))
+    for seen in range(runs):  # the order of a boot's runs does not matter: take the fails first
+        found += np.log(np.where(seen < fails, BOOT_WEIGHT * CHANCES + seen, 1))
+        found += np.log(np.where(seen < runs - fails, BOOT_WEIGHT * (1 - CHANCES) + seen, 1))
+        found -= np.log(BOOT_WEIGHT + seen)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Probabilities [cases] that the suspect is the cause, and, per arm but the good one [cases, arms], that
+    the fault is present there."""
+
+    cause: np.ndarray
+    present: np.ndarray
+
+
+def judge(likelihood: np.ndarray, rates: Rates | None = None) -> Judgement:
+    """Judge log likelihoods [cases, arms, chances]: the first arm is "only", the last "good". Before any run
+    each arm has an even chance of the fault. With known `rates` an arm fails at one of these two."""
+    chance, prior, first, rest = _priors(rates)
+    plain = np.exp(likelihood - likelihood.max(axis=2, keepdims=True))
+    good = likelihood[:, -1, chance]
+    good = prior * np.exp(good - good.max(axis=1, keepdims=True))  # [cases, by chance]
+    only_fault = plain[:, :1] * first  # [cases, by chance, rates of the first arm]
+    only = np.concatenate([only_fault, plain[:, 0, chance, None]], axis=2)
+    but_absent = plain[:, 1:-1, chance, None]  # [cases, other arms, by chance, 1]
+    but_fault = np.tensordot(plain[:, 1:-1], rest, axes=([2], [2]))  # [.., by chance, rates of the first arm]
+    either = but_absent + but_fault + TINY
+    joint = (good[..., None] * only + TINY) * either.prod(axis=1)  # [cases, by chance, first arm]
+    total = joint.sum(axis=(1, 2))
+    of_only = joint[..., :-1].sum(axis=(1, 2))
+    cause = (joint * (but_absent / either).prod(axis=1))[..., :-1].sum(axis=(1, 2))
+    of_but = (joint[:, None] * (but_fault / either)).sum(axis=(2, 3))
+    return Judgement(cause / total, np.concatenate([of_only[:, None], of_but], axis=1) / total[:, None])
+
+
+def is_outside(present: np.ndarray, confidence: float) -> bool:
+    """Return whether no single variable and no pair explains the probabilities `present` [arms] of a refuted
+    suspect: it is sufficient, and none of it necessary; or two are each necessary and together not sufficient."""
+    only, but = present[0], present[1:]
+    independent = only >= confidence and but.min() >= confidence
+    needs_more = len(but) == 2 and only <= 1 - confidence and but.max() <= 1 - confidence
+    return bool(independent or needs_more)
+
+
+@cache
+def _priors(rates: Rates | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the places in CHANCES of the rates of failures by chance and their prior; the prior of the
+    first arm's rate with the fault [by chance, chances]; that of another arm's rate with the fault [by chance,
+    first arm's rate, or last: the fault is absent there; chances]."""
+    if rates is not None:
+        chance = np.array([np.abs(CHANCES - rates.good_fails).argmin()])
+        fault = (np.arange(len(CHANCES)) == np.abs(CHANCES - (1 - rates.bad_passes)).argmin()).astype(float)
+        return chance, np.ones(1), fault[None], np.tile(fault, (1, len(CHANCES) + 1, 1))
+    chance = np.flatnonzero(CHANCES <= MOST_BY_CHANCE)
+    rate = CHANCES[chance, None]
+    first = (rate + LEAST_EFFECT <= CHANCES).astype(float)
+    first /= first.sum(axis=1, keepdims=True)
+    effect = np.maximum(LEAST_EFFECT, 2 * np.sqrt(rate * (1 - rate)))
+    least = rate + np.concatenate([np.minimum(effect, (CHANCES - rate) / 2), effect], axis=1)
+    rest = (np.maximum(least, rate + 0.04)[..., None] <= CHANCES).astype(float)
+    rest[:, :, -1] = 1
+    return chance, np.exp(-CHANCES[chance] / CHANCE_SPREAD), first, rest / rest.sum(axis=2, keepdims=True)
+
+
+def _sum(logs: np.ndarray) -> np.ndarray:
+    found: np.ndarray = np.logaddexp.reduce(logs, axis=-1)
+    return found
+
+
+def arms_of_cause(problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: int) -> tuple[Arm, ...]:
+    """Return the arms of a suspect (an index in `model.causes`)."""
+    hypotheses = np.flatnonzero(model.cause_of == suspect)
+    likeliest = hypotheses[int(posterior[:, hypotheses].sum(axis=0).argmax())]
+    parts = dict.fromkeys(int(each) for each in model.parts[likeliest])
+    return arms(problem, [model.bad_values(each) for each in parts])
+
+
+def plan(problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: int, confidence: float) -> Plan:
+    """Plan the confirmation of a suspect (an index in `model.causes`), from the failure rates that the search
+    estimated (`posterior` [rates, hypotheses])."""
+    found = arms_of_cause(problem, model, posterior, suspect)
+    hypotheses = np.flatnonzero(model.cause_of == suspect)
+    weight = posterior[:, hypotheses].sum(axis=1)
+    weight = weight / weight.sum()
+    passes = float(sum(w * each.bad_passes for w, each in zip(weight, model.rates, strict=True)))
+    fails = model.rates[int(weight.argmax())].good_fails
+    nearest = Rates(*(round(ceil(each / 0.05 - 0.5) * 0.05, 2) for each in (passes, fails)))
+    return Plan(found, planned(nearest, len(found) - 2, problem.rates, confidence))
+
+
+def extended(spent: Plan) -> Plan:
+    """Return the plan that follows one that did not decide: twice the boots, and the arm with all good."""
+    boots = tuple(
+        2 * max(each, max(spent.boots) if arm.role == "good" else 1)
+        for arm, each in zip(spent.arms, spent.boots, strict=True)
+    )
+    return Plan(spent.arms, boots)
+
+
+@cache
+def planned(rates: Rates, variables: int, known: Rates | None, confidence: float) -> tuple[int, ...]:
+    """Return the boots of each arm: the smallest plan that confirms a true suspect with these rates in
+    DECIDES of simulated confirmations. The arm with all values good is left out if nothing fails by chance."""
+
+    def of_size(size: int) -> tuple[int, ...]:
+        good = 0 if known is not None or rates.good_fails < 0.05 else size
+        return (max(1, ceil(size / 2)) if rates.good_fails < 0.05 else size, *[size] * variables, good)
+
+    def decides(size: int) -> bool:
+        draw = np.random.default_rng(1)
+        chance = [1 - rates.bad_passes, *[rates.good_fails] * (variables + 1)]
+        likelihood = np.zeros((DRAWS, variables + 2, len(CHANCES)))
+        for at, (runs, failing) in enumerate(zip(of_size(size), chance, strict=True)):
+            failed = draw.binomial(runs, failing, DRAWS)[:, None]
+            likelihood[:, at] = failed * np.log(CHANCES) + (runs - failed) * np.log(1 - CHANCES)
+        return bool((judge(likelihood, known).cause >= confidence).mean() >= DECIDES)
+
+    return of_size(SIZES[min(bisect_left(SIZES, True, key=decides), len(SIZES) - 1)])
