@@ -156,6 +156,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport
             "evidence": list(finding.evidence),
             "cause_of": list(finding.cause_of),
             "rows": list(finding.rows),
+            "hazard": finding.hazard,
         }
         report.results.append(result)
     for unknown in diagnosis.unknown:
@@ -168,6 +169,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport
         report.results.append(Result("machine", "machine", "pass" if ok else "skip", reason=f"read: {seen}"))
     report.details = {
         "first_cause": diagnosis.first.id if diagnosis.first else "",
+        "hazard": diagnosis.hazard,
         "unknown": [asdict(each) for each in diagnosis.unknown],
         "gpus": [_plain(gpu) for gpu in machine.gpus],
         "rows": diagnosis.rows(),

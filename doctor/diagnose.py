@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from zinc_rt.doctor.advice import advised, blamed_settings
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.causes import LAST, SPEED, may_explain, rank
 from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Severity, Unknown
@@ -50,6 +51,11 @@ class Diagnosis:
             return 1
         return 77 if self.hung or any(each.matters for each in self.unknown) else 0
 
+    @property
+    def hazard(self) -> int | None:
+        """Return the highest --hazard of probes before the machine is mended; None if it may run all."""
+        return min((f.hazard for f in self.findings if f.hazard is not None), default=0 if self.hung else None)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the description of each GPU in the format of a row of the matrix."""
         gpus = [gpu for gpu in self.machine.wanted if gpu.arch]
@@ -68,7 +74,10 @@ def diagnose(capture: MachineCapture, *, device: str = "", hung: bool = False) -
     if device:
         kept = {"", *(gpu.address for gpu in machine.gpus)}
         findings = [(finding, seen) for finding, seen in findings if finding.about in kept]
-    return Diagnosis(machine, _ordered(_quoting(findings, machine)), unknowns(machine), hung)
+    ordered = _ordered(_quoting(findings, machine))
+    blamed = blamed_settings(ordered)
+    final = tuple(advised(finding, machine, blamed) for finding in ordered)
+    return Diagnosis(machine, final, unknowns(machine), hung)
 
 
 def only(machine: InspectedMachine, device: str) -> InspectedMachine:

@@ -29,6 +29,8 @@ class DoctorFinding:
     """Ids of the findings that this one explains, directly or through others."""
     about: str = ""
     """The GPU's PCI address; empty for a finding about the machine."""
+    hazard: int | None = None
+    """The highest --hazard of probes that this machine should run before it is mended; None if it may run all."""
     rows: tuple[str, ...] = ()
     """Ids of the quoted rows of the matrix (probes/combinations.yaml)."""
 

@@ -16,7 +16,8 @@ _PREFIXES = (
     re.compile(r"^.{0,80}?\bkernel: ?"),  # journalctl and syslog, months in any language
     re.compile(r"^<\d+>"),  # dmesg -r
     re.compile(r"^\w+ *:\w+ *: "),  # dmesg -x
-    re.compile(r"^\[[^\]]{1,40}\](?:\[ *[CT]\d+\])? ?"),  # seconds, or a date; CONFIG_PRINTK_CALLER
+    # seconds, or a date; CONFIG_PRINTK_CALLER; not [drm]
+    re.compile(r"^\[(?!drm|gfxhub|mmhub)(?=[^\[\]]*\d)[^\[\]]{1,40}\](?:\[ *[CT]\d+\])? ?"),
     re.compile(r"^\d{4}-\d\d-\d\dT\S+ "),  # dmesg --time-format iso
 )
 # A line of a journal that a program wrote, not the kernel. The audit daemon repeats the kernel's.

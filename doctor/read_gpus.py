@@ -29,7 +29,7 @@ _FW_FILES = {
     "asd": "ASD",
 }
 _FW_LINE = re.compile(
-    r"^\s*([A-Z][\w ]*?)(?: feature version: \d+,| program: \d+,| feature \d+,|[: ])?\s*"
+    r"^\s*([A-Z][\w ]*?)(?: feature version: \d+,| program: \d+,| feature \d+,|[: ])*\s*"
     r"(?:firmware version|fw|version):?\s*(0x[0-9a-fA-F]+|\d+)"
 )
 

@@ -134,6 +134,8 @@ def verdict(diagnosis: Diagnosis) -> str:
         return "\n".join([*_wrapped("UNKNOWN   ", said), *_wrapped("  do      ", missing.next), _INDENT + numbers])
     if diagnosis.first is not None:
         head = "BROKEN" if count["broken"] else "FOUND"
-        return f"{head:<10}first cause: {printable(diagnosis.first.title, 150)}\n{_INDENT}{numbers}"
+        hazard = f"\n{_INDENT}until it is mended, no probe above --hazard {diagnosis.hazard}"
+        more = "" if diagnosis.hazard is None else hazard
+        return f"{head:<10}first cause: {printable(diagnosis.first.title, 150)}\n{_INDENT}{numbers}{more}"
     unknown = f", {len(diagnosis.unknown)} unknown" if diagnosis.unknown else ""
     return f"OK        no problem found: {numbers}{unknown}"

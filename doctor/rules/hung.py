@@ -180,8 +180,8 @@ def _idle(machine: InspectedMachine) -> Iterator[Seen]:
             why="MES may be dead without anybody asking it, the queue may stand, or the program may wait for "
             "something else",
             next="read the queues: sudo cat /sys/kernel/debug/kfd/hqds, twice. Then one message to MES decides: "
-            "create a queue (rocminfo, or zinc-rt pm4-test -k P15); with a dead MES that times out after seconds. "
-            "It is --hazard 1, and may need a reboot: save your work",
+            "create a queue in another program (rocminfo); with a dead MES that times out after some seconds. "
+            "The driver then resets the GPU: save your work",
         )
     elif not any(each.pending for each in later.queues) and any(each.active for each in later.queues):
         yield Seen(

@@ -29,7 +29,7 @@ def _lines(bad: list[str], kind: str) -> tuple[str, ...]:
 
 
 _WHY = "results may be wrong, and the driver resets the GPU when a poisoned value is used"
-_NEXT = "zinc-rt mem-test; if errors return after a power cycle, the card is defective: return it"
+_NEXT = "power-cycle the machine, then zinc-rt mem-test; if errors return, the card is defective: return it"
 RULES = (
     DoctorRule(
         "ras.uncorrectable",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 import sick_machines as corpus
@@ -11,6 +12,7 @@ import sick_machines as corpus
 from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.diagnose import Diagnosis, diagnose
 from zinc_rt.doctor.read_machine import read_machine
+from zinc_rt.doctor.rules.table import RULES
 
 GPU = "0000:03:00.0"
 SMU = f"amdgpu {GPU}: SMU: No response msg_reg: 12 resp_reg: 0"
@@ -163,3 +165,19 @@ def test_driver_error_counts_when_nothing_else_explains_it() -> None:
     assert both[0].id == "permissions.group" and both[0].cause_of == ("tier.refused",)
     for torn in ("{", "[]", '{"gpus": 3}', '{"gpus": {"renderD128": {"t1": 7}}}'):
         assert sick(**{"ioctl.json": torn}).first is None
+
+
+def test_advice_omits_settings_that_are_made_or_are_the_cause() -> None:
+    resume = f"amdgpu {GPU}: Unable to change power state from D3cold to D0, device inaccessible\n"
+    made = sick(log=resume, **{"proc/cmdline": "root=x amdgpu.runpm=0"}).first
+    assert made is not None and "(amdgpu.runpm=0 is set already)" in made.next
+    causes = sick(log=f"{MES}\n", **{"proc/cmdline": "root=x amdgpu.pcie_gen_cap=1"}).findings
+    assert "amdgpu.runpm=0" in next(each.next for each in causes if each.id == "log.mes")
+
+
+def test_unstable_machine_gets_no_probe_above_hazard_0() -> None:
+    assert sick(log=f"{MES}\n").hazard == 0
+    assert sick(**{"id.txt": "uid=7(x) gid=7(x) groups=7(x)\n"}).hazard is None
+    assert not [
+        rule.id for rule in RULES if re.search(r"pm4-test(?!.*(?:--hazard 0|--device sim|deliberate))", rule.next)
+    ]
