@@ -105,13 +105,15 @@ def _unknown(diagnosis: Diagnosis, *, verbose: bool) -> list[str]:
         return []
     if not diagnosis.machine.gpus and not verbose:
         return []
+    if diagnosis.first is not None and not verbose:
+        return [f"unknown   {len(rows)} values; -v lists them, with the rules that wait for them", ""]
     lines = []
     for row in rows:
-        if not (row.matters or verbose or diagnosis.first is not None):
+        if not (row.matters or verbose):
             continue
         said = f"{row.what}: {row.why}" + (f"; {row.next}" if row.next else "")
         lines += _wrapped("UNKNOWN   " if row.matters else "unknown   ", said)
-        if row.waits and (row.matters or verbose):
+        if row.waits:
             lines += _wrapped("  waits   ", f"these rules cannot decide without it: {', '.join(row.waits)}")
     hidden = len(rows) - sum(line.lower().startswith("unknown") for line in lines)
     lines += [f"unknown   {hidden} more with -v"] * bool(hidden)

@@ -31,7 +31,8 @@ def _narrow(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
         return None
     ends = _ends(gpu, least)
     able = min((end.width_most or 0 for end in ends), default=0) if len(ends) == 2 else 0
-    trained = able > least.width
+    # two cards may share the lanes of one slot, whatever its port states
+    trained = able > least.width and (least.width < 8 or len(_peers(machine)) < 2)
     return Seen(
         f"the PCIe link to {gpu.title} has {least.width} lanes of {most} (at {least.address})",
         (
