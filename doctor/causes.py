@@ -151,7 +151,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "log.mes": (*_START_FAILED, *_HANG, "log.init-failed", "power.sensors-silent"),
     "log.preemption": _HANG,
     "log.ring-timeout": _HANG,
-    "log.ring-recovered": (),
+    "log.ring-recovered": ("log.display",),
     "log.interrupts": _HANG,
     "log.gpu-memory": ("log.queue-create",),
     "log.queue-create": (),
@@ -254,6 +254,8 @@ ORDER = (
 LAST = ("gpu.unsupported",)  # a property of the chip: whatever is wrong with the machine is named before
 
 
+WAITERS = ("log.display", "log.task-blocked")  # whose time-out may end just before that of what they wait for
+NEAR = 5  # lines
 ANSWERS = ("tier.*",)  # what the driver says in the end: any cause may explain it
 
 

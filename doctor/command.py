@@ -145,7 +145,7 @@ def _report(diagnosis: Diagnosis, arguments: argparse.Namespace) -> DoctorReport
         "kernel": machine.linux.release or "",
         "firmware": gpu.firmware if gpu else {},
     }
-    nothing_ran = any(finding.id == NOTHING for finding in diagnosis.findings)
+    nothing_ran = diagnosis.exit_code() == 77 and any(finding.id == NOTHING for finding in diagnosis.findings)
     for finding in diagnosis.findings:
         status: Status = "skip" if nothing_ran else "pass" if finding.severity == "note" else "fail"
         name = f"{finding.id}@{finding.about}" if finding.about else finding.id

@@ -8,7 +8,7 @@ from typing import Any
 
 from zinc_rt.doctor.advice import advised, blamed_settings
 from zinc_rt.doctor.capture import MachineCapture
-from zinc_rt.doctor.causes import LAST, SPEED, may_explain, rank
+from zinc_rt.doctor.causes import LAST, NEAR, SPEED, WAITERS, may_explain, rank
 from zinc_rt.doctor.finding import GRAVITY, DoctorFinding, Severity, Unknown
 from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.read_machine import read_machine
@@ -45,8 +45,9 @@ class Diagnosis:
         found while something that matters is unknown."""
         if any(finding.severity == "broken" for finding in self.findings):
             return 1
-        if any(finding.id == NOTHING for finding in self.findings):
-            return 77
+        about_a_gpu = any(f.severity != "note" and not f.id.startswith(ABOUT_THE_HOST) for f in self.findings)
+        if any(finding.id == NOTHING for finding in self.findings) and not about_a_gpu:
+            return 77  # a log without its machine still names the driver's troubles
         if self.first is not None:
             return 1
         return 77 if self.hung or any(each.matters for each in self.unknown) else 0
@@ -119,7 +120,7 @@ def _explains(cause: tuple[DoctorFinding, Seen], other: tuple[DoctorFinding, See
     (a, seen), (b, later) = cause, other
     if a is b or a.severity == "note" or (a.about and b.about and a.about != b.about):
         return False
-    if seen.at is not None and later.at is not None and seen.at > later.at:
+    if seen.at is not None and later.at is not None and seen.at > later.at + (NEAR if b.id in WAITERS else 0):
         return False
     return may_explain(a.id, b.id, seen.explains)
 

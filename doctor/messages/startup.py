@@ -39,7 +39,7 @@ START = (
         "amdgpu/amdgpu_psp.c",
         r"PSP (?:load|create|firmware|bootloader|ring|resume|init)[\w ]*(?:failed|fail|error)",
         r"psp reg .*wait timed out",
-        r"psp gfx command \S+ failed",
+        r"psp gfx command (?!UNLOAD_TA)\S+ failed",
         r"failed to load ucode",
         r"PSP is (?:not responding|hung)",
         r"PSP.*timed? ?out",

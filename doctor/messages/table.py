@@ -24,7 +24,11 @@ HARMLESS = (
         "harmless", "pm/swsmu/smu14/smu_v14_0.c", r"SMU driver if version not matched", r"smu driver if version ="
     ),
     *rows(
-        "harmless", "amdgpu/amdgpu_psp.c", r"PSP runtime database doesn't exist", r"optional \S+ ta ucode is not"
+        "harmless",
+        "amdgpu/amdgpu_psp.c",
+        r"PSP runtime database doesn't exist",
+        r"optional \S+ ta ucode is not",
+        r"psp gfx command UNLOAD_TA\S* failed",
     ),
     *rows("harmless", "amdgpu/amdgpu_bios.c", r"BIOS signature incorrect", r"No more image in the PCI ROM"),
     *rows(

@@ -9,6 +9,8 @@ from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen
 from zinc_rt.doctor.rules.firmware import PACKAGES
 from zinc_rt.probes.combinations import Combination, MachineFacts, load, matching
 
+MESA = ("vulkan-radeon", "mesa-vulkan-drivers", "libvulkan_radeon", "libgl1-mesa-dri", "mesa")
+
 
 def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
     module = machine.module
@@ -23,6 +25,9 @@ def facts(gpu: InspectedGpu, machine: InspectedMachine) -> MachineFacts:
     own = next((packages[name] for name in PACKAGES if name in packages), None)
     if own is not None:
         packages["linux-firmware"] = own  # the part for AMD's GPUs, where a distribution splits it off
+    mesa = next((packages[name] for name in MESA if name in packages), None)
+    if mesa is not None:
+        packages["mesa"] = mesa
     return MachineFacts(gpu.arch, machine.linux.release, kind, version, gpu.firmware, packages, parameters)
 
 

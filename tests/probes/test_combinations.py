@@ -127,3 +127,13 @@ def test_probe_quotes_known_issues_of_its_device() -> None:
     assert quotes({**device, "simulated": True}) == () == quotes({**device, "arch": ""})
     story = table.story(Result("P20/t1", "probe", "fail", reason="r", first_bad={"known": [said]}, cause="c"))
     assert f"  known     {said}" in story
+
+
+@pytest.mark.parametrize("package", ["mesa-vulkan-drivers 25.0.1-2", "vulkan-radeon 1:25.0.1-2", "mesa 25.0.1"])
+def test_mesa_by_the_name_of_any_distribution(package: str) -> None:
+    from zinc_rt.doctor.capture import MachineCapture
+    from zinc_rt.doctor.diagnose import diagnose
+
+    lspci = b"03:00.0 VGA compatible controller [0300]: Advanced Micro Devices [1002:7550]\n"
+    diagnosis = diagnose(MachineCapture({"lspci.txt": lspci, "packages.txt": package.encode()}))
+    assert "gfx1201-mesa-25.0.0" in [row for finding in diagnosis.findings for row in finding.rows]
