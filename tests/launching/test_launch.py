@@ -15,7 +15,8 @@ from code_objects import TARGETS, build, code_object
 
 import zinc_rt
 from zinc_rt.cli.launch import main
-from zinc_rt.host.errors import InputError, UsageError
+from zinc_rt.host.errors import InputError, UnsupportedError, UsageError
+from zinc_rt.isa.rows import rows
 from zinc_rt.kernels.assemble import available
 from zinc_rt.kernels.remarks import UNMARKED
 from zinc_rt.launching.code_files import read_image
@@ -128,6 +129,13 @@ def test_illegal_instruction_ends_the_launch_at_once() -> None:
         zinc_rt.launch(patched(b"\xff" * 4, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
     [found] = [each for each in stop.value.findings if each.rule == "illegal"]
     assert found.error and found.pc == 0x5C
+
+
+def test_kernel_with_instructions_that_are_not_simulated_is_refused_before_the_launch() -> None:
+    (opcode,) = [each.opcode for each in rows("scalar", "SOP1", 12).values() if each.mnemonic == "s_rfe_b64"]
+    word = (0xBE800000 | opcode << 8).to_bytes(4, "little")
+    with pytest.raises(UnsupportedError, match=r"does not run: s_rfe_b64 \(trap handlers\)"):
+        zinc_rt.launch(patched(word, NOP), "reverse", grid=2, block=64, args=REVERSE, device="sim")
 
 
 def test_elements_of_an_output_that_nothing_wrote_are_a_finding() -> None:

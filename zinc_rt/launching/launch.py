@@ -15,9 +15,9 @@ import numpy as np
 from zinc_rt.engine.devices import amd_gpus, linux_driver, require_gpu
 from zinc_rt.host import locks
 from zinc_rt.host.arguments import meant
-from zinc_rt.host.errors import CheckFailed, InputError, UsageError
+from zinc_rt.host.errors import CheckFailed, InputError, UnsupportedError, UsageError
 from zinc_rt.host.sanitizer_rules import CACHECHECK, mode_of
-from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS
+from zinc_rt.isa.target import DEFAULT_ARCH, TARGETS, target_of
 from zinc_rt.kernels.remarks import is_remark
 from zinc_rt.kmd.discover import Gpu, find_gpus
 from zinc_rt.kmd.driver import Driver, SideChannel
@@ -93,7 +93,8 @@ def launch(
 
     Raise InputError (no such kernel, other arguments, another chip's code, a damaged file, a source that the
     compiler rejects), NothingRan (no compiler), UnsupportedError (no GPU), GpuBusy (another program has the card),
-    LaunchStopped (it faulted, or did not end).
+    LaunchStopped (it faulted, or did not end). UnsupportedError also for a kernel with instructions that the
+    simulated device does not run.
     """
     if device not in ("auto", "hw", "sim"):
         raise UsageError(f"device {device}: auto, hw or sim")
@@ -118,6 +119,8 @@ def launch(
         options["reorder"] = reorder
     with ExitStack() as undo:
         simulated = device == "sim" or (device == "auto" and not amd_gpus())
+        if simulated:
+            _refuse_unsimulated(image, wanted)
         driver = _simulated(image.arch, name, options, undo) if simulated else linux_driver()
         if driver is None:
             raise UsageError("launch needs Linux")
@@ -200,6 +203,19 @@ def _triples(grid: int | Sequence[int], block: int | Sequence[int]) -> tuple[Tri
 
 def _dimensions(grid: int | Sequence[int]) -> int:
     return 1 if isinstance(grid, int) else len(grid)
+
+
+def _refuse_unsimulated(image: CodeImage, kernel: CodeKernel) -> None:
+    """Raise UnsupportedError for a kernel that can reach instructions which the shader engine does not run."""
+    from zinc_rt.sim.shader.unsimulated import unsimulated
+
+    found = unsimulated(image.image, target_of(image.arch, kernel.wave), kernel.entry_at)
+    if found:
+        names = ", ".join(f"{name} ({kind})" for name, kind in list(found.items())[:4])
+        raise UnsupportedError(
+            f"{plain_name(kernel.name)} needs instructions that the simulated device does not run: {names}",
+            next="zinc-rt isa support lists them; --device hw runs it on a card",
+        )
 
 
 def _simulated(arch: str, source: str, options: dict[str, Any], undo: ExitStack) -> Driver:

@@ -11,8 +11,9 @@ from importlib import import_module
 from pathlib import Path
 
 from zinc_rt.host.files import load_yaml
-from zinc_rt.isa.rows import SEGMENTS, base_mnemonic, rows
+from zinc_rt.isa.rows import SEGMENTS, InstructionRow, base_mnemonic, rows
 from zinc_rt.isa.target import Target
+from zinc_rt.sim.shader.unsimulated import reason
 
 FILE = Path(__file__).with_name("evidence.yaml")
 CLASSES = ("manual", "ieee", "captured", "assumed", "approximate")
@@ -26,12 +27,6 @@ MEANING = {
     "assumed": "in at least one case this project's reading of the guide",
     "approximate": "the guide allows 1 ULP or more",
     REFUSED: "decoded but not executed: a wave that reaches it ends with its name",
-}
-
-_GRAPHICS = {
-    "VIMAGE": "images and ray tracing are not simulated",
-    "VSAMPLE": "texture sampling is not simulated",
-    **dict.fromkeys(("VINTERP", "VDSDIR", "EXP"), "is for graphics shaders"),
 }
 
 
@@ -86,12 +81,12 @@ def support(target: Target) -> list[InstructionSupport]:
     from zinc_rt.sim.shader.translate.semantics import EMIT
 
     seen: dict[tuple[str, str], InstructionSupport] = {}
-    for encoding, mnemonic in _decoded(target):
-        name = base_mnemonic(mnemonic)
+    for encoding, decoded in _decoded(target):
+        mnemonic, name = decoded.mnemonic, base_mnemonic(decoded.mnemonic)
         if not target.is_simulated:
             row = InstructionSupport(encoding, name, REFUSED, f"{target.name} is decoded but not simulated")
         elif (emit := EMIT.get(mnemonic) or EMIT.get(name)) is None:
-            row = InstructionSupport(encoding, name, REFUSED, _GRAPHICS.get(encoding, "is not simulated"))
+            row = InstructionSupport(encoding, name, REFUSED, reason(decoded) or "is not simulated")
         elif isinstance(emit, NotBuilt):
             row = InstructionSupport(encoding, name, REFUSED, emit.why.lstrip(",: ").removeprefix("which "))
         else:
@@ -101,13 +96,13 @@ def support(target: Target) -> list[InstructionSupport]:
     return list(seen.values())
 
 
-def _decoded(target: Target) -> Iterator[tuple[str, str]]:
+def _decoded(target: Target) -> Iterator[tuple[str, InstructionRow]]:
     for table in TABLES:
         for written in import_module(f"zinc_rt.isa.tables.{table}").ROWS:
             for encoding in SEGMENTS if written == "VMEM" else (written,):
                 for halves in (False, True):  # both readings of 16-bit operands
                     for row in rows(table, encoding, target.isa, halves).values():
-                        yield encoding, row.mnemonic
+                        yield encoding, row
 
 
 def counts(instructions: Iterable[InstructionSupport]) -> dict[str, Counter[str]]:
