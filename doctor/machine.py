@@ -47,6 +47,7 @@ class InspectedGpu:
     performance_level: str | None = None
     power_cap_watts: float | None = None
     power_cap_default_watts: float | None = None
+    fan_rpm: int | None = None
     temperatures: tuple[tuple[str, float, float | None], ...] = ()  # label, °C, its critical °C
     ras: tuple[tuple[str, int, int], ...] = ()  # block, uncorrectable, correctable errors
     vbios: str | None = None
@@ -152,6 +153,8 @@ class InspectedMachine:
     user: User | None
     nodes: tuple[DeviceNode, ...] | None
     packages: dict[str, str] | None
+    unconfigured: tuple[str, ...]
+    """Packages that dpkg unpacked, but could not configure."""
     users: tuple[str, ...]  # processes that have a GPU open
     log: LinuxLog | None = field(repr=False)
     hung: bool = False  # the user says that it hangs

@@ -154,6 +154,7 @@ def _from_drm(capture: MachineCapture, folder: str, card: str, render: str) -> I
     vendor = integer(line("vendor"))
     caps = [f"{folder}/{name}" for name in _hwmon(capture, folder, "power1_cap")]
     usual = [f"{folder}/{name}" for name in _hwmon(capture, folder, "power1_cap_default")]
+    fans = _hwmon(capture, folder, "fan1_input")
     return InspectedGpu(
         address,
         card,
@@ -173,6 +174,7 @@ def _from_drm(capture: MachineCapture, folder: str, card: str, render: str) -> I
         performance_level=line("power_dpm_force_performance_level"),
         power_cap_watts=_micro(capture, caps),
         power_cap_default_watts=_micro(capture, usual),
+        fan_rpm=integer(line(fans[0])) if fans else None,
         temperatures=_temperatures(capture, folder),
         ras=_ras(capture, folder),
         vbios=line("vbios_version"),

@@ -61,6 +61,7 @@ def read_machine(capture: MachineCapture) -> InspectedMachine:
         _user(capture),
         _nodes(capture),
         _packages(capture),
+        _unconfigured(capture),
         _users(capture),
         log,
     )
@@ -280,6 +281,11 @@ def _users(capture: MachineCapture) -> tuple[str, ...]:
     users = tuple(line for line in (capture.text("users.txt") or "").splitlines() if line.strip())
     listed = {name.split("/")[5] for name in capture.files if re.match(r"sys/class/kfd/kfd/proc/\d+/", name)}
     return users or tuple(f"{pid} process /dev/kfd" for pid in sorted(listed))
+
+
+def _unconfigured(capture: MachineCapture) -> tuple[str, ...]:
+    states = re.findall(r"^i([UFHWt])R? +(\S+)", capture.text("packages.txt") or "", re.M)
+    return tuple(name.partition(":")[0] for _, name in states)
 
 
 def _packages(capture: MachineCapture) -> dict[str, str] | None:

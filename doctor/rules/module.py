@@ -113,6 +113,14 @@ def _dkms(machine: InspectedMachine) -> Iterator[Seen]:
         yield Seen(f"amdgpu comes from DKMS: {machine.module.version or 'version unknown'}")
 
 
+def _unconfigured(machine: InspectedMachine) -> Iterator[Seen]:
+    for name in machine.unconfigured:
+        if name == "amdgpu-dkms" and machine.module.dkms is False:
+            continue  # module.dkms-unused knows which module runs instead
+        if re.fullmatch(r"(?:amdgpu|rock)-dkms.*|dkms|linux-(?:image|modules|firmware).*|firmware-amd.*", name):
+            yield Seen(f"the package {name} could not be configured", (f"packages.txt: {name}",))
+
+
 RULES = (
     DoctorRule(
         "module.blacklisted",
@@ -206,6 +214,15 @@ RULES = (
         "dkms status; sudo apt install linux-headers-$(uname -r); sudo dkms autoinstall; reboot",
         BOTH,
         _dkms_unused,
+    ),
+    DoctorRule(
+        "module.unconfigured",
+        "warning",
+        "a package of the driver could not be configured",
+        "its module was not built or not installed: another one, or none, is loaded",
+        "sudo dpkg --configure -a shows why: most often DKMS cannot build for this kernel",
+        BOTH,
+        _unconfigured,
     ),
     DoctorRule(
         "module.dkms-stale",

@@ -8,6 +8,8 @@ from zinc_rt.doctor.machine import InspectedGpu, InspectedMachine
 from zinc_rt.doctor.rule import BOTH, DoctorRule, Seen, each_gpu, logged
 
 LOW_CAP = 0.6  # of the power limit the card came with
+FAN_STANDS = 100  # RPM
+FAN_NEEDED = 90.0  # °C
 TOO_HOT = 110.0  # °C, where the sensor states no limit: that of the junction of every gfx11 and gfx12 card
 
 
@@ -48,6 +50,18 @@ def _hot(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
         if now >= (most or TOO_HOT)
     ]
     return Seen(f"{gpu.title} is too hot: {', '.join(over)}", tuple(over), gpu.address) if over else None
+
+
+def _fan_stands(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
+    """A fan may stand while the card is cool; vendors start it near 60 °C."""
+    hottest = max(((now, label) for label, now, _ in gpu.temperatures), default=None)
+    if gpu.fan_rpm is None or gpu.fan_rpm > FAN_STANDS or hottest is None or hottest[0] < FAN_NEEDED:
+        return None
+    return Seen(
+        f"the fan of {gpu.title} stands at {hottest[0]:g} °C",
+        (f"fan1_input: {gpu.fan_rpm} RPM", f"{hottest[1]}: {hottest[0]:g} °C"),
+        gpu.address,
+    )
 
 
 def _capped(gpu: InspectedGpu, machine: InspectedMachine) -> Seen | None:
@@ -143,6 +157,15 @@ RULES = (
         "check fans, dust and the airflow of the case",
         BOTH,
         each_gpu(_hot),
+    ),
+    DoctorRule(
+        "power.fan",
+        "broken",
+        "the fan stands, and the GPU is hot",
+        "it throttles under every longer load, then shuts down",
+        "amdgpu.runpm=0 if it stands only after idle time; else its cable, its curve (fan_curve), its maker",
+        BOTH,
+        each_gpu(_fan_stands),
     ),
     DoctorRule(
         "power.sensors-silent",
