@@ -168,7 +168,9 @@ def test_injected_fault_is_detected_by_its_probe_with_cause_and_advice(fault: Fa
 
 
 def test_every_injectable_fault_has_a_row() -> None:
-    assert {each.inject for each in FAULTS} | AWAITED == {each.name for each in INJECTIONS}
+    assert {each.inject for each in FAULTS} | AWAITED == {
+        each.name for each in INJECTIONS if each.probe != "accept"
+    }
 
 
 def test_causes_are_distinguished() -> None:

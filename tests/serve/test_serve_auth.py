@@ -97,7 +97,7 @@ async def test_keys_grant_their_scopes(keyed: tuple[Config, dict[str, str]]) -> 
     assert await get(config, "/ask", authorization=bearer["alice"]) == (200, "alice")
     assert await get(config, "/admin", authorization=bearer["root"]) == (200, "root")
     status, body = await get(config, "/admin", authorization=bearer["alice"])
-    assert status == 403 and "admin is needed" in body["error"]["message"]
+    assert status == 403 and "lacks the scope admin" in body["error"]["message"]
     status, body = await get(config, "/ask", authorization=bearer["root"])
     assert (status, body["error"]["code"]) == (403, "insufficient_scope")
     for wrong in ("", "Basic YTpi", "Bearer", "Bearer zrt_k1_abc", f"Token {keys['alice']}", bearer["late"]):

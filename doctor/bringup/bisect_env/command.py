@@ -1,4 +1,4 @@
-"""Bisect kernel, firmware and settings to find the cause of a failure or of a loss of speed.
+"""Bisect kernel, firmware and settings: find what fails or became slow.
 
 A variable is a kernel, a firmware version, a parameter or a BIOS setting; two together can be the cause. Each run
 sets some variables to their bad values and runs the test. The test may be flaky: results are probabilities. The

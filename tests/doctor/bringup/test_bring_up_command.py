@@ -77,7 +77,7 @@ def test_injected_sickness_is_diagnosed_before_the_first_probe(capfd: pytest.Cap
 
 def test_simulated_card_without_terminal_needs_consent(capfd: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--device", "sim", "--up-to", "hazard-0"]) == 0
-    assert "nobody to ask: --yes hazard-0 consents" in capfd.readouterr().out
+    assert "no terminal to ask: --yes hazard-0 consents" in capfd.readouterr().out
 
 
 def test_status_before_any_run_exits_77(capsys: Capture) -> None:
