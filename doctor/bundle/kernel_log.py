@@ -16,7 +16,7 @@ from zinc_rt.doctor.messages.table import HARMLESS, TABLE, WORTH_A_LOOK
 # Subsystems by the beginning of a message, as printed by Linux 6.8 to 7.2.
 _SUBSYSTEMS = re.compile(
     r"(?:pci|pci_bus|pcieport|pciehp|pcie|shpchp|ACPI: PCI|ACPI: \\_SB_?\.PCI\S*|ACPI: thermal|ACPI: Thermal|"
-    r"\{\d+\}\[Hardware Error\]|\[Hardware Error\]|BERT|GHES|ERST|HEST|AER|EDAC|RAS|mce|MCE|x86/mce|"
+    r"BERT|GHES|ERST|HEST|AER|EDAC|RAS|mce|MCE|x86/mce|"
     r"AMD-Vi|DMAR|DMAR-IR|iommu|arm-smmu|swiotlb|PM|ACPI: PM|thermal|k10temp|amd_pstate|cpufreq|microcode|"
     r"vga_switcheroo|vgaarb|efifb|fb\d+|fbcon|simple-framebuffer|Console: switching|vfio|vfio-pci|"
     r"snd_hda_intel 0000)\b.{0,40}?[ :]",
@@ -36,6 +36,7 @@ _TRACE = re.compile(
     r"(?:[RE][A-Z0-9]{2}|FS|CS|CR2|PKRU): ?|Code: |CPU: \d|Hardware name: |Workqueue: |Modules linked in:|"
     r"---\[ |Tainted: |Oops: "
 )
+_HARDWARE_ERROR = "[Hardware Error]:"  # before each line of a record of the firmware
 _CUT = re.compile(r"\[\d+ (?:older|more) bytes are cut\]")  # of bounds.fit
 # Lines of a system log, by the prefixes that Linux, dmesg, syslog and journalctl put before a message.
 _PREFIXED = re.compile(
@@ -77,7 +78,7 @@ def is_relevant(line: str) -> bool:
     """Return whether a line concerns a GPU or the hardware around it, or is read by a rule of the doctor."""
     if PROGRAM_LINE.match(line):
         return False
-    if _CUT.match(line):
+    if _CUT.match(line) or _HARDWARE_ERROR in line:
         return True
     message = without_prefix(line)
     return bool(

@@ -11,6 +11,8 @@ sys.path.append(str(Path(__file__).parent / "threads"))
 
 import split
 
+from zinc_rt.doctor.bundle.redact import Redactor
+from zinc_rt.doctor.capture import MachineCapture
 from zinc_rt.doctor.diagnose import diagnose
 
 LEAST_RIGHT = 0.95
@@ -25,6 +27,18 @@ def test_thread_machines_get_the_cause_of_their_thread(name: str) -> None:
     shown = wrong if name == "known" else "not shown, so that no rule is fitted to them"
     assert len(wrong) <= (1 - LEAST_RIGHT) * len(scores), shown
     assert all(score.safe for score in scores), shown
+
+
+def test_bundle_of_a_thread_machine_gets_the_same_diagnosis() -> None:
+    """The redaction keeps every line that a rule reads."""
+    for row in (*split.rows("known"), *split.rows("held_out")):
+        capture, hung = split.capture(row), row.get("hung", False)
+        redacted, _ = Redactor().redact(dict(capture.files))
+        before, after = (
+            [each.id for each in diagnose(one, hung=hung).findings]
+            for one in (capture, MachineCapture(redacted, capture.unreadable))
+        )
+        assert after == before, row["name"]
 
 
 def test_thread_machines_are_split_by_the_hash_of_their_link() -> None:
