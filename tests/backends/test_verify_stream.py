@@ -85,7 +85,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "a grid of one row more": (first(DispatchDirect, lambda p: replace(p, dim_x=p.dim_x + 1)), "its grid is"),
     "another grid in memory": (
         first(DispatchIndirect, lambda p: replace(p, address=p.address + 16)),
-        "grid lies at",
+        "grid is at",
     ),
     "a wait forgotten": (first(EventWrite, lambda p: None), "which"),
     "an invalidation forgotten": (first(AcquireMem, lambda p: None), "which"),

@@ -9,7 +9,7 @@ from itertools import combinations
 from types import ModuleType
 
 import pytest
-from sim.test_whole_device import Word, kfd_gpu, machine, render_path, submit, within
+from sim.test_whole_device import FREE_IN_100_MS, Word, kfd_gpu, machine, render_path, submit, within
 
 from zinc_rt.host.errors import ZincError
 from zinc_rt.kmd.events import EventKind
@@ -59,7 +59,7 @@ def _kfd_life(owner: SimMachine) -> str:
 
 def user_queue_life() -> str:
     """The same for user queues: fences of memory and of the kernel."""
-    with machine() as owner, pytest.MonkeyPatch.context() as patch:
+    with machine(linux=FREE_IN_100_MS) as owner, pytest.MonkeyPatch.context() as patch:
         patch.setattr(UserqGpu.settle, "__defaults__", (SECONDS,))  # page tables that never come
         try:
             seen = _user_queue_life(owner)

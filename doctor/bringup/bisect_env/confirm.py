@@ -43,7 +43,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ConfirmationPlan:
     """The arms and the `boots` of each, stated before the first is spent."""
 
     arms: tuple[Arm, ...]
@@ -160,8 +160,10 @@ def arms_of_cause(problem: Problem, model: CauseModel, posterior: np.ndarray, su
     return arms(problem, [model.bad_values(each) for each in parts])
 
 
-def plan(problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: int, confidence: float) -> Plan:
-    """Plan the confirmation of a suspect (an index in `model.causes`), from the failure rates that the search
+def plan(
+    problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: int, confidence: float
+) -> ConfirmationPlan:
+    """ConfirmationPlan the confirmation of a suspect (an index in `model.causes`), from the failure rates that the search
     estimated (`posterior` [rates, hypotheses])."""
     found = arms_of_cause(problem, model, posterior, suspect)
     hypotheses = np.flatnonzero(model.cause_of == suspect)
@@ -170,16 +172,16 @@ def plan(problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: in
     passes = float(sum(w * each.bad_passes for w, each in zip(weight, model.rates, strict=True)))
     fails = model.rates[int(weight.argmax())].good_fails
     nearest = Rates(*(round(ceil(each / 0.05 - 0.5) * 0.05, 2) for each in (passes, fails)))
-    return Plan(found, planned(nearest, len(found) - 2, problem.rates, confidence))
+    return ConfirmationPlan(found, planned(nearest, len(found) - 2, problem.rates, confidence))
 
 
-def extended(spent: Plan) -> Plan:
+def extended(spent: ConfirmationPlan) -> ConfirmationPlan:
     """Return the plan that follows one that did not decide: twice the boots, and the arm with all good."""
     boots = tuple(
         2 * max(each, max(spent.boots) if arm.role == "good" else 1)
         for arm, each in zip(spent.arms, spent.boots, strict=True)
     )
-    return Plan(spent.arms, boots)
+    return ConfirmationPlan(spent.arms, boots)
 
 
 @cache

@@ -184,7 +184,7 @@ class _Chunk:
         self.as_float = self.present.astype(np.float32)
         self.index = {tuple(run): at for at, run in enumerate(self.possible.tolist())}
         self.posterior = model.start(cases)
-        self.plans: list[confirm.Plan | None] = [None] * cases
+        self.plans: list[confirm.ConfirmationPlan | None] = [None] * cases
         self.suspect = np.full(cases, -1)
         self.counts = [[0] * 4 for _ in range(cases)]
         self.likelihood = np.zeros((cases, 4, len(confirm.CHANCES)))
@@ -267,7 +267,7 @@ class _Chunk:
             self.result.not_found[case] = True
             self.live[case] = False
 
-    def _plan(self, case: int) -> confirm.Plan:
+    def _plan(self, case: int) -> confirm.ConfirmationPlan:
         plan = self.plans[case]
         assert plan is not None
         return plan

@@ -15,7 +15,7 @@ import numpy as np
 
 from zinc_rt.doctor.bringup.bisect_env.journal import JournalRun
 from zinc_rt.doctor.bringup.bisect_env.propose import Partial, Proposal, candidates, minutes, possible
-from zinc_rt.doctor.bringup.bisect_env.variables import Assignment, Measure, Problem, Variable
+from zinc_rt.doctor.bringup.bisect_env.variables import Assignment, Problem, SpeedMeasure, Variable
 
 STEP = 0.10  # prior mean of a step's size, of the logarithm of the speed
 SPREAD = 0.04  # and its standard deviation: smaller steps are not looked for
@@ -35,7 +35,7 @@ def most_runs(problem: Problem) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SpeedStep:
     """A change of speed at a version of a variable. `share`: -0.07 is 7 % slower."""
 
     variable: int
@@ -109,13 +109,13 @@ class SpeedModel:
         base = centre - first * mean[one] - second * mean[two]
         return SpeedFit(weight / weight.sum(), base, np.stack([first, second], axis=1), np.sqrt(scale))
 
-    def steps(self, hypothesis: int, fit: SpeedFit) -> list[Step]:
+    def steps(self, hypothesis: int, fit: SpeedFit) -> list[SpeedStep]:
         """Return the steps of a hypothesis, in the order of the file."""
         found = []
         for part, size in zip(self.parts[hypothesis], fit.steps[hypothesis], strict=True):
             if part >= 0:
                 found.append(
-                    Step(
+                    SpeedStep(
                         variable=self.patterns[part][0],
                         version=self.patterns[part][1],
                         share=float(np.expm1(size)),
@@ -195,18 +195,18 @@ class SpeedState:
         """The probability of the likeliest hypothesis."""
         return 0.0 if self.fit is None else float(self.fit.weight.max())
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[SpeedStep]:
         """Return the steps of the likeliest hypothesis."""
         return [] if self.fit is None else self.model.steps(int(self.fit.weight.argmax()), self.fit)
 
-    def likeliest(self) -> list[tuple[list[Step], float]]:
+    def likeliest(self) -> list[tuple[list[SpeedStep], float]]:
         """Return the likeliest hypotheses with their probabilities."""
         if self.fit is None:
             return []
         order = np.argsort(-self.fit.weight, kind="stable")[:SHOWN]
         return [(self.model.steps(int(at), self.fit), float(self.fit.weight[at])) for at in order]
 
-    def named(self) -> list[tuple[Step, float]]:
+    def named(self) -> list[tuple[SpeedStep, float]]:
         """Return the steps of the likeliest hypothesis that are sure enough, each with its probability."""
         if self.fit is None:
             return []
@@ -330,7 +330,7 @@ def simulated_problem(setting: SpeedSetting) -> Problem:
         Variable(f"v{at}", tuple(f"{version}" for version in range(count)), 0, count - 1)
         for at, count in enumerate(setting.versions)
     )
-    return Problem(rows, measure=Measure("tokens/s", noise=0.03))
+    return Problem(rows, measure=SpeedMeasure("tokens/s", noise=0.03))
 
 
 def simulate(setting: SpeedSetting, cases: int, seed: int = 11, confidence: float = 0.97) -> SpeedOutcome:

@@ -20,7 +20,7 @@ class Confirmation:
     runs and the failed ones of each boot."""
 
     suspect: int
-    plan: confirm.Plan
+    plan: confirm.ConfirmationPlan
     boots: list[dict[str, list[int]]]
     judgement: confirm.Judgement | None = None
 
@@ -93,7 +93,7 @@ class SessionState:
         at = self.confirmation.plan.next_arm(self.confirmation.spent)
         return None if at is None else self.confirmation.plan.arms[at]
 
-    def next_plan(self) -> tuple[Cause, confirm.Plan] | None:
+    def next_plan(self) -> tuple[Cause, confirm.ConfirmationPlan] | None:
         """Return the plan to state before the next run: of a new suspect, or the extension of a spent one."""
         if self.ended or self.arm() is not None:
             return None
@@ -153,10 +153,10 @@ def _begin(state: SessionState, row: PlanRow) -> None:
         )
     arms = confirm.arms_of_cause(state.session.problem, state.model, state.posterior[0], suspect)
     if state.confirmation is not None and state.confirmation.suspect == suspect:
-        state.confirmation.plan = confirm.Plan(arms, row.boots)
+        state.confirmation.plan = confirm.ConfirmationPlan(arms, row.boots)
         return
     state.bits = 0.0
-    state.confirmation = Confirmation(suspect, confirm.Plan(arms, row.boots), [{} for _ in arms])
+    state.confirmation = Confirmation(suspect, confirm.ConfirmationPlan(arms, row.boots), [{} for _ in arms])
 
 
 def _judge(state: SessionState, run: JournalRun) -> None:

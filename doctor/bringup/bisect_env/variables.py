@@ -106,7 +106,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class SpeedMeasure:
     """What a run of a speed bisection measures. `noise`: the relative standard deviation of a run. `check`:
     how to tell whether the output is right."""
 
@@ -126,7 +126,7 @@ class Problem:
     test_minutes: float = TEST_MINUTES
     rates: Rates | None = None
     now_bad: bool = True
-    measure: Measure | None = None
+    measure: SpeedMeasure | None = None
 
     @property
     def good(self) -> Assignment:
@@ -226,7 +226,7 @@ def _rates(row: Any, wrong: Any) -> Rates | None:
     return Rates(*(max(each, LEAST_RATE) for each in found))
 
 
-def _measure(row: Any, wrong: Any) -> Measure | None:
+def _measure(row: Any, wrong: Any) -> SpeedMeasure | None:
     if row is None:
         return None
     if not isinstance(row, dict) or "unit" not in row or set(row) - {"unit", "better", "noise", "check"}:
@@ -235,7 +235,7 @@ def _measure(row: Any, wrong: Any) -> Measure | None:
     if better not in ("higher", "lower"):
         raise wrong(f"measure.better is {better!r}: expected higher or lower")
     noise = _number(row.get("noise", NOISE), "measure.noise", wrong, least=0.001, most=0.3)
-    return Measure(str(row["unit"]), better == "higher", noise, str(row.get("check", "")))
+    return SpeedMeasure(str(row["unit"]), better == "higher", noise, str(row.get("check", "")))
 
 
 def _variable(name: str, row: Any, wrong: Any) -> Variable:

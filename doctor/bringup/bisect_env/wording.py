@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from zinc_rt.doctor.bringup.bisect_env.confirm import Plan
+from zinc_rt.doctor.bringup.bisect_env.confirm import ConfirmationPlan
 from zinc_rt.doctor.bringup.bisect_env.journal import BisectSession
 from zinc_rt.doctor.bringup.bisect_env.model import Cause
 from zinc_rt.doctor.bringup.bisect_env.propose import Proposal
-from zinc_rt.doctor.bringup.bisect_env.speed import SpeedState, Step, most_runs, wrong_values
+from zinc_rt.doctor.bringup.bisect_env.speed import SpeedState, SpeedStep, most_runs, wrong_values
 from zinc_rt.doctor.bringup.bisect_env.state import Confirmation, SessionState
 from zinc_rt.doctor.bringup.bisect_env.variables import KINDS, Assignment
 
@@ -100,7 +100,7 @@ def suspects(state: SessionState) -> str:
     return "\n".join([lines[0], *(" " * INDENT + line[INDENT:] for line in lines[1:])])
 
 
-def plan(cause: Cause, planned: Plan, minutes: float) -> str:
+def plan(cause: Cause, planned: ConfirmationPlan, minutes: float) -> str:
     """Return the boots that a confirmation is going to spend."""
     total = sum(planned.boots)
     lines = [
@@ -196,7 +196,7 @@ def _next_step(state: SessionState) -> str:
 # --- speed ---
 
 
-def step_row(session: BisectSession, step: Step) -> dict[str, object]:
+def step_row(session: BisectSession, step: SpeedStep) -> dict[str, object]:
     """Return a step for a report: `change` is relative, in the unit of the measurement."""
     variable = session.problem.variables[step.variable]
     before = step.version - (1 if variable.bad > variable.good else -1)
@@ -207,7 +207,7 @@ def step_row(session: BisectSession, step: Step) -> dict[str, object]:
     return {**names, "slower": step.share < 0, "change": round(change, 4)}
 
 
-def _step(session: BisectSession, step: Step) -> str:
+def _step(session: BisectSession, step: SpeedStep) -> str:
     found = step_row(session, step)
     kind = "slower" if found["slower"] else "faster"
     assert session.problem.measure is not None
