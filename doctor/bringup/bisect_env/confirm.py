@@ -163,7 +163,7 @@ def arms_of_cause(problem: Problem, model: CauseModel, posterior: np.ndarray, su
 def plan(
     problem: Problem, model: CauseModel, posterior: np.ndarray, suspect: int, confidence: float
 ) -> ConfirmationPlan:
-    """ConfirmationPlan the confirmation of a suspect (an index in `model.causes`), from the failure rates that the search
+    """Plan the confirmation of a suspect (an index in `model.causes`), from the failure rates that the search
     estimated (`posterior` [rates, hypotheses])."""
     found = arms_of_cause(problem, model, posterior, suspect)
     hypotheses = np.flatnonzero(model.cause_of == suspect)
