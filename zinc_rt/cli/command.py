@@ -136,12 +136,16 @@ def guarded(who: str, body: Callable[[], int], *, program: bool) -> int:
         exec("")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has gone
-        _discard_stdout()
+        _discard(sys.stdout)
+        try:
+            sys.stderr.flush()
+        except OSError:  # it was the same pipe, and a thread wrote to it
+            _discard(sys.stderr)
         return READER_GONE
     except OSError as error:
         if error.filename is not None or error.errno not in _NO_ROOM:
             raise
-        _discard_stdout()
+        _discard(sys.stdout)
         print(f"{who}: stdout: cannot write: {error.strerror}", file=sys.stderr)
         return OutputError.exit_code
     except MemoryError:
@@ -167,6 +171,6 @@ def _occupy_standard_streams() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  (for the process's life)
 
 
-def _discard_stdout() -> None:
+def _discard(stream: TextIO) -> None:
     """Discard buffered output, so that the interpreter's flush at exit cannot fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
