@@ -94,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
         )
     if arguments.json:
         write_report(arguments.json, results)
-    counts = {status: sum(each.status == status for each in results) for status in ("pass", "fail", "skip")}
+    counts = {status: sum(result.status == status for result in results) for status in ("pass", "fail", "skip")}
     words = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     print(f"{'FAIL' if counts['fail'] else 'PASS' if counts['pass'] else 'NOTHING RAN'}  {words}")
     return 1 if counts["fail"] else 0 if counts["pass"] else 77
@@ -162,18 +162,18 @@ def native_tier() -> str:
 def url_of(running: subprocess.Popen[str]) -> str:
     """Return the URL that it prints when it is ready. Raise RuntimeError if it ends before."""
     assert running.stdout is not None
-    began = time.monotonic()
+    start = time.monotonic()
     for line in running.stdout:
         if match := re.match(r"ready +(\S+)", line):
             return match[1]
-        if time.monotonic() - began > START_SECONDS:
+        if time.monotonic() - start > START_SECONDS:
             break
     raise RuntimeError("the server did not come up: build/clients/server.log says why")
 
 
 def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:
     client, folder = CLIENTS[name], FOLDER / name
-    began = time.monotonic()
+    start = time.monotonic()
     python = folder / "venv" / "bin" / "python"
     if why_not := installed(client, folder, python):
         return ClientResult(name, "skip", reason=why_not)
@@ -191,16 +191,16 @@ def result_of(name: str, url: str, tokenizer: Path) -> ClientResult:
         environment.pop(key, None)
     try:
         argv = [str(python), str(CHECKS / client.check)]
-        done = subprocess.run(
+        result = subprocess.run(
             argv, env=environment, cwd=scratch, capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return ClientResult(name, "fail", reason=f"not done after {CHECK_SECONDS} s")
-    took = time.monotonic() - began
-    if done.returncode:
-        print(done.stdout + done.stderr, file=sys.stderr)
-        return ClientResult(name, "fail", seconds=took, reason=done.stderr or f"exit code {done.returncode}")
-    last = json.loads(done.stdout.strip().splitlines()[-1])
+    took = time.monotonic() - start
+    if result.returncode:
+        print(result.stdout + result.stderr, file=sys.stderr)
+        return ClientResult(name, "fail", seconds=took, reason=result.stderr or f"exit code {result.returncode}")
+    last = json.loads(result.stdout.strip().splitlines()[-1])
     return ClientResult(name, "pass", last["version"], took, checks=last["checks"])
 
 
@@ -222,11 +222,11 @@ def installed(client: Client, folder: Path, python: Path) -> str:
         [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *client.wanted],
     ):
         try:
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+            result = subprocess.run(argv, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             return f"not installed after {INSTALL_SECONDS} s"
-        if done.returncode:
-            return (done.stderr or done.stdout).strip() or f"{argv[2]}: exit code {done.returncode}"
+        if result.returncode:
+            return (result.stderr or result.stdout).strip() or f"{argv[2]}: exit code {result.returncode}"
     stamp.write_text(expected)
     return ""
 

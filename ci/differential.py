@@ -73,7 +73,7 @@ class Difference:
 def report_values(path: Path) -> Values:
     """Return the status of each result of a zinc-rt-report/1."""
     results = json.loads(path.read_text())["results"]
-    return {(each["id"], each["kind"], each["tier"] or ""): each["status"] for each in results}
+    return {(result["id"], result["kind"], result["tier"] or ""): result["status"] for result in results}
 
 
 def array_values(path: Path) -> Values:
@@ -121,7 +121,7 @@ def values_behind(simulator: list[str], program: Program) -> tuple[Values, str]:
         out = Path(folder) / "out"
         words = [word.replace("{out}", str(out)) for word in program.words]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 [*simulator, *words], cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
@@ -131,8 +131,8 @@ def values_behind(simulator: list[str], program: Program) -> tuple[Values, str]:
         try:
             return program.values(out), ""
         except FileNotFoundError:
-            lines = done.stderr.strip().splitlines() or ["it said nothing"]
-            return {}, f"exit code {done.returncode}: {lines[-1]}"
+            lines = result.stderr.strip().splitlines() or ["it said nothing"]
+            return {}, f"exit code {result.returncode}: {lines[-1]}"
 
 
 def their_words() -> list[str] | str:
@@ -172,24 +172,26 @@ def main(words: list[str] | None = None) -> int:
     for name, program in programs(arguments.seeds).items():
         if arguments.only and name not in arguments.only:
             continue
-        sides = [values_behind(each, program) for each in (ours, theirs)]
-        for side, (_, why) in zip(("ours", "theirs"), sides, strict=True):
-            if why:
-                failed.append(f"{name}, {side}: {why}")
-        if not any(why for _, why in sides):
+        sides = [values_behind(item, program) for item in (ours, theirs)]
+        for side, (_, reason) in zip(("ours", "theirs"), sides, strict=True):
+            if reason:
+                failed.append(f"{name}, {side}: {reason}")
+        if not any(reason for _, reason in sides):
             differing += differences(name, sides[0][0], sides[1][0], silicon)
             cases += len(sides[0][0])
-    for each in differing[:SHOWN]:
+    for difference in differing[:SHOWN]:
         print(
-            f"{each.program:9} {' '.join(each.case)}: ours {each.ours or '-'}, theirs {each.theirs or '-'}", end=""
+            f"{difference.program:9} {' '.join(difference.case)}: ours {difference.ours or '-'}, "
+            f"theirs {difference.theirs or '-'}",
+            end="",
         )
-        print(f"; {each.judged}" if each.judged else "")
+        print(f"; {difference.judged}" if difference.judged else "")
     if len(differing) > SHOWN:
         print(f"and {len(differing) - SHOWN} more: --json FILE has them all")
     for line in failed:
         print(line)
     if arguments.json:
-        rows = [asdict(each) | {"judged": each.judged} for each in differing]
+        rows = [asdict(difference) | {"judged": difference.judged} for difference in differing]
         Path(arguments.json).write_text(
             json.dumps({"differences": rows, "failed": failed, "cases": cases}, indent=1)
         )

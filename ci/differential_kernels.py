@@ -55,7 +55,7 @@ def captured(path: Path = ROWS) -> dict[str, Array]:
 
 def wanted(rows: dict[str, Array]) -> dict[str, Array]:
     """Return the hardware's results, by case."""
-    return {name: each[:, 3 if name.startswith("dot2") else 33] for name, each in rows.items()}
+    return {name: item[:, 3 if name.startswith("dot2") else 33] for name, item in rows.items()}
 
 
 class GpuBehindKfd:
@@ -72,8 +72,8 @@ class GpuBehindKfd:
         the run.
         """
         on = KernelOnQueue(self._gpu, None)
-        placed = [on.put(each, "data") for each in arrays]
-        user = [part for each in placed for part in (each.gpu_va & 0xFFFFFFFF, each.gpu_va >> 32)] + list(extra)
+        placed = [on.put(array, "data") for array in arrays]
+        user = [part for item in placed for part in (item.gpu_va & 0xFFFFFFFF, item.gpu_va >> 32)] + list(extra)
         kernel = CodeKernel(
             "kernel", (), 0, 0, 0, False, 0, 0, RSRC1, len(user) << 1 | TGID_X, 0, WAVE32, 0
         )  # fmt: skip
@@ -81,9 +81,9 @@ class GpuBehindKfd:
         packets = on.packets(kernel, image_va, 0, LaunchShape((groups, 1, 1), (threads, 1, 1), 1), 0)
         packets = [
             SetShReg(Sh.USER_DATA_0, tuple(user + [0] * (16 - len(user))))
-            if isinstance(each, SetShReg) and each.register == Sh.USER_DATA_0
-            else each
-            for each in packets
+            if isinstance(packet, SetShReg) and packet.register == Sh.USER_DATA_0
+            else packet
+            for packet in packets
         ]
         on.run(packets, SECONDS, lambda: "")
         return [on.get(buffer, array) for buffer, array in zip(placed, arrays, strict=True)]
@@ -91,10 +91,10 @@ class GpuBehindKfd:
 
 def dot2(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
     padded = np.resize(rows, (-(-len(rows) // LANES) * LANES, 4))
-    given = [padded[:, at].copy() for at in range(INPUTS)]
+    argument = [padded[:, at].copy() for at in range(INPUTS)]
     out = [np.zeros(OUTPUTS * 1024, np.uint32), *(np.zeros(len(padded), np.uint32) for _ in range(3))]
-    done = gpu.run(read()["dot2_rows"], [*given, *out], (), len(padded) // LANES, LANES)
-    return done[INPUTS + (kind == "bf16")][: len(rows)]
+    result = gpu.run(read()["dot2_rows"], [*argument, *out], (), len(padded) // LANES, LANES)
+    return result[INPUTS + (kind == "bf16")][: len(rows)]
 
 
 def wmma(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
@@ -106,9 +106,9 @@ def wmma(gpu: GpuBehindKfd, rows: Array, kind: str) -> Array:
         for first in (0, 16)
     ]
     out = [np.zeros(5 * 1024, np.uint32), *(np.zeros(LANES * len(rows), np.uint32) for _ in range(3))]
-    given = [*(each.view(np.uint32).copy() for each in halves), np.repeat(rows[:, 32], LANES)]
-    done = gpu.run(read()[f"wmma_rows_{kind}"], [*given, *out], (), len(rows), LANES)
-    return done[INPUTS + 1].reshape(len(rows), LANES)[:, 0]
+    argument = [*(half.view(np.uint32).copy() for half in halves), np.repeat(rows[:, 32], LANES)]
+    result = gpu.run(read()[f"wmma_rows_{kind}"], [*argument, *out], (), len(rows), LANES)
+    return result[INPUTS + 1].reshape(len(rows), LANES)[:, 0]
 
 
 def main() -> int:

@@ -259,11 +259,11 @@ def run_stage(night: Night, stage: NightlyStage, key: str) -> dict[str, Any]:
     state["why_not"] = stage.why_not(night)
     write(folder / STATE, state)
     end = time.monotonic() + 60 * minutes(stage, night)
-    began = time.monotonic()
+    start = time.monotonic()
     for command in [] if state["why_not"] else stage.commands(night):
         state["commands"].append(run_command(folder, command, max(1.0, end - time.monotonic())))
         write(folder / STATE, state)
-    state |= {"status": "done", "seconds": round(time.monotonic() - began, 1)}
+    state |= {"status": "done", "seconds": round(time.monotonic() - start, 1)}
     write(folder / STATE, state)
     return state
 
@@ -273,7 +273,7 @@ def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str
     processes.
     """
     print(f"{folder.name:<9} {command.name} ...", flush=True)
-    began = time.monotonic()
+    start = time.monotonic()
     log = folder / f"{command.name}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -295,7 +295,7 @@ def run_command(folder: Path, command: StageCommand, seconds: float) -> dict[str
         "exit": code,
         "note": note,
         "log": log.name,
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(time.monotonic() - start, 1),
     }
 
 
@@ -364,18 +364,22 @@ def _suite(suites: Xml.Element, row: dict[str, Any], mark: str) -> None:
     failures.
     """
     results = row["results"]
-    news = {each["id"] for each in results if any(text.startswith(f"{each['id']}:") for text in row["unexpected"])}
+    news = {
+        result["id"]
+        for result in results
+        if any(text.startswith(f"{result['id']}:") for text in row["unexpected"])
+    }
     suite = Xml.SubElement(suites, "testsuite", name=f"nightly.{row['stage']}{mark}", tests=str(len(results)),
                            failures=str(len(news)))  # fmt: skip
-    for each in results:
-        group, _, name = each["id"].rpartition("/")
-        place = ".".join(["nightly", row["stage"], each["command"], *([group] if group else [])])
-        case = Xml.SubElement(suite, "testcase", classname=place,
-                              name=f"{name}{mark}", time=f"{each['seconds']:.3f}")  # fmt: skip
-        if each["id"] in news:
-            Xml.SubElement(case, "failure", message=f"{each['status']}: {each['reason']}")
-        elif each["status"] != "pass":
-            Xml.SubElement(case, "skipped", message=f"{each['status']}: {each['reason']}")
+    for result in results:
+        group, _, name = result["id"].rpartition("/")
+        text = ".".join(["nightly", row["stage"], result["command"], *([group] if group else [])])
+        case = Xml.SubElement(suite, "testcase", classname=text,
+                              name=f"{name}{mark}", time=f"{result['seconds']:.3f}")  # fmt: skip
+        if result["id"] in news:
+            Xml.SubElement(case, "failure", message=f"{result['status']}: {result['reason']}")
+        elif result["status"] != "pass":
+            Xml.SubElement(case, "skipped", message=f"{result['status']}: {result['reason']}")
 
 
 def page(night: Night) -> None:
@@ -404,8 +408,8 @@ def keep(night: Night, store: Path | None) -> None:
     lines.append(zinc("bundle", "import", out, *(["--store", str(store.resolve())] if store else [])))
     with (night.folder / "bundle.log").open("wb") as log:
         for line in lines:
-            done = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
-            if done.returncode:
+            result = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, check=False, timeout=120)
+            if result.returncode:
                 print(f"nightly: no bundle was kept: {tail(night.folder / 'bundle.log')}", file=sys.stderr)
                 return
 

@@ -72,11 +72,11 @@ class ChipExpectations:
     flakes: Mapping[str, Flake] = field(default_factory=dict)
 
     def flake(self, id_: str) -> Flake | None:
-        return next((each for glob, each in self.flakes.items() if fnmatchcase(id_, glob)), None)
+        return next((item for glob, item in self.flakes.items() if fnmatchcase(id_, glob)), None)
 
     def reason(self, status: str, id_: str) -> str:
         """Return why a result need not pass; empty if it must."""
-        return next((why for glob, why in self.may.get(status, {}).items() if fnmatchcase(id_, glob)), "")
+        return next((reason for glob, reason in self.may.get(status, {}).items() if fnmatchcase(id_, glob)), "")
 
     def judge(
         self,
@@ -102,7 +102,7 @@ class ChipExpectations:
         self, result: dict[str, Any], judged: Judged, known: dict[str, tuple[int, int]], could: Collection[str]
     ) -> None:
         status, id_ = result["status"], result["id"]
-        why = result.get("reason") or result.get("cause") or "no reason given"
+        reason = result.get("reason") or result.get("cause") or "no reason given"
         flake = self.flake(id_)
         if flake is not None and status in ("pass", "fail"):
             nights, failures = known.get(id_, (0, 0))
@@ -110,13 +110,13 @@ class ChipExpectations:
             judged.tally[id_] = nights, failures
             seen = f"{id_}: failed in {failures} of {nights} nights, expected {flake.rate:.0%}"
             if status == "fail":
-                (judged.wrong if flake.beyond(nights, failures) else judged.flakes).append(f"{seen}: {why}")
+                (judged.wrong if flake.beyond(nights, failures) else judged.flakes).append(f"{seen}: {reason}")
             elif flake.mended(nights, failures):
                 judged.better.append(f"{seen}: not a flake any more")
         elif status == "blocked" and id_ in could:
-            judged.wrong.append(f"{id_}: could have run but has no result: {why}")
+            judged.wrong.append(f"{id_}: could have run but has no result: {reason}")
         elif status in NOT_PASSING and not self.reason(status, id_):
-            judged.wrong.append(f"{id_}: {status}: {why}")
+            judged.wrong.append(f"{id_}: {status}: {reason}")
         elif status == "pass":
             judged.better.extend(f"{id_} passes, expected: {s}" for s in NOT_PASSING if self.reason(s, id_))
 
@@ -134,8 +134,8 @@ def load(name: str) -> ChipExpectations:
         if any(not reason for globs in may.values() for reason in globs.values()):
             raise ValueError("may: every pattern has a reason")
         flakes = {
-            glob: Flake(float(each["rate"]), str(each["reason"]))
-            for glob, each in (row.get("flakes") or {}).items()
+            glob: Flake(float(item["rate"]), str(item["reason"]))
+            for glob, item in (row.get("flakes") or {}).items()
         }
         for glob, flake in flakes.items():
             if not 0 < flake.rate < 1 or not flake.reason:
@@ -145,8 +145,8 @@ def load(name: str) -> ChipExpectations:
             path,
             row["chip"],
             bool(row["simulated"]),
-            {stage: bool(each["required"]) for stage, each in stages.items()},
-            {stage: int(each["at_least"]) for stage, each in stages.items()},
+            {stage: bool(item["required"]) for stage, item in stages.items()},
+            {stage: int(item["at_least"]) for stage, item in stages.items()},
             may,
             dict(row["verdicts"]),
             flakes,

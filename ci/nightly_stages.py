@@ -117,7 +117,7 @@ def speeds(models: Mapping[Path, Mapping[str, object]]) -> list[Speed]:
 
     shown_by: dict[tuple[Path, str, int, bool], list[str]] = {}
     ctx: dict[tuple[Path, str, int, bool], int] = {}
-    for criterion in (each for milestone in milestones() for each in milestone.criteria):
+    for criterion in (criterion for milestone in milestones() for criterion in milestone.criteria):
         required = criterion.model
         if required is None or criterion.measure not in FIGURES or not registry.spec(criterion.tier).built:
             continue
@@ -289,9 +289,9 @@ def perf(night: Night) -> list[StageCommand]:
     for speed in night.speeds:
         line = zinc("perf", "bench", *speed.words(), "--device", night.device, "--history", night.history)
         commands.append(StageCommand(speed.name, [*line, "--json", str(folder / f"{speed.name}.json")]))
-    for each in [*MODELS, *night.models]:
-        line = zinc("perf", "predict", "--model", each, "--json", folder / f"predict-{each.stem}.json")
-        commands.append(StageCommand(f"predict-{each.stem}", line))
+    for item in [*MODELS, *night.models]:
+        line = zinc("perf", "predict", "--model", item, "--json", folder / f"predict-{item.stem}.json")
+        commands.append(StageCommand(f"predict-{item.stem}", line))
     return commands
 
 
@@ -316,11 +316,11 @@ class NightDevice:
 def devices() -> tuple[NightDevice, ...]:
     """Return all devices that drivers list here; empty without a driver, or if one crashes the listing process."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "zinc_rt.cli", "devices", "--json", "-"],
             stdin=subprocess.DEVNULL, capture_output=True, timeout=VULKAN_SECONDS, check=False,
         )  # fmt: skip
-        report = json.loads(done.stdout)
+        report = json.loads(result.stdout)
     except (subprocess.TimeoutExpired, ValueError):
         return ()
     return listed(report)
@@ -341,14 +341,14 @@ def listed(report: dict[str, Any]) -> tuple[NightDevice, ...]:
 
 
 def usable(*, software: bool) -> list[NightDevice]:
-    return [each for each in devices() if each.software == software and not each.why_not]
+    return [device for device in devices() if device.software == software and not device.why_not]
 
 
 def none_usable(*, software: bool) -> str:
     """Return why no such device can run anything; "" if one can."""
     if usable(software=software):
         return ""
-    broken = [f"{each.name}: {each.why_not}" for each in devices() if each.software == software]
+    broken = [f"{device.name}: {device.why_not}" for device in devices() if device.software == software]
     if broken:
         return "; ".join(broken)
     return f"no Vulkan driver in software: {INSTALL}" if software else "no GPU with a Vulkan driver"
@@ -373,12 +373,12 @@ def vulkan(night: Night, stage: str, device: NightDevice, models: list[Path]) ->
 def lavapipe(night: Night) -> list[StageCommand]:
     """Use software drivers: the same SPIR-V through a real compiler, without a card."""
     models = MODELS[:1] if night.quick else MODELS
-    return [each for device in usable(software=True) for each in vulkan(night, "lavapipe", device, models)]
+    return [command for device in usable(software=True) for command in vulkan(night, "lavapipe", device, models)]
 
 
 def vulkan_gpus(night: Night) -> list[StageCommand]:
     models = [*(MODELS[:1] if night.quick else MODELS), *night.models]
-    return [each for device in usable(software=False) for each in vulkan(night, "vulkan", device, models)]
+    return [command for device in usable(software=False) for command in vulkan(night, "vulkan", device, models)]
 
 
 def radv(night: Night) -> list[StageCommand]:
@@ -403,11 +403,11 @@ def gates(night: Night) -> list[StageCommand]:
     names = "M0" if night.quick else GATES
     evidence = [path for stage in ("perf", "validate") if any((path := night.of(stage)).glob("*.json"))]
     line = zinc("perf", "gate", "--milestone", names, "--device", night.device)
-    given = ["--evidence", *map(str, evidence)] if evidence else []
+    argument = ["--evidence", *map(str, evidence)] if evidence else []
     recorded = ["--history", str(night.history)] if night.history.exists() else []
     recorded += ["--head", night.head] if night.head else []
     recorded += ["--models", *map(str, night.models)] if night.models else []
-    return [StageCommand("gate", [*line, *given, *recorded, "--json", str(folder / "gate.json")])]
+    return [StageCommand("gate", [*line, *argument, *recorded, "--json", str(folder / "gate.json")])]
 
 
 def other_clients(night: Night) -> list[StageCommand]:

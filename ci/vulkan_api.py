@@ -223,7 +223,7 @@ def read(path: Path) -> Registry:
     commands = {}
     for command in root.iterfind("commands/command"):
         commands[command.get("name") or command.findtext("proto/name") or ""] = command
-    registry.commands = {name: commands.get(each.get("alias") or "", each) for name, each in commands.items()}
+    registry.commands = {name: commands.get(item.get("alias") or "", item) for name, item in commands.items()}
     header = next(
         "".join(e.itertext()) for e in root.iterfind("types/type") if e.findtext("name") == "VK_HEADER_VERSION"
     )

@@ -39,10 +39,10 @@ class AffinityRouter(RequestRouter):
         if affinity is None:
             return [candidate_replicas]
         tenant, prefix = affinity
-        by_tenant = sorted(candidate_replicas, key=lambda each: weight(tenant, each))
+        by_tenant = sorted(candidate_replicas, key=lambda replica: weight(tenant, replica))
         own, others = by_tenant[:REPLICAS_A_TENANT], by_tenant[REPLICAS_A_TENANT:]
-        own.sort(key=lambda each: weight(tenant + prefix, each))
-        return [[each] for each in own] + ([others] if others else [])
+        own.sort(key=lambda item: weight(tenant + prefix, item))
+        return [[item] for item in own] + ([others] if others else [])
 
 
 def weight(word: str, replica: RunningReplica) -> bytes:
@@ -127,8 +127,8 @@ def tenant_of(request: Request) -> str:
 
 def prefix_of(body: bytes) -> str:
     try:
-        asked = json.loads(body)
-        return json.dumps(asked.get("messages") or asked.get("prompt") or "")[:PREFIX_CHARACTERS]
+        document = json.loads(body)
+        return json.dumps(document.get("messages") or document.get("prompt") or "")[:PREFIX_CHARACTERS]
     except (ValueError, AttributeError):
         return ""
 

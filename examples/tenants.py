@@ -13,9 +13,9 @@ with LLM("qwen3-q", slots=4, tenants=TENANTS) as llm:
     for _ in range(3):
         llm.step()
     paid = llm.generate(["the", "cat"], Sampling(max_tokens=16), tenant="paying")
-    waiting = sum(not each.done for each in flood)
+    waiting = sum(not item.done for item in flood)
     print(f"{len(paid)} answers for paying, while {waiting} of {len(flood)} of flood had not finished")
-    while not all(each.done for each in flood):
+    while not all(item.done for item in flood):
         llm.step()
     for tenant in TENANTS:
         for counter, amount in sorted(llm.usage(tenant.name).items()):

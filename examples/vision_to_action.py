@@ -153,10 +153,10 @@ class Robot:
                 buffers[name] = backend.alloc(allocation.size_bytes, allocation.heap, f"{graph.name} {name}")
         built = Graph(graph.name, backend, ir=graph)
         built.add((rows,), backend.build(program, {**self._weights, **buffers}))
-        for name, place in plan.placements.items():
-            if place.allocation in buffers:
-                built.bind(name, buffers[place.allocation])
-                self._offsets[f"{graph.name} {name}"] = place.offset_bytes
+        for name, placement in plan.placements.items():
+            if placement.allocation in buffers:
+                built.bind(name, buffers[placement.allocation])
+                self._offsets[f"{graph.name} {name}"] = placement.offset_bytes
         self._write(built, "step.counts", np.array([rows, 0, 0], np.int32))
         return built
 

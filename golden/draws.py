@@ -55,7 +55,7 @@ WAYS = (  # temperature, top_k, top_p, min_p
 def draws_of(meta: Mapping[str, Any], where: str) -> list[Draw]:
     """Return the draws recorded in a golden. Raises InputError for entries that this version cannot parse."""
     try:
-        return [Draw(**each) for each in meta.get("draws", ())]
+        return [Draw(**item) for item in meta.get("draws", ())]
     except TypeError as error:
         raise InputError(f"{where}: cannot parse the draws in meta: {error}") from error
 
@@ -90,7 +90,7 @@ def _survivors(
         llama.llama_sampler_apply(sampler, candidates)
         llama.llama_sampler_free(sampler)
     left = [candidates.data[i] for i in range(candidates.size)]
-    ids, kept = np.array([each.id for each in left]), np.array([each.logit for each in left], np.float64)
+    ids, kept = np.array([item.id for item in left]), np.array([item.logit for item in left], np.float64)
     order = np.lexsort((ids, -kept))
     weight = np.exp(kept[order] - kept.max())
     return ids[order], weight / weight.sum()
@@ -99,11 +99,11 @@ def _survivors(
 def _drawn(ids: np.ndarray, likely: np.ndarray, draw: Draw) -> int | None:
     """Return the sampled token, or None if the draw is within CLEAR of a border between two tokens."""
     key = (draw.seed & 0xFFFFFFFF, draw.seed >> 32)
-    place = (philox((draw.choice, draw.position, 0, 0), key)[0] >> 8) / 2**24
+    location = (philox((draw.choice, draw.position, 0, 0), key)[0] >> 8) / 2**24
     borders = np.cumsum(likely)[:-1]
-    if len(borders) and np.abs(borders - place).min() < CLEAR:
+    if len(borders) and np.abs(borders - location).min() < CLEAR:
         return None
-    return int(ids[int((borders <= place).sum())])
+    return int(ids[int((borders <= location).sum())])
 
 
 def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:

@@ -115,7 +115,7 @@ def value_of(label: str, output: Any) -> Any:
     sum; its norms return (normed, residual)."""
     if not isinstance(output, (tuple, list)):
         return output
-    tensors = [each for each in output if hasattr(each, "shape")]
+    tensors = [item for item in output if hasattr(item, "shape")]
     if (
         label.startswith("l_out-")
         and len(output) == 2

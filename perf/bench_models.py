@@ -130,11 +130,11 @@ class TestTiers:
             yield opened
 
     def test_decode_one_token(self, benchmark: Any, engine: Engine, request: pytest.FixtureRequest) -> None:
-        place = request.node.callspec.params["engine"]
+        location = request.node.callspec.params["engine"]
         sequence = engine.open()
         engine.extend(sequence, [1, 2, 3, 4], rows="last")
         benchmark.pedantic(engine.extend, (sequence, [5]), {"rows": "last"}, rounds=9, warmup_rounds=2)
-        note_limit(benchmark, limit_seconds=LIMIT_SECONDS.get(place))
+        note_limit(benchmark, limit_seconds=LIMIT_SECONDS.get(location))
         if benchmark.stats:
             benchmark.extra_info["tokens_per_second"] = round(1 / benchmark.stats.stats.median, 2)
 
@@ -404,12 +404,12 @@ class TestNativePool:
             helpers = {threads: Helpers(code.handle, threads, (cpu,)) for threads in seconds}
             for _ in range(POOL_ROUNDS):
                 for threads, taken in seconds.items():
-                    began = time.perf_counter()
+                    start = time.perf_counter()
                     assert helpers[threads].run(adds.struct) == 0
-                    taken.append(time.perf_counter() - began)
+                    taken.append(time.perf_counter() - start)
             sums.extend(map(float, adds.y))
-            for each in helpers.values():
-                each.close()
+            for helper in helpers.values():
+                helper.close()
 
         def pinned() -> None:
             thread = threading.Thread(target=rounds)

@@ -142,19 +142,19 @@ VALIDATE = ["--tiers", "t_cpu", "--no-cache"]
 
 def generate(engine: Engine) -> float:
     """Return the seconds of a prompt and DECODE tokens."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     sequence = engine.open()
     logits = engine.extend(sequence, PROMPT, rows="last")
     for _ in range(DECODE):
         logits = engine.extend(sequence, [int(logits[-1].argmax())], rows="last")
     engine.release(sequence)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def in_turns(*works: Callable[[], float]) -> list[float]:
     """Return the minimum seconds of each over ROUNDS alternating rounds."""
     taken = [[work() for work in works] for _ in range(ROUNDS)]
-    return [min(each) for each in zip(*taken, strict=True)]
+    return [min(item) for item in zip(*taken, strict=True)]
 
 
 class TestTrace:
@@ -189,10 +189,10 @@ class TestTrace:
         traced = ["-o", str(tmp_path / "v.zlog"), "--level", level, "--", "validate", *VALIDATE]
 
         def timed(command: Callable[[list[str]], int], argv: list[str]) -> float:
-            began = time.process_time()  # CPU seconds: wall time is other processes' too
+            process_time = time.process_time()  # CPU seconds: wall time is other processes' too
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
                 assert command(argv) == 0
-            return time.process_time() - began
+            return time.process_time() - process_time
 
         timed(validate, VALIDATE)
         plain, recorded = in_turns(lambda: timed(validate, VALIDATE), lambda: timed(trace, traced))
@@ -201,7 +201,7 @@ class TestTrace:
             ratio=round(recorded / plain, 3),
             limit_ratio=1.05 if level == "digest" else None,
             seconds=round(plain, 3),
-            log_bytes=sum(each.stat().st_size for each in tmp_path.glob("*.zlog")),
+            log_bytes=sum(path.stat().st_size for path in tmp_path.glob("*.zlog")),
             level=level,
         )
 
@@ -241,11 +241,11 @@ class TestSample:
     @classmethod
     def backend(cls) -> Iterator[Backend]:
         try:
-            one = open_backend(choose_tier("t_cpu_native"), "canonical-1")
+            backend = open_backend(choose_tier("t_cpu_native"), "canonical-1")
         except UnsupportedError as error:
             pytest.skip(str(error))
-        yield one
-        one.close()
+        yield backend
+        backend.close()
 
     @pytest.mark.parametrize("rows", [1, SLOTS])
     @pytest.mark.parametrize("wants", WANTS)

@@ -169,7 +169,7 @@ class Load:
         pages = running * (-(-(PROMPT + self.lives) // PAGE) + 1) + 4096
         self.cache = KvCache((PageGroup("full", pages),), PAGE, STEP_TOKENS)
         self.runner, self.clock = IdleRunner(), 0
-        ledger = UsageLedger([each.name for each in TENANTS], {"full": pages})
+        ledger = UsageLedger([tenant.name for tenant in TENANTS], {"full": pages})
         limits = SchedulerLimits(running, CTX, STEP_TOKENS)
         self.scheduler = Scheduler(limits, TENANTS, self.cache, self.runner, self.now, ledger=ledger)
         self.runner.states = self.scheduler.records["state"]
@@ -226,9 +226,9 @@ def seconds_a_step(load: Load | PlainLoad, rounds: int = ROUNDS) -> float:
     times = []
     for _ in range(rounds):
         load.arrive()
-        began = time.thread_time()
+        start = time.thread_time()
         load.steps()
-        times.append(time.thread_time() - began)
+        times.append(time.thread_time() - start)
     return statistics.median(times) / load.gap
 
 

@@ -137,10 +137,10 @@ async def unread(server: InferenceServer, asks: list[Ask]) -> list[float]:
     """Run the same requests without HTTP, text or JSON. Return the seconds to the first token of each."""
 
     async def one(ask: Ask) -> float:
-        began, first = time.perf_counter(), 0.0
+        start, first = time.perf_counter(), 0.0
         async with await server.submit(ask) as stream:
             async for _ in stream:
-                first = first or time.perf_counter() - began
+                first = first or time.perf_counter() - start
         return first
 
     return list(await asyncio.gather(*(one(ask) for ask in asks)))
@@ -148,8 +148,8 @@ async def unread(server: InferenceServer, asks: list[Ask]) -> list[float]:
 
 def streamed(url: str, body: dict[str, Any]) -> dict[str, Any]:
     argv = [sys.executable, "-m", "zinc_rt.perf.stream_clients", url, str(STREAMS), json.dumps(body)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    timings: dict[str, Any] = json.loads(done.stdout)
+    result = subprocess.run(argv, capture_output=True, text=True, check=True)
+    timings: dict[str, Any] = json.loads(result.stdout)
     return timings
 
 
@@ -190,20 +190,20 @@ class TestServe:
                 firsts.extend(seen["first_seconds"])
 
             benchmark.pedantic(both, rounds=LOAD_TURNS if benchmark.enabled else 1, warmup_rounds=0)
-        (half, most), (half_beside, most_beside) = percentiles(alone), percentiles(beside)
-        added = most_beside - most
+        (half, maximum), (half_beside, most_beside) = percentiles(alone), percentiles(beside)
+        added = most_beside - maximum
         benchmark.extra_info.update(
             steps=len(alone),
             steps_streamed=len(beside),
             p50_ms=round(half, 3),
-            p99_ms=round(most, 3),
+            p99_ms=round(maximum, 3),
             p50_streamed_ms=round(half_beside, 3),
             p99_streamed_ms=round(most_beside, 3),
             p99_added_ms=round(added, 3),
             first_token_p50_ms=round(1000 * percentiles(firsts)[0], 1),
             first_token_p99_ms=round(1000 * percentiles(firsts)[1], 1),
-            limit_ratio=round((most + STEP_LIMIT_MS) / most, 3),
-            ratio=round(most_beside / most, 3),
+            limit_ratio=round((maximum + STEP_LIMIT_MS) / maximum, 3),
+            ratio=round(most_beside / maximum, 3),
             peer="the 99th percentile of the step without streams; the limit is 1 ms more",
             load_average=os.getloadavg()[
                 0
@@ -213,8 +213,8 @@ class TestServe:
         if benchmark.enabled:
             with capsys.disabled():
                 print(
-                    f"\n{where}: {STREAMS} requests: a step {half:.2f} ms, 99 % below {most:.2f}; with {STREAMS} "
-                    f"streams {half_beside:.2f} ms, 99 % below {most_beside:.2f}: {added:+.2f} ms "
+                    f"\n{where}: {STREAMS} requests: a step {half:.2f} ms, 99 % below {maximum:.2f}; with "
+                    f"{STREAMS} streams {half_beside:.2f} ms, 99 % below {most_beside:.2f}: {added:+.2f} ms "
                     f"(limit +{STEP_LIMIT_MS:.0f})"
                 )
 
@@ -247,7 +247,8 @@ class TestServe:
         if benchmark.enabled:
             with capsys.disabled():
                 words = "; ".join(
-                    f"{name} {half:.0f} ms, 99 % below {most:.0f}" for name, (half, most) in quantiles.items()
+                    f"{name} {half:.0f} ms, 99 % below {maximum:.0f}"
+                    for name, (half, maximum) in quantiles.items()
                 )
                 print(f"\n{len(asks)} requests at once for 16 slots, first token: {words}")
 
@@ -269,9 +270,9 @@ class TestServe:
         try:
             benchmark.pedantic(start, rounds=5 if benchmark.enabled else 1, warmup_rounds=0)
         finally:
-            for each in running:
-                each.kill()
-                each.communicate()
+            for item in running:
+                item.kill()
+                item.communicate()
         if benchmark.enabled:
             with capsys.disabled():
                 print(f"\nready after {benchmark.stats.stats.median:.2f} s (limit {READY_LIMIT_S} s)")
@@ -347,9 +348,9 @@ def slow_bodies(url: str, key: str) -> None:
         while len(held) < 300:
             held.append(socket.create_connection((where.host, where.port)))
             held[-1].sendall(head.encode())
-        for each in held:
+        for item in held:
             with suppress(OSError):
-                each.send(b" ")
+                item.send(b" ")
         time.sleep(0.1)
 
 
@@ -400,7 +401,7 @@ class TestBudget:
         assert ratio <= BUDGET_LIMIT, f"p50 is {ratio:.2f} of the budget, limit {BUDGET_LIMIT}"
 
     @staticmethod
-    def _measured(llm: LLM, most: int) -> tuple[float, list[float]]:
+    def _measured(llm: LLM, maximum: int) -> tuple[float, list[float]]:
         """Return the median decode step of four answers in ms, and the gaps beside the prompts."""
         llm.build_all()
         gaps, random = StepPeriods(interactive_decodes), np.random.default_rng(1)
@@ -411,16 +412,16 @@ class TestBudget:
             llm.submit(prompt, Sampling(max_tokens=answer, ignore_eos=True), tenant=tenant.name)
 
         for _ in range(4):
-            ask(DESK, 16, 2 * most)
-        while len(gaps.periods_ms) < most // 2:
+            ask(DESK, 16, 2 * maximum)
+        while len(gaps.periods_ms) < maximum // 2:
             llm.step()
-        alone = float(np.median(gaps.periods_ms[most // 4 :]))
+        alone = float(np.median(gaps.periods_ms[maximum // 4 :]))
         gaps.take()
         for _ in range(8):
             ask(NIGHT, 512, 1)
-        began = time.monotonic()
-        while (len(gaps.periods_ms) < most and llm.scheduler.prefilling) or not gaps.periods_ms:
-            if time.monotonic() - began > BUDGET_SECONDS and gaps.periods_ms:
+        start = time.monotonic()
+        while (len(gaps.periods_ms) < maximum and llm.scheduler.prefilling) or not gaps.periods_ms:
+            if time.monotonic() - start > BUDGET_SECONDS and gaps.periods_ms:
                 break
             llm.step()
         return alone, gaps.periods_ms
@@ -443,7 +444,7 @@ class TestAttacks:
                 under += gaps_ms(url, keys["alice"], ATTACK_SECONDS)
                 attacker.kill()
                 attacker.join()
-        p99 = [float(np.percentile(each, 99)) for each in calm]
+        p99 = [float(np.percentile(item, 99)) for item in calm]
         every = np.concatenate(calm)
         print(
             f"\n{attack}: token to token {np.median(every):.1f} ms, under it {np.median(under):.1f}; p99 "

@@ -370,7 +370,7 @@ def paired(one: Callable[[], object], other: Callable[[], object]) -> tuple[floa
 
 def largest() -> KernelVariant:
     """Return the kernel with the most code, in mode full."""
-    zrt = max(map(load, names()), key=lambda each: len(each.code))
+    zrt = max(map(load, names()), key=lambda item: len(item.code))
     launch = LaunchSetup((1, 1, 1), zrt.workgroup, zrt.workgroup, 32, (0, 0), vgprs=zrt.vgprs, sgprs=zrt.sgprs)
     return variant_for(launch, default_target(), zrt.code, Checks("full"))
 

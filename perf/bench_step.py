@@ -418,8 +418,8 @@ SMALLEST = {"values": (0,), "pairs": ((0, 0),), "packed": ((0, 0), (0, 0)), "fen
 
 
 def token_stream() -> list[int]:
-    one = [word for make in USED.values() for word in make().words(G12)]
-    return one * (16384 // len(one))
+    words = [word for make in USED.values() for word in make().words(G12)]
+    return words * (16384 // len(words))
 
 
 class TestPm4:

@@ -46,31 +46,31 @@ class LevelChange:
         return self.after / self.before
 
 
-def change_points(values: Sequence[float], *, least: int = 3, p: float = 0.01) -> list[LevelChange]:
+def change_points(values: Sequence[float], *, minimum: int = 3, p: float = 0.01) -> list[LevelChange]:
     """Find shifts of the level: binary segmentation on ranks; each split is kept if a permutation test at `p`
-    keeps it. At least `least` values are on each side. Ranks are used so that one outlier is not a shift.
+    keeps it. At least `minimum` values are on each side. Ranks are used so that one outlier is not a shift.
     """
     points: list[int] = []
-    _split(values, 0, len(values), least, p, points)
+    _split(values, 0, len(values), minimum, p, points)
     edges = [0, *sorted(points), len(values)]
     changes = []
     for start, index, end in zip(edges, edges[1:], edges[2:], strict=False):
         before, after = statistics.median(values[start:index]), statistics.median(values[index:end])
-        score = _best(_ranks(values[start:end]), least)[0]
-        changes.append(LevelChange(index, before, after, _chance(_ranks(values[start:end]), least, score)))
+        score = _best(_ranks(values[start:end]), minimum)[0]
+        changes.append(LevelChange(index, before, after, _chance(_ranks(values[start:end]), minimum, score)))
     return changes
 
 
-def _split(values: Sequence[float], start: int, end: int, least: int, p: float, points: list[int]) -> None:
-    if end - start < 2 * least:
+def _split(values: Sequence[float], start: int, end: int, minimum: int, p: float, points: list[int]) -> None:
+    if end - start < 2 * minimum:
         return
     ranks = _ranks(values[start:end])
-    score, index = _best(ranks, least)
-    if score <= 0 or _chance(ranks, least, score) > p:
+    score, index = _best(ranks, minimum)
+    if score <= 0 or _chance(ranks, minimum, score) > p:
         return
     points.append(start + index)
-    _split(values, start, start + index, least, p, points)
-    _split(values, start + index, end, least, p, points)
+    _split(values, start, start + index, minimum, p, points)
+    _split(values, start + index, end, minimum, p, points)
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
@@ -82,27 +82,27 @@ def _ranks(values: Sequence[float]) -> list[float]:
         end = start
         while end < len(order) and values[order[end]] == values[order[start]]:
             end += 1
-        for place in order[start:end]:
-            ranks[place] = (start + end - 1) / 2
+        for location in order[start:end]:
+            ranks[location] = (start + end - 1) / 2
         start = end
     return ranks
 
 
-def _best(ranks: Sequence[float], least: int) -> tuple[float, int]:
+def _best(ranks: Sequence[float], minimum: int) -> tuple[float, int]:
     """Return the split with the largest distance of the sides' mean ranks, relative to their sizes."""
     total, count, left = sum(ranks), len(ranks), 0.0
     best = (0.0, 0)
     for index in range(1, count):
         left += ranks[index - 1]
-        if least <= index <= count - least:
+        if minimum <= index <= count - minimum:
             apart = abs(left / index - (total - left) / (count - index))
             best = max(best, (apart * math.sqrt(index * (count - index) / count), index))
     return best
 
 
-def _chance(ranks: Sequence[float], least: int, score: float, *, shuffles: int = 500) -> float:
+def _chance(ranks: Sequence[float], minimum: int, score: float, *, shuffles: int = 500) -> float:
     draw, shuffled, as_high = random.Random(SEED), list(ranks), 0
     for _ in range(shuffles):
         draw.shuffle(shuffled)
-        as_high += _best(shuffled, least)[0] >= score
+        as_high += _best(shuffled, minimum)[0] >= score
     return (as_high + 1) / (shuffles + 1)

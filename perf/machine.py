@@ -93,7 +93,7 @@ def _cpu_reading() -> dict[str, float]:
     if frequency is not None and frequency.current:
         reading["cpu_clock_mhz"] = round(frequency.current, 1)
     sensors: dict[str, Any] = getattr(psutil, "sensors_temperatures", dict)()  # Linux and FreeBSD only
-    values = [each.current for name in ("k10temp", "coretemp") for each in sensors.get(name, [])]
+    values = [item.current for name in ("k10temp", "coretemp") for item in sensors.get(name, [])]
     if values:
         reading["cpu_temperature_c"] = max(values)
     return reading

@@ -20,7 +20,7 @@ async def stream(host: str, port: int, body: bytes) -> tuple[float, int, int]:
     response.
     """
     reader, writer = await asyncio.open_connection(host, port)
-    began = time.perf_counter()
+    start = time.perf_counter()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
     status = await reader.readline()
@@ -31,7 +31,7 @@ async def stream(host: str, port: int, body: bytes) -> tuple[float, int, int]:
         size += len(line)
         if line.startswith(b"data: "):
             events += 1
-            first = first or time.perf_counter() - began
+            first = first or time.perf_counter() - start
     writer.close()
     return first, events, size
 

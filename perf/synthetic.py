@@ -230,9 +230,9 @@ def random_blocks(rng: np.random.Generator, rows: int, columns: int, dtype: str,
     elements, size_bytes = block_of(dtype)
     blocks = np.frombuffer(rng.bytes(rows * columns // elements * size_bytes), np.uint8).reshape(-1, size_bytes)
     blocks = blocks.copy()
-    for place, factor in SCALES[dtype].places.items():
+    for location, factor in SCALES[dtype].places.items():
         scale = np.float16(factor * spread / SCALES[dtype].spread)
-        blocks[:, place : place + 2] = np.frombuffer(scale.tobytes(), np.uint8)
+        blocks[:, location : location + 2] = np.frombuffer(scale.tobytes(), np.uint8)
     return blocks.reshape(rows, -1)
 
 

@@ -130,7 +130,7 @@ class _BisectSearch:
         all replays.
         """
         findings = self.suspect.findings()
-        new = next((each for each in findings if each not in self._known), None)
+        new = next((finding for finding in findings if finding not in self._known), None)
         self._known.update(findings)
         return new
 
@@ -148,11 +148,11 @@ class _BisectSearch:
     def _inside(
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
-        again = self._again(step, before, self.suspect.other(step, tapped=True))
+        second = self._again(step, before, self.suspect.other(step, tapped=True))
         finding = finding or self._new_finding()
-        tapped = self._first(step, right, again)
+        tapped = self._first(step, right, second)
         if tapped is not None:
-            self._name(step, right, again, before, *tapped, tapped=True, finding=finding)
+            self._name(step, right, second, before, *tapped, tapped=True, finding=finding)
             return
         self._say(
             "with every node's result kept there is no difference: running parts of the graph that reuses memory"
@@ -163,7 +163,7 @@ class _BisectSearch:
         """Name the node at which the step stopped, where the tier can tell."""
         wrong = self.suspect.variant(step.graph, step.key)
         faults = error.report.faults if isinstance(error, Hang) else ()
-        fault = next((each.seen for each in faults if each.seen is not None), None)
+        fault = next((fault.seen for fault in faults if fault.seen is not None), None)
         if fault is not None:
             self._say("page fault, as reported by the simulated device:")
             self.found.lines += [f"  {line}" for line in fault.lines()]
@@ -202,7 +202,7 @@ class _BisectSearch:
         self, step: RecordedStep, right: Variant, before: dict[str, bytes], finding: Finding | None
     ) -> None:
         """Find the fewest steps of the program that reproduce it, else the node that the finding names."""
-        whole = self.suspect.variant(step.graph, step.key).program
+        program = self.suspect.variant(step.graph, step.key).program
         shown: dict[int, tuple[int, str, Variant, Finding | None]] = {}
 
         def differs(count: int) -> bool:
@@ -216,16 +216,16 @@ class _BisectSearch:
             shown[count] = last, name, variant, new
             return True
 
-        counts = [at + 1 for at, each in enumerate(whole.steps) if isinstance(each, Call)]
+        counts = [at + 1 for at, item in enumerate(program.steps) if isinstance(item, Call)]
         count = _fewest(counts, differs)
         if count is not None:
             index, name, variant, new = shown[count]
             self._name(step, right, variant, before, index, name, tapped=False, finding=new or finding)
             return
-        index = _index_of(whole, finding.node if finding is not None else None)
+        index = _index_of(program, finding.node if finding is not None else None)
         if index >= 0:
             variant = self._again(step, before, self.suspect.other(step, steps=counts[index]))
-            name = whole.calls[index].node.outputs[0]
+            name = program.calls[index].node.outputs[0]
             self._name(step, right, variant, before, index, name, tapped=False, finding=finding)
 
     def _first(
@@ -297,12 +297,12 @@ class _BisectSearch:
         self, step: RecordedStep, variant: Variant, before: dict[str, bytes], name: str, element: int
     ) -> dict[str, Any]:
         """Find the last store to an element on a simulated device by running the step again with a watch."""
-        place = variant.plan.placements[name]
-        buffer = variant.replays.ports[port(place.allocation, variant.key)]
+        placement = variant.plan.placements[name]
+        buffer = variant.replays.ports[port(placement.allocation, variant.key)]
         instrument = self.suspect.backend.instrument
         if instrument is None:
             return {}
-        instrument.set_watchpoint(buffer, place.offset_bytes + 4 * element, 4)
+        instrument.set_watchpoint(buffer, placement.offset_bytes + 4 * element, 4)
         try:
             self._again(step, before, variant)
         except _Unended as error:
@@ -336,12 +336,12 @@ class _BisectSearch:
         if not tapped:
             return {}, copies
         operands = [name for name in node.inputs if name and buffers[name].role in ("step", *LEFT_BEHIND)]
-        given = {name: value_of(right, name, step).copy() for name in operands if name not in copies}
-        if len(given) < len(operands):
+        argument = {name: value_of(right, name, step).copy() for name in operands if name not in copies}
+        if len(argument) < len(operands):
             self.oracle.restore(right, before)
             self.oracle.write(step)
-            given |= {name: value_of(right, name, step).copy() for name in operands if name in copies}
-        return given, copies
+            argument |= {name: value_of(right, name, step).copy() for name in operands if name in copies}
+        return argument, copies
 
     def _say(self, line: str) -> None:
         self.found.lines.append(line)
@@ -358,15 +358,15 @@ def _intact(program: LoweredGraph) -> Iterator[tuple[int, str]]:
     """Return the results whose bytes no later call of the program overwrites."""
     plan = program.plan
     spans = [(index, name, plan.placements[name]) for index, name in _results(program)]
-    for index, name, place in spans:
-        end = place.offset_bytes + place.size_bytes
+    for index, name, location in spans:
+        end = location.offset_bytes + location.size_bytes
         later = (
             other
             for at, _, other in spans
             if at > index
-            and other.allocation == place.allocation
+            and other.allocation == location.allocation
             and other.offset_bytes < end
-            and place.offset_bytes < other.offset_bytes + other.size_bytes
+            and location.offset_bytes < other.offset_bytes + other.size_bytes
         )
         if next(later, None) is None:
             yield index, name

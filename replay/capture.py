@@ -99,13 +99,13 @@ def capture(
                     f"--emit-repro FILE: tier {backend.spec.tier} submits no packets to a driver",
                     next="use a GPU tier: --tiers t1",
                 )
-            for each in steps[:-1]:
-                suspect.run(each)
+            for item in steps[:-1]:
+                suspect.run(item)
             target = steps[-1]
             variant = suspect.write(target)
             with Rebuilt(log, tape, sources, opener_of(ORACLE), tapped=tape.graphs[target.graph].tapped) as oracle:
-                for each in steps[:-1]:
-                    oracle.run(each)
+                for item in steps[:-1]:
+                    oracle.run(item)
                 right = oracle.run(target)
                 expected = tuple(_expected(target, variant, right))
             return _captured(suspect, tape, target, variant, expected)
@@ -113,7 +113,7 @@ def capture(
 
 def chosen_step(tape: Tape) -> int:
     """Return the first step that ended with a fault, else the last."""
-    known = {each.number for each in tape.steps}
+    known = {item.number for item in tape.steps}
     faulty = [fault.step for fault in tape.faults if fault.step in known]
     return faulty[0] if faulty else tape.steps[-1].number
 
@@ -122,7 +122,7 @@ def _expected(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[
     """Return the expected buffers: the recorded ones, or the graph's outputs if the step never ended."""
     recorded = {output.buffer: output for output in step.outputs}
     for name in recorded or [spec.name for spec in variant.graph.by_role("output")]:
-        place = variant.plan.placements[name]
+        placement = variant.plan.placements[name]
         value = value_of(right, name, step)
         record = recorded.get(name)
         yield ExpectedBuffer(
@@ -130,7 +130,7 @@ def _expected(step: RecordedStep, variant: Variant, right: Variant) -> Iterable[
             record.label if record is not None else "",
             variant.graph.buffers[name].dtype,
             value.shape,
-            variant.buffers[place.allocation].storage.gpu_va + place.offset_bytes,
+            variant.buffers[placement.allocation].storage.gpu_va + placement.offset_bytes,
             value.tobytes(),
             record is not None and record.sha256 == sha256_of(value),
         )
@@ -159,10 +159,10 @@ def _captured(
         for block in backend.memory.blocks
         if block.region.name not in OWN
     )
-    inside = [name for name in sorted(names) if any(_within(name, each) for each in regions)]
+    inside = [name for name in sorted(names) if any(_within(name, region) for region in regions)]
     changed = suspect.other_kernels()
     notes = [f"kernels that differ from the recorded ones: {', '.join(changed)}"] if changed else []
-    other = [each.name for each in expected if not each.recorded]
+    other = [buffer.name for buffer in expected if not buffer.recorded]
     if other and step.outputs:
         notes.append(f"the recorded run had bits other than expected here in: {', '.join(other)}")
     if not step.outputs:

@@ -74,10 +74,10 @@ def _inputs(difference: Diff, a: LogReader, b: LogReader, mine: RecordedStep, th
         difference.first = f"step {mine.number}: counts {mine.counts} and {theirs.counts}"
         difference.bad = {"step": mine.number}
         return
-    given, others = _written(a, mine), _written(b, theirs)
-    for name in (each for each in given if each in others):
+    argument, others = _written(a, mine), _written(b, theirs)
+    for name in (item for item in argument if item in others):
         difference.compared += 1
-        if given[name] != others[name]:
+        if argument[name] != others[name]:
             difference.first = f"step {mine.number}: the host wrote different bytes to {name[0]}"
             difference.bad = {"step": mine.number, "buffer": name[0]}
             return
@@ -122,7 +122,7 @@ def _elements(difference: Diff, a: LogReader, b: LogReader, output: records.Outp
         difference.lines.append("elements  unknown: record both logs with --level full")
         return
     dtype = NUMPY_DTYPES[output.dtype]
-    one, two = (np.frombuffer(log.blob(each.blob), dtype) for log, each in ((a, output), (b, other)))
+    one, two = (np.frombuffer(log.blob(item.blob), dtype) for log, item in ((a, output), (b, other)))
     bad = np.flatnonzero(one.view(np.uint32) != two.view(np.uint32))
     index = int(bad[0])
     element = tuple(int(part) for part in np.unravel_index(index, output.shape))
@@ -136,8 +136,8 @@ def _elements(difference: Diff, a: LogReader, b: LogReader, output: records.Outp
         "of": one.size,
         "max_abs_diff": largest,
     }
-    place = ", ".join(map(str, element))
+    text = ", ".join(map(str, element))
     difference.first += (
-        f": element [{place}] is {difference.bad['one']} and {difference.bad['other']}; "
+        f": element [{text}] is {difference.bad['one']} and {difference.bad['other']}; "
         f"{bad.size} of {one.size} differ, by {largest:.3g} at most"
     )

@@ -96,7 +96,7 @@ class _TracedNode:
         if isinstance(entry, str):
             raise UnsupportedError(f"{node!r}: {entry}")
         capacity = capacity_of(self.step.key)
-        return (each for each in entry.code(node, graph, capacity) if isinstance(each, Launch))
+        return (item for item in entry.code(node, graph, capacity) if isinstance(item, Launch))
 
     def _grid(self, launch: Launch) -> tuple[int, ...]:
         counts = dict(zip(SYMBOLS, self.step.counts, strict=False))

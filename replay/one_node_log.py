@@ -69,14 +69,14 @@ def emit_repro(
         tape = read_tape(log)
         step = next(step for step in tape.steps if step.number == where.step)
         graph = tape.graphs[where.graph].graph
-        given = {name: value.tobytes() for name, value in bisected.given.items()}
+        argument = {name: value.tobytes() for name, value in bisected.given.items()}
         if where.tapped:
-            graph = one_node(graph, [each for each in graph.nodes if each.op is not ir.Op.BARRIER][where.node])
+            graph = one_node(graph, [node for node in graph.nodes if node.op is not ir.Op.BARRIER][where.node])
         else:  # what is wrong lies between nodes
             pieces = (piece for write in step.writes for piece in pieces_of(log, write))
-            given = {name: data for name, offset, data in pieces if not offset}
-            given |= _state(graph, step, bisected.before)
-        _write(written, tape, where, step, graph, bisected, given, sources_of(log, tape, model))
+            argument = {name: data for name, offset, data in pieces if not offset}
+            argument |= _state(graph, step, bisected.before)
+        _write(written, tape, where, step, graph, bisected, argument, sources_of(log, tape, model))
     tier, device = bisected.tier, "sim" if isinstance(choice, Choice) and choice.simulated else "auto"
     test = folder / "test_node.py"
     try:
@@ -109,8 +109,8 @@ def _state(graph: OpGraph, step: RecordedStep, before: dict[str, bytes]) -> dict
     plan = plan_memory(graph, capacity=capacity_of(step.key))
     places = {spec.name: plan.placements[spec.name] for spec in graph.by_role(*KEPT)}
     return {
-        name: before[place.allocation][place.offset_bytes : place.offset_bytes + place.size_bytes]
-        for name, place in places.items()
+        name: before[location.allocation][location.offset_bytes : location.offset_bytes + location.size_bytes]
+        for name, location in places.items()
     }
 
 

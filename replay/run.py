@@ -105,15 +105,15 @@ def replay(
             known = set(rebuilt.findings())  # of others that share the device
             for step in steps:
                 variant = rebuilt.write(step)
-                began = time.monotonic()
+                start_time = time.monotonic()
                 rebuilt.submit(step, variant)
-                outcome.seconds += time.monotonic() - began
+                outcome.seconds += time.monotonic() - start_time
                 outcome.live_seconds += step.seconds or 0.0
                 outcome.steps += 1
                 if step.number >= start:
                     _compare(outcome, step, variant)
                 advance(1)
-            outcome.findings = [each.text for each in rebuilt.findings() if each not in known]
+            outcome.findings = [finding.text for finding in rebuilt.findings() if finding not in known]
             if changed := rebuilt.other_kernels():
                 outcome.problems.append(f"the kernels differ from the recorded ones: {', '.join(changed)}")
         outcome.problems += log.problems

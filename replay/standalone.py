@@ -101,7 +101,7 @@ class _Fences:
     def submission(self, packets: Iterable[Packet]) -> tuple[list[int], int]:
         self.value += 1
         fence = ReleaseMem(FENCE_VA, self.value, RELEASE_CACHES[self.generation], data_sel=2, wait_sync=1)
-        return [word for each in (*packets, fence) for word in each.words(self.generation)], self.value
+        return [word for packet in (*packets, fence) for word in packet.words(self.generation)], self.value
 
 
 def _case(captured: StepCapture) -> dict[str, Any]:
@@ -114,13 +114,13 @@ def _case(captured: StepCapture) -> dict[str, Any]:
             load = fences.submission(copies(STAGING_VA, region.gpu_va, region.size_bytes))
         regions.append((region, list(runs_of(region.content)), load))
     outputs = []
-    for each in captured.expected:
-        inside = next(r for r in captured.regions if r.gpu_va <= each.gpu_va < r.gpu_va + r.size_bytes)
+    for buffer in captured.expected:
+        inside = next(r for r in captured.regions if r.gpu_va <= buffer.gpu_va < r.gpu_va + r.size_bytes)
         fetch = None
         if inside.placement.startswith("vram"):
-            fetch = fences.submission(copies(each.gpu_va, STAGING_VA, len(each.content)))
-        outputs.append((each, fetch))
-    sizes = [r.size_bytes for r in captured.regions] + [len(each.content) for each in captured.expected]
+            fetch = fences.submission(copies(buffer.gpu_va, STAGING_VA, len(buffer.content)))
+        outputs.append((buffer, fetch))
+    sizes = [r.size_bytes for r in captured.regions] + [len(buffer.content) for buffer in captured.expected]
     return {"regions": regions, "outputs": outputs, "staging": max(sizes) + -max(sizes) % PAGE_BYTES}
 
 
@@ -132,7 +132,7 @@ def _header(captured: StepCapture, path: Path, command: str) -> Iterator[str]:
     yield ""
     yield f"run:      cc -O1 {path.name} -o repro && ./repro"
     yield "result:   exit 0 the outputs are as expected, 1 they differ, 2 it does not end or cannot run"
-    yield f"expected: {', '.join(each.name for each in captured.expected)}, from a reference on the CPU"
+    yield f"expected: {', '.join(buffer.name for buffer in captured.expected)}, from a reference on the CPU"
     yield f"kernels:  {', '.join(captured.kernels) or 'none'}"
     yield f"recorded: {', '.join(seen) or 'on the CPU reference'}"
     device = captured.device
@@ -205,14 +205,14 @@ def _program(captured: StepCapture, header: list[str]) -> str:
         )
     out += ["static const struct region regions[] = {", *rows, "};"]
     rows = []
-    for number, (each, fetch) in enumerate(case["outputs"]):
+    for number, (item, fetch) in enumerate(case["outputs"]):
         out.append(f"static const uint64_t want_{number}[] = {{")
-        out.extend(_u64_rows(each.content))
+        out.extend(_u64_rows(item.content))
         out.append("};")
         fetched = submission(f"fetch_{number}", fetch)
         rows.append(
-            f"    {{ {_string(each.name)}, {int(each.dtype == 'f32')}, {each.gpu_va:#x}ull, want_{number}, "
-            f"{len(each.content)}ull, {each.shape[-1] if each.shape else 1}, {fetched} }},"
+            f"    {{ {_string(item.name)}, {int(item.dtype == 'f32')}, {item.gpu_va:#x}ull, want_{number}, "
+            f"{len(item.content)}ull, {item.shape[-1] if item.shape else 1}, {fetched} }},"
         )
     out += ["static const struct output outputs[] = {", *rows, "};"]
     main = f"{words('recorded', captured.words)}{captured.fence_va:#x}ull, {captured.fence_value} }}"

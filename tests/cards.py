@@ -27,7 +27,7 @@ class Card(SimDriver):
 
     def list_dir(self, path: str) -> list[str]:
         start = path.rstrip("/") + "/"
-        added = {each[len(start) :].split("/")[0] for each in self.files if each.startswith(start)}
+        added = {file[len(start) :].split("/")[0] for file in self.files if file.startswith(start)}
         try:
             return sorted({*super().list_dir(path), *added})
         except OSError:

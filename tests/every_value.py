@@ -15,9 +15,9 @@ OTHER = [2, 7, 1, 8]
 Values = dict[str, np.ndarray]
 
 
-def assert_same(got: Values, want: Values, *, least: int = 20) -> None:
+def assert_same(got: Values, want: Values, *, minimum: int = 20) -> None:
     """Every value to the bit; the first in the run's order that is another is named."""
-    assert got.keys() == want.keys() and len(want) > least
+    assert got.keys() == want.keys() and len(want) > minimum
     different = [name for name in want if want[name].tobytes() != got[name].tobytes()]
     assert not different, (
         f"{len(different)} of {len(want)} differ, first {different[0]}: {_first(got, want, different[0])}"

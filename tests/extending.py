@@ -38,8 +38,8 @@ class ExtendedTree:
 
 def diffs(section: str) -> list[str]:
     """The ```diff blocks below a heading of the page."""
-    _, found, rest = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}\n")
-    assert found, f"{PAGE} has no section {section!r}"
+    _, result, rest = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}\n")
+    assert result, f"{PAGE} has no section {section!r}"
     return re.findall(r"^```diff\n(.*?)^```$", rest.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
 
 
@@ -58,8 +58,8 @@ def extended(section: str, folder: Path, *also: str) -> ExtendedTree:
         if not (root / file).exists() and (ROOT / file).is_file():  # of tests or docs
             (root / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, root / file)
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", "apply", "--verbose", "-"], cwd=root, input=patch, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, f"{PAGE}, section {section!r} does not apply:\n{done.stderr}"
+    assert result.returncode == 0, f"{PAGE}, section {section!r} does not apply:\n{result.stderr}"
     return ExtendedTree(root, files)

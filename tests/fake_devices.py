@@ -62,41 +62,41 @@ class FakeVulkan:
 
     def vkGetPhysicalDeviceProperties2(self, handle: int, first: Any) -> None:
         device = self.devices[handle - 100]
-        for name, each in chained(first._obj):
+        for name, item in chained(first._obj):
             if name == "VkPhysicalDeviceProperties2":
-                each.properties.deviceName = device.name.encode()
-                each.properties.deviceType = device.kind
+                item.properties.deviceName = device.name.encode()
+                item.properties.deviceType = device.kind
                 major, minor, patch = device.version
-                each.properties.apiVersion = major << 22 | minor << 12 | patch
-                limits = each.properties.limits
+                item.properties.apiVersion = major << 22 | minor << 12 | patch
+                limits = item.properties.limits
                 limits.maxComputeWorkGroupCount[:] = [device.grid] * 3
                 limits.maxComputeWorkGroupInvocations = device.invocations
                 limits.maxComputeSharedMemorySize = device.shared_bytes
             if name == "VkPhysicalDeviceVulkan11Properties":
-                each.deviceUUID[0] = handle
+                item.deviceUUID[0] = handle
             if name == "VkPhysicalDeviceVulkan12Properties":
-                each.driverName, each.driverInfo = b"fakedrv", b"7.1"
+                item.driverName, item.driverInfo = b"fakedrv", b"7.1"
                 for control in device.float_controls:
-                    setattr(each, control, 1)
+                    setattr(item, control, 1)
 
     def vkGetPhysicalDeviceFeatures2(self, handle: int, first: Any) -> None:
-        for _, each in chained(first._obj):
-            holder = each.features if hasattr(each, "features") else each
+        for _, item in chained(first._obj):
+            holder = item.features if hasattr(item, "features") else item
             for feature in self.devices[handle - 100].features & {name for name, *_ in holder._fields_}:
                 setattr(holder, feature, 1)
 
     def vkGetPhysicalDeviceMemoryProperties2(self, handle: int, made: Any) -> None:
-        said = made._obj.memoryProperties
-        said.memoryHeapCount = said.memoryTypeCount = 1
-        said.memoryTypes[0].propertyFlags = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
-        said.memoryHeaps[0].size = self.devices[handle - 100].heap_bytes
-        said.memoryHeaps[0].flags = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
+        memoryproperties = made._obj.memoryProperties
+        memoryproperties.memoryHeapCount = memoryproperties.memoryTypeCount = 1
+        memoryproperties.memoryTypes[0].propertyFlags = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
+        memoryproperties.memoryHeaps[0].size = self.devices[handle - 100].heap_bytes
+        memoryproperties.memoryHeaps[0].flags = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
 
     def vkGetPhysicalDeviceQueueFamilyProperties(self, handle: int, count: Any, rows: Any) -> None:
         flags = self.devices[handle - 100].queue_flags
         count._obj.value = len(flags)
-        for row, each in zip(rows or (), flags, strict=False):
-            row.queueFlags, row.queueCount = each, 1
+        for row, flag in zip(rows or (), flags, strict=False):
+            row.queueFlags, row.queueCount = flag, 1
 
     def vkEnumerateDeviceExtensionProperties(self, handle: int, layer: Any, count: Any, rows: Any) -> int:
         count._obj.value = 0
@@ -122,11 +122,11 @@ class FakeVulkan:
 
 def chained(first: Any) -> Iterator[tuple[str, Any]]:
     """Every struct of a pNext chain, with its name."""
-    each = first
+    from_address = first
     while True:
-        name = BY_STYPE[each.sType]
-        yield name, each
-        if not each.pNext:
+        name = BY_STYPE[from_address.sType]
+        yield name, from_address
+        if not from_address.pNext:
             return
-        number = ctypes.c_int32.from_address(each.pNext).value
-        each = api.struct_type(BY_STYPE[number]).from_address(each.pNext)
+        number = ctypes.c_int32.from_address(from_address.pNext).value
+        from_address = api.struct_type(BY_STYPE[number]).from_address(from_address.pNext)

@@ -24,7 +24,7 @@ def is_collected(text: str, chosen: str, slow: bool = False) -> bool:
 
     Reading the text avoids importing files whose tests would all be deselected.
     """
-    whole = {found[1] for found in WHOLE_MODULE.finditer(text)}
+    whole = {match[1] for match in WHOLE_MODULE.finditer(text)}
     if "slow" in whole and not slow:
         return False
     if chosen == "default":
@@ -41,7 +41,7 @@ def kept_cases(features: Sequence[Sequence[str]], keep: int) -> set[int]:
     count = len(features)
     if keep >= count:
         return set(range(count))
-    values = [set(enumerate(each)) for each in features]
+    values = [set(enumerate(feature)) for feature in features]
     seen: set[tuple[int, str]] = set()
     chosen: list[int] = []
     distance = [count] * count  # to the nearest chosen case
@@ -66,10 +66,10 @@ def changed_files(revision: str) -> list[str]:
         ["git", "diff", "--name-only", "--no-renames", revision, "--"],
         ["git", "ls-files", "--others", "--exclude-standard"],
     ):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ValueError(done.stderr.strip())
-        paths.update(done.stdout.splitlines())
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise ValueError(result.stderr.strip())
+        paths.update(result.stdout.splitlines())
     return sorted(paths)
 
 
@@ -85,11 +85,13 @@ def import_graph(root: Path = ROOT) -> dict[str, set[str]]:
     paths = {path.relative_to(root).as_posix() for path in files}
     helpers = {PurePosixPath(path).stem: path for path in sorted(paths) if path.startswith("tests/")}
     graph = {
-        path: {found for name in _imported(root / path) for found in _files_of_module(name, path, paths, helpers)}
+        path: {file for name in _imported(root / path) for file in _files_of_module(name, path, paths, helpers)}
         for path in sorted(paths)
     }
     scripts = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
-    commands = {found for entry in scripts.values() for found in _module_files(entry.partition(":")[0], paths)}
+    commands = {
+        module_file for entry in scripts.values() for module_file in _module_files(entry.partition(":")[0], paths)
+    }
     graph.setdefault("zinc_rt/cli/main.py", set()).update(commands)
     return graph
 

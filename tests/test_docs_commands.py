@@ -30,7 +30,7 @@ LINK = re.compile(r"\]\(([^)#:]+)\)")
 
 def lines(page: Path) -> list[str]:
     """Command lines in fenced and indented blocks: joined after a backslash, without their # comments."""
-    found, fenced, whole = [], False, ""
+    result, fenced, whole = [], False, ""
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("```"):
             fenced = not fenced
@@ -40,9 +40,9 @@ def lines(page: Path) -> list[str]:
             whole = whole[:-1]
             continue
         if BEGINS.match(whole) and whole not in NO_COMMAND:
-            found.append(" ".join(whole.partition(" # ")[0].split()))
+            result.append(" ".join(whole.partition(" # ")[0].split()))
         whole = ""
-    return found
+    return result
 
 
 def parts(line: str) -> tuple[str, list[str]]:

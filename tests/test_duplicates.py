@@ -21,7 +21,7 @@ ALLOWED = {}
 def bodies() -> dict[str, list[tuple[str, str]]]:
     """Map each body, without docstring and layout, to (place, name) of the functions that have it."""
     paths = [path for folder in ("zinc_rt", "ci", *HARNESS) for path in (ROOT / folder).rglob("*.py")]
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    result: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for path in paths:
         if any(parent.is_symlink() for parent in path.parents):
             continue
@@ -30,8 +30,8 @@ def bodies() -> dict[str, list[tuple[str, str]]]:
                 statements = node.body[1:] if ast.get_docstring(node) is not None else node.body
                 text = "\n".join(map(ast.unparse, statements))
                 if text.count("\n") + 1 >= LEAST_LINES:
-                    found[text].append((f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node.name))
-    return found
+                    result[text].append((f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node.name))
+    return result
 
 
 def test_no_two_functions_have_the_same_body() -> None:
@@ -39,6 +39,6 @@ def test_no_two_functions_have_the_same_body() -> None:
     assert len(groups) > 4000
     twice = [group for group in groups.values() if len(group) > 1]
     assert [
-        [place for place, _ in group] for group in twice if not {name for _, name in group} <= {*ALLOWED}
+        [location for location, _ in group] for group in twice if not {name for _, name in group} <= {*ALLOWED}
     ] == []
     assert {name for group in twice for _, name in group} == {*ALLOWED}, "an entry that is not needed any more"

@@ -110,8 +110,8 @@ def test_replay_returns_the_report_of_the_command(tmp_path: Path) -> None:
     report = harness.replay(log, tiers=["t_cpu"])
     assert report.passed and [outcome.tier for outcome in report.outcomes] == ["t_cpu"]
     same(report, replay_command, [str(log), "--tiers", "t_cpu"], tmp_path)
-    found = harness.replay(log, tiers=["t_cpu"], bisect=True)
-    assert found.passed and not found.bisections[0].failed
+    result = harness.replay(log, tiers=["t_cpu"], bisect=True)
+    assert result.passed and not result.bisections[0].failed
 
 
 def test_doctor_returns_the_report_of_the_command(tmp_path: Path) -> None:

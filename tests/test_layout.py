@@ -31,23 +31,23 @@ def imported(path: Path, *, types: bool = False) -> Iterator[str]:
 @cache
 def _imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """The modules and whether only annotations need them."""
-    found: list[tuple[str, bool]] = []
+    result: list[tuple[str, bool]] = []
     waiting: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), False)]
     while waiting:
         node, typing_only = waiting.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             typing_only = True
         if isinstance(node, ast.Import):
-            found += [(alias.name, typing_only) for alias in node.names if alias.name.startswith("zinc_rt")]
+            result += [(alias.name, typing_only) for alias in node.names if alias.name.startswith("zinc_rt")]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("zinc_rt"):
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found.append((inner if is_module(inner) else str(node.module), typing_only))
+                result.append((inner if is_module(inner) else str(node.module), typing_only))
         elif isinstance(
             node, ast.stmt | ast.ExceptHandler | ast.Module | ast.match_case
         ):  # expressions import nothing
             waiting.extend((child, typing_only) for child in ast.iter_child_nodes(node))
-    return tuple(found)
+    return tuple(result)
 
 
 @cache
@@ -129,7 +129,7 @@ def test_simulated_device_uses_independent_decoding_tables() -> None:
         allowed = SEAM | NAMES_ONLY.get(module, set())
         for name in imported(path, types=True):
             of_the_runtime = name.startswith(("zinc_rt.kmd", "zinc_rt.pm4"))
-            if of_the_runtime and not any(name.startswith(each) for each in allowed):
+            if of_the_runtime and not any(name.startswith(item) for item in allowed):
                 wrong.append(f"{module}: {name}")
     assert not wrong
 
@@ -168,8 +168,8 @@ def test_only_engine_devices_module_imports_the_simulated_device() -> None:
 
 def test_code_version_covers_every_kind_of_package_data() -> None:
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    patterns = [pattern for name, each in data.items() if name.split(".")[1:2] != [] for pattern in each]
-    of_rooms = [p for name, each in data.items() if not {*name.split(".")} & {*HARNESS} for p in each]
+    patterns = [pattern for name, item in data.items() if name.split(".")[1:2] != [] for pattern in item]
+    of_rooms = [p for name, item in data.items() if not {*name.split(".")} & {*HARNESS} for p in item]
     assert patterns and {Path(p).suffix for p in of_rooms} - {".typed"} <= set(SUFFIXES)
 
 
@@ -233,7 +233,7 @@ def import_graph() -> dict[str, set[str]]:
     for path in paths:
         parts = path.relative_to(ROOT).with_suffix("").parts
         name = ".".join(part for part in parts if part not in ("zinc_rt", "__init__"))
-        graph[name] = {each.removeprefix("zinc_rt.") for each in imported(path, types=True)}
+        graph[name] = {item.removeprefix("zinc_rt.") for item in imported(path, types=True)}
     return {name: {t for t in targets if t in graph and t != name} for name, targets in graph.items()}
 
 

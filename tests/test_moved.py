@@ -42,11 +42,11 @@ print(json.dumps(out))
 
 def imported(names: list[str]) -> list[tuple[str, str, str, list[str]]]:
     """Import each in one fresh process: the name asked for, the module's own name, its spec's, the warnings."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(names)], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return [tuple(each) for each in json.loads(done.stdout)]
+    assert result.returncode == 0, result.stderr
+    return [tuple(load) for load in json.loads(result.stdout)]
 
 
 @pytest.mark.rest

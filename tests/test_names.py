@@ -20,7 +20,7 @@ SAY_NOTHING = frozenset(
 
 def rooms_by_class() -> dict[str, dict[str, str]]:
     """The rooms that define each class without a leading underscore, each room with one of its files."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    result: dict[str, dict[str, str]] = defaultdict(dict)
     for folder in ("zinc_rt", "ci", *HARNESS):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if any(parent.is_symlink() for parent in path.parents):
@@ -29,8 +29,8 @@ def rooms_by_class() -> dict[str, dict[str, str]]:
             room = parts[1] if parts[0] == "zinc_rt" else parts[0]
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    found[node.name].setdefault(room, str(path.relative_to(ROOT)))
-    return found
+                    result[node.name].setdefault(room, str(path.relative_to(ROOT)))
+    return result
 
 
 def test_class_names_are_not_reused_with_another_meaning() -> None:

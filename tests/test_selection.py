@@ -91,11 +91,11 @@ def test_kept_cases_of_one_parameter_are_spread() -> None:
 def test_file_is_skipped_only_when_its_source_rules_it_out() -> None:
     whole = "import pytest\n\npytestmark = pytest.mark.rest\n"
     partly = "@pytest.mark.rest(keep=3)\ndef test_x(): ...\n"
-    assert [is_collected(whole, each) for each in ("default", "rest", "all")] == [False, True, True]
-    assert [is_collected(partly, each) for each in ("default", "rest", "all")] == [True, True, True]
+    assert [is_collected(whole, item) for item in ("default", "rest", "all")] == [False, True, True]
+    assert [is_collected(partly, item) for item in ("default", "rest", "all")] == [True, True, True]
     slow = whole.replace("rest", "slow")
     assert [is_collected(slow, "all", is_slow) for is_slow in (False, True)] == [False, True]
-    assert [is_collected("", each) for each in ("default", "rest", "all")] == [True, False, True]
+    assert [is_collected("", item) for item in ("default", "rest", "all")] == [True, False, True]
 
 
 @pytest.mark.rest
@@ -122,8 +122,8 @@ def test_workers_run_the_set_that_the_controller_chose(words: list[str], ran: st
     command = [sys.executable, "-m", "pytest", "-p", "conftest", "-n", "2", "-rA", "-q", *words]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    names = re.findall(r"^PASSED test_some\.py::test_(\w+)(?:\[(\w+)\])?$", done.stdout, re.MULTILINE)
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    names = re.findall(r"^PASSED test_some\.py::test_(\w+)(?:\[(\w+)\])?$", result.stdout, re.MULTILINE)
     assert {case or name for name, case in names} == set(ran.split())
-    assert ("PASSED test_other.py::test_default" in done.stdout) == (words == [])
+    assert ("PASSED test_other.py::test_default" in result.stdout) == (words == [])

@@ -19,7 +19,9 @@ def found() -> PhysicalDevice | str:
     except ZincError as error:
         return error.message
     usable = [device for device in devices if not device.missing]
-    return usable[0] if usable else "; ".join(f"{each.name}: {each.missing}" for each in devices) or "no device"
+    return (
+        usable[0] if usable else "; ".join(f"{device.name}: {device.missing}" for device in devices) or "no device"
+    )
 
 
 def required() -> PhysicalDevice:

@@ -55,14 +55,14 @@ def timeline(log: LogReader) -> dict[str, Any]:
                 )
                 written = 0
             case records.TimesRecord() if record.step in open_steps:
-                begun = open_steps[record.step]
-                queue = QUEUES + streams[begun.stream]
+                open_step = open_steps[record.step]
+                queue = QUEUES + streams[open_step.stream]
                 if queue not in queues:
                     queues.add(queue)
-                    events.append(thread_name(queue, f"queue of {begun.stream}, by {record.clock}"))
+                    events.append(thread_name(queue, f"queue of {open_step.stream}, by {record.clock}"))
                 placed = [
                     (
-                        name_of(labels.get(begun.graph, []), node),
+                        name_of(labels.get(open_step.graph, []), node),
                         kernel,
                         record.at_seconds + start / 1e9,
                         record.at_seconds + end / 1e9,
@@ -71,19 +71,19 @@ def timeline(log: LogReader) -> dict[str, Any]:
                 ]
                 events += dispatch_slices(placed, queue, {"step": record.step, "simulated": record.simulated})
             case records.Retired() if record.step in open_steps:
-                begun = open_steps.pop(record.step)
+                open_step = open_steps.pop(record.step)
                 about = {
                     "step": record.step,
-                    "key": list(begun.key),
-                    "tokens": begun.counts[0],
-                    "sequences": begun.counts[1],
-                    "rows": begun.counts[2],
+                    "key": list(open_step.key),
+                    "tokens": open_step.counts[0],
+                    "sequences": open_step.counts[1],
+                    "rows": open_step.counts[2],
                 }
                 start = record.at_seconds - record.seconds
-                name = graphs.get(begun.graph, "?")
-                events.append(slice_seconds(name, streams[begun.stream], start, record.seconds, about))
-                waited = record.at_seconds - begun.at_seconds
-                events.append(slice_seconds("wait", HOST, begun.at_seconds, waited, {"step": record.step}))
+                name = graphs.get(open_step.graph, "?")
+                events.append(slice_seconds(name, streams[open_step.stream], start, record.seconds, about))
+                waited = record.at_seconds - open_step.at_seconds
+                events.append(slice_seconds("wait", HOST, open_step.at_seconds, waited, {"step": record.step}))
                 ended = record.at_seconds
             case records.EventRecord() if record.name != records.PLAN:
                 events.append(instant(record.name, HOST, record.at_seconds * MICRO, {"detail": record.detail}))
@@ -127,13 +127,13 @@ def dispatch_slices(
     """Convert (node, kernel, begin, end in seconds), in order, to a slice for each node that contains a
     slice for each dispatch. Dispatches added by the plan have no node and no enclosing slice."""
     group: list[tuple[str, str, float, float]] = []
-    for each in (*dispatches, ("", "", 0.0, 0.0)):
-        if group and each[0] != group[0][0]:
+    for dispatch in (*dispatches, ("", "", 0.0, 0.0)):
+        if group and dispatch[0] != group[0][0]:
             name, start, end = group[0][0], group[0][2], group[-1][3]
             if name:
                 yield slice_seconds(name, thread, start, end - start, {**about, "dispatches": len(group)})
             for _, kernel, begin, stop in group:
                 yield slice_seconds(kernel, thread, begin, stop - begin, {**about, "node": name})
             group = []
-        if each[1]:
-            group.append(each)
+        if dispatch[1]:
+            group.append(dispatch)

@@ -114,12 +114,12 @@ def head_at(file: BinaryIO, offset: int) -> LogFrame | None:
     return LogFrame(kind, offset, size)
 
 
-def payload_of(file: BinaryIO, found: LogFrame) -> bytes | None:
+def payload_of(file: BinaryIO, frame: LogFrame) -> bytes | None:
     """Return the payload of a frame, or None if it is truncated or its checksum fails."""
-    file.seek(found.offset)
+    file.seek(frame.offset)
     head = file.read(FRAME_BYTES)
-    payload = file.read(found.size_bytes)
-    if len(payload) < found.size_bytes or zlib.crc32(payload) != _FRAME.unpack(head)[3]:
+    payload = file.read(frame.size_bytes)
+    if len(payload) < frame.size_bytes or zlib.crc32(payload) != _FRAME.unpack(head)[3]:
         return None
     return payload
 

@@ -43,7 +43,7 @@ def describe(plan: StepPlan, records: np.ndarray) -> str:
             plan.row_slot[: plan.rows].tolist(), plan.row_position[: plan.rows].tolist(), strict=True
         )
     ]
-    copies = [[each.group, each.source, each.target, each.tokens] for each in plan.copies]
+    copies = [[item.group, item.source, item.target, item.tokens] for item in plan.copies]
     tables = [
         _digest(np.array([*changes, *changes.values()], np.int32)) if changes else ""
         for changes in plan.table_changes
@@ -98,7 +98,7 @@ def require_draws(log: LogReader, tape: Tape) -> None:
     epochs: dict[int, int] = {}  # by slot, of its last record
     for step in tape.steps:
         graph = tape.graphs[step.graph].graph
-        counted |= {each.offset_bytes // each.size_bytes for each in step.writes if each.buffer == COUNTS}
+        counted |= {write.offset_bytes // write.size_bytes for write in step.writes if write.buffer == COUNTS}
         if RING not in graph.buffers:
             continue
         arrays, sizes = _written(log, tape, step), dict(zip(SYMBOLS, step.counts, strict=False))
@@ -141,11 +141,11 @@ def _copies(plan: dict[str, Any], copies: list[Arrays], page_tokens: int) -> Ite
     groups = sorted({group for group, *_ in plan["copies"]})
     for at, buffer in enumerate(COPIED):
         expected = [
-            each[1 + at] * page_tokens + token
+            item[1 + at] * page_tokens + token
             for group in groups
-            for each in plan["copies"]
-            if each[0] == group
-            for token in range(each[3])
+            for item in plan["copies"]
+            if item[0] == group
+            for token in range(item[3])
         ]
         got = [row for arrays in copies for row in arrays[buffer].tolist()]
         if got != expected:
@@ -158,9 +158,9 @@ def _sequences(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
         if got is None:
             continue
         expected = [
-            each[at] + (token if name == "position" else 0)
-            for each in plan["sequences"]
-            for token in range(each[5])
+            sequence[at] + (token if name == "position" else 0)
+            for sequence in plan["sequences"]
+            for token in range(sequence[5])
         ]
         if expected != got.tolist():
             yield f"the plan has {name}s {_short(expected)}, the step block {_short(got.tolist())}"
@@ -209,13 +209,13 @@ def _rows(plan: dict[str, Any], arrays: Arrays) -> Iterator[str]:
     if "sample.mask_row" not in arrays:
         return
     masks = arrays["sample.mask"]
-    for row, ((slot, _, _, expected), place) in enumerate(
+    for row, ((slot, _, _, expected), location) in enumerate(
         zip(plan["rows"], arrays["sample.mask_row"].tolist(), strict=True)
     ):
         if row in plan["late"]:
-            if place < 0 or masks[place].any():
+            if location < 0 or masks[location].any():
                 yield f"the mask of slot {slot} was late, and the step does not leave its row out"
-        elif expected != (OPEN if place < 0 else _digest(masks[place])):
+        elif expected != (OPEN if location < 0 else _digest(masks[location])):
             yield f"the mask of slot {slot} is not the one of the plan"
 
 
@@ -227,5 +227,9 @@ def _tables(plan: dict[str, Any], arrays: Arrays, graph: OpGraph) -> Iterator[st
             yield f"the changes of page table {group} are not those of the plan"
 
 
-def _short(numbers: list[int], most: int = 12) -> str:
-    return f"{numbers[:most]}" if len(numbers) <= most else f"{numbers[:most]} and {len(numbers) - most} more"
+def _short(numbers: list[int], maximum: int = 12) -> str:
+    return (
+        f"{numbers[:maximum]}"
+        if len(numbers) <= maximum
+        else f"{numbers[:maximum]} and {len(numbers) - maximum} more"
+    )

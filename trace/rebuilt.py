@@ -116,7 +116,7 @@ class Rebuilt:
         if self._heaps is not None:
             return self._heaps
         watched = {output.buffer for step in self.tape.steps[:1] for output in step.outputs}
-        states = {spec.name for each in self.tape.graphs.values() for spec in each.graph.by_role("state")}
+        states = {spec.name for graph in self.tape.graphs.values() for spec in graph.graph.by_role("state")}
         if watched & states:
             return SEEN if tapped else STATE_SEEN
         return None

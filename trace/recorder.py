@@ -129,7 +129,7 @@ class Recorder(Observer):
     ) -> None:
         if level not in LEVELS:
             raise UsageError(f"unknown level {level!r}", next=f"one of {', '.join(LEVELS)}")
-        if any(isinstance(each, Recorder) for each in engine.variants.observers):
+        if any(isinstance(observer, Recorder) for observer in engine.variants.observers):
             raise UsageError("this engine is already being recorded")
         started = [sequence.slot for sequence in engine.sequences if sequence.position]
         if started and level != "digest":
@@ -222,9 +222,9 @@ class Recorder(Observer):
         parts, pieces = [], []
         _, names = self._names[number, key, allocation]
         for name in names:
-            place, spec = variant.plan.placements[name], variant.graph.buffers[name]
+            location, spec = variant.plan.placements[name], variant.graph.buffers[name]
             size_bytes = NUMPY_DTYPES[spec.dtype].itemsize * math.prod(variant.shape(name, counts))
-            begin = place.offset_bytes - offset_bytes
+            begin = location.offset_bytes - offset_bytes
             if size_bytes and begin >= 0 and begin + size_bytes <= data.nbytes:
                 piece = data[begin : begin + size_bytes]
                 sha256 = hashlib.sha256(piece).hexdigest() if self.level == "digest" else ""
@@ -262,16 +262,21 @@ class Recorder(Observer):
         if not times.dispatches:
             return
         first = times.dispatches[0].began_ns
-        begun = first / 1e9 - self._clock if times.host_time else at - times.span_ns / 1e9
-        kernels = {kernel: place for place, kernel in enumerate(dict.fromkeys(d.kernel for d in times.dispatches))}
-        nodes = {id(node): place for place, node in enumerate(variant.made_of.nodes)}
+        start = first / 1e9 - self._clock if times.host_time else at - times.span_ns / 1e9
+        kernels = {
+            kernel: location for location, kernel in enumerate(dict.fromkeys(d.kernel for d in times.dispatches))
+        }
+        nodes = {id(node): location for location, node in enumerate(variant.made_of.nodes)}
         data = b"".join(
             records.TIMED.pack(
-                nodes.get(id(each.node), -1), kernels[each.kernel], each.began_ns - first, each.ended_ns - first
+                nodes.get(id(dispatch.node), -1),
+                kernels[dispatch.kernel],
+                dispatch.began_ns - first,
+                dispatch.ended_ns - first,
             )
-            for each in times.dispatches
+            for dispatch in times.dispatches
         )
-        kept = records.TimesRecord(step, times.clock, times.simulated, begun, tuple(kernels), data)
+        kept = records.TimesRecord(step, times.clock, times.simulated, start, tuple(kernels), data)
         self.writer.write(kept, hold=True)
 
     def fault(self, report: BaseException) -> None:
@@ -353,12 +358,12 @@ class Recorder(Observer):
 
     def _name(self, number: int, key: ShapeKey, allocation: str, offset: int) -> tuple[str, int]:
         """Return the buffer at that byte of an allocation, and its start."""
-        place = (number, key, allocation)
-        if place not in self._names:
+        location = (number, key, allocation)
+        if location not in self._names:
             placements = self._variants[number, key].plan.placements
             placed = sorted((p.offset_bytes, name) for name, p in placements.items() if p.allocation == allocation)
-            self._names[place] = [start for start, _ in placed], [name for _, name in placed]
-        starts, names = self._names[place]
+            self._names[location] = [start for start, _ in placed], [name for _, name in placed]
+        starts, names = self._names[location]
         index = bisect_right(starts, offset) - 1
         return names[index], starts[index]
 

@@ -100,11 +100,11 @@ class Recordings(CommandObserver):
         elif not self.recorders:
             yield "trace     no engine was opened, nothing was recorded"
         for recorder in self.recorders:
-            again = "" if self._level == "digest" or not recorder.kept else f"; {recorder.replay_command}"
+            text = "" if self._level == "digest" or not recorder.kept else f"; {recorder.replay_command}"
             steps = f"{recorder.steps} steps"
             if recorder.failed:
                 steps = f"{recorder.kept} of {steps}, the rest was lost: {recorder.failed}"
-            yield f"trace     {recorder.path}: {steps}, {readable_size(recorder.size_bytes)}{again}"
+            yield f"trace     {recorder.path}: {steps}, {readable_size(recorder.size_bytes)}{text}"
 
 
 def _event(result: Result) -> EventRecord:

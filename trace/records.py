@@ -200,8 +200,8 @@ class TimesRecord(LogRecord):
     def dispatches(self) -> Iterator[tuple[int, str, int, int]]:
         """Return (node, kernel, begin, end in ns) of each dispatch. Raises ValueError for malformed bytes."""
         try:
-            for node, kernel, began, ended in TIMED.iter_unpack(self.data):
-                yield node, self.kernels[kernel], began, ended
+            for node, kernel, start, ended in TIMED.iter_unpack(self.data):
+                yield node, self.kernels[kernel], start, ended
         except (struct.error, IndexError) as error:
             raise ValueError(f"times of step {self.step}: {error}") from error
 
@@ -235,7 +235,7 @@ def to_fields(record: LogRecord) -> tuple[dict[str, Any], bytes]:
 
 @cache
 def _names(kind: int) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(KINDS[kind]))
+    return tuple(field.name for field in fields(KINDS[kind]))
 
 
 def from_fields(kind: int, values: dict[str, Any], data: bytes) -> LogRecord:
@@ -244,7 +244,7 @@ def from_fields(kind: int, values: dict[str, Any], data: bytes) -> LogRecord:
     cls = KINDS.get(kind)
     if cls is None:
         raise ValueError(f"record kind {kind} is unknown")
-    known = {each.name for each in fields(cls)}
+    known = {field.name for field in fields(cls)}
     if data:
         values = {**values, "data": data}
     if unknown := set(values) - known:
@@ -257,5 +257,5 @@ def from_fields(kind: int, values: dict[str, Any], data: bytes) -> LogRecord:
 
 def _read(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(WrittenPart(**each) if isinstance(each, dict) else each for each in value)
+        return tuple(WrittenPart(**item) if isinstance(item, dict) else item for item in value)
     return value

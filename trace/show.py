@@ -74,8 +74,8 @@ def values(
     opener = opener_of(choose_tier(tier, simulate=True))
     step_values: list[StepValue] = []
     with Rebuilt(log, tape, sources_of(log, tape, model), opener, tapped=True) as rebuilt:
-        for each in tape.steps[: tape.steps.index(at) + 1]:
-            variant = rebuilt.run(each)
+        for item in tape.steps[: tape.steps.index(at) + 1]:
+            variant = rebuilt.run(item)
             advance(1)
         same = [sha256_of(value_of(variant, o.buffer, at)) == o.sha256 for o in at.outputs]
         origin = (
@@ -103,12 +103,12 @@ def lines(value: StepValue) -> Iterator[str]:
     bad = int(array.size - finite.sum())
     if finite.any():
         numbers = array[finite].astype(np.float64)
-        least, most = (
+        minimum, maximum = (
             tuple(map(int, np.unravel_index(find(np.where(finite, array, fill)), array.shape)))
             for find, fill in ((np.argmin, array[finite].max()), (np.argmax, array[finite].min()))
         )
         yield (
-            f"  min {array[least]:.9g} at {list(least)}, max {array[most]:.9g} at {list(most)}, "
+            f"  min {array[minimum]:.9g} at {list(minimum)}, max {array[maximum]:.9g} at {list(maximum)}, "
             f"mean {numbers.mean():.9g}, rms {np.sqrt(np.square(numbers).mean()):.9g}"
         )
     if bad:
@@ -131,12 +131,12 @@ def export(values_of: list[StepValue], log: LogReader, path: Path) -> None:
         "step": values_of[0].step,
         "values": {v.buffer: {"node": v.node, "title": v.title, "origin": v.origin} for v in values_of},
     }
-    arrays = {each.buffer: each.array for each in values_of}
+    arrays = {value.buffer: value.array for value in values_of}
     write_whole(path, lambda file: np.savez(file, meta=np.array(json.dumps(meta)), **arrays))  # type: ignore[arg-type]
 
 
 def _row(array: np.ndarray) -> str:
-    return "  ".join(f"{each:.9g}" for each in array.tolist())
+    return "  ".join(f"{item:.9g}" for item in array.tolist())
 
 
 def _step(log: LogReader, tape: Tape, number: int | None) -> RecordedStep:
@@ -226,9 +226,9 @@ def _map(plan: MemoryPlan, key: tuple[int, ...], tapped: bool) -> Iterator[str]:
     yield f"{plan.graph} {shape}{', tapped' if tapped else ''}: {readable_size(plan.total_bytes)}"
     for name, allocation in plan.allocations.items():
         inside = sorted(
-            (place.offset_bytes, place.size_bytes, buffer)
-            for buffer, place in plan.placements.items()
-            if place.allocation == name
+            (location.offset_bytes, location.size_bytes, buffer)
+            for buffer, location in plan.placements.items()
+            if location.allocation == name
         )
         yield f"  {allocation.heap.value:<12} {allocation.size_bytes:>12}  {name}, {len(inside)} buffers"
         for offset, size_bytes, buffer in inside[:SHOWN]:

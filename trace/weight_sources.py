@@ -103,7 +103,7 @@ def _weights(gguf: GGUFFile, tape: Tape) -> Mapping[str, Weight]:
     """Return the weights of every stage that the log runs, by the names of this build."""
     header = tape.header
     try:
-        known = {each.name for each in fields(Settings)}
+        known = {field.name for field in fields(Settings)}
         settings = Settings(**{key: value for key, value in header["settings"].items() if key in known})
         limits = SequenceLimits(**header["limits"])
         delta_form = header["delta_form"]

@@ -26,10 +26,10 @@ def bytes_of(weight: Weight) -> np.ndarray:
 
 def weight_digests(gguf: GGUFFile, weights: Mapping[str, Weight]) -> dict[str, str]:
     """Return the sha256 (hex) of each weight, by IR name."""
-    place = _cache_file(gguf)
+    cache_file = _cache_file(gguf)
     known: dict[str, str] = {}
     with suppress(OSError, ValueError):
-        read = json.loads(place.read_text(encoding="ascii"))
+        read = json.loads(cache_file.read_text(encoding="ascii"))
         known = {str(key): str(value) for key, value in read.items()} if isinstance(read, dict) else {}
     fresh = {
         key: hashlib.sha256(bytes_of(weight).data).hexdigest()
@@ -39,7 +39,7 @@ def weight_digests(gguf: GGUFFile, weights: Mapping[str, Weight]) -> dict[str, s
     known |= fresh
     if fresh and time.time_ns() - gguf.mtime_ns > SETTLED_NS:
         with suppress(OSError):
-            _store(place, known)
+            _store(cache_file, known)
     return {name: known[_key(name, weight)] for name, weight in weights.items()}
 
 
@@ -55,8 +55,8 @@ def _cache_file(gguf: GGUFFile) -> Path:
     return cache_folder() / "weights" / f"{name}.json"
 
 
-def _store(place: Path, known: dict[str, str]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = place.with_suffix(f".{os.getpid()}.part")
+def _store(path: Path, known: dict[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}.part")
     unfinished.write_text(json.dumps(known), encoding="ascii")
-    unfinished.replace(place)
+    unfinished.replace(path)

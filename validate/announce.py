@@ -76,8 +76,8 @@ def estimate(
     if work * (tokens + steps) * passes < WORTH_MEASURING:
         return Estimate(None, memory, passes)
     one, many = (_seconds(model, ordering, count, threads) for count in (1, 16))
-    each = max((many - one) / 15, 0.0)  # a further token costs less: its weights are unpacked already
-    per_pass = one + each * (tokens - 1) + one * steps
+    item = max((many - one) / 15, 0.0)  # a further token costs less: its weights are unpacked already
+    per_pass = one + item * (tokens - 1) + one * steps
     return Estimate(work / SAMPLE_WEIGHTS * per_pass * passes, memory, passes)
 
 

@@ -37,7 +37,7 @@ def arithmetic() -> dict[str, Any]:
     features = getattr(core._multiarray_umath, "__cpu_features__", {})
     return {
         "processor": processor_name(),
-        "features": sorted(name for name, there in features.items() if there),
+        "features": sorted(name for name, item in features.items() if item),
         "numpy": np.__version__,
         "blas": {name: blas.get(name, "") for name in ("name", "version", "openblas configuration")},
     }

@@ -89,7 +89,7 @@ class SanitizerMeasure:
     found: Sequence[Finding] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        findings = {"found": [describe_finding(each) for each in self.found]} if self.found else {}
+        findings = {"found": [describe_finding(finding) for finding in self.found]} if self.found else {}
         return {"findings": self.findings, "level": self.level, "assumptions": list(self.assumptions), **findings}
 
 

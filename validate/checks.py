@@ -132,8 +132,8 @@ def node_checks(
         if want is None:
             if label in reference.digested:
                 continue
-            why = reference.no_experts if kind == "experts" else ""
-            yield subject.skip(label, kind, why or f"{subject.reference} does not contain it")
+            reason = reference.no_experts if kind == "experts" else ""
+            yield subject.skip(label, kind, reason or f"{subject.reference} does not contain it")
             continue
         limit = (
             Limit(bits=True, why="the same experts in the same order")
@@ -192,8 +192,8 @@ def quantised_check(subject: CheckedPair, run: CapturedRun, golden: Golden) -> C
         return float(np.median(np.abs(a.astype(np.float64) - b).max(axis=-1)))
 
     own = golden.quantised.logits
-    whole = run.logits[: len(golden.ids)]
-    distance = median(whole if len(own) == len(whole) or golden.rows is None else whole[golden.rows], own)
+    logits = run.logits[: len(golden.ids)]
+    distance = median(logits if len(own) == len(logits) or golden.rows is None else logits[golden.rows], own)
     allowed = QUANTISED_FACTOR * median(golden.logits, own) + QUANTISED_OFFSET
     limit = replace(subject.limit, median_max_abs=allowed)
     return subject.result(

@@ -171,7 +171,7 @@ def validate_models(arguments: argparse.Namespace) -> ValidationReport:
             same_bits = runner.same_bits()
             matrices.append(matrix(job.name, list(sources(runner))))
         results += checked
-        report.results += [each.reported() for each in checked]
+        report.results += [item.reported() for item in checked]
         report.details.setdefault("same_bits", {})[job.name] = same_bits
         report.details.setdefault("histograms", {})[job.name] = matrices[-1].as_dict()
         for page in sections(checked, runner.marks(), verbose=arguments.verbose):
@@ -197,9 +197,9 @@ def validate_models(arguments: argparse.Namespace) -> ValidationReport:
     if arguments.device != "sim" and report.simulated_tiers():
         report.details["simulated_unasked"] = report.simulated_tiers()
     measures = (result.measure for result in results)
-    leans = {id for each in measures if isinstance(each, SanitizerMeasure) for id in each.assumptions}
+    leans = {id for measure in measures if isinstance(measure, SanitizerMeasure) for id in measure.assumptions}
     if leans:
-        report.details["assumptions"] = told([each for each in table().values() if each.id in leans])
+        report.details["assumptions"] = told([item for item in table().values() if item.id in leans])
     failed = [result for result in report.results if result.status == "fail"]
     if digest:
         report.details["digest"] = digest
@@ -217,8 +217,10 @@ def _jobs(arguments: argparse.Namespace, settings: Settings) -> list[ValidationJ
 
     if len(arguments.models) > 1 and arguments.golden:
         raise UsageError("--golden holds one model's values", next="name that model alone")
-    each = [argparse.Namespace(**{**vars(arguments), "model": model}) for model in arguments.models or [None]]
-    return [job for given in each for job in prepare(given, settings)]
+    namespaces = [
+        argparse.Namespace(**{**vars(arguments), "model": model}) for model in arguments.models or [None]
+    ]
+    return [job for argument in namespaces for job in prepare(argument, settings)]
 
 
 def _show(arguments: argparse.Namespace) -> Callable[[Part], None]:

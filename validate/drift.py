@@ -144,24 +144,24 @@ def may_be_drift(results: Iterable[CheckResult]) -> bool:
 
 
 def without_drift(
-    results: Iterable[CheckResult], one: CapturedRun, other: CapturedRun, prompt: int
+    results: Iterable[CheckResult], run: CapturedRun, other: CapturedRun, prompt: int
 ) -> list[CheckResult]:
     """Return the results, given that each layer is right separately. Results that drift explains pass, with a
-    note. `one`, `other`: the oracle's runs in two orderings.
+    note. `run`, `other`: the oracle's runs in two orderings.
     """
-    return [_judged(result, one, other, prompt) if _near(result) else result for result in results]
+    return [_judged(result, run, other, prompt) if _near(result) else result for result in results]
 
 
-def _judged(result: CheckResult, one: CapturedRun, other: CapturedRun, prompt: int) -> CheckResult:
+def _judged(result: CheckResult, run: CapturedRun, other: CapturedRun, prompt: int) -> CheckResult:
     name, distance = result.name, result.distance
-    width = next(iter(one.layers.values())).reshape(prompt, -1).shape[-1]
+    width = next(iter(run.layers.values())).reshape(prompt, -1).shape[-1]
     if result.kind in ("logits", "decode"):
         part = slice(0, prompt) if result.kind == "logits" else slice(prompt, None)
-        own, depth = compare(one.logits[part], other.logits[part], DRIFT).rel_rms, len(one.layers) + 1
-    elif name in one.values and name in other.values:
-        own = compare(one.values[name], other.values[name], DRIFT).rel_rms
+        own, depth = compare(run.logits[part], other.logits[part], DRIFT).rel_rms, len(run.layers) + 1
+    elif name in run.values and name in other.values:
+        own = compare(run.values[name], other.values[name], DRIFT).rel_rms
         layer = name.rpartition("-")[2]
-        depth = int(layer) + 1 if layer.isdigit() else len(one.layers) + 1
+        depth = int(layer) + 1 if layer.isdigit() else len(run.layers) + 1
     else:
         return result
     allowed = max(DRIFT_GROWTH * own, ALONE.spread * rounding(width) * depth)

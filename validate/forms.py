@@ -116,7 +116,7 @@ def _stored(
 
 def _answers(engine: Engine, prompt: Sequence[int]) -> dict[str, Answered]:
     """Answer the prompt in each form."""
-    made = {}
+    result = {}
     for form, sampling in FORMS.items():
         asking, rows = Answering(engine), list[np.ndarray]()
 
@@ -134,15 +134,15 @@ def _answers(engine: Engine, prompt: Sequence[int]) -> dict[str, Answered]:
         except RingError as failure:
             error = failure.message
         (answer,) = asked.answers
-        made[form] = Answered(np.concatenate(rows), answer.token_ids, answer.logprobs, answer.ended, error)
-    return made
+        result[form] = Answered(np.concatenate(rows), answer.token_ids, answer.logprobs, answer.ended, error)
+    return result
 
 
 def _compared(
     got: dict[str, Answered], want: dict[str, Answered], same: CheckedPair
 ) -> tuple[Measure, dict[str, Any]]:
     """Return the distance of all logits, and the first form that failed or differs, empty if there is none."""
-    one, other = (np.concatenate([each.logits for each in side.values()]) for side in (got, want))
+    one, other = (np.concatenate([item.logits for item in side.values()]) for side in (got, want))
     measured = compare(one, other, same.limit)
     for form in FORMS:
         mine, theirs = got[form], want[form]

@@ -153,7 +153,9 @@ def _contexts(report: Report) -> dict[str, int]:
 def _group(results: Sequence[CheckResult], marks: Mapping[str, str], ctx: int | None) -> dict[str, Any]:
     """Return the template's values for the checks of one model on one tier against one reference."""
     first = results[0]
-    agreements = (each.value.agreement for each in results if each.kind == "logits" and each.value is not None)
+    agreements = (
+        result.value.agreement for result in results if result.kind == "logits" and result.value is not None
+    )
     tier, against, checks, layers, logits, kl, top1, _ = map(str, summary([results], marks).rows[0])
     return {
         "model": first.model,
@@ -161,7 +163,7 @@ def _group(results: Sequence[CheckResult], marks: Mapping[str, str], ctx: int | 
         "chart": drift_chart(results),
         "rows": [_row(result) for result in results],
         "resync": any_resync(results),
-        "logits": next((each for each in agreements if each is not None), None),
+        "logits": next((agreement for agreement in agreements if agreement is not None), None),
         "verdict": _verdict(results),
         "ctx": ctx or "",
         "summary": (tier, against, checks, layers, logits, kl, top1),
@@ -178,19 +180,19 @@ def to_html(
     """Return the page. `results`: the checks of `report`; `matrices`: one for each model with logits."""
     marks = dict.fromkeys(report.simulated_tiers(), "simulated")
     contexts = _contexts(report)
-    pairs = dict.fromkeys((each.model, each.tier, each.reference) for each in results)
+    pairs = dict.fromkeys((result.model, result.tier, result.reference) for result in results)
     groups = [
-        _group([each for each in results if (each.model, each.tier, each.reference) == pair], marks,
+        _group([result for result in results if (result.model, result.tier, result.reference) == pair], marks,
                contexts.get(pair[0]))
         for pair in pairs
     ]  # fmt: skip
     models = [
         {
             "name": name,
-            "verdict": _verdict([each for each in results if each.model == name]),
+            "verdict": _verdict([result for result in results if result.model == name]),
             "groups": [group for group in groups if group["model"] == name],
         }
-        for name in dict.fromkeys(each.model for each in results)
+        for name in dict.fromkeys(result.model for result in results)
     ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -200,6 +202,6 @@ def to_html(
         groups=groups,
         models=models,
         contexts=contexts,
-        matrices=[matrix_section(each) for each in matrices if len(each.names) > 1],
+        matrices=[matrix_section(matrix) for matrix in matrices if len(matrix.names) > 1],
         simulated=simulated_note(report).removeprefix(" on "),
     )

@@ -96,9 +96,9 @@ def _inputs(engine: Engine, node: Node, seen: Mapping[str, bool]) -> str:
         weight = engine.model.weights.get(name)
         if weight is not None and (problem := in_weight(name, weight.dtype, weight.raw)) is not None:
             return f"its weight is not: {problem.text}"
-    spoilt = [name for name in read if not seen.get(name, True)]
-    if spoilt:
-        return f"its input {spoilt[0]} was not finite either"
+    names = [name for name in read if not seen.get(name, True)]
+    if names:
+        return f"its input {names[0]} was not finite either"
     buffers = engine.graph("prefill").buffers
     state = [name for name in read if name in buffers and buffers[name].role == "state"]
     return "its inputs were finite" + (f" except {state[0]}, which cannot be tapped" if state else "")

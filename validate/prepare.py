@@ -187,15 +187,15 @@ def refuse_other_model(golden: Golden, gguf: GGUFFile, layers: Layers) -> None:
     """Check that the golden belongs to the model. Raise InputError if it cannot."""
     table = gguf.tensors.get("token_embd.weight")
     vocab, width = (0, 0) if table is None else table.shape
-    for what, recorded, here in (
+    for what, recorded, item in (
         ("architecture", golden.meta.get("arch"), gguf.architecture),
         ("vocabulary", golden.logits.shape[1], vocab),
         ("number of layers", None if golden.l_out is None else len(golden.l_out), layers.total),
         ("width", None if golden.l_out is None else golden.l_out.shape[2], width),
     ):
-        if recorded is not None and recorded != here:
+        if recorded is not None and recorded != item:
             raise InputError(
-                f"{golden.path}: made for another model: its {what} is {recorded}, {gguf.path.name} has {here}"
+                f"{golden.path}: made for another model: its {what} is {recorded}, {gguf.path.name} has {item}"
             )
     recorded_digest = golden.meta.get("model_digest")
     if recorded_digest and recorded_digest != digest(gguf):

@@ -119,7 +119,7 @@ def _sanitizer(runner: ValidationRunner) -> CheckResult:
         measure=SanitizerMeasure(
             len(findings),
             str(runner.simulated[0].choice.options.get("sanitizer", "")),
-            [each.id for each in leaned_on(runner.consulted())],
+            [fact.id for fact in leaned_on(runner.consulted())],
             findings[:FEW],
         ),
         limit=Limit(findings=0),
@@ -162,7 +162,7 @@ def _against_golden(runner: ValidationRunner, spec: TierSpec) -> Iterator[CheckR
         if isolated is not None:
             isolation_result = isolation_check(subject, isolated, reference, alone_limit(job.gguf.architecture))
             if drift and isolation_result.status == "pass":
-                one, other = (_opinion(runner, each, run.generated) for each in ("canonical-1", SECOND_OPINION))
+                one, other = (_opinion(runner, item, run.generated) for item in ("canonical-1", SECOND_OPINION))
                 results = without_drift(results, one, other, len(job.tokens))
             results.append(isolation_result)
     if job.layers.whole and (drawn := draws_check(subject, golden, job.gguf, run)) is not None:
@@ -216,7 +216,9 @@ def _isolated(runner: ValidationRunner, spec: TierSpec, reference: Reference, af
     """
     job = runner.job
     labels = [f"l_out-{layer}" for layer in range(job.layers.total)]
-    if not job.layers.whole or not all(len(reference.values.get(each, ())) == len(job.tokens) for each in labels):
+    if not job.layers.whole or not all(
+        len(reference.values.get(label, ())) == len(job.tokens) for label in labels
+    ):
         return None
     tokens = [*job.tokens, *after]
     feeds = {
@@ -423,7 +425,7 @@ def _kernels(runner: ValidationRunner, spec: TierSpec, label: str, *, state: boo
     if state and calls:
         kept = {name for name in calls[0].node.inputs if name != ABSENT and buffers[name].role == "state"}
         calls += [call for call in program.calls if kept & set(call.node.outputs) and call not in calls]
-    whole = program.plan.capacity
-    steps = (whole, {**whole, "tokens": 1}) if state else (whole,)
+    capacity = program.plan.capacity
+    steps = (capacity, {**capacity, "tokens": 1}) if state else (capacity,)
     by_call = (kernel_names(c.entry.code, c.node, variant.graph, step) for step in steps for c in calls)
     return tuple(dict.fromkeys(name for names in by_call for name in names))

@@ -129,14 +129,14 @@ class ValidationRunner:
             steps=steps,
             settings=repr(self.job.settings),
         )
-        asked = (
+        text = (
             f"{spec.name} {spec.ordering} {tokens} {prefill} {steps} {self.job.ctx} {self.job.layers} {selection}"
         )
         key = key_of(follow=follow)
         on_disk = self.job.use_cache and spec.tier == ORACLE.tier and not self.job.observer.records_engines
         known = self._runs.get(key) or (cache.load(key) if on_disk else None)
         if known is not None:
-            if known.asked != asked:
+            if known.asked != text:
                 raise CheckFailed(
                     f"{spec.text}: {what}: the cache gives the result of another run, {known.asked}: its key does "
                     "not tell them apart",
@@ -157,7 +157,7 @@ class ValidationRunner:
             follow=follow,
             watch=self.watches[spec],
         )
-        result.asked = asked
+        result.asked = text
         self._runs[key] = self._runs[key_of(follow=result.generated)] = result  # as if it had been told its tokens
         if on_disk:
             cache.store(key, result)

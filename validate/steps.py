@@ -127,23 +127,23 @@ class StepWatch(Observer):
         limits, window = self.engine.limits, self.engine.page_groups[group].window
         changed = (parts[name][:entries] for name in TABLES[group])
         for entry, page in zip(*changed, strict=True):
-            slot, place = divmod(int(entry), limits.pages_per_slot)
+            slot, index = divmod(int(entry), limits.pages_per_slot)
             if slot == self._slot:
-                self._pages[group, place] = int(page)
+                self._pages[group, index] = int(page)
         of = f" of page group {group}" if group else ""
         seen: dict[int, int] = {}
         oldest = max(0, first - window + 1) if window else 0
-        for place in range(oldest // limits.page_tokens, -(-positions // limits.page_tokens)):
-            page = self._pages.get((group, place))
+        for index in range(oldest // limits.page_tokens, -(-positions // limits.page_tokens)):
+            page = self._pages.get((group, index))
             if page is None:
                 problem = "never sent to the device"
-                self._note(f"the page table's entry for slot {self._slot}, place {place}{of}", problem, "a page")
+                self._note(f"the page table's entry for slot {self._slot}, place {index}{of}", problem, "a page")
                 return
             if page in seen:
-                where = f"the page of slot {self._slot}, place {place}{of}"
+                where = f"the page of slot {self._slot}, place {index}{of}"
                 self._note(where, f"{page}, which place {seen[page]} has", "a page of its own")
                 return
-            seen[page] = place
+            seen[page] = index
 
     def _note(self, where: str, got: object, want: object) -> None:
         if self.wrong is None:
@@ -154,8 +154,8 @@ def _parts(variant: Variant, data: memoryview) -> dict[str, np.ndarray]:
     """Return the block's i32 arrays by the names of runner.PARTS, as placed by the plan."""
     arrays: dict[str, np.ndarray] = {}
     for spec in variant.graph.by_role("step"):
-        place = variant.plan.placements[spec.name]
-        piece = data[place.offset_bytes : place.offset_bytes + place.size_bytes]
+        placement = variant.plan.placements[spec.name]
+        piece = data[placement.offset_bytes : placement.offset_bytes + placement.size_bytes]
         if spec.name == COUNTS or spec.name in NAMES or any(spec.name in pair for pair in TABLES):
             arrays[NAMES.get(spec.name, spec.name)] = np.frombuffer(piece, np.int32)
     return arrays

@@ -120,7 +120,7 @@ def cause_lines(results: Sequence[CheckResult]) -> Iterator[str]:
             continue
         measure = result.measure
         findings = measure.found if isinstance(measure, SanitizerMeasure) else ()
-        for text in [_finding(each) for each in findings] or filter(None, [result.cause]):
+        for text in [_finding(finding) for finding in findings] or filter(None, [result.cause]):
             causes.setdefault(text, []).append(result.name)
         if isinstance(measure, SanitizerMeasure) and findings and (more := measure.findings - len(findings)) > 0:
             causes.setdefault(f"and {more} more finding{'s' * (more > 1)}, counted only", []).append(result.name)
@@ -261,5 +261,5 @@ def verdict(report: Report, models: int, *, strict: bool) -> str:
     if strict and report.simulated_unasked:
         parts.insert(0, f"{', '.join(report.simulated_unasked)} simulated without --device sim")
     plural = "" if models == 1 else "s"
-    leans = leaning([each["id"] for each in report.details.get("assumptions", ())])
+    leans = leaning([assumption["id"] for assumption in report.details.get("assumptions", ())])
     return f"{verdict['status']}  {models} model{plural}: {', '.join(parts)}{simulated_note(report)}{leans}"

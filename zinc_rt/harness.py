@@ -358,7 +358,7 @@ def _models(model: AnyPath | Sequence[AnyPath] | None) -> list[str]:
 
     named = {pair.model.stem: str(pair.model) for pair in embedded()}
     models = [] if model is None else [model] if isinstance(model, str | os.PathLike) else list(model)
-    return [named.get(os.fspath(each), os.fspath(each)) for each in models]
+    return [named.get(os.fspath(model), os.fspath(model)) for model in models]
 
 
 def _paths(paths: Sequence[AnyPath]) -> list[str]:

@@ -22,6 +22,6 @@ run(
 requests = benchmark["requests"]
 counts = {kind: len(requests[kind]) for kind in ("successful", "errored", "incomplete")}
 check("every request ends well", counts == {"successful": REQUESTS, "errored": 0, "incomplete": 0}, counts)
-made = {each["output_metrics"]["text_tokens"] for each in requests["successful"]}
+made = {item["output_metrics"]["text_tokens"] for item in requests["successful"]}
 check("each has the tokens that were asked for", made == {TOKENS}, made)
 finish("guidellm")

@@ -45,10 +45,10 @@ def check(what: str, ok: bool, seen: object = "") -> None:
 
 def run(*argv: str) -> str:
     """Run a client's command. If it fails, raise with its output."""
-    done = subprocess.run(argv, cwd=FOLDER, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode:
-        sys.exit(f"{argv[0]}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}")
-    return done.stdout + done.stderr
+    result = subprocess.run(argv, cwd=FOLDER, capture_output=True, text=True, timeout=300, check=False)
+    if result.returncode:
+        sys.exit(f"{argv[0]}: exit code {result.returncode}\n{(result.stdout + result.stderr)[-3000:]}")
+    return result.stdout + result.stderr
 
 
 def tool(name: str) -> str:

@@ -24,7 +24,7 @@ check("invoke gives what the server says", answer.content == wanted, answer.cont
 check("usage", answer.usage_metadata["output_tokens"] == 12, answer.usage_metadata)
 pieces = [piece.content for piece in chat.stream("Say something.")]
 check("stream", "".join(map(str, pieces)) == wanted and len(pieces) > 3, pieces)
-check("batch", [each.content for each in chat.batch(["Say something."] * 3)] == [wanted] * 3)
+check("batch", [item.content for item in chat.batch(["Say something."] * 3)] == [wanted] * 3)
 check("ainvoke", asyncio.run(chat.ainvoke("Say something.")).content == wanted)
 logprobs = chat.bind(logprobs=True, top_logprobs=2).invoke("Say something.").response_metadata["logprobs"]
 check("logprobs", len(logprobs["content"]) == 12 and len(logprobs["content"][0]["top_logprobs"]) == 2, logprobs)

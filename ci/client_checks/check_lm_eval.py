@@ -39,7 +39,7 @@ metric_list: [{metric: exact_match}]
 """
 
 data = FOLDER / "questions.jsonl"
-data.write_text("".join(json.dumps(each) + "\n" for each in QUESTIONS))
+data.write_text("".join(json.dumps(question) + "\n" for question in QUESTIONS))
 for name, rest in (("choice", CHOICE), ("generate", GENERATE)):
     (FOLDER / f"{name}.yaml").write_text(TASK.format(name=f"zinc_{name}", data=data) + rest)
 options = f"model={MODEL},base_url={URL}/v1/completions,tokenizer={TOKENIZER},tokenizer_backend=huggingface"
@@ -52,7 +52,7 @@ samples = {
     name: [json.loads(line) for path in FOLDER.glob(f"out/*/samples_zinc_{name}_*") for line in path.open()]
     for name in ("choice", "generate")
 }
-check("every question was asked", [len(each) for each in samples.values()] == [4, 4], samples)
+check("every question was asked", [len(item) for item in samples.values()] == [4, 4], samples)
 for sample in samples["choice"]:
     question = sample["doc"]["question"]
     for choice, (likelihood, _) in zip(sample["doc"]["choices"], sample["filtered_resps"], strict=True):

@@ -53,7 +53,7 @@ def _ids(llama: ModuleType, vocab: Any, text: str, *, special: bool) -> list[int
 
 def _text(llama: ModuleType, vocab: Any, ids: Sequence[int]) -> str:
     buffer = ctypes.create_string_buffer(ROOM)
-    given = (llama.llama_token * len(ids))(*ids)
-    size = llama.llama_detokenize(vocab, given, len(ids), buffer, ROOM, False, True)
+    argument = (llama.llama_token * len(ids))(*ids)
+    size = llama.llama_detokenize(vocab, argument, len(ids), buffer, ROOM, False, True)
     assert size >= 0, "more text than the buffer can hold"
     return buffer.raw[:size].decode(errors="replace")

@@ -97,8 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("several numbers of slots need --runs 2 or more: a ratio without a spread says nothing")
     if several and (theirs is not None or arguments.history):
         raise UsageError("--vs and --history go with one number of slots", next=f"--slots {arguments.slots[0]}")
-    given = (arguments.prompt_tokens, arguments.tokens)
-    loads = [BenchWorkload(*given, slots, arguments.warmup, arguments.runs) for slots in arguments.slots]
+    argument = (arguments.prompt_tokens, arguments.tokens)
+    loads = [BenchWorkload(*argument, slots, arguments.warmup, arguments.runs) for slots in arguments.slots]
     load = loads[0]
     if theirs is not None and load.runs < 2:
         raise UsageError("--vs needs --runs 2 or more: a ratio without a spread says nothing")
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
         describe_ran(report, engine, _drawn(report))
         report.details["samples"] = sampler.samples
         findings = findings_of(engine.backend)
-        report.details["findings"] = [each.text for each in findings]
+        report.details["findings"] = [finding.text for finding in findings]
     report.model = describe_model(gguf)
     report.details["predicted"] = _predicted(report, arguments.model)
     _show(report, out)
@@ -146,7 +146,7 @@ def _predicted(report: Report, model: str) -> dict[str, Any]:
 
     known, load = table(), report.details["workload"]
     name = str(report.device["name"])
-    row = next((each for key, each in known.devices.items() if key.lower() in name.lower()), known.device("R9700"))
+    row = next((item for key, item in known.devices.items() if key.lower() in name.lower()), known.device("R9700"))
     position = min(report.ctx, load["prompt_tokens"] + load["tokens"]) - 1
     try:
         prediction = predict(work_of(read_gguf(model), ctx=report.ctx, position=position), row, known)
@@ -183,9 +183,11 @@ def _drawn(report: Report) -> DrawCounts:
     """
     from zinc_rt.cli.describe import DrawCounts
 
-    each = [result.measure for result in report.results if "slots" in result.measure and "runs" in result.measure]
-    device = sum(measure["slots"] * sum(len(run) for run in measure["runs"]) for measure in each)
-    return DrawCounts(device=device, host=sum(measure["slots"] * len(measure["runs"]) for measure in each))
+    measures = [
+        result.measure for result in report.results if "slots" in result.measure and "runs" in result.measure
+    ]
+    device = sum(measure["slots"] * sum(len(run) for run in measure["runs"]) for measure in measures)
+    return DrawCounts(device=device, host=sum(measure["slots"] * len(measure["runs"]) for measure in measures))
 
 
 def _show(report: Report, out: TextIO) -> None:

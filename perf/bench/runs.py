@@ -99,12 +99,12 @@ def results(timed: TimedRuns, load: BenchWorkload, tier: str, sampler: Sampler) 
     """Return the figures with their samples."""
     name = "decode" if load.slots == 1 else "aggregate"
     workload = {"slots": load.slots, "runs": timed.tokens}
-    each = [seconds for run in timed.tokens for seconds in run]
+    seconds = [seconds for run in timed.tokens for seconds in run]
     rates = speeds(workload)
     decode = {
         "tokens_per_second": statistics.median(rates),
         "spread": _spread(rates),
-        **{f"p{round(100 * share)}_seconds": percentile(each, share) for share in PERCENTILES},
+        **{f"p{round(100 * share)}_seconds": percentile(seconds, share) for share in PERCENTILES},
         **workload,
     }
     prompts = {"prompt_tokens": load.prompt_tokens, "runs": timed.prompts}

@@ -25,13 +25,13 @@ def scaling_results(
     """Return the prompts and first tokens for the first number of slots, the decode of each, and its speed
     relative to the first.
     """
-    first, *rest = (results(each, load, tier, sampler) for each, load in zip(timed, loads, strict=True))
+    first, *rest = (results(item, load, tier, sampler) for item, load in zip(timed, loads, strict=True))
     counts = list(first)
     for load, (decode, *_) in zip(loads[1:], rest, strict=True):
         decode.id = f"{decode.id}-{load.slots}"
         counts.append(decode)
     rates = [
-        [load.slots * len(run) / sum(run) for run in each.tokens] for each, load in zip(timed, loads, strict=True)
+        [load.slots * len(run) / sum(run) for run in item.tokens] for item, load in zip(timed, loads, strict=True)
     ]
     for load, mine in zip(loads[1:], rates[1:], strict=True):
         ratio, low, high = ratio_interval(mine, rates[0])

@@ -35,17 +35,17 @@ class OtherProgram:
         """
         name = self.words[0]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 self.words, capture_output=True, text=True, timeout=self.timeout_seconds, check=False
             )
         except FileNotFoundError as error:
             raise UsageError(f"--vs: {name}: no such program") from error
         except subprocess.TimeoutExpired as error:
             raise InputError(f"--vs: {name} ran longer than {self.timeout_seconds:g} s") from error
-        if done.returncode != 0:
-            raise InputError(f"--vs: {name} exited with {done.returncode}: {done.stderr.strip()[-300:]}")
-        self.outputs.append(done.stdout[:OUTPUT_BYTES])
-        return speed_in(done.stdout + "\n" + done.stderr, done.stdout, self.wanted)
+        if result.returncode != 0:
+            raise InputError(f"--vs: {name} exited with {result.returncode}: {result.stderr.strip()[-300:]}")
+        self.outputs.append(result.stdout[:OUTPUT_BYTES])
+        return speed_in(result.stdout + "\n" + result.stderr, result.stdout, self.wanted)
 
     def record(self) -> dict[str, Any]:
         """Return the program's record for a report."""

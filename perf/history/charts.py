@@ -72,8 +72,8 @@ def write_plot(path: Path, every: list[Series]) -> None:
             "PNG plots need matplotlib", next="pip install 'zinc-rt[report]', or --plot F.html without it"
         ) from error
     figure = Figure(figsize=(8, 2.4 * len(every)), layout="constrained")
-    for place, series in enumerate(every, 1):
-        axes = figure.add_subplot(len(every), 1, place)
+    for location, series in enumerate(every, 1):
+        axes = figure.add_subplot(len(every), 1, location)
         axes.plot(range(1, len(series.values) + 1), series.values, marker="o")
         axes.set_title(series.title, fontsize=9)
         axes.set_ylim(bottom=0)

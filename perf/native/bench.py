@@ -101,8 +101,8 @@ def bench_case(case: NativeCase, path: Path, bench: NativeBench) -> Iterator[Res
             for engine in engines.values():
                 _warm_up(engine, case)
         except ZincError as error:
-            why = f"{bench.tier}: {str(error).partition(chr(10))[0]}"
-            yield Result(f"{case.model}/decode", "native", "blocked", tier=bench.tier, reason=why)
+            text = f"{bench.tier}: {str(error).partition(chr(10))[0]}"
+            yield Result(f"{case.model}/decode", "native", "blocked", tier=bench.tier, reason=text)
             return
         oracles = {
             o: stack.enter_context(_engine(gguf, bench, registry.ORACLE, o, case))

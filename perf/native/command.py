@@ -225,7 +225,7 @@ def _verdict(report: Report) -> str:
 def _speeds(content: Mapping[str, Any]) -> dict[str, float]:
     """Return the figures of a report for the history: tokens per second, by result."""
     return {
-        each["id"]: float(each["measure"]["tokens_per_second"])
-        for each in content["results"]
-        if "tokens_per_second" in each["measure"]
+        result["id"]: float(result["measure"]["tokens_per_second"])
+        for result in content["results"]
+        if "tokens_per_second" in result["measure"]
     }

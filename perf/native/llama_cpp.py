@@ -91,17 +91,17 @@ class LlamaCpp:
         for number, folder in enumerate(self.bins):
             command = [str(folder / program), *words]
             try:
-                done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)
+                result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_SECONDS)
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise InputError(f"{program}: {error}") from error
-            if done.returncode == -signal.SIGILL and number + 1 < len(self.bins):
+            if result.returncode == -signal.SIGILL and number + 1 < len(self.bins):
                 continue  # it announces instructions that this machine does not run
-            if done.returncode != 0:
-                why = _died(done.returncode)
-                raise InputError(f"{' '.join(command)}: {why}: {done.stderr.strip()[-300:]}")
+            if result.returncode != 0:
+                reason = _died(result.returncode)
+                raise InputError(f"{' '.join(command)}: {reason}: {result.stderr.strip()[-300:]}")
             if not both:
-                self.said.append({"command": [program, *words], "stdout": done.stdout[:OUTPUT_BYTES]})
-            return done.stdout + done.stderr if both else done.stdout
+                self.said.append({"command": [program, *words], "stdout": result.stdout[:OUTPUT_BYTES]})
+            return result.stdout + result.stderr if both else result.stdout
         raise AssertionError("a peer has a folder")
 
 
@@ -132,11 +132,11 @@ def parse_batched(text: str) -> float:
 def find(folder: Path | None = None) -> LlamaCpp | None:
     """Return the programs in `folder`, or in the folder to which `build` installs them."""
     if folder is not None:
-        bins = [each for each in (folder, folder / "bin") if _whole(each)]
+        bins = [item for item in (folder, folder / "bin") if _whole(item)]
         if not bins:
             raise NoPeer(f"{folder}: no {' and '.join(TARGETS)} in it", next="name the folder that holds both")
         return LlamaCpp((bins[0],))
-    bins = [each for each in (home() / "build" / "bin", home() / "build-no-amx" / "bin") if _whole(each)]
+    bins = [item for item in (home() / "build" / "bin", home() / "build-no-amx" / "bin") if _whole(item)]
     return LlamaCpp(tuple(bins)) if bins else None
 
 
@@ -192,9 +192,9 @@ def _compile(source: Path, target: Path, flags: Sequence[str]) -> None:
 
 
 def _call(command: Sequence[str], environment: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode != 0:
-        output = (done.stderr.strip() or done.stdout.strip())[-600:]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if result.returncode != 0:
+        output = (result.stderr.strip() or result.stdout.strip())[-600:]
         raise NoPeer(f"{' '.join(command[:4])} ... failed: {output}", next="--llama FOLDER names another build")
 
 

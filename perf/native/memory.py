@@ -54,15 +54,15 @@ def measure(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx
 
 def engine_memory(model: Path, tier: str, ordering: str, threads: int, slots: int, ctx: int) -> EngineMemory:
     """Measure the engine's memory in a separate process. Raise NothingRan with the end of its output."""
-    given = (str(model), tier, ordering, str(threads), str(slots), str(ctx))
-    words = [sys.executable, "-m", "zinc_rt.perf.native.memory", *given]
+    argument = (str(model), tier, ordering, str(threads), str(slots), str(ctx))
+    words = [sys.executable, "-m", "zinc_rt.perf.native.memory", *argument]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
+        result = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise NothingRan(f"memory of {model.name}: not measured within {SECONDS:g} s") from None
-    if done.returncode != 0:
-        raise NothingRan(f"memory of {model.name}: {done.stderr.strip().rpartition(chr(10))[2]}")
-    return EngineMemory(**json.loads(done.stdout))
+    if result.returncode != 0:
+        raise NothingRan(f"memory of {model.name}: {result.stderr.strip().rpartition(chr(10))[2]}")
+    return EngineMemory(**json.loads(result.stdout))
 
 
 if __name__ == "__main__":

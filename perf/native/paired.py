@@ -83,4 +83,4 @@ def blocked(conditions: Conditions, rounds: int, peer_problem: str, *, needs_pee
         reasons.append(f"{rounds} rounds, expected {MIN_ROUNDS} or more")
     if needs_peer:
         reasons.append(peer_problem)
-    return "; ".join(each for each in reasons if each)
+    return "; ".join(reason for reason in reasons if reason)

@@ -53,11 +53,11 @@ def parser() -> argparse.ArgumentParser:
         "--text", metavar="FILE", help="UTF-8 text; - reads stdin (default: a built-in text of 9 kB)"
     )
     text.add_argument("--chunks", type=int, metavar="N", help="only the first N chunks (default: all)")
-    beside = parser.add_argument_group("comparison").add_mutually_exclusive_group()
-    beside.add_argument(
+    group = parser.add_argument_group("comparison").add_mutually_exclusive_group()
+    group.add_argument(
         "--kl-base", metavar="B.npz", help="base file of --save-base; also gives the text, unless --text is given"
     )
-    beside.add_argument("--against", metavar="TIER", help="compare with another tier in the same run")
+    group.add_argument("--against", metavar="TIER", help="compare with another tier in the same run")
     parser.add_argument("--save-base", metavar="B.npz", help="write tokens and scored logits for --kl-base")
     parser.add_argument("--max-kl", type=float, metavar="NATS", help="fail if the mean divergence exceeds this")
     options.add_engine(parser)
@@ -89,7 +89,7 @@ def _body(arguments: argparse.Namespace) -> int:
         gguf = options.read_model(arguments.model)
         ctx = _ctx(arguments, gguf, base_file)
         tokens, bos, origin = _tokens(arguments, gguf, base_file)
-        parts = scoring.chunks(tokens, ctx, bos=bos, most=_most(arguments, base_file))
+        parts = scoring.chunks(tokens, ctx, bos=bos, maximum=_most(arguments, base_file))
         _check_base(base_file, tokens, ctx, parts)
         arguments.ctx = ctx
         engine = opened.enter_context(options.open_engine(gguf, arguments, knobs))
@@ -129,7 +129,7 @@ def _body(arguments: argparse.Namespace) -> int:
         describe_run(report, engine)
         describe_ran(report, engine)
         findings = findings_of(engine.backend)
-        simulated = [each for each in (engine.backend.device.simulated, "(simulated)" in beside) if each]
+        simulated = [item for item in (engine.backend.device.simulated, "(simulated)" in beside) if item]
     if simulated:
         report.shortcuts.append(SIMULATED)
     if len(parts) < len(tokens) // ctx:

@@ -36,19 +36,21 @@ def scored(ctx: int) -> int:
     return ctx - ctx // 2 - 1
 
 
-def chunks(tokens: Sequence[int], ctx: int, *, bos: int | None = None, most: int | None = None) -> list[TextChunk]:
+def chunks(
+    tokens: Sequence[int], ctx: int, *, bos: int | None = None, maximum: int | None = None
+) -> list[TextChunk]:
     """Split a text into chunks. Raise UsageError for a text shorter than a chunk, and for invalid counts."""
     if ctx < LEAST_CTX:
         raise UsageError(f"--ctx {ctx}: a chunk has {LEAST_CTX} tokens or more")
-    if most is not None and most < 1:
-        raise UsageError(f"--chunks {most}: expected 1 or more")
+    if maximum is not None and maximum < 1:
+        raise UsageError(f"--chunks {maximum}: expected 1 or more")
     count = len(tokens) // ctx
     if not count:
         raise UsageError(
             f"the text has {len(tokens)} tokens, a chunk has {ctx}", next="a longer text, or a smaller --ctx"
         )
     pieces = []
-    for number in range(count if most is None else min(most, count)):
+    for number in range(count if maximum is None else min(maximum, count)):
         own = list(tokens[number * ctx : (number + 1) * ctx])
         targets = np.array(own[ctx // 2 + 1 :], np.int32)
         if bos is not None:
@@ -168,7 +170,7 @@ class Comparison:
 def against(scores: TokenScores) -> Comparison:
     """Return the comparison of scores with their base."""
     count = len(scores.nll)
-    own, base = (np.asarray(each, np.float64) for each in (scores.nll, scores.base_nll))
+    own, base = (np.asarray(item, np.float64) for item in (scores.nll, scores.base_nll))
     (mean, error), (base_mean, base_error) = mean_error(scores.nll), mean_error(scores.base_nll)
     covariance = float(((own - mean) * (base - base_mean)).mean()) / (count - 1) if count > 1 else 0.0
     variance = error * error + base_error * base_error - 2 * covariance

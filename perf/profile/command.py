@@ -183,7 +183,7 @@ def _result(measured: MeasuredSteps, profiled: Profile, report: Report, limit_gb
 
     first = measured.steps[0].times
     steps = profiled.steps
-    each = profiled if report.details.get("by") == "node" else profile(measured, "node")
+    item = profiled if report.details.get("by") == "node" else profile(measured, "node")
     measure = {
         "clock": first.clock,
         "simulated_clock": first.simulated,
@@ -196,7 +196,7 @@ def _result(measured: MeasuredSteps, profiled: Profile, report: Report, limit_gb
         "nodes_share": profiled.nodes_share,
         "bandwidth_gbs": limit_gbs,
         "rows": [_as_dict(row, profiled, limit_gbs) for row in profiled.rows],
-        "nodes": [_as_dict(row, each, limit_gbs) for row in each.rows],
+        "nodes": [_as_dict(row, item, limit_gbs) for row in item.rows],
     }
     return Result(
         "profile",
@@ -260,8 +260,8 @@ def _show(
         f"({timed / plain:.2f} times)",
         out=out,
     )
-    gbs, why = limit
-    terminal.show(f"  bandwidth: {f'{gbs:.1f} GB/s, {why}' if gbs else why}", out=out)
+    gbs, reason = limit
+    terminal.show(f"  bandwidth: {f'{gbs:.1f} GB/s, {reason}' if gbs else reason}", out=out)
     _table(arguments, profiled, gbs, out)
     for shortcut in report.shortcuts:
         terminal.show(f"shortcut  {shortcut}", out=out)
@@ -295,7 +295,7 @@ def _table(arguments: argparse.Namespace, profiled: Profile, limit_gbs: float, o
 
 def _cells(name: str, kernel: str, row: ProfileRow, profiled: Profile, limit_gbs: float) -> list[str]:
     size = "-" if row.bytes is None else f"{row.bytes:,}"
-    milliseconds, launch = (each / profiled.steps / 1e6 for each in (row.nanoseconds, row.launch_ns))
+    milliseconds, launch = (item / profiled.steps / 1e6 for item in (row.nanoseconds, row.launch_ns))
     shares = ["", ""]
     if limit_gbs and row.bytes:
         gbs = _gbs(row, profiled)
@@ -309,9 +309,9 @@ def _cells(name: str, kernel: str, row: ProfileRow, profiled: Profile, limit_gbs
 
 def _kernel(row: ProfileRow) -> str:
     """Return the kernel called most, and the number of others."""
-    most = max(row.kernels, key=lambda name: row.kernels[name])
+    maximum = max(row.kernels, key=lambda name: row.kernels[name])
     others = len(row.kernels) - 1
-    return f"{most[:13]} +{others}" if others else most[:18]
+    return f"{maximum[:13]} +{others}" if others else maximum[:18]
 
 
 def _sum(rows: Any) -> ProfileRow:

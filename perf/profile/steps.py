@@ -63,15 +63,16 @@ class ProfileWorkload:
 
     def check(self, ctx: int) -> None:
         """Check that the workload fits. Raise UsageError if it cannot run."""
-        for name, least in (("steps", 1), ("position", 0), ("prefill", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"--{name} {getattr(self, name)}: expected {least} or more")
-        most = self.prefill or self.position + 2 * self.steps + 2  # without readings, with them, a warm-up of each
-        if most > ctx:
+        for name, minimum in (("steps", 1), ("position", 0), ("prefill", 0)):
+            if getattr(self, name) < minimum:
+                raise UsageError(f"--{name} {getattr(self, name)}: expected {minimum} or more")
+        # without readings, with them, a warm-up of each
+        prefill = self.prefill or self.position + 2 * self.steps + 2
+        if prefill > ctx:
             raise UsageError(
-                f"{most} tokens do not fit the context of {ctx}", next="a larger --ctx, fewer --steps, or another "
-                "--position"
-            )  # fmt: skip
+                f"{prefill} tokens do not fit the context of {ctx}",
+                next="use a larger --ctx, fewer --steps, or another --position",
+            )
 
 
 def measure(
@@ -98,7 +99,7 @@ def measure(
         taken = engine.open() if sequence is None else sequence
         tokens = prompt[: load.prefill] if sequence is None else [prompt[0]]
         try:
-            began = clock_ns()
+            start = clock_ns()
             output = engine.advance([(taken, tokens)], [len(tokens) - 1])
             ended = clock_ns()
         finally:
@@ -106,7 +107,7 @@ def measure(
             if sequence is None:
                 engine.release(taken)
         advance(1)
-        return TimedStep(began, ended, output.handle.variant.built.times())
+        return TimedStep(start, ended, output.handle.variant.built.times())
 
     for timed in (False, True):
         step(timed)
@@ -190,9 +191,9 @@ def _dispatches(times: Times) -> Iterator[tuple[Node | None, str, int, int]]:
     end.
     """
     before = times.dispatches[0].began_ns if times.dispatches else 0
-    for each in times.dispatches:
-        yield each.node, each.kernel, each.ended_ns - before, each.began_ns - before
-        before = each.ended_ns
+    for dispatch in times.dispatches:
+        yield dispatch.node, dispatch.kernel, dispatch.ended_ns - before, dispatch.began_ns - before
+        before = dispatch.ended_ns
 
 
 def _name(node: Node | None, kernel: str, by: str) -> str:
@@ -212,9 +213,12 @@ def _name(node: Node | None, kernel: str, by: str) -> str:
 def _longest(steps: abc.Sequence[TimedStep]) -> list[tuple[Node, str]]:
     """Return each node with the kernel of its longest dispatch, to which its bytes are attributed."""
     longest: dict[int, tuple[int, Node, str]] = {}
-    for each in steps[0].times.dispatches:
-        if each.node is not None and each.nanoseconds >= longest.get(id(each.node), (0, each.node, ""))[0]:
-            longest[id(each.node)] = each.nanoseconds, each.node, each.kernel
+    for dispatch in steps[0].times.dispatches:
+        if (
+            dispatch.node is not None
+            and dispatch.nanoseconds >= longest.get(id(dispatch.node), (0, dispatch.node, ""))[0]
+        ):
+            longest[id(dispatch.node)] = dispatch.nanoseconds, dispatch.node, dispatch.kernel
     return [(node, kernel) for _, node, kernel in longest.values()]
 
 
@@ -274,10 +278,10 @@ def _placed(step: TimedStep, zero_ns: int) -> list[tuple[str, str, float, float]
     shift = placed_ns(step) - zero_ns
     return [
         (
-            "" if each.node is None else node_title(each.node),
-            each.kernel,
-            (each.began_ns + shift) * NANO,
-            (each.ended_ns + shift) * NANO,
+            "" if dispatch.node is None else node_title(dispatch.node),
+            dispatch.kernel,
+            (dispatch.began_ns + shift) * NANO,
+            (dispatch.ended_ns + shift) * NANO,
         )
-        for each in step.times.dispatches
+        for dispatch in step.times.dispatches
     ]

@@ -127,13 +127,13 @@ def _not_whole(case: OfferedReport, other: ReportFile) -> str | None:
 
 
 def _not_equal(case: OfferedReport, other: ReportFile) -> str | None:
-    for each in _of_tier(case, other):
-        measured = each["measure"]
-        same = measured.get("equal_bits", True if each["kind"] == "experts" else None)
-        if each["status"] != "pass" or each["limit"].get("bits") is not True or same is not True:
-            return f"{each['id']} is not equal to the bit"
+    for item in _of_tier(case, other):
+        measured = item["measure"]
+        same = measured.get("equal_bits", True if item["kind"] == "experts" else None)
+        if item["status"] != "pass" or item["limit"].get("bits") is not True or same is not True:
+            return f"{item['id']} is not equal to the bit"
         if measured.get("nonfinite", 0) or measured.get("max_abs", 0):
-            return f"{each['id']} is reported as equal but differs by {measured.get('max_abs')}"
+            return f"{item['id']} is reported as equal but differs by {measured.get('max_abs')}"
     if any(r["status"] == "fail" for r in other.results):
         return "it failed"
     return None

@@ -26,8 +26,8 @@ def digest(case: OfferedReport) -> str | None:
     model = case.evidence.report.get("model", {})
     if not case.pinned:
         return f"no digest of {required.name} is pinned: --model-digest SHA256, or --models FILE"
-    if case.evidence.model_digests not in [(one,) for one in case.pinned]:
-        pinned = " or ".join(one[:12] for one in case.pinned)
+    if case.evidence.model_digests not in [(item,) for item in case.pinned]:
+        pinned = " or ".join(item[:12] for item in case.pinned)
         return f"another model: digest {str(model.get('digest'))[:12]}, expected {pinned}"
     file = case.given.models.get(case.evidence.model_digests[0])
     for name in SHAPE if file is not None else ():
@@ -80,7 +80,7 @@ def ceiling(case: OfferedReport) -> str | None:
     reported = case.evidence.report.get("model", {})
     bits = bits_a_weight(dict(reported.get("weights", {})), int(reported.get("parameters", 0)))
     bits = max(required.bits_a_weight[0], bits)
-    most = CACHED * gbps * 1e9 / (required.active * bits / 8)  # weights read once, in passes a second
+    maximum = CACHED * gbps * 1e9 / (required.active * bits / 8)  # weights read once, in passes a second
     measure = case.result["measure"]
     runs = row.per_run(measure) or []
     if case.criterion.measure == "ttft":
@@ -91,8 +91,8 @@ def ceiling(case: OfferedReport) -> str | None:
         passes = max(pair[0] for pair in measure["pairs"])
     else:
         passes = max(runs) / measure.get("slots", 1)
-    if passes > most:
-        return f"{passes:.4g} passes over the weights a second, {gbps:g} GB/s of memory allow {most:.4g}"
+    if passes > maximum:
+        return f"{passes:.4g} passes over the weights a second, {gbps:g} GB/s of memory allow {maximum:.4g}"
     return None
 
 

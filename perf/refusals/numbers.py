@@ -19,24 +19,24 @@ def numbers(case: OfferedReport) -> str | None:
     """Require that numbers are numbers, seconds are positive and at most the wall time, and each result occurs
     once.
     """
-    ids = [each.get("id") for each in case.evidence.results]
-    if twice := next((one for one in ids if ids.count(one) > 1), None):
+    ids = [result.get("id") for result in case.evidence.results]
+    if twice := next((item for item in ids if ids.count(item) > 1), None):
         return f"{twice} is in the report twice"
     for name, value in leaves(case.result.get("measure", {}), "measure"):
         if not isinstance(value, str):
             number(value, name)
-    for place, sample in enumerate(case.evidence.details.get("samples", [])):
+    for location, sample in enumerate(case.evidence.details.get("samples", [])):
         for name, value in sample.items():
-            number(value, f"{name} of sample {place}")
+            number(value, f"{name} of sample {location}")
     if case.result.get("status", "pass") != "pass":
         return f"the result did not pass: {case.result.get('status')}"
     timed = 0.0
-    for each in case.evidence.results:
-        if each.get("id") in TIMED:
-            seconds = [number(value, f"{each['id']}: a run") for value in _flat(each["measure"]["runs"])]
+    for result in case.evidence.results:
+        if result.get("id") in TIMED:
+            seconds = [number(value, f"{result['id']}: a run") for value in _flat(result["measure"]["runs"])]
             if min(seconds, default=1.0) <= 0:
-                return f"{each['id']}: a run of {min(seconds):g} s"
-            timed += 0.0 if each["id"] == "ttft" else sum(seconds)  # a first token's seconds hold the prompt's
+                return f"{result['id']}: a run of {min(seconds):g} s"
+            timed += 0.0 if result["id"] == "ttft" else sum(seconds)  # a first token's seconds hold the prompt's
     wall = number(case.evidence.report.get("wall_seconds"), "wall_seconds")
     if timed > WALL * wall:
         return f"{timed:.4g} s were timed in a report of {wall:.4g} s"
@@ -71,8 +71,8 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         for key, item in value.items():
             yield from leaves(item, f"{name}.{key}")
     elif isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from leaves(item, f"{name}.{place}")
+        for location, item in enumerate(value):
+            yield from leaves(item, f"{name}.{location}")
     else:
         yield name, value
 

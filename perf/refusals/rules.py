@@ -43,15 +43,17 @@ def peer(case: OfferedReport) -> str | None:
         return f"{len(outputs)} outputs of {name} are kept for {len(pairs)} runs"
     if len(set(outputs)) < len(outputs):
         return f"{name} printed the same twice: one run was counted again"
-    for place, (text, pair) in enumerate(zip(outputs, pairs, strict=True)):
+    for location, (text, pair) in enumerate(zip(outputs, pairs, strict=True)):
         try:
             objection = KNOWN[name](text)
         except InputError as error:
-            return f"output {place} is {error.what if hasattr(error, 'what') else error}"
+            return f"output {location} is {error.what if hasattr(error, 'what') else error}"
         if problem := _unlike(case, objection):
-            return f"{name}, run {place}: {problem}"
+            return f"{name}, run {location}: {problem}"
         if not agrees(number(pair[1], "their speed"), objection.tokens_per_second):
-            return f"run {place} is put down as {pair[1]:g} tok/s, {name} printed {objection.tokens_per_second:g}"
+            return (
+                f"run {location} is put down as {pair[1]:g} tok/s, {name} printed {objection.tokens_per_second:g}"
+            )
     return _ours(case, measure)
 
 
@@ -203,7 +205,7 @@ def _edited(case: OfferedReport) -> str | None:
         return f"it was recorded as a report of {entry.kind}"
     offered = {case.evidence.digest, *(other.digest for other in case.others)}
     later = [
-        each for each in history.entries[entry.sequence :] if _same(each, entry) and each.report not in offered
+        item for item in history.entries[entry.sequence :] if _same(item, entry) and item.report not in offered
     ]
     if later:
         return f"the history contains a later report of the same, entry {later[0].sequence}, that is withheld"

@@ -70,12 +70,12 @@ def cpu_peer(case: OfferedReport) -> str | None:
         kind = f"a {reported['kind']}" if reported.get("kind") else "not recorded"
         return f"llama.cpp is {kind}, expected the program"
     outputs = reported.get("outputs", [])
-    if not VERSION.search(" ".join([str(reported.get("version", "")), *(each["stdout"] for each in outputs)])):
+    if not VERSION.search(" ".join([str(reported.get("version", "")), *(output["stdout"] for output in outputs)])):
         return "llama.cpp's build is not named"
     model, _, rest = case.criterion.measure.partition("/")
     figure = rest.rpartition("/")[2]
     for setting, speeds in case.result["measure"]["theirs"].items():
-        printed = [value for each in outputs if (value := _printed(each, model, setting, figure)) is not None]
+        printed = [value for output in outputs if (value := _printed(output, model, setting, figure)) is not None]
         for speed in speeds:
             close = [value for value in printed if agrees(number(speed, "their speed"), value)]
             if not close:
@@ -108,10 +108,10 @@ def samples(case: OfferedReport) -> str | None:
     if any(value <= 0 for name in ("runs", "oracle") for value in measure.get(name, [])):
         return "a speed of zero"
     if "conditions" in measure:
-        given = Conditions(**measure["conditions"])
+        conditions = Conditions(**measure["conditions"])
         needs_peer = case.criterion.figure == "ratio"
         problem = "" if measure.get("theirs") else "no llama.cpp in this run"
-        if reason := blocked(given, len(measure["runs"]), problem, needs_peer=needs_peer):
+        if reason := blocked(conditions, len(measure["runs"]), problem, needs_peer=needs_peer):
             return f"not judged: {reason}"
     computed, reported = TIMED[case.criterion.figure](measure), measure[case.criterion.figure]
     if not math.isfinite(computed) or not agrees(number(reported, case.criterion.figure), computed):

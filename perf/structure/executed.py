@@ -31,7 +31,7 @@ def dispatched(variant: Variant) -> list[Node]:
     nodes = getattr(variant.built, "nodes", None)  # a backend's compiled program, with its dwords for a GPU tier
     if nodes is None:
         return [call.node for call in variant.program.calls]
-    nodes_run = [each[1] if isinstance(each, tuple) else each for each in nodes]
+    nodes_run = [node[1] if isinstance(node, tuple) else node for node in nodes]
     return [node for node in nodes_run if node is not None]
 
 
@@ -54,8 +54,8 @@ def nodes_not_run(lab: Lab, tier: str, models: str = "") -> Measurement:
             graph = bench.engine.graph(stage)
             required = [node for node in graph.nodes if node.op is not Op.BARRIER]
             replay, want = _replayed(bench, stage), _replayed(oracle, stage)
-            ran = {id(node) for each in replay.nodes for node in stands_for(graph, each)}
-            fused += sum(len(stands_for(graph, each)) > 1 for each in replay.nodes)
+            ran = {id(node) for item in replay.nodes for node in stands_for(graph, item)}
+            fused += sum(len(stands_for(graph, node)) > 1 for node in replay.nodes)
             wrong = _values_differing(bench, oracle, stage)
             for node in required:
                 total += 1
@@ -76,14 +76,14 @@ def stands_for(graph: OpGraph, node: Node) -> list[Node]:
     """Return the nodes of a plain graph that a replacement node computes, walking back from its outputs to its
     inputs.
     """
-    written = {name: each for each in graph.nodes if each.op is not Op.BARRIER for name in each.outputs}
+    written = {name: node for node in graph.nodes if node.op is not Op.BARRIER for name in node.outputs}
     replaced: dict[int, Node] = {}
     todo = [written[name] for name in node.outputs if name in written]
     while todo:
-        each = todo.pop()
-        if id(each) not in replaced:
-            replaced[id(each)] = each
-            todo += [written[name] for name in each.inputs if name in written and name not in node.inputs]
+        item = todo.pop()
+        if id(item) not in replaced:
+            replaced[id(item)] = item
+            todo += [written[name] for name in item.inputs if name in written and name not in node.inputs]
     return list(replaced.values())
 
 
@@ -98,12 +98,12 @@ def layers_joined(lab: Lab, tier: str) -> Measurement:
     layers: set[int] = set()
     ops: set[str] = set()
     for node in replay.nodes:
-        of = {each.layer for each in stands_for(graph, node) if each.layer is not None}
+        of = {stand.layer for stand in stands_for(graph, node) if stand.layer is not None}
         if len(of) > 1:
             layers |= of
             ops.add(node.op.name)
-    whole = len({node.layer for node in graph.nodes if node.layer is not None})
-    how = f"{len(layers)} of {whole} layers of {lab.model.stem}'s prompt share a dispatch with another on {tier}"
+    count = len({node.layer for node in graph.nodes if node.layer is not None})
+    how = f"{len(layers)} of {count} layers of {lab.model.stem}'s prompt share a dispatch with another on {tier}"
     return Measurement(len(layers), how + (f": {', '.join(sorted(ops))}" if ops else ""))
 
 
@@ -134,7 +134,7 @@ def _replayed(bench: LabEngine, stage: Stage) -> _Replay:
 
 def _values_differing(bench: LabEngine, oracle: LabEngine, stage: Stage) -> dict[str, str]:
     """Return why the value of a node is not the oracle's, by node, for every node of the stage."""
-    seen = [dict(_tapped(each, stage)) for each in (bench, oracle)]
+    seen = [dict(_tapped(item, stage)) for item in (bench, oracle)]
     wrong = {}
     for (label, buffer), want in seen[1].items():
         got = seen[0].get((label, buffer))
@@ -198,8 +198,8 @@ def drafts_misjudged(lab: Lab, tier: str, sequences: int, drafted: int) -> Measu
         next((i for i in range(drafted) if a[i] != b[i]), drafted) for a, b in zip(draft, target, strict=True)
     ]
     builder = Builder("verify_k")
-    given = {"draft": draft, "target": target}
-    inputs = tuple(builder.buffer(n, ("sequences", *a.shape[1:]), "i32", "step") for n, a in given.items())
+    argument = {"draft": draft, "target": target}
+    inputs = tuple(builder.buffer(n, ("sequences", *a.shape[1:]), "i32", "step") for n, a in argument.items())
     outputs = tuple(builder.buffer(n, ("sequences",), "i32", "output") for n in ("accepted", "following"))
     builder.buffer(COUNTS, (len(SYMBOLS),), "i32", "step")
     builder.node(Op.VERIFY_K, inputs, outputs)
@@ -209,7 +209,7 @@ def drafts_misjudged(lab: Lab, tier: str, sequences: int, drafted: int) -> Measu
     counts = [sequences, sequences, 1, 0]
     try:
         variant.write(COUNTS, np.array(counts, np.int32))
-        for name, array in given.items():
+        for name, array in argument.items():
             variant.write(name, array)
         backend.wait(variant.submit(Stream("verify_k")), 600)
         accepted, following = (variant.read(name, counts).copy() for name in ("accepted", "following"))
@@ -234,9 +234,9 @@ def matrix_kernels_run(lab: Lab, tier: str, tokens: int, quants: Sequence[str], 
     for quant in quants:
         model = lab.folder() / f"wide-{quant}.gguf"
         write_tiny(model, "qwen3", seed=0, quant=quant, layers=1, hidden=WIDE, ffn=64, head_dim=16)
-        bench, oracle = (lab.bench(each, model=model, ordering=ordering) for each in (tier, registry.ORACLE))
+        bench, oracle = (lab.bench(item, model=model, ordering=ordering) for item in (tier, registry.ORACLE))
         prompt = prompt_of(bench.engine.model.vocab, tokens)
-        logits = [each.engine.forward(prompt, rows="last") for each in (bench, oracle)]
+        logits = [item.engine.forward(prompt, rows="last") for item in (bench, oracle)]
         if logits[0].tobytes() != logits[1].tobytes():
             return Measurement(0, f"a prompt in {quant} on {tier} gave other logits than the oracle")
         code: dict[str, bytes] = {}
@@ -273,7 +273,7 @@ def hottest_ops_native(lab: Lab, tier: str, count: int, models: str = "") -> Mea
         whole = sum(node.instructions for node in work.nodes)
         for node in work.nodes:
             cost[node.op] = cost.get(node.op, 0.0) + node.instructions / whole
-        native |= {each.op.name for each in _replayed(bench, "decode").nodes}
+        native |= {node.op.name for node in _replayed(bench, "decode").nodes}
         if not any(code_of(bench.engine.variants.find(*ran)) for ran in bench.counted.ran):
             raise CannotMeasure(f"{tier} dispatches no machine code")
     hottest = sorted(cost, key=cost.__getitem__, reverse=True)[:count]

@@ -196,7 +196,7 @@ class Lab:
         return {
             "name": device.name,
             "arch": device.arch,
-            "simulated": any(each.simulated for each in self.devices.values()),
+            "simulated": any(device.simulated for device in self.devices.values()),
             "profile": device.profile,
             "kernel": device.kernel,
             "firmware": device.firmware,

@@ -60,14 +60,14 @@ def scheduled(lab: Lab, workload: str, check: str, figure: str) -> Measurement:
 
 def _checked(name: str, check: str) -> CheckOutcome:
     workload = WORKLOADS[name]
-    checks = [each for each in workload.checks if each.id == check]
+    checks = [item for item in workload.checks if item.id == check]
     arrivals = workload.arrivals(np.random.default_rng(SEED))
     settings = SimulationSettings(slots=workload.slots, pages=workload.pages, seed=SEED)
     seen = simulate(arrivals, workload.tenants, settings, PREDICTED)
     if seen.broken is not None:
         raise CannotMeasure(f"step {seen.broken.step} broke: {seen.broken.found[0]}")
     baseline = None
-    if any(each.needs_baseline for each in checks):
+    if any(check.needs_baseline for check in checks):
         plain = SimulationSettings(slots=workload.slots, pages=workload.pages, seed=SEED, policy="fcfs")
         baseline = simulate(arrivals, workload.tenants, plain, PREDICTED)
     (outcome,) = judged(checks, seen, baseline)
@@ -86,8 +86,8 @@ def requests_at_once(lab: Lab, tier: str, slots: int, requests: int) -> Measurem
     mixed = _mixed(lab, tier, requests, slots=slots)
     if not mixed.passed:
         return Measurement(0, next(mixed.lines()), {"digest": list(mixed.lines())})
-    most = mixed.witness.bound
-    return Measurement(most, f"{most} slots at once, {mixed.told()} on {tier}", {"mix": mixed.figures()})
+    bound = mixed.witness.bound
+    return Measurement(bound, f"{bound} slots at once, {mixed.told()} on {tier}", {"mix": mixed.figures()})
 
 
 def _mixed(lab: Lab, tier: str, requests: int, *, slots: int = 0) -> MixVerdict:
@@ -170,7 +170,7 @@ def tokens_as_the_oracle(lab: Lab, tier: str, tokens: int) -> Measurement:
     """Count greedy tokens that agree with T-CPU's, up to the first that differs."""
     if not registry.spec(tier).built:
         raise CannotMeasure(f"tier {tier} is not built in this version")
-    generated = [_greedy(lab.bench(each).engine, tokens) for each in (tier, registry.ORACLE)]
+    generated = [_greedy(lab.bench(item).engine, tokens) for item in (tier, registry.ORACLE)]
     same = next((i for i, (a, b) in enumerate(zip(*generated, strict=True)) if a != b), tokens)
     return Measurement(same, f"{same} of {tokens} tokens of {tier} are T-CPU's")
 
@@ -377,8 +377,8 @@ def outputs_outside_bar(lab: Lab, tier: str) -> Measurement:
 
 
 MEASURES: Mapping[str, Callable[..., Measurement]] = {
-    each.__name__: each
-    for each in (
+    item.__name__: item
+    for item in (
         drafts_misjudged,
         golden_tokens_differing,
         hottest_ops_native,

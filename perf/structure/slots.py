@@ -69,21 +69,21 @@ def _run(engine: Engine, prompt: list[int], steps: int, neighbours: list[list[in
     """
     sequence = engine.open()
     rows = [engine.extend(sequence, prompt, rows="last")[-1]]
-    beside: list[Sequence] = []
+    sequences: list[Sequence] = []
     waiting = list(neighbours)
     try:
         for step in range(steps):
-            if len(beside) == 2:
-                engine.release(beside.pop(0))
+            if len(sequences) == 2:
+                engine.release(sequences.pop(0))
             if waiting:
-                beside.append(engine.open())
-                engine.extend(beside[-1], waiting.pop(0), rows="last")
-            batch = [(sequence, [1 + step]), *((each, [3]) for each in beside)]
+                sequences.append(engine.open())
+                engine.extend(sequences[-1], waiting.pop(0), rows="last")
+            batch = [(sequence, [1 + step]), *((sequence, [3]) for sequence in sequences)]
             rows.append(engine.step(batch, [0])[0].copy())
         return rows
     finally:
-        for each in (sequence, *beside):
-            engine.release(each)
+        for item in (sequence, *sequences):
+            engine.release(item)
 
 
 def values_moved_by_paging(lab: Lab, tier: str, tokens: int) -> Measurement:

@@ -170,14 +170,14 @@ class FakeGpu:
             fake.stopped = packet.text
             return False
         try:
-            done = self._execute(fake, packet)
+            result = self._execute(fake, packet)
         except PageFault as fault:
             fake.stopped = f"fault at {fault}"
             self.faults.append(MemoryFault(fault.va & ~0xFFF, not_present=True, gpu_id=1))
             return False
-        if done:
+        if result:
             fake.ran.append(packet)
-        return done
+        return result
 
     def _execute(self, fake: FakeQueue, packet: Packet) -> bool:
         match packet:

@@ -7,8 +7,8 @@ from zinc_rt.backends.spec import Availability, Host, OnDevice, Opening
 
 
 def probe(host: Host) -> Availability:
-    here = OnDevice("abacus", True, f"beads for {host.cores} cores")
-    return Availability(True, here.why, devices=(here,))
+    device = OnDevice("abacus", True, f"beads for {host.cores} cores")
+    return Availability(True, device.why, devices=(device,))
 
 
 def open(opening: Opening) -> CpuBackend:

@@ -15,10 +15,10 @@ class RecordingPublish:
     def __call__(self, target: int, wptr_dw: int, source: int, count_dw: int) -> int:
         ring, mask, wptr, doorbell = (ctypes.c_uint64 * 4).from_address(target)
         for index in range(count_dw):
-            place = wptr_dw + index & mask
+            location = wptr_dw + index & mask
             word = ctypes.c_uint32.from_address(source + 4 * index).value
-            ctypes.c_uint32.from_address(ring + 4 * place).value = word
-            self.stores.append(("ring", place))
+            ctypes.c_uint32.from_address(ring + 4 * location).value = word
+            self.stores.append(("ring", location))
         self.stores.append(("fence", 0))
         ctypes.c_uint64.from_address(wptr).value = wptr_dw + count_dw
         self.stores.append(("wptr", wptr_dw + count_dw))

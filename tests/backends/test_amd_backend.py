@@ -317,8 +317,8 @@ def test_stream_fences_increase_and_events_order_streams(bench: Bench) -> None:
     a, b = bench.counter("a"), bench.counter("b")
     bench.side.works = False
     slow = bench.writes(a, 1)
-    done = bench.backend.submit(slow, first)
-    first.advanced(done)
+    result = bench.backend.submit(slow, first)
+    first.advanced(result)
     event = Event()
     event.record(first)
     second.wait(event)
@@ -331,7 +331,7 @@ def test_stream_fences_increase_and_events_order_streams(bench: Bench) -> None:
     assert not later.done() and word(bench, b) == 0
     bench.gpu.run()
     bench.gpu.run()
-    assert done.done() and later.done()
+    assert result.done() and later.done()
     assert isinstance(waiting.ran[0], WaitRegMem64)
     assert (word(bench, a), word(bench, b)) == (1, 2)
 
@@ -340,9 +340,9 @@ def test_signalled_event_emits_no_packet(bench: Bench) -> None:
     first, second = Stream("first"), Stream("second")
     counter = bench.counter()
     variant = bench.writes(counter, 1)
-    done = bench.backend.submit(variant, first)
-    done.wait(1.0)
-    first.advanced(done)
+    result = bench.backend.submit(variant, first)
+    result.wait(1.0)
+    first.advanced(result)
     event = Event()
     event.record(first)
     event2 = Event()

@@ -71,7 +71,7 @@ def test_dwords_are_stored_before_wptr_and_wptr_before_the_doorbell() -> None:
     ready = bench.write(1)
     bench.ring.submit(ready)
     assert publish.stores == [
-        *(("ring", place) for place in range(ready.count_dw)),
+        *(("ring", index) for index in range(ready.count_dw)),
         ("fence", 0),
         ("wptr", ready.count_dw),
         ("fence", 0),
@@ -83,12 +83,12 @@ def test_dwords_are_stored_before_wptr_and_wptr_before_the_doorbell() -> None:
 @pytest.mark.parametrize("kind", ["kfd", "userq"])
 def test_submission_wraps_at_every_ring_offset(kind: str) -> None:
     bench = Bench(kind=kind)
-    for place in range(RING_DW):
-        ready = bench.write(place)
-        lead = (place - bench.ring.wptr_dw) % RING_DW
+    for index in range(RING_DW):
+        ready = bench.write(index)
+        lead = (index - bench.ring.wptr_dw) % RING_DW
         if lead:
             bench.ring.run((Nop((0,) * (lead - 1)),), "to the place")
-        assert bench.ring.wptr_dw % RING_DW == place
+        assert bench.ring.wptr_dw % RING_DW == index
         bench.ring.submit(ready).wait(1.0)
     assert bench.logged == list(range(RING_DW))
 

@@ -51,15 +51,15 @@ def test_addition_kernel_is_compiled_as_expected_and_exact(monkeypatch: pytest.M
         program = lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier="t1")
         buffers = {n: backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
         variant = backend.build(program, buffers)
-        assert [each.threads for each in expected] == [(32, 1, 1)]
+        assert [item.threads for item in expected] == [(32, 1, 1)]
         assert {"step.a", "step.b", "out.y", "kernel add", "arguments of add for sum"} <= set(announced)
         a, b = np.random.default_rng(1).standard_normal((2, COUNT), np.float32)
         for name, value in (("step.a", a), ("step.b", b)):
-            place = plan.placements[name]
-            backend.write(buffers[place.allocation], place.offset_bytes, memoryview(value).cast("B"))
+            placement = plan.placements[name]
+            backend.write(buffers[placement.allocation], placement.offset_bytes, memoryview(value).cast("B"))
         backend.submit(variant, Stream("main")).wait(60.0)
-        place = plan.placements["out.y"]
-        seen = backend.read(buffers[place.allocation], place.offset_bytes, 4 * COUNT)
+        placement = plan.placements["out.y"]
+        seen = backend.read(buffers[placement.allocation], placement.offset_bytes, 4 * COUNT)
         got = bytes(seen)
         seen.release()  # the mapping goes with the backend
         assert got == (a + b).tobytes()
@@ -83,7 +83,7 @@ def test_discarded_buffer_read_is_reported_until_the_buffer_is_filled(tier: str)
         variant = backend.build(
             lower(graph, backend.kernels.entries, plan, ordering="canonical-1", tier=tier), buffers
         )
-        place, out = plan.placements["step.a"], plan.placements["out.y"]
+        location, out = plan.placements["step.a"], plan.placements["out.y"]
         for name in ("step.a", "step.b"):
             to = plan.placements[name]
             ones = memoryview(np.ones(COUNT, np.float32)).cast("B")
@@ -91,15 +91,15 @@ def test_discarded_buffer_read_is_reported_until_the_buffer_is_filled(tier: str)
         backend.submit(variant, stream).wait(60.0)
         assert backend.instrument is not None and backend.instrument.findings() == []
 
-        backend.instrument.discard(buffers[place.allocation], place.offset_bytes, 4 * COUNT)
+        backend.instrument.discard(buffers[location.allocation], location.offset_bytes, 4 * COUNT)
         backend.submit(variant, stream).wait(60.0)
-        found = backend.instrument.findings()
-        assert found and {each.rule for each in found} == {"uninitialised-memory"}
-        assert found[0].kernel == "add" and found[0].source and found[0].source in found[0].text
-        assert found[0].node is not None and found[0].node.label == "sum"
+        findings = backend.instrument.findings()
+        assert findings and {finding.rule for finding in findings} == {"uninitialised-memory"}
+        assert findings[0].kernel == "add" and findings[0].source and findings[0].source in findings[0].text
+        assert findings[0].node is not None and findings[0].node.label == "sum"
 
-        backend.fill(buffers[place.allocation], place.offset_bytes, 4 * COUNT, stream)
+        backend.fill(buffers[location.allocation], location.offset_bytes, 4 * COUNT, stream)
         backend.submit(variant, stream).wait(60.0)
-        assert backend.instrument.findings() == found
+        assert backend.instrument.findings() == findings
         seen = backend.read(buffers[out.allocation], out.offset_bytes, 4 * COUNT).tobytes()
         assert seen == np.ones(COUNT, np.float32).tobytes()

@@ -76,7 +76,7 @@ def test_wait_that_never_completes_is_reported_with_its_address(bench: Bench) ->
     assert report.why.startswith("rptr stands at the beginning of waits: its first packet does not end")
     assert "INDIRECT_BUFFER" in report.last_packet
     assert "WAIT_REG_MEM" in report.ib and "(flag)" in report.ib and "0000002a" in report.ib
-    assert [each.state for each in report.submissions] == ["finished", "not fetched"]
+    assert [submission.state for submission in report.submissions] == ["finished", "not fetched"]
     assert report.submissions[1].ib_name == "waits"
     assert report.fence.guard is None and (report.fence.seen, report.fence.submitted) == (1, 2)
 
@@ -150,7 +150,7 @@ def test_unwritten_fence_is_reported(bench: Bench) -> None:
     ring.queue.rptr.host.view.cast("I")[0] = ring.wptr_dw
     report = bench.hang(fence).report
     assert report.why.startswith("all was fetched, but silent does not finish")
-    assert [each.state for each in report.submissions] == ["fetched"]
+    assert [submission.state for submission in report.submissions] == ["fetched"]
 
 
 def test_overwritten_poison_is_reported(bench: Bench) -> None:
@@ -184,8 +184,8 @@ def test_wptr_in_bytes_is_reported(bench: Bench) -> None:
     ring = bench.backend.ring(bench.stream)
     publish = ring._publish
     ring._publish = lambda target, wptr, source, count: wptr + 4 * (publish(target, wptr, source, count) - wptr)
-    why = bench.hang(bench.submit(Nop(), name="one")).report.why
-    assert why == "wptr moved by 48 for one, which has 12 dwords; it counts bytes where dwords are meant"
+    reason = bench.hang(bench.submit(Nop(), name="one")).report.why
+    assert reason == "wptr moved by 48 for one, which has 12 dwords; it counts bytes where dwords are meant"
 
 
 def test_fence_that_leaves_stores_in_l2_is_rejected(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,8 +223,8 @@ def test_hang_bundle_contains_report_ring_and_submissions(bench: Bench, tmp_path
     assert len(ib) % 32 == 0 and report["ib_words_bytes"] == len(ib)
     assert "something the kernel said" in (folder / "kernel.log").read_text()
     assert not (folder / "devcoredump.bin").exists()
-    again = bench.hang(bench.backend.ring(bench.stream).submit(bench.backend.ring(bench.stream).encode((), "x")))
-    assert again.bundle != folder, "every hang has a folder of its own"
+    second = bench.hang(bench.backend.ring(bench.stream).submit(bench.backend.ring(bench.stream).encode((), "x")))
+    assert second.bundle != folder, "every hang has a folder of its own"
 
 
 def test_new_core_dump_is_kept(tmp_path: Path) -> None:

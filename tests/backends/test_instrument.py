@@ -40,47 +40,47 @@ class Device:
 
 def finding(kernel: str, pc: int, rule: str = "uninitialised-vgpr") -> DeviceFinding:
     sentence = f"queue 1 at dword 0x20c: {kernel}: {rule} at pc 0x{pc:x} `v_add_f32 v0`, wave 0"
-    place = CodePlace(kernel, pc, "v_add_f32 v0", (2, 0, 0), 0, 0xF)
-    return DeviceFinding(Severity.FINDING, rule, 1, 0x20C, sentence, PACKET, place)
+    location = CodePlace(kernel, pc, "v_add_f32 v0", (2, 0, 0), 0, 0xF)
+    return DeviceFinding(Severity.FINDING, rule, 1, 0x20C, sentence, PACKET, location)
 
 
-def instrument(*found: DeviceFinding, kernels: KernelSet | None = KERNELS) -> AmdInstrument:
+def instrument(*findings: DeviceFinding, kernels: KernelSet | None = KERNELS) -> AmdInstrument:
     assert isinstance(kernels, BinaryKernelSet)
     """An instrument of a device that finds these after it was opened."""
     device: Any = Device()
     named: Any = None  # nothing is handed over here
-    made = AmdInstrument(
+    instrument = AmdInstrument(
         device, kernels.load, lambda queue, va: NODE if (queue, va) == (1, PACKET) else None, named
     )
-    device.found += found
-    return made
+    device.found += findings
+    return instrument
 
 
 def test_findings_before_the_backend_was_opened_are_excluded() -> None:
     device: Any = Device(finding("kernel argmax+0x0", 0), finding("kernel argmax+0x0", 8))
     named: Any = None
-    made = AmdInstrument(device, KERNELS.load, lambda queue, va: NODE, named)
-    assert made.findings() == [] and device.again == 1, "and would be reported again"
+    instrument = AmdInstrument(device, KERNELS.load, lambda queue, va: NODE, named)
+    assert instrument.findings() == [] and device.again == 1, "and would be reported again"
     device.found.append(finding("kernel argmax+0x0", 0))
-    assert [said.pc for said in made.findings()] == [0]
+    assert [finding.pc for finding in instrument.findings()] == [0]
 
 
 def test_pc_in_our_kernel_resolves_to_its_line() -> None:
-    [said] = instrument(finding("kernel argmax+0x0", 0)).findings()
-    assert said.text.startswith("uninitialised-vgpr: queue 1 at dword 0x20c: kernel argmax+0x0: ")
-    assert f" at pc 0x0 ({said.source}) `v_add_f32 v0`, wave 0" in said.sentence
-    assert said.source.startswith("argmax.s:")
-    assert (said.kernel, said.pc, said.instruction) == ("argmax", 0, "v_add_f32 v0")
-    assert (said.group, said.wave, said.lanes, said.node) == ((2, 0, 0), 0, 0xF, NODE)
+    [output] = instrument(finding("kernel argmax+0x0", 0)).findings()
+    assert output.text.startswith("uninitialised-vgpr: queue 1 at dword 0x20c: kernel argmax+0x0: ")
+    assert f" at pc 0x0 ({output.source}) `v_add_f32 v0`, wave 0" in output.sentence
+    assert output.source.startswith("argmax.s:")
+    assert (output.kernel, output.pc, output.instruction) == ("argmax", 0, "v_add_f32 v0")
+    assert (output.group, output.wave, output.lanes, output.node) == ((2, 0, 0), 0, 0xF, NODE)
 
 
 @pytest.mark.parametrize(
     ("kernel", "pc"), [("kernel somebody_elses+0x0", 0), ("kernel argmax+0x0", 0xFFFFF0), ("user code+0x40", 0)]
 )
 def test_foreign_code_is_left_unchanged(kernel: str, pc: int) -> None:
-    given = finding(kernel, pc)
-    [said] = instrument(given).findings()
-    assert said.sentence == given.sentence and not said.source
+    argument = finding(kernel, pc)
+    [output] = instrument(argument).findings()
+    assert output.sentence == argument.sentence and not output.source
 
 
 RULES = ("sgpr-read", "wait")
@@ -92,18 +92,18 @@ def test_remark_for_radv_code_is_a_finding_for_other_code() -> None:
     assert isinstance(radv, BinaryKernelSet) and isinstance(KERNELS, BinaryKernelSet)
     for kernels in (KERNELS, radv):
         own = [finding(f"{label_of('argmax', KERNELS.load('argmax'))}+0x0", 0, rule) for rule in RULES]
-        assert [said.rule for said in instrument(*own, kernels=kernels).findings()] == list(RULES)
+        assert [finding.rule for finding in instrument(*own, kernels=kernels).findings()] == list(RULES)
         theirs = [finding(f"{label_of('argmax', radv.load('argmax'))}+0x0", 0, rule) for rule in RULES]
-        [said] = instrument(*theirs, kernels=kernels).findings()
-        assert said.rule == "wait" and said.kernel == "argmax" and not said.source
+        [output] = instrument(*theirs, kernels=kernels).findings()
+        assert output.rule == "wait" and output.kernel == "argmax" and not output.source
 
 
 def test_finding_outside_any_kernel_has_no_location() -> None:
-    given = DeviceFinding(
+    finding = DeviceFinding(
         Severity.FINDING, "missing-barrier", 2, 0, "dispatch 1 reads what dispatch 0 writes", PACKET
     )
-    [said] = instrument(given, given).findings()
-    assert (said.text, said.pc, said.node) == (f"missing-barrier: {given.sentence}", None, None)
+    [output] = instrument(finding, finding).findings()
+    assert (output.text, output.pc, output.node) == (f"missing-barrier: {finding.sentence}", None, None)
 
 
 def test_watchpoint_store_names_only_the_kernel() -> None:

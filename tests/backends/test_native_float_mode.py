@@ -48,15 +48,15 @@ def test_call_computes_with_denormals_and_restores_the_mode(threads: int, bits: 
 
 
 def test_helper_restores_its_float_mode() -> None:
-    found: list[int] = []
+    result: list[int] = []
     with Pool(2) as pool:
 
         def help_once() -> None:
             with mode(pool, FLUSH_TO_ZERO):
                 pool.code.zrt_help(ctypes.byref(pool.helpers.pool), 0)
-                found.append(pool.code.get_float_mode() & ~RAISED)
+                result.append(pool.code.get_float_mode() & ~RAISED)
 
         thread = threading.Thread(target=help_once)
         thread.start()
         thread.join(60)
-    assert found == [IEEE | FLUSH_TO_ZERO]
+    assert result == [IEEE | FLUSH_TO_ZERO]

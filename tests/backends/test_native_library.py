@@ -66,12 +66,12 @@ def test_faulty_library_is_reported_and_the_next_level_is_used(
     tmp_path: Path, good: bytes, fault: str, what: str
 ) -> None:
     builds = Builds(native=faulty(fault), x86_64_v3=good)
-    said: list[str] = []
-    found = choose(tmp_path, builds, say=said.append)
+    output: list[str] = []
+    result = choose(tmp_path, builds, say=output.append)
     note = f"the native build failed its self-test ({what})"
-    assert (found.level, found.notes) == (NEXT, (note,))
-    assert note in said
-    assert found.address("add")
+    assert (result.level, result.notes) == (NEXT, (note,))
+    assert note in output
+    assert result.address("add")
 
 
 @pytest.mark.rest
@@ -81,9 +81,9 @@ def test_library_without_a_kernel_fails_the_self_test(good: bytes) -> None:
 
 @pytest.mark.rest
 def test_invalid_library_file_is_reported(tmp_path: Path, good: bytes) -> None:
-    found = choose(tmp_path, Builds(native=good[: len(good) // 2], x86_64_v3=good))
-    assert found.level == NEXT
-    assert "the native build failed its self-test (" in found.notes[0]
+    result = choose(tmp_path, Builds(native=good[: len(good) // 2], x86_64_v3=good))
+    assert result.level == NEXT
+    assert "the native build failed its self-test (" in result.notes[0]
 
 
 @pytest.mark.rest
@@ -100,11 +100,11 @@ def test_incomplete_cache_entry_is_rebuilt(tmp_path: Path, good: bytes, kept: in
     builds = Builds(native=good)
     choose(tmp_path, builds)
     (entry,) = (tmp_path / "cache").glob("*.zro")
-    whole = entry.read_bytes()
-    entry.write_bytes(whole[:kept])
+    data = entry.read_bytes()
+    entry.write_bytes(data[:kept])
     assert choose(tmp_path, builds).level == BEST
     assert builds.made == [BEST, BEST]
-    assert entry.read_bytes() == whole
+    assert entry.read_bytes() == data
 
 
 def test_changed_byte_in_the_cache_is_detected(tmp_path: Path, good: bytes) -> None:
@@ -122,8 +122,8 @@ def test_unwritable_cache_only_costs_time(tmp_path: Path, good: bytes) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     builds = Builds(native=good)
     for _ in range(2):
-        found = choose(tmp_path, builds)
-        assert (found.level, found.cached) == (BEST, False)
+        result = choose(tmp_path, builds)
+        assert (result.level, result.cached) == (BEST, False)
     assert builds.made == [BEST, BEST]
 
 
@@ -237,6 +237,6 @@ def test_machine_without_kernels_is_reported(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.rest
 def test_library_reports_its_build_configuration() -> None:
     compiler()
-    found = library.library()
-    assert found.level in build.levels()
-    assert found.compiler == compiler().version
+    result = library.library()
+    assert result.level in build.levels()
+    assert result.compiler == compiler().version

@@ -33,9 +33,9 @@ def chain(tasks: int, items: int, arrays: list[np.ndarray], **step: int) -> list
 def test_every_item_runs_once(threads: int, items: int) -> None:
     ran = np.zeros(items + 1, np.uint32)
     with Pool(threads) as pool:
-        for least, most in ((1, 1), (1, 1 << 30), (3, 5), (64, 64), (1 << 20, 1 << 20)):
+        for minimum, maximum in ((1, 1), (1, 1 << 30), (3, 5), (64, 64), (1 << 20, 1 << 20)):
             ran[:] = 0
-            assert pool.run([Step("count", (ran,), items, least=least, most=most)]) == 0
+            assert pool.run([Step("count", (ran,), items, least=minimum, most=maximum)]) == 0
             assert (ran[:items] == 1).all()
             assert ran[items] == 0
 
@@ -44,9 +44,9 @@ def test_every_item_runs_once(threads: int, items: int) -> None:
 def test_every_item_runs_once_in_any_order(shuffle: int) -> None:
     ran = np.zeros(103, np.uint32)
     with Pool(3) as pool:
-        for least in (1, 2, 50, 200):
+        for minimum in (1, 2, 50, 200):
             ran[:] = 0
-            assert pool.run(pool.program([Step("count", (ran,), 103, least=least)], shuffle=shuffle)) == 0
+            assert pool.run(pool.program([Step("count", (ran,), 103, least=minimum)], shuffle=shuffle)) == 0
             assert (ran == 1).all()
 
 
@@ -174,8 +174,8 @@ def test_threads_have_no_data_races(tmp_path: Path) -> None:
     sources = (Path(__file__).with_name("pool_threads.c"), build.SOURCES / "pool.c")
     flags = ("-O2", "-g", "-std=c23", "-fsanitize=thread", f"-I{build.HEADERS}", "-o", str(program))
     command = (*compiler().command, *flags, *map(str, sources))
-    made = subprocess.run(command, capture_output=True, text=True, env=build.environment(), timeout=1200)
-    if made.returncode:
-        pytest.skip(f"this compiler has no ThreadSanitizer here: {made.stderr.strip()[-300:]}")
+    result = subprocess.run(command, capture_output=True, text=True, env=build.environment(), timeout=1200)
+    if result.returncode:
+        pytest.skip(f"this compiler has no ThreadSanitizer here: {result.stderr.strip()[-300:]}")
     done = subprocess.run([program, "20000"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

@@ -40,7 +40,7 @@ def kernels(steps: list[NativeStep]) -> list[str]:
 
 def test_three_projections_of_one_input_quantise_it_once() -> None:
     q, k, v = (node(name) for name in "qkv")
-    parts = [step for each in (q, k, v) for step in (quantise("x", each), Barrier(()), project("x", each))]
+    parts = [step for item in (q, k, v) for step in (quantise("x", item), Barrier(()), project("x", item))]
     steps, size_bytes = share(plan(*parts), graph())
     assert kernels(steps) == ["quantise32", "| matvec", "matvec", "matvec"]
     assert len({step.dispatch.temps["q8_32:x"] for step in steps}) == 1
@@ -95,10 +95,10 @@ def test_buffer_a_node_updates_in_place_is_never_shared() -> None:
 def test_node_temporaries_are_not_shared() -> None:
     a, b = node("a"), node("b")
 
-    def of_normed(each: Node) -> Dispatch:
-        normed, made = Temp("normed", 256), Temp("q8_32:normed", 256)
+    def of_normed(node: Node) -> Dispatch:
+        normed, result = Temp("normed", 256), Temp("q8_32:normed", 256)
         return Dispatch(
-            each, Launch("quantise32", (normed, made), (32,)), {"normed": 0, made.name: 256}, 0, (1, 1, 1)
+            node, Launch("quantise32", (normed, result), (32,)), {"normed": 0, result.name: 256}, 0, (1, 1, 1)
         )
 
     steps, _ = share(plan(of_normed(a), of_normed(b)), graph())

@@ -121,7 +121,7 @@ def test_uploads_reach_device_memory(bench: Bench) -> None:
     assert bytes(bench.backend.read(back, 0, q.size_bytes)) == content.tobytes()
     assert buffers["rope"].size_bytes == 20
     (render,) = (file for file in bench.driver.process.files.values() if isinstance(file, DrmFile))
-    assert {each.name: (each.va, each.size_bytes) for each in render.vm.announced} == {
+    assert {item.name: (item.va, item.size_bytes) for item in render.vm.announced} == {
         name: (buffer.gpu_va, buffer.size_bytes) for name, buffer in buffers.items()
     }
     for buffer in buffers.values():

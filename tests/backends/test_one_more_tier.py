@@ -69,7 +69,7 @@ def test_validate_compares_the_tier_and_its_log_replays(tmp_path: Path, capsys: 
     report, log = tmp_path / "r.json", tmp_path / "run.zlog"
     tokens = ["--model", MODEL, "--tokens", "1,2,3"]
     assert validate.main([*tokens, "--steps", "1", "--tiers", "t_more:beads,t_cpu", "--json", str(report)]) == 0
-    assert {each["tier"] for each in json.loads(report.read_text())["results"]} >= {"t_more:beads"}
+    assert {result["tier"] for result in json.loads(report.read_text())["results"]} >= {"t_more:beads"}
     assert trace.main(["-o", str(log), "--", "run", *tokens, "--tier", "t_more", "--max-tokens", "2"]) == 0
     assert replay.main([str(log)]) == 0 and "t_more" in capsys.readouterr().out
 

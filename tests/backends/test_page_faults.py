@@ -38,12 +38,12 @@ def store_v0() -> bytes:
 @pytest.fixture(params=[open_t1, open_t2], ids=["t1", "t2"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     driver = SimDriver(time_scale=0.01)
-    made: AmdBackend = request.param(
+    backend: AmdBackend = request.param(
         driver, AmdOptions(hang_folder=tmp_path / "hangs", timeout_seconds=5.0, debug=False)
     )
-    yield made
+    yield backend
     try:
-        made.close(drain_seconds=0.0)
+        backend.close(drain_seconds=0.0)
     finally:
         driver.close_all()
 
@@ -142,12 +142,12 @@ def test_hang_report_shows_wave_positions(tmp_path: Path) -> None:
         backend.submit(backend.build(launch(0), {}), stream).wait(20.0)  # compiled: the next begins at once
         with pytest.raises(Hang) as caught:
             backend.submit(backend.build(launch(77), {}), stream).wait(2.0)
-        [told] = caught.value.report.waves
-        assert "pc 0x0 `s_cmp_eq_u32 s2, 0`" in told and "the exit conditions depend on s2 = 0x4d" in told
-        assert "1 more wave at the same place" in told
+        [message] = caught.value.report.waves
+        assert "pc 0x0 `s_cmp_eq_u32 s2, 0`" in message and "the exit conditions depend on s2 = 0x4d" in message
+        assert "1 more wave at the same place" in message
         bundle = caught.value.bundle
         assert bundle is not None and "wave     " in (bundle / "report.txt").read_text()
-        assert json.loads((bundle / "report.json").read_text())["waves"] == [told]
+        assert json.loads((bundle / "report.json").read_text())["waves"] == [message]
         backend.close(drain_seconds=0.0)
     finally:
         driver.close_all()
@@ -166,25 +166,25 @@ def test_fault_of_second_backend_at_the_same_address_is_reported(tmp_path: Path)
     machine = SimMachine(MachineOptions(time_scale=0.01))
     for _ in range(2):
         driver = SimDriver(machine)
-        made = open_t1(driver, AmdOptions(hang_folder=tmp_path, timeout_seconds=5.0, debug=False))
-        report, _, _ = hang(made, WriteData(NOWHERE, (1,)), name="again")
+        result = open_t1(driver, AmdOptions(hang_folder=tmp_path, timeout_seconds=5.0, debug=False))
+        report, _, _ = hang(result, WriteData(NOWHERE, (1,)), name="again")
         assert report.faults[0].seen is not None and report.faults[0].seen.program == "again"
-        made.close(drain_seconds=0.0)
+        result.close(drain_seconds=0.0)
         driver.close_all()
     machine.close()
 
 
 def test_hardware_fault_reports_only_the_page(tmp_path: Path) -> None:
-    made = AmdBackend(
+    backend = AmdBackend(
         FakeSide(FakeGpu(kind="kfd")),
         registry.spec("t1"),
         Device("fake", "gfx1201", simulated=False),
         AmdOptions(hang_folder=tmp_path, ring_bytes=4096, timeout_seconds=0.05, debug=False),
     )
-    report, data, text = hang(made, WriteData(NOWHERE, (1,)), name="culprit")
+    report, data, text = hang(backend, WriteData(NOWHERE, (1,)), name="culprit")
     assert report.faults[0].seen is None and data["seen"] is None
     assert "seen     nothing more: a GPU tells the page and why, not who" in text and "--bisect" in text
-    made.close(drain_seconds=0.0)
+    backend.close(drain_seconds=0.0)
 
 
 def test_neighbouring_allocations_of_an_unmapped_address_are_reported() -> None:

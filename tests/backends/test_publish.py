@@ -43,13 +43,13 @@ class Memory:
 @pytest.mark.parametrize("count_dw", [1, 2, 20, RING_DW - 1])
 def test_dwords_wrap_at_every_ring_offset(count_dw: int) -> None:
     for lap in (0, 1, (1 << 32) // RING_DW, (1 << 62) // RING_DW):
-        for place in range(RING_DW):
-            memory, wptr = Memory(), lap * RING_DW + place
+        for location in range(RING_DW):
+            memory, wptr = Memory(), lap * RING_DW + location
             dwords = [random.getrandbits(32) for _ in range(count_dw)]
             assert memory.publish(wptr, dwords) == wptr + count_dw
             want = [0] * RING_DW
             for index, word in enumerate(dwords):
-                want[(place + index) % RING_DW] = word
+                want[(location + index) % RING_DW] = word
             assert memory.ring == want
             assert memory.wptr.value == memory.doorbell.value == wptr + count_dw
 
@@ -61,8 +61,8 @@ def test_empty_publish_does_not_ring_the_doorbell() -> None:
 
 
 def test_compiled_order_is_dwords_fence_wptr_fence_doorbell() -> None:
-    made = _machine().emit_assembly(llvm.parse_assembly(source(platform.machine())))
-    body = [line.split("#")[0].strip() for line in made.splitlines()]
+    emit_assembly = _machine().emit_assembly(llvm.parse_assembly(source(platform.machine())))
+    body = [line.split("#")[0].strip() for line in emit_assembly.splitlines()]
     text = [line for line in body if re.match(r"[a-z]+\b", line)]
     fences = [index for index, line in enumerate(text) if line == "sfence"]
     assert len(fences) == 2

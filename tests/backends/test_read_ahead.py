@@ -58,24 +58,24 @@ def test_layers_are_listed_in_order_in_whole_file_pages(
     gguf: GGUFFile, built: tuple[LoweredGraph, dict[str, Buffer]]
 ) -> None:
     groups, where = groups_of(*built)
-    assert [each.layer for each in groups if each.layer is not None] == [0, 1]
+    assert [group.layer for group in groups if group.layer is not None] == [0, 1]
     assert set(where) == {id(call.node) for call in built[0].calls}
     start = min(tensor.data.ctypes.data for tensor in gguf.tensors.values()) // PAGE * PAGE
-    for each in (each for found in groups for each in found.ranges):
-        assert each.address % PAGE == each.size_bytes % PAGE == 0
-        assert start <= each.address and each.address + each.size_bytes <= start + gguf.file_bytes + PAGE
+    for item in (item for group in groups for item in group.ranges):
+        assert item.address % PAGE == item.size_bytes % PAGE == 0
+        assert start <= item.address and item.address + item.size_bytes <= start + gguf.file_bytes + PAGE
 
 
 def test_partially_read_tensors_are_not_prefetched(
     gguf: GGUFFile, built: tuple[LoweredGraph, dict[str, Buffer]]
 ) -> None:
     groups, _ = groups_of(*built)
-    asked = [each for found in groups for each in found.ranges]
+    asked = [item for group in groups for item in group.ranges]
 
     def covered(name: str) -> bool:
         data = gguf.tensors[name].data
         low, high = data.ctypes.data, data.ctypes.data + data.nbytes
-        return any(each.address <= low and high <= each.address + each.size_bytes for each in asked)
+        return any(item.address <= low and high <= item.address + item.size_bytes for item in asked)
 
     assert covered("blk.0.attn_q.weight") and covered("blk.1.attn_output.weight") and covered("output.weight")
     assert not covered("token_embd.weight")
@@ -88,7 +88,7 @@ def test_slice_of_a_merged_tensor_is_prefetched_in_parts() -> None:
     merged = np.zeros((4, 2, 8 * PAGE), np.uint8)
     half = Weight("i8", (4, 1, 8 * PAGE), merged[:, 1:])
     ranges = list(_pages(half))
-    assert len(ranges) == 4 and all(each.size_bytes <= 9 * PAGE for each in ranges)
+    assert len(ranges) == 4 and all(item.size_bytes <= 9 * PAGE for item in ranges)
 
 
 def test_next_layers_are_prefetched_within_budget_and_at_least_one() -> None:
@@ -121,7 +121,7 @@ def test_model_that_fits_is_prefetched_once_as_a_whole(built: tuple[LoweredGraph
         assert ahead.add(*built, nodes) is None
         assert ahead._whole is not None
         ahead._whole.join()
-    assert asked.ranges == [each for found in groups_of(*built)[0] for each in found.ranges]
+    assert asked.ranges == [item for result in groups_of(*built)[0] for item in result.ranges]
 
 
 def test_small_model_is_not_prefetched(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
@@ -132,7 +132,7 @@ def test_small_model_is_not_prefetched(built: tuple[LoweredGraph, dict[str, Buff
 
 def test_model_that_does_not_fit_is_prefetched_by_layer(built: tuple[LoweredGraph, dict[str, Buffer]]) -> None:
     groups, where = groups_of(*built)
-    size = sum(each.size_bytes for each in groups)
+    size = sum(group.size_bytes for group in groups)
     nodes = [None, *(call.node for call in built[0].calls)]
     ahead = ReadAhead(memory=lambda: int(size / FITS) - 1, advise=Asked(), least_bytes=1)
     followed = ahead.add(*built, nodes)
@@ -158,7 +158,7 @@ def test_next_layer_is_prefetched_while_one_runs() -> None:
                 heard.clear()
             else:
                 time.sleep(0.002)
-    assert [each.address // PAGE for each in asked.ranges] == [1, 2, 3, 0]
+    assert [item.address // PAGE for item in asked.ranges] == [1, 2, 3, 0]
 
 
 def test_failed_replay_stops_the_read_ahead() -> None:
@@ -175,6 +175,6 @@ def test_advice_for_unmapped_memory_is_not_an_error(tmp_path: Path) -> None:
 
 
 def test_process_memory_is_reported() -> None:
-    found = process_memory()
-    assert found.resident_bytes > 1 << 20
-    assert found.peak_resident_bytes is None or found.peak_resident_bytes >= found.resident_bytes // 2
+    result = process_memory()
+    assert result.resident_bytes > 1 << 20
+    assert result.peak_resident_bytes is None or result.peak_resident_bytes >= result.resident_bytes // 2

@@ -58,8 +58,8 @@ class Machine:
         own = {n: self.backend.alloc(a.size_bytes, a.heap, n) for n, a in plan.allocations.items()}
         self.graph = Graph("advance", self.backend)
         self.graph.add((1,), self.backend.build(program, own))
-        for name, place in plan.placements.items():
-            self.graph.bind(name, own[place.allocation])
+        for name, placement in plan.placements.items():
+            self.graph.bind(name, own[placement.allocation])
         self.state, self.next = (own[plan.placements[name].allocation] for name in ("state.x", "out.y"))
         self.step_at = plan.placements["step.a"].offset_bytes
         self.saved = self.backend.alloc(BYTES, BufferHeap.DEVICE_LOCAL, "saved")

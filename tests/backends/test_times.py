@@ -89,10 +89,10 @@ def test_timed_step_is_bit_identical_and_reports_every_node(engine: Engine) -> N
     assert timed.tobytes() == plain.tobytes() and np.any(plain)
     assert none.dispatches == ()
     graph = engine.variants.as_run(engine.graph("decode"))
-    seen = [each.node for each in times.dispatches if each.node is not None]
+    seen = [dispatch.node for dispatch in times.dispatches if dispatch.node is not None]
     wanted = [(node.op, node.outputs) for node in graph.nodes if node.op is not Op.BARRIER]
     assert list(dict.fromkeys((node.op, node.outputs) for node in seen)) == wanted
-    assert all(each.kernel for each in times.dispatches) and list(times.wrong()) == []
+    assert all(dispatch.kernel for dispatch in times.dispatches) and list(times.wrong()) == []
     instrument = engine.backend.instrument
     assert instrument is None or instrument.findings() == []
 
@@ -101,12 +101,12 @@ def test_timed_step_is_bit_identical_and_reports_every_node(engine: Engine) -> N
 def test_node_times_tile_the_step_without_overlap(engine: Engine, tier: str) -> None:
     _, times = step(engine, timed=True)
     count = len(times.dispatches)
-    for one, next_one in itertools.pairwise(times.dispatches):
-        assert one.began_ns <= one.ended_ns <= next_one.began_ns
+    for item, next_one in itertools.pairwise(times.dispatches):
+        assert item.began_ns <= item.ended_ns <= next_one.began_ns
     if tier == "t_cpu_native":  # a clock of its own: nothing is known of it but its order
-        assert 0 < sum(each.nanoseconds for each in times.dispatches) <= times.span_ns
+        assert 0 < sum(dispatch.nanoseconds for dispatch in times.dispatches) <= times.span_ns
         return
-    assert {each.nanoseconds for each in times.dispatches} == {TICK_NS}
+    assert {dispatch.nanoseconds for dispatch in times.dispatches} == {TICK_NS}
     assert times.span_ns == (2 * count - 1) * TICK_NS
     assert times.simulated == (tier in OPENERS)
     assert times.clock == HOST_CLOCK if tier == "t_cpu" else "simulated" in times.clock
@@ -117,7 +117,9 @@ def test_second_replay_is_timed_separately(engine: Engine, tier: str) -> None:
     _, first = step(engine, timed=True)
     _, second = step(engine, timed=True)
     assert second.dispatches[0].began_ns > first.dispatches[-1].ended_ns
-    assert [each.kernel for each in first.dispatches] == [each.kernel for each in second.dispatches]
+    assert [dispatch.kernel for dispatch in first.dispatches] == [
+        dispatch.kernel for dispatch in second.dispatches
+    ]
 
 
 @pytest.mark.rest

@@ -95,7 +95,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
 @pytest.mark.rest(keep=2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_stream_fault_is_reported(engine: Engine, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    change, said = FAULTS[fault]
+    change, output = FAULTS[fault]
     written = command_stream.packets
 
     def faulty(*given: Any, **more: Any) -> PacketList:
@@ -105,7 +105,7 @@ def test_stream_fault_is_reported(engine: Engine, monkeypatch: pytest.MonkeyPatc
         return replace(program, packets=tuple(packets))
 
     monkeypatch.setattr(command_stream, "packets", faulty)
-    with pytest.raises(EncodeError, match=said) as error:
+    with pytest.raises(EncodeError, match=output) as error:
         engine.variants.get("prefill", (16, 1, 1))
     assert " for " in str(error.value)
 

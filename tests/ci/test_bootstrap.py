@@ -28,8 +28,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         "STAMP": venv / "pyproject.sha256",
         "UNFINISHED": venv / "unfinished",
     }
-    for name, place in places.items():
-        monkeypatch.setattr(module, name, place)
+    for name, location in places.items():
+        monkeypatch.setattr(module, name, location)
     monkeypatch.setattr(module, "pip_problem", lambda: None)
     module.installs = 0  # type: ignore[attr-defined]
 

@@ -32,10 +32,10 @@ def test_flipped_fact_is_the_only_difference_and_silicon_agrees_with_ours(
     assert differential.main(words) == 1
     written = json.loads(report.read_text())
     assert written["failed"] == [] and written["cases"] > 121 + 24
-    found = written["differences"]
-    assert found and {each["case"][0] for each in found} <= {"wmma f16", "wmma bf16"}
-    assert all(each["judged"] == f"silicon {each['ours']}: ours" for each in found)
-    assert f"FAIL  {written['cases']} cases, {len(found)} differences, 0 programs" in capsys.readouterr().out
+    differences = written["differences"]
+    assert differences and {difference["case"][0] for difference in differences} <= {"wmma f16", "wmma bf16"}
+    assert all(difference["judged"] == f"silicon {difference['ours']}: ours" for difference in differences)
+    assert f"FAIL  {written['cases']} cases, {len(differences)} differences, 0 programs" in capsys.readouterr().out
 
 
 def test_every_difference_is_listed_with_the_side_silicon_supports(differential: ModuleType) -> None:
@@ -43,8 +43,10 @@ def test_every_difference_is_listed_with_the_side_silicon_supports(differential:
     ours = dict(zip(cases, ("1", "2", "3", "4"), strict=True)) | {("only ours", "0"): "5"}
     theirs = dict(zip(cases, ("1", "9", "8", "7"), strict=True)) | {("only theirs", "0"): "6"}
     silicon = {cases[0]: "0", cases[1]: "9", cases[2]: "3", cases[3]: "0"}
-    found = differential.differences("kernels", ours, theirs, silicon)
-    assert [(each.case, each.ours, each.theirs, each.judged) for each in found] == [
+    differences = differential.differences("kernels", ours, theirs, silicon)
+    assert [
+        (difference.case, difference.ours, difference.theirs, difference.judged) for difference in differences
+    ] == [
         (cases[1], "2", "9", "silicon 9: theirs"),
         (cases[2], "3", "8", "silicon 3: ours"),
         (cases[3], "4", "7", "silicon 0: neither"),
@@ -67,9 +69,9 @@ def test_simulator_that_runs_nothing_is_reported_and_not_an_agreement(
 ) -> None:
     nothing = f"{sys.executable} -c \"import sys; sys.exit('no such card')\""
     assert differential.main(["--only", "kernels", "--ours", nothing, "--theirs", "/nowhere/rocjitsu"]) == 1
-    said = capsys.readouterr().out
-    assert "kernels, ours: exit code 1: no such card" in said
-    assert "kernels, theirs: " in said and "/nowhere/rocjitsu" in said
+    output = capsys.readouterr().out
+    assert "kernels, ours: exit code 1: no such card" in output
+    assert "kernels, theirs: " in output and "/nowhere/rocjitsu" in output
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class Nightly:
     def start(
         self, *how: str, wait: float = 0.0, minutes: float = 1.0, extra: tuple[str, ...] = ()
     ) -> subprocess.Popen[str]:
-        rows = [(name, each, str(wait)) for name, each in zip(("first", "second", "third"), how, strict=True)]
+        rows = [(name, item, str(wait)) for name, item in zip(("first", "second", "third"), how, strict=True)]
         driver = self.folder / "driver.py"
         driver.write_text(
             DRIVER.format(
@@ -89,8 +89,8 @@ class Nightly:
 
     def run(self, *how: str, **options: object) -> tuple[int, str]:
         process = self.start(*how, **options)  # type: ignore[arg-type]
-        said, _ = process.communicate(timeout=120)
-        return process.returncode, said
+        output, _ = process.communicate(timeout=120)
+        return process.returncode, output
 
     @property
     def ran(self) -> list[str]:
@@ -107,8 +107,8 @@ def nightly(tmp_path: Path) -> Nightly:
 
 @pytest.mark.rest
 def test_clean_run_passes_and_summary_fits_one_screen(nightly: Nightly) -> None:
-    code, said = nightly.run("pass", "blocked", "pass")
-    assert code == 0 and "PASS" in said.splitlines()[-1]
+    code, output = nightly.run("pass", "blocked", "pass")
+    assert code == 0 and "PASS" in output.splitlines()[-1]
     assert nightly.ran == ["first", "second", "third"]
     screen = (nightly.out / "summary.txt").read_text().splitlines()
     assert len(screen) < 24 and max(map(len, screen)) < 140
@@ -120,7 +120,7 @@ def test_clean_run_passes_and_summary_fits_one_screen(nightly: Nightly) -> None:
         ("one [SIMULATED]", "1.500"), ("speed [SIMULATED]", "0.000"),
     ]  # fmt: skip
     assert second[1][0].get("message") == "blocked: none"
-    assert "on a SIMULATED device" in said.splitlines()[-1]
+    assert "on a SIMULATED device" in output.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_clean_run_passes_and_summary_fits_one_screen(nightly: Nightly) -> None:
 )
 @pytest.mark.rest(keep=1)
 def test_failing_stage_fails_the_run_without_hiding_other_stages(nightly: Nightly, how: str, why: str) -> None:
-    code, said = nightly.run(how, "pass", "fail")
+    code, output = nightly.run(how, "pass", "fail")
     assert code == 1
-    assert why in said and "third/one: fail" in said
+    assert why in output and "third/one: fail" in output
     rows = nightly.summary()["stages"]
     assert isinstance(rows, list)
     assert [row["status"] for row in rows] == ["FAIL", "PASS", "FAIL"]
@@ -149,8 +149,8 @@ def test_failing_stage_fails_the_run_without_hiding_other_stages(nightly: Nightl
 
 @pytest.mark.rest
 def test_stage_exceeding_its_timeout_is_stopped_and_next_stage_runs(nightly: Nightly) -> None:
-    code, said = nightly.run("pass", "pass", "pass", wait=3.0, minutes=0.01)
-    assert code == 1 and said.count("ran longer than") == 3
+    code, output = nightly.run("pass", "pass", "pass", wait=3.0, minutes=0.01)
+    assert code == 1 and output.count("ran longer than") == 3
     assert nightly.ran == ["first", "second", "third"]
 
 
@@ -159,8 +159,8 @@ def test_unexpected_pass_is_reported(nightly: Nightly) -> None:
     expected = json.loads(json.dumps(EXPECTED))
     expected["may"]["fail"] = {"first/one": "issue 12"}
     nightly.expected.write_text(yaml.safe_dump(expected))
-    code, said = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "fixed: first/one passes" in said
+    code, output = nightly.run("pass", "pass", "pass")
+    assert code == 0 and "fixed: first/one passes" in output
     assert nightly.run("fail", "pass", "pass", extra=("--fresh",))[0] == 1, "a stage that passed nothing at all"
 
 
@@ -168,8 +168,8 @@ def test_fewer_results_than_usual_are_reported(nightly: Nightly) -> None:
     expected = json.loads(json.dumps(EXPECTED))
     expected["stages"]["second"]["at_least"] = 2
     nightly.expected.write_text(yaml.safe_dump(expected))
-    code, said = nightly.run("pass", "pass", "pass")
-    assert code == 1 and "1 results passed, expected 2 or more" in said
+    code, output = nightly.run("pass", "pass", "pass")
+    assert code == 1 and "1 results passed, expected 2 or more" in output
 
 
 @pytest.mark.parametrize("stage", ["first", "second", "third"])
@@ -184,18 +184,18 @@ def test_run_killed_in_any_stage_resumes_at_that_stage(nightly: Nightly, stage: 
     time.sleep(0.7)  # had the stage's command outlived it, its report would be there by now
     assert not (nightly.out / stage / "work.json").exists()
     before = nightly.ran
-    code, said = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "resuming the run of" in said
+    code, output = nightly.run("pass", "pass", "pass")
+    assert code == 0 and "resuming the run of" in output
     finished = ["first", "second", "third"][: before.index(stage)]
-    assert said.count("is already finished") == len(finished)
+    assert output.count("is already finished") == len(finished)
     assert nightly.ran[len(before) :] == ["first", "second", "third"][len(finished) :]
 
 
 @pytest.mark.rest
 def test_finished_run_is_followed_by_a_new_run(nightly: Nightly) -> None:
     nightly.run("pass", "pass", "pass")
-    code, said = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "is already finished" not in said and len(nightly.ran) == 6
+    code, output = nightly.run("pass", "pass", "pass")
+    assert code == 0 and "is already finished" not in output and len(nightly.ran) == 6
 
 
 @pytest.mark.rest
@@ -204,8 +204,8 @@ def test_two_runs_do_not_share_a_folder(nightly: Nightly) -> None:
     deadline = time.monotonic() + 60
     while not nightly.ran and time.monotonic() < deadline:
         time.sleep(0.01)
-    code, said = nightly.run("pass", "pass", "pass")
-    assert code == 2 and "another run is using" in said
+    code, output = nightly.run("pass", "pass", "pass")
+    assert code == 2 and "another run is using" in output
     process.communicate(timeout=60)
     assert process.returncode == 0
 
@@ -220,10 +220,10 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(CI))
     spec = importlib.util.spec_from_file_location("nightly_judge", CI / "nightly_judge.py")
     assert spec and spec.loader
-    made = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "nightly_judge", made)
-    spec.loader.exec_module(made)
-    return made
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "nightly_judge", module)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize("chip", ["sim", "gfx1201"])
@@ -231,7 +231,7 @@ def test_every_chip_expectation_file_loads_and_names_existing_criteria(module: M
     from zinc_rt.perf.gate.milestones import milestones
 
     expected = module.load(chip)
-    criteria = {each.name for milestone in milestones() for each in milestone.criteria}
+    criteria = {criterion.name for milestone in milestones() for criterion in milestone.criteria}
     assert set(expected.may["blocked"]) <= criteria
     assert set(expected.verdicts) == {f"M{number}" for number in range(9)} and expected.simulated == (
         chip == "sim"
@@ -258,21 +258,21 @@ def flaky(nightly: Nightly, rate: float = 0.3) -> None:
 @pytest.mark.rest
 def test_flake_is_reported_and_fails_only_above_its_rate(nightly: Nightly) -> None:
     flaky(nightly)
-    code, said = nightly.run("fail", "pass", "pass")
-    assert code == 0 and "flake: first/one: failed in 1 of 1 nights, expected 30%" in said
+    code, output = nightly.run("fail", "pass", "pass")
+    assert code == 0 and "flake: first/one: failed in 1 of 1 nights, expected 30%" in output
     assert nightly.run("pass", "pass", "pass")[0] == 0
     assert json.loads((nightly.out / "flakes.json").read_text()) == {"first/one": [2, 1]}
     (nightly.out / "flakes.json").write_text('{"first/one": [9, 8]}')
-    code, said = nightly.run("fail", "pass", "pass")
-    assert code == 1 and "failed in 9 of 10 nights, expected 30%" in said
+    code, output = nightly.run("fail", "pass", "pass")
+    assert code == 1 and "failed in 9 of 10 nights, expected 30%" in output
 
 
 def test_flake_that_no_longer_fails_is_reported_as_mended(nightly: Nightly) -> None:
     flaky(nightly)
     (nightly.out).mkdir()
     (nightly.out / "flakes.json").write_text('{"first/one": [20, 0]}')
-    code, said = nightly.run("pass", "pass", "pass")
-    assert code == 0 and "fixed: first/one: failed in 0 of 21 nights" in said
+    code, output = nightly.run("pass", "pass", "pass")
+    assert code == 0 and "fixed: first/one: failed in 0 of 21 nights" in output
 
 
 @pytest.mark.parametrize(
@@ -324,10 +324,10 @@ for each in nightly_stages.speeds({{Path("big.gguf"): real, Path("dense.gguf"): 
 @pytest.mark.rest
 @pytest.mark.parametrize("peer", ["/usr/bin/llama-bench", None])
 def test_named_model_is_measured_for_every_speed_of_its_class(peer: str | None) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", SPEEDS.format(ci=str(CI), peer=peer)], capture_output=True, text=True, check=True
     )
-    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    lines = {line.split()[0]: line for line in result.stdout.splitlines()}
     assert set(lines) == {
         "bench-big-t1", "bench-big-t1-4slots", "bench-big-t1-16slots", "bench-big-t1-64slots", "bench-big-t2",
         "bench-big-t2-4slots", "bench-big-t2-16slots", "bench-big-t2-64slots", "bench-dense-t1",
@@ -345,10 +345,10 @@ def test_named_model_is_measured_for_every_speed_of_its_class(peer: str | None) 
 @pytest.mark.rest
 def test_non_model_file_is_rejected(nightly: Nightly, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    code, said = nightly.run("pass", "pass", "pass", extra=("--model", str(tmp_path / "m.gguf")))
-    assert code == 2 and "m.gguf" in said and "Traceback" not in said
-    code, said = nightly.run("pass", "pass", "pass", extra=("--model", str(tmp_path / "no.gguf")))
-    assert code == 2 and "no.gguf" in said
+    code, output = nightly.run("pass", "pass", "pass", extra=("--model", str(tmp_path / "m.gguf")))
+    assert code == 2 and "m.gguf" in output and "Traceback" not in output
+    code, output = nightly.run("pass", "pass", "pass", extra=("--model", str(tmp_path / "no.gguf")))
+    assert code == 2 and "no.gguf" in output
 
 
 def test_hardware_run_does_not_start_without_a_card(nightly: Nightly) -> None:
@@ -356,16 +356,16 @@ def test_hardware_run_does_not_start_without_a_card(nightly: Nightly) -> None:
 
     if amd_gpus():
         pytest.skip("this machine has an AMD GPU")
-    code, said = nightly.run("pass", "pass", "pass", extra=("--device", "hw"))
-    assert code == 77 and "no AMD GPU" in said and nightly.ran == []
+    code, output = nightly.run("pass", "pass", "pass", extra=("--device", "hw"))
+    assert code == 77 and "no AMD GPU" in output and nightly.ran == []
 
 
 def test_history_missing_the_previous_head_fails(nightly: Nightly) -> None:
     nightly.out.mkdir()
     (nightly.out / "heads.txt").write_text("2026-11-22T01:00:00+00:00 sim " + "ab" * 32 + "\n")
     (nightly.out / "history-sim.jsonl").write_text("")
-    code, said = nightly.run("pass", "pass", "pass")
-    assert code == 1 and "does not contain the head abababababababab of an earlier night" in said
+    code, output = nightly.run("pass", "pass", "pass")
+    assert code == 1 and "does not contain the head abababababababab of an earlier night" in output
     assert nightly.summary()["history_lost"] == "ab" * 32
 
 
@@ -382,8 +382,8 @@ def test_workflow_runs_existing_commands() -> None:
 
 def test_nightly_run_takes_at_most_36_minutes() -> None:
     program = "import nightly_stages; print(sum(stage.minutes for stage in nightly_stages.STAGES))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=CI, capture_output=True, text=True, check=True)
-    assert float(done.stdout) <= 36
+    result = subprocess.run([sys.executable, "-c", program], cwd=CI, capture_output=True, text=True, check=True)
+    assert float(result.stdout) <= 36
 
 
 VULKAN = """\
@@ -414,22 +414,22 @@ def vulkan_stages(rows: list[tuple[object, ...]], *, quick: bool = True) -> str:
 
 
 def test_every_vulkan_device_is_probed_and_validated_against_the_oracle() -> None:
-    said = vulkan_stages([CARD, LAVAPIPE])
-    assert "lavapipe vulkan1-test vulkan1-qwen3-q\n" in said
-    assert "vulkan vulkan0-test vulkan0-qwen3-q vulkan0-big\n" in said
-    assert "radv qwen3-q\n" in said and "validate --model big.gguf --tiers vulkan,t_cpu" in said
+    output = vulkan_stages([CARD, LAVAPIPE])
+    assert "lavapipe vulkan1-test vulkan1-qwen3-q\n" in output
+    assert "vulkan vulkan0-test vulkan0-qwen3-q vulkan0-big\n" in output
+    assert "radv qwen3-q\n" in output and "validate --model big.gguf --tiers vulkan,t_cpu" in output
 
 
 def test_missing_driver_is_reported_and_radv_code_still_runs() -> None:
-    said = vulkan_stages([])
-    assert "lavapipe no Vulkan driver in software: apt install mesa-vulkan-drivers libvulkan1" in said
-    assert "vulkan no GPU with a Vulkan driver" in said and "radv qwen3-q" in said
-    said = vulkan_stages([("vulkan:0", "Old card", False, "fail")])
-    assert "vulkan vulkan:0 Old card: no timelines" in said
+    output = vulkan_stages([])
+    assert "lavapipe no Vulkan driver in software: apt install mesa-vulkan-drivers libvulkan1" in output
+    assert "vulkan no GPU with a Vulkan driver" in output and "radv qwen3-q" in output
+    output = vulkan_stages([("vulkan:0", "Old card", False, "fail")])
+    assert "vulkan vulkan:0 Old card: no timelines" in output
 
 
 def test_command_is_listed_in_run_py() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, CI / "nightly.py", "--help"], capture_output=True, text=True, check=True
     )
-    assert "exit codes:" in done.stdout and textwrap.dedent(done.stdout)
+    assert "exit codes:" in result.stdout and textwrap.dedent(result.stdout)

@@ -28,8 +28,8 @@ OFFLINE = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CONFI
 def pip(*words: str) -> None:
     environment = {**os.environ, **OFFLINE}
     command = [BASE, "-m", "pip", "--python", sys.executable, *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target, follow_symlinks=False)
     make = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", make, str(folder)], cwd=checkout, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    sdist = folder / done.stdout.splitlines()[-1]
+    assert result.returncode == 0, result.stderr
+    sdist = folder / result.stdout.splitlines()[-1]
     pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(folder), str(sdist))
     (wheel,) = folder.glob("*.whl")
     return sdist, wheel
@@ -63,13 +63,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def wanted() -> set[str]:
     """What pyproject lists, as it lies in the installed package."""
     tool = PROJECT["tool"]["setuptools"]
-    found = set()
+    result = set()
     for package in tool["packages"]:
         folder = ROOT / tool["package-dir"].get(package, package.replace(".", "/"))
         patterns = ["*.py", *tool["package-data"].get(package, [])]
         paths = {path for pattern in patterns for path in folder.glob(pattern)}
-        found |= {str(PurePosixPath(package.replace(".", "/")) / path.relative_to(folder)) for path in paths}
-    return found
+        result |= {str(PurePosixPath(package.replace(".", "/")) / path.relative_to(folder)) for path in paths}
+    return result
 
 
 def test_wheel_contains_every_file_once(built: tuple[Path, Path]) -> None:
@@ -79,14 +79,14 @@ def test_wheel_contains_every_file_once(built: tuple[Path, Path]) -> None:
     assert not [name for name in held if name.split("/")[0] != "zinc_rt"], "nothing beside the package"
     for name in HARNESS:
         if (ROOT / name).is_dir():
-            assert any(each.startswith(f"zinc_rt/{name}/") for each in held), name
+            assert any(item.startswith(f"zinc_rt/{name}/") for item in held), name
 
 
 def test_sdist_contains_every_harness_folder_once_and_no_links(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[0]) as sdist:
         members = sdist.getmembers()
-    assert not [each.name for each in members if each.issym() or each.islnk()]
-    names = Counter(PurePosixPath(each.name).parts[1:] for each in members if each.isfile())
+    assert not [member.name for member in members if member.issym() or member.islnk()]
+    names = Counter(PurePosixPath(member.name).parts[1:] for member in members if member.isfile())
     assert max(names.values()) == 1
     for name in HARNESS:
         if (ROOT / name).is_dir():
@@ -107,14 +107,14 @@ def test_wheel_installs_standalone_and_its_commands_start(built: tuple[Path, Pat
         "print(json.dumps([zinc_rt.__file__, models, len(kernel_set('gfx1201').entries)]))\n"
     )
     command = [sys.executable, "-I", "-c", program, str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    where, models, kernels = json.loads(done.stdout)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stderr
+    where, models, kernels = json.loads(result.stdout)
     assert Path(where).is_relative_to(target) and len(models) == 5 and kernels > 10
     for script in PROJECT["project"]["scripts"]:
         assert (target / "bin" / script).exists(), script
     help_of = [sys.executable, str(target / "bin" / "zinc-rt"), "sim", "--list"]
-    done = subprocess.run(
+    result = subprocess.run(
         help_of,
         capture_output=True,
         text=True,
@@ -122,7 +122,7 @@ def test_wheel_installs_standalone_and_its_commands_start(built: tuple[Path, Pat
         env={**os.environ, "PYTHONPATH": str(target)},
         check=False,
     )
-    assert done.returncode == 0 and "r9700" in done.stdout, done.stderr
+    assert result.returncode == 0 and "r9700" in result.stdout, result.stderr
 
 
 def test_version_is_the_same_everywhere(built: tuple[Path, Path]) -> None:

@@ -25,13 +25,13 @@ def sbom() -> ModuleType:
 
 def test_sbom_lists_direct_and_transitive_requirements(sbom: ModuleType) -> None:
     bill = sbom.bill()
-    names = [sbom.normalised(each["name"]) for each in bill["components"]]
+    names = [sbom.normalised(component["name"]) for component in bill["components"]]
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     wanted = {sbom.normalised(sbom.Requirement(line).name) for line in required}
     assert wanted <= set(names) and len(names) == len(set(names))
     assert "pytest" not in names and "markupsafe" in names, "not what the tests need; what jinja2 needs"
     graph = {row["ref"]: set(row["dependsOn"]) for row in bill["dependencies"]}
-    known = {each["bom-ref"] for each in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
+    known = {component["bom-ref"] for component in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
     assert set(graph) == known and set().union(*graph.values()) <= known
 
 
@@ -40,9 +40,9 @@ def test_sbom_matches_cyclonedx_schema(sbom: ModuleType) -> None:
     assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
     assert bill["serialNumber"].startswith("urn:uuid:")
     assert bill["metadata"]["component"]["licenses"] == [{"expression": "MIT"}]
-    for each in bill["components"]:
-        assert each["purl"] == f"pkg:pypi/{sbom.normalised(each['name'])}@{each['version']}"
-        assert each.get("licenses"), f"{each['name']} says nothing of its licence"
+    for component in bill["components"]:
+        assert component["purl"] == f"pkg:pypi/{sbom.normalised(component['name'])}@{component['version']}"
+        assert component.get("licenses"), f"{component['name']} says nothing of its licence"
 
 
 @pytest.mark.rest
@@ -52,7 +52,7 @@ def test_same_packages_produce_same_sbom(sbom: ModuleType, monkeypatch: pytest.M
 
 
 def test_extra_adds_its_packages(sbom: ModuleType) -> None:
-    assert any(each["name"] == "Markdown" for each in sbom.bill(frozenset({"docs"}))["components"])
+    assert any(component["name"] == "Markdown" for component in sbom.bill(frozenset({"docs"}))["components"])
 
 
 def test_errors_are_one_line(

@@ -29,8 +29,8 @@ def test_site_builds_every_page_without_broken_links(tmp_path: Path) -> None:
         [sys.executable, "-m", "properdocs", *words], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    made = {path.stem for path in (tmp_path / "site").glob("*.html")}
-    assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= made
+    result = {path.stem for path in (tmp_path / "site").glob("*.html")}
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= result
 
 
 @pytest.mark.rest
@@ -39,12 +39,12 @@ def test_site_pages_load_no_external_resources(tmp_path: Path) -> None:
     words = ["build", "--quiet", "--site-dir", str(tmp_path / "site")]
     subprocess.run([sys.executable, "-m", "properdocs", *words], cwd=ROOT, capture_output=True, check=True)
     loads = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)")
-    found = [
+    texts = [
         f"{page.name}: {link}"
         for page in (tmp_path / "site").glob("*.html")
         for link in loads.findall(page.read_text(encoding="utf-8"))
     ]
-    assert not found
+    assert not texts
 
 
 def schemas() -> set[str]:
@@ -58,7 +58,7 @@ def schemas() -> set[str]:
     )
     if listed.returncode != 0:
         pytest.skip("no git checkout")
-    found = set()
+    result = set()
     for name in listed.stdout.splitlines():
         path = ROOT / name
         if (
@@ -67,14 +67,14 @@ def schemas() -> set[str]:
             or not path.is_file()
         ):
             continue
-        found |= set(SCHEMA.findall(path.read_text(encoding="utf-8")))
-    return found
+        result |= set(SCHEMA.findall(path.read_text(encoding="utf-8")))
+    return result
 
 
 def test_every_schema_in_the_code_is_listed_with_its_version() -> None:
-    found = schemas()
-    assert "zinc-rt-report/1" in found
-    assert not [schema for schema in sorted(found) if f"| `{schema}` |" not in STABILITY], (
+    result = schemas()
+    assert "zinc-rt-report/1" in result
+    assert not [schema for schema in sorted(result) if f"| `{schema}` |" not in STABILITY], (
         "add a row to docs/stability.md"
     )
 
@@ -96,5 +96,5 @@ def test_every_listed_schema_still_exists() -> None:
     ],
 )
 def test_every_numbered_format_is_listed_with_its_version(row: str, version: int) -> None:
-    (line,) = [each for each in STABILITY.splitlines() if each.startswith(f"| {row} |")]
+    (line,) = [line for line in STABILITY.splitlines() if line.startswith(f"| {row} |")]
     assert line.split(" | ")[2].partition(";")[0] == str(version), line

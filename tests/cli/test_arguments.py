@@ -109,23 +109,23 @@ def test_every_command_rejects_unknown_option_in_two_lines(name: str, capsys: Ca
         code = POINTS[name].load()(words)
     except SystemExit as ended:
         code = ended.code
-    said = capsys.readouterr()
-    assert code == 2 and not said.out and len(said.err.splitlines()) <= 2, said.err
-    assert said.err.startswith("zinc-rt ")
+    output = capsys.readouterr()
+    assert code == 2 and not output.out and len(output.err.splitlines()) <= 2, output.err
+    assert output.err.startswith("zinc-rt ")
 
 
 def helps() -> list[tuple[str, Parser]]:
-    found = []
+    result = []
     for name, parser in parsers():
         left = [(f"zinc-rt {name}", parser)]
         while left:
-            words, each = left.pop()
-            assert isinstance(each, Parser), words
-            found.append((words, each))
-            for action in each._actions:
+            words, item = left.pop()
+            assert isinstance(item, Parser), words
+            result.append((words, item))
+            for action in item._actions:
                 if hasattr(action, "_name_parser_map"):
                     left += [(f"{words} {key}", sub) for key, sub in action._name_parser_map.items()]
-    return found
+    return result
 
 
 def test_every_help_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,10 +183,10 @@ def test_bash_completion_works(words: list[str], found: str, tmp_path: Path, cap
     (tmp_path / "model.gguf").touch()
     line = 'source ./script; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_zinc_rt; echo "${COMPREPLY[*]}"'
     assert BASH is not None
-    done = subprocess.run(
+    result = subprocess.run(
         [BASH, "-c", line, "bash", "zinc-rt", *words], cwd=tmp_path, capture_output=True, text=True
     )
-    assert (done.stdout.strip(), done.stderr) == (found, "")
+    assert (result.stdout.strip(), result.stderr) == (found, "")
 
 
 @pytest.mark.parametrize(

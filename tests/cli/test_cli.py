@@ -53,9 +53,9 @@ def test_full_disk_on_stdout_prints_one_line(code: str) -> None:
         "sys.exit(Command('name', argparse.ArgumentParser, body)([]))\n"
     )
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2
-    assert done.stderr == "zinc-rt name: stdout: cannot write: No space left on device\n"
+        result = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 2
+    assert result.stderr == "zinc-rt name: stdout: cannot write: No space left on device\n"
 
 
 def test_unencodable_character_is_escaped() -> None:
@@ -64,10 +64,10 @@ def test_unencodable_character_is_escaped() -> None:
         "def body(arguments):\n    print('caf\\u00e9')\n    return 0\n"
         "sys.exit(Command('name', argparse.ArgumentParser, body)([]))\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         env={"PYTHONIOENCODING": "ascii"},
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "caf\\xe9\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "caf\\xe9\n", "")

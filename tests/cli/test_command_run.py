@@ -69,7 +69,7 @@ def test_report_names_the_compute_device(qwen3: str, tmp_path: Path) -> None:
     assert body["ordering"] == "canonical-1" and body["ctx"] == 256 and body["shortcuts"] == []
     assert body["device"]["tier"] == "t_cpu" and body["device"]["simulated"] is False
     assert body["model"]["architecture"] == "qwen3" and len(body["model"]["digest"]) == 64
-    (program,) = [each for each in body["details"]["programs"] if each["stage"] == "decode"]
+    (program,) = [program for program in body["details"]["programs"] if program["stage"] == "decode"]
     assert body["direct_compute_ops"] == program["nodes"] == program["of"] > 10
     assert body["model_execution"].startswith(f"t_cpu: {program['of']} of {program['of']} nodes of ")
     assert body["details"]["sampled"] == {"device": 2, "host": 0}
@@ -94,9 +94,9 @@ def test_native_tier_reports_prefill_and_decode_speed_separately(
     report = tmp_path / "report.json"
     words = ["--model", qwen3, "--tokens", "1,2,3", "--max-tokens", "4", "--ignore-eos", "--json", str(report)]
     assert main(words) == 0
-    said = capsys.readouterr().err
-    assert "tier      t_cpu_native: not t2: no AMD GPU here; not t1: no AMD GPU here; machine code" in said
-    assert re.search(r"\ngenerated 4 tokens in \S+ s, \S+ tokens/s \(t_cpu_native, .*canonical-1\)\n", said)
+    errors = capsys.readouterr().err
+    assert "tier      t_cpu_native: not t2: no AMD GPU here; not t1: no AMD GPU here; machine code" in errors
+    assert re.search(r"\ngenerated 4 tokens in \S+ s, \S+ tokens/s \(t_cpu_native, .*canonical-1\)\n", errors)
     body = json.loads(report.read_text())
     measure = body["results"][0]["measure"]
     assert (measure["prompt_tokens"], measure["tokens"], measure["steps"]) == (3, 4, 3)
@@ -122,8 +122,8 @@ def test_load_and_build_time_is_excluded_from_speed(
     measure = json.loads(report.read_text())["results"][0]["measure"]
     assert measure["load_seconds"] == 200  # a graph for the prompt, one for what follows
     assert measure["prompt_seconds"] == measure["generate_seconds"] == 0
-    said = capsys.readouterr().err
-    assert "\nload      " in said and re.search(r"\nprompt    3 tokens in \S+ s, \S+ tokens/s\n", said)
+    errors = capsys.readouterr().err
+    assert "\nload      " in errors and re.search(r"\nprompt    3 tokens in \S+ s, \S+ tokens/s\n", errors)
 
 
 def test_json_on_stdout_moves_text_to_stderr(qwen3: str, capsys: Capture) -> None:
@@ -204,10 +204,10 @@ def test_every_decode_submission_takes_the_fast_path(
         path = tmp_path / f"{steps}.json"
         tokens = ["--tokens", "5,6,7", "--max-tokens", str(steps), "--ignore-eos", "--json", str(path)]
         assert main(["--model", qwen3, "--tier", tier, "--device", "sim", *tokens]) == 0
-        found: dict[str, int] = json.loads(path.read_text())["details"]["submission"]
-        found["flushes"] = len(flushes)
+        submission: dict[str, int] = json.loads(path.read_text())["details"]["submission"]
+        submission["flushes"] = len(flushes)
         flushes.clear()
-        return found
+        return submission
 
     warm, whole = submission(3), submission(20)
     assert whole["steps"] - warm["steps"] == whole["fast"] - warm["fast"] == 17
@@ -232,8 +232,8 @@ def test_token_costs_one_submission_and_one_wait(tier: str, drawn: bool, qwen3: 
     assert measure["submissions_per_token"] == measure["waits_per_token"] == 1
     assert details["submission"]["steps"] == details["submission"]["waits"] == 8
     logprobs = details.get("logprobs", [])
-    assert len(logprobs) == 8 * drawn and all(len(each["top"]) == 3 for each in logprobs)
-    assert [each["token_id"] for each in logprobs] == details["generated_ids"] * drawn
+    assert len(logprobs) == 8 * drawn and all(len(logprob["top"]) == 3 for logprob in logprobs)
+    assert [logprob["token_id"] for logprob in logprobs] == details["generated_ids"] * drawn
 
 
 def test_clamps_are_printed_and_reported(qwen3: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +435,7 @@ def test_finding_fails_the_run(
     body = json.loads(report.read_text())
     assert body["verdict"] == {"status": "FAIL", "exit": 1, "counts": {"pass": 1, "fail": 1}}
     assert body["details"]["findings"] == [UNINITIALISED.text] and len(body["details"]["generated_ids"]) == 2
-    (result,) = [each for each in body["results"] if each["status"] == "fail"]
+    (result,) = [result for result in body["results"] if result["status"] == "fail"]
     assert result["id"] == "sanitizer" and result["measure"] == {"findings": 1}
 
 

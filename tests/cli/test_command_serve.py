@@ -27,9 +27,9 @@ def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen([*LINE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        assert said.startswith("ready     http://127.0.0.1:"), said or process.communicate()
-        yield process, said.split()[1]
+        output = process.stdout.readline()
+        assert output.startswith("ready     http://127.0.0.1:"), output or process.communicate()
+        yield process, output.split()[1]
     finally:
         process.kill()
         process.communicate()
@@ -46,10 +46,10 @@ def test_serve_without_model_warns_of_random_weights_and_exits_cleanly() -> None
         with urllib.request.urlopen(f"{url}/health", timeout=SECONDS) as answer:
             assert answer.status == 200
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=SECONDS)
+        _, output = process.communicate(timeout=SECONDS)
         assert process.returncode == 0
-    assert "qwen3-q, which ships with the package: its weights are random" in said
-    assert "Traceback" not in said
+    assert "qwen3-q, which ships with the package: its weights are random" in output
+    assert "Traceback" not in output
 
 
 def test_address_in_use_is_reported() -> None:
@@ -57,10 +57,10 @@ def test_address_in_use_is_reported() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        done = subprocess.run([*LINE[:-1], port], capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 2
-    assert f"127.0.0.1:{port}: cannot listen there: Address already in use" in done.stderr
-    assert "Traceback" not in done.stderr
+        result = subprocess.run([*LINE[:-1], port], capture_output=True, text=True, timeout=SECONDS)
+    assert result.returncode == 2
+    assert f"127.0.0.1:{port}: cannot listen there: Address already in use" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_address_in_use_is_reported() -> None:
     ],
 )
 def test_unopenable_model_or_config_exits_with_message(words: tuple[str, ...], said: str) -> None:
-    done = subprocess.run([*LINE, *words], capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 2
-    assert said in done.stderr and "Traceback" not in done.stderr, done.stderr
+    result = subprocess.run([*LINE, *words], capture_output=True, text=True, timeout=SECONDS)
+    assert result.returncode == 2
+    assert said in result.stderr and "Traceback" not in result.stderr, result.stderr
 
 
 def test_configuration_is_served_and_conflicting_option_is_rejected(tmp_path: Path) -> None:
@@ -95,12 +95,12 @@ def test_configuration_is_served_and_conflicting_option_is_rejected(tmp_path: Pa
     finally:
         process.kill()
         process.communicate()
-    done = subprocess.run([*line, "--slots", "3"], capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 2 and "--slots cannot be used with --config" in done.stderr
+    result = subprocess.run([*line, "--slots", "3"], capture_output=True, text=True, timeout=SECONDS)
+    assert result.returncode == 2 and "--slots cannot be used with --config" in result.stderr
     file.write_text("version: 1\nmodels: [{id: a, pth: x}]\n")
-    done = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 2 and "serve.yaml:2: " in done.stderr and "path" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = subprocess.run(line, capture_output=True, text=True, timeout=SECONDS)
+    assert result.returncode == 2 and "serve.yaml:2: " in result.stderr and "path" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_sigterm_drains_running_requests_and_rejects_new_ones() -> None:
@@ -111,9 +111,9 @@ def test_sigterm_drains_running_requests_and_rejects_new_ones() -> None:
             process.send_signal(signal.SIGTERM)
             rest = answer.read()
         assert rest.rstrip().endswith(b"data: [DONE]")
-        _, said = process.communicate(timeout=SECONDS)
-        assert process.returncode == 0, said
-        assert "draining  1 request," in said
+        _, output = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, output
+        assert "draining  1 request," in output
 
 
 def test_second_signal_exits_immediately() -> None:

@@ -40,20 +40,22 @@ def serve(*words: str) -> int:
 
 def test_check_shows_memory_and_tenant_guarantees(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve("--config", str(file), "--check") == 0
-    said = capsys.readouterr().out
-    assert re.search(r"full +64 +98,304 +1,024", said) and "4 of 8 requests may be as long as the context" in said
-    assert re.search(r"state rows +[1-9]", said)
-    assert re.search(r"alice +interactive +small +2 +8 +256 +1,024 +0", said)
-    assert re.search(r"night +batch +small +0 +2 +0 +512 +0", said) and not re.search(
-        r"night +batch +hybrid", said
+    output = capsys.readouterr().out
+    assert (
+        re.search(r"full +64 +98,304 +1,024", output) and "4 of 8 requests may be as long as the context" in output
     )
-    assert said.splitlines()[-1].startswith("PASS  small, hybrid: ")
+    assert re.search(r"state rows +[1-9]", output)
+    assert re.search(r"alice +interactive +small +2 +8 +256 +1,024 +0", output)
+    assert re.search(r"night +batch +small +0 +2 +0 +512 +0", output) and not re.search(
+        r"night +batch +hybrid", output
+    )
+    assert output.splitlines()[-1].startswith("PASS  small, hybrid: ")
 
 
 def test_plan_accepts_a_bare_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert serve("qwen3-q", "--plan", "--tier", "t_cpu", "--ctx", "128") == 0
-    said = capsys.readouterr().out
-    assert "8 requests at once, context 128" in said and "tenant" not in said
+    output = capsys.readouterr().out
+    assert "8 requests at once, context 128" in output and "tenant" not in output
 
 
 @pytest.mark.parametrize(
@@ -87,8 +89,8 @@ def test_new_key_grants_the_scopes_of_its_config_line(capsys: pytest.CaptureFixt
     text = "\n".join(
         ["models: [{id: m, path: m.gguf}]", "tenants:", *(line for line in lines if line[:2] == "  ")]
     )
-    found = Keyring(parse_config(text, "f.yaml").tenants).caller(key)
-    assert found is not None and (found.tenant, found.scopes) == ("alice", {"admin"})
+    caller = Keyring(parse_config(text, "f.yaml").tenants).caller(key)
+    assert caller is not None and (caller.tenant, caller.scopes) == ("alice", {"admin"})
     assert serve("--new-key", "alice", "--scopes", "root") == 2
 
 
@@ -106,7 +108,7 @@ def test_sighup_reloads_the_configuration(file: Path) -> None:
         ]:
             file.write_text(text)
             process.send_signal(signal.SIGHUP)
-            assert any(wanted in said for said in process.stderr)
+            assert any(wanted in output for output in process.stderr)
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
     finally:

@@ -26,13 +26,13 @@ MINUTE = 29_500_000  # 2026-02-02T02:40Z
 
 def a_step(ledger: UsageLedger, tokens: int) -> StepMade:
     """A prompt of so many tokens by the first tenant, one token by the second."""
-    made = ledger.empty_step()
-    made.counts[StepKind.PROMPT_TOKENS_COMPUTED, 0] = tokens
-    made.counts[StepKind.DECODE_INPUTS, 1] = made.counts[StepKind.TOKENS_GENERATED, 1] = 1
-    made.counts[StepKind.SLOT_STEPS] = 1
-    made.pages[0] = [1, 1, 0, 2]
-    made.drawn = DrawnTokens(np.array([1]), np.array([tokens > 10]), np.array([tokens * 10**6]))
-    return made
+    result = ledger.empty_step()
+    result.counts[StepKind.PROMPT_TOKENS_COMPUTED, 0] = tokens
+    result.counts[StepKind.DECODE_INPUTS, 1] = result.counts[StepKind.TOKENS_GENERATED, 1] = 1
+    result.counts[StepKind.SLOT_STEPS] = 1
+    result.pages[0] = [1, 1, 0, 2]
+    result.drawn = DrawnTokens(np.array([1]), np.array([tokens > 10]), np.array([tokens * 10**6]))
+    return result
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_usage_prints_one_row_per_tenant_and_balances(database: Path, capsys: Ca
     assert head.split()[:4] == ["tenant", "requests", "prompt", "cached"]
     assert head.split()[-9:] == ["p50", "ttft", "p99", "gap", "p50", "gap", "p99", "hit", "%"]
     assert ada.split() == ["ada", "3", "30", "0", "0", "0", "0", "0", "2", "5.584", "0"]
-    assert [float(each) for each in bob.split()[-4:]] == pytest.approx([10, 10, 20, 20], rel=0.045)
+    assert [float(part) for part in bob.split()[-4:]] == pytest.approx([10, 10, 20, 20], rel=0.045)
     assert bob.split()[0] == "bob\\x1b[31m" and ":free" not in bob
     assert verdict == (
         "PASS  2026-02-02T02:40Z to 2026-02-03T02:40Z: 32 tokens and 2 draws in 2 steps are all accounted for"
@@ -76,12 +76,12 @@ def test_usage_prints_one_row_per_tenant_and_balances(database: Path, capsys: Ca
 def test_time_range_is_applied(database: Path, capsys: Capture, words: list[str], prompts: dict[str, int]) -> None:
     assert main([str(database), *words, "--group-by", "day,tenant", "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
-    found = {
-        each["day"]: each["prompt_tokens_computed"]
-        for each in report["details"]["groups"]
-        if each["tenant"] == "ada"
+    result = {
+        group["day"]: group["prompt_tokens_computed"]
+        for group in report["details"]["groups"]
+        if group["tenant"] == "ada"
     }
-    assert found == prompts
+    assert result == prompts
     assert [result["id"] for result in report["results"]] == ["L1", "L2", "L3", "L4", "L5"]
     assert report["details"]["device"]["steps"] == len(prompts)
 

@@ -28,15 +28,15 @@ def test_ctrl_c_at_any_moment_exits_cleanly(
     count = slow_counts(2, 30)
     for index in range(count):
         after = seconds * (index + 0.5) / count
-        code, said = interrupted([*words, "--device", "sim"], after, tmp_path)
-        assert code in (130, 0), f"after {after:.2f} s: {said}"
-        assert "Traceback" not in said and "bug in ZINC_RT" not in said, f"after {after:.2f} s: {said}"
-        assert code == 0 or said.endswith(": interrupted\n"), said
+        code, output = interrupted([*words, "--device", "sim"], after, tmp_path)
+        assert code in (130, 0), f"after {after:.2f} s: {output}"
+        assert "Traceback" not in output and "bug in ZINC_RT" not in output, f"after {after:.2f} s: {output}"
+        assert code == 0 or output.endswith(": interrupted\n"), output
 
 
 def test_second_ctrl_c_exits_the_same_way(tmp_path: Path) -> None:
-    code, said = interrupted([*RUN, "--device", "sim"], 2.0, tmp_path, again_seconds=0.02)
-    assert code in (130, 0) and "Traceback" not in said, said
+    code, output = interrupted([*RUN, "--device", "sim"], 2.0, tmp_path, again_seconds=0.02)
+    assert code in (130, 0) and "Traceback" not in output, output
 
 
 def interrupted(
@@ -59,5 +59,5 @@ def interrupted(
     if again_seconds is not None:
         time.sleep(again_seconds)
         process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
-    return process.returncode, said
+    output, _ = process.communicate(timeout=60)
+    return process.returncode, output

@@ -91,8 +91,8 @@ def with_device(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
         if "--device" in action.option_strings:
             yield name
         if isinstance(action, argparse._SubParsersAction):
-            for below, made in action.choices.items():
-                yield from with_device(f"{name} {below}", made)
+            for below, choice in action.choices.items():
+                yield from with_device(f"{name} {below}", choice)
 
 
 def test_every_command_with_the_option_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,13 +100,13 @@ def test_every_command_with_the_option_is_covered(monkeypatch: pytest.MonkeyPatc
         raise Built(self)
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
-    found = set()
+    result = set()
     for name, point in POINTS.items():
         try:
             point.load()([])
         except Built as built:
-            found |= set(with_device(name, built.parser))
-    assert found == set(LINES)
+            result |= set(with_device(name, built.parser))
+    assert result == set(LINES)
 
 
 @pytest.fixture
@@ -129,8 +129,8 @@ def test_without_gpu_nothing_runs_and_the_reason_is_printed(
     command, *action = name.split()
     code = POINTS[command].load()([*action, *line, "--device", "hw"])
     seen = capsys.readouterr()
-    said = seen.out + seen.err
-    assert code in (2, 77), said
-    assert "no AMD GPU" in said or "Vulkan has no GPU" in said, said
-    assert "SIMULATED" not in said and "Traceback" not in said
+    output = seen.out + seen.err
+    assert code in (2, 77), output
+    assert "no AMD GPU" in output or "Vulkan has no GPU" in output, output
+    assert "SIMULATED" not in output and "Traceback" not in output
     assert not (tmp_path / "out.npz").exists(), "nothing was computed in its place"

@@ -36,9 +36,9 @@ def test_help_imports_no_heavy_module(name: str) -> None:
         f"heavy = [name for name in {HEAVY} if name in sys.modules]\n"
         "print('heavy:', *heavy)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "heavy:"
-    assert f"usage: zinc-rt {name}" in done.stdout and "examples:" in done.stdout
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "heavy:"
+    assert f"usage: zinc-rt {name}" in result.stdout and "examples:" in result.stdout
 
 
 def test_each_command_is_registered_under_its_name() -> None:
@@ -66,8 +66,8 @@ def test_every_usage_names_the_whole_command(name: str, monkeypatch: pytest.Monk
     with pytest.raises(Asked):
         point.load()(["--help"])
     (parser,) = asked
-    for words, each in parsers(f"zinc-rt {name}", parser):
-        assert each.format_usage().startswith(f"usage: {words} "), words
+    for words, item in parsers(f"zinc-rt {name}", parser):
+        assert item.format_usage().startswith(f"usage: {words} "), words
 
 
 def parsers(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -75,5 +75,5 @@ def parsers(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, 
     yield words, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for name, each in action.choices.items():
-                yield from parsers(f"{words} {name}", each)
+            for name, choice in action.choices.items():
+                yield from parsers(f"{words} {name}", choice)

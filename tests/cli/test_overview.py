@@ -123,8 +123,8 @@ def test_a_missing_model_is_refused_without_heavy_imports() -> None:
         "assert main(['run', 'missing.gguf', '-p', 'x']) == 2\n"
         "print([name for name in ('numpy', 'gguf', 'rich') if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("ctx", ["-1", str(2**31)])

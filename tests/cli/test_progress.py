@@ -20,12 +20,12 @@ class Terminal(io.StringIO):
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """stderr from here on: not a fixture, since pytest puts its own there between setting up and the test."""
-    made = Terminal()
+    terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("sys.stderr", made)
+    monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr(module, "REFRESH_SECONDS", 0.01)
     monkeypatch.setattr(module, "SHOWN_AFTER_SECONDS", 0.0)
-    return made
+    return terminal
 
 
 def seen(terminal: Terminal, text: str) -> bool:
@@ -66,7 +66,7 @@ def test_compiled_kernels_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precompile.os, "sched_getaffinity", lambda pid: {0, 1})
     with progress(4, "prompt"):
         precompile.precompile_all(compile_each, list(range(31)))
-    assert [len(each) for each in asked] == [8, 8, 8, 7]
+    assert [len(item) for item in asked] == [8, 8, 8, 7]
     asked.clear()
     precompile.precompile_all(lambda kernels: asked.append(list(kernels)), [1, 2])
     assert asked == [[1, 2]], "where nobody watches, in one call"

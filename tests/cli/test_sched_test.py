@@ -31,9 +31,9 @@ def tenants(tmp_path: Path, text: str) -> list[str]:
 
 def test_output_lists_checks_and_marks_figures_as_predicted(capsys: Capture) -> None:
     assert main(SHORT) == 0
-    said = capsys.readouterr().out
-    assert "not measured" in said.splitlines()[0] and "invariants" in said and "skip" in said
-    assert said.splitlines()[-1].startswith("PASS  ")
+    output = capsys.readouterr().out
+    assert "not measured" in output.splitlines()[0] and "invariants" in output and "skip" in output
+    assert output.splitlines()[-1].startswith("PASS  ")
 
 
 def test_workload_file_runs_and_writes_its_report(flood: str, capsys: Capture) -> None:

@@ -26,7 +26,7 @@ def report_of(path: Path) -> dict[str, Any]:
 def test_inspect_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
     assert inspect.main([A, "--json", str(tmp_path / "r.json"), B]) == 0
     report, out = report_of(tmp_path / "r.json"), capsys.readouterr().out
-    assert [each["model"]["path"] for each in report["details"]["models"]] == [A, B]
+    assert [model["model"]["path"] for model in report["details"]["models"]] == [A, B]
     assert (
         report["results"][0]["id"] == "qwen3-q.gguf/file" and report["results"][-1]["id"] == "gemma4-q.gguf/plan"
     )
@@ -44,14 +44,14 @@ def test_compare_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
     words = [A, B, "--peers", "t_cpu", "--no-speed", "--tokens", "1,2", "--json", str(tmp_path / "r.json")]
     assert compare.main(words) == 0
     report = report_of(tmp_path / "r.json")
-    assert [each["id"] for each in report["results"]] == ["qwen3-q.gguf/t_cpu", "gemma4-q.gguf/t_cpu"]
+    assert [result["id"] for result in report["results"]] == ["qwen3-q.gguf/t_cpu", "gemma4-q.gguf/t_cpu"]
     assert capsys.readouterr().out.splitlines()[-1] == "PASS      2 peers ran, 0 with trouble, 0 skipped, 2 models"
 
 
 def test_validate_reports_every_model(tmp_path: Path, capsys: Capture) -> None:
     words = [A, B, "--tokens", "1,2", "-n", "0", "--layers", "0:1", "--json", str(tmp_path / "r.json")]
     assert validate.main(words) == 0
-    names = {each["id"].partition("/")[0] for each in report_of(tmp_path / "r.json")["results"]}
+    names = {result["id"].partition("/")[0] for result in report_of(tmp_path / "r.json")["results"]}
     assert names == {"qwen3-q", "gemma4-q"}
     assert capsys.readouterr().out.splitlines()[-1].startswith("PASS  2 models: ")
 
@@ -66,4 +66,4 @@ def test_failure_of_one_model_fails_the_command() -> None:
     bad = Report("x", model={"path": "a/two.gguf"}, results=[Result("r", "k", "fail")], shortcuts=["s"])
     whole = joined([good, bad])
     assert whole.exit_code() == 1 and whole.shortcuts == ["s"] and not whole.model
-    assert [each.id for each in whole.results] == ["one.gguf/r", "two.gguf/r"] and joined([bad]) is bad
+    assert [result.id for result in whole.results] == ["one.gguf/r", "two.gguf/r"] and joined([bad]) is bad

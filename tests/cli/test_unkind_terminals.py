@@ -45,17 +45,17 @@ def zinc_rt(*words: str, shell: str = "", **settings: str) -> subprocess.Complet
 @pytest.mark.rest(keep=1)
 @pytest.mark.slow(keep=6)
 def test_full_disk_on_stdout_is_reported(row: str) -> None:
-    done = zinc_rt(*ROWS[row], shell="> /dev/full")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "stdout: cannot write: No space left on device" in done.stderr
+    result = zinc_rt(*ROWS[row], shell="> /dev/full")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "stdout: cannot write: No space left on device" in result.stderr
 
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.rest(keep=3)
 def test_closed_stdout_is_handled(row: str) -> None:
-    done = zinc_rt(*ROWS[row], shell=">&-")
-    assert done.returncode == 2
-    assert "stdout is closed\n  next: redirect it" in done.stderr and "Traceback" not in done.stderr
+    result = zinc_rt(*ROWS[row], shell=">&-")
+    assert result.returncode == 2
+    assert "stdout is closed\n  next: redirect it" in result.stderr and "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -63,58 +63,58 @@ def test_closed_stdout_is_handled(row: str) -> None:
 @pytest.mark.slow(keep=6)
 def test_reader_closing_the_pipe_early_is_silent(row: str) -> None:
     line = '{ "$@"; echo "code $?" >&2; } | true'
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", line, "sh", sys.executable, "-m", "zinc_rt.cli", *ROWS[row]],
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.stderr in ("code 141\n", "code 0\n")
+    assert result.stderr in ("code 141\n", "code 0\n")
 
 
 @pytest.mark.rest
 def test_closed_pipe_for_stdout_and_stderr_is_handled() -> None:
     line = '{ "$@"; echo "code $?" >&3; } 3>&2 2>&1 | true'
     words = ["run", "--model", MODEL, "--tokens", "1,2", "--max-tokens", "2", "--tier", "t_cpu"]
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", line, "sh", sys.executable, "-m", "zinc_rt.cli", *words],
         capture_output=True,
         text=True,
     )
-    assert done.stderr == "code 141\n"
+    assert result.stderr == "code 141\n"
 
 
 @pytest.mark.parametrize("words", [["run", "--prompt", "-"], ["tokenize", "--text", "-"]])
 @pytest.mark.rest
 def test_closed_stdin_is_handled(words: list[str]) -> None:
-    done = zinc_rt(*words, "--model", MODEL, shell="<&-")
-    assert done.returncode == 2 and "stdin is closed\n  next: " in done.stderr
+    result = zinc_rt(*words, "--model", MODEL, shell="<&-")
+    assert result.returncode == 2 and "stdin is closed\n  next: " in result.stderr
 
 
 def test_pm4_commands_handle_closed_stdin() -> None:
-    done = zinc_rt("pm4", "decode", "-", shell="<&-")
-    assert (done.returncode, done.stderr) == (2, "zinc-rt pm4: stdin is closed\n  next: redirect it: < FILE\n")
+    result = zinc_rt("pm4", "decode", "-", shell="<&-")
+    assert (result.returncode, result.stderr) == (2, "zinc-rt pm4: stdin is closed\n  next: redirect it: < FILE\n")
 
 
 @pytest.mark.rest
 def test_messages_for_closed_stderr_do_not_reach_stdout() -> None:
-    done = zinc_rt("devices", "--json", "-", shell="2>&-")
-    assert done.returncode == 0 and done.stdout.startswith("{")
+    result = zinc_rt("devices", "--json", "-", shell="2>&-")
+    assert result.returncode == 0 and result.stdout.startswith("{")
 
 
 @pytest.mark.parametrize("row", ["compare", "devices", "golden", "pm4-test", "sim", "tokenize"])
 @pytest.mark.rest(keep=2)
 def test_misspelt_setting_is_rejected_by_every_command(row: str) -> None:
-    done = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
-    assert done.returncode == 2 and "ZINC_RT_TEIR is not a setting" in done.stderr and not done.stdout
+    result = zinc_rt(*ROWS[row], ZINC_RT_TEIR="t_cpu")
+    assert result.returncode == 2 and "ZINC_RT_TEIR is not a setting" in result.stderr and not result.stdout
 
 
 def test_unknown_command_suggests_nearest_or_lists_all() -> None:
-    done = zinc_rt("validat")
-    said = "zinc-rt: no command 'validat': did you mean validate?\n  next: zinc-rt --help\n"
-    assert (done.returncode, done.stderr) == (2, said)
-    done = zinc_rt("qqq")
-    assert done.returncode == 2 and done.stderr.startswith(
+    result = zinc_rt("validat")
+    output = "zinc-rt: no command 'validat': did you mean validate?\n  next: zinc-rt --help\n"
+    assert (result.returncode, result.stderr) == (2, output)
+    result = zinc_rt("qqq")
+    assert result.returncode == 2 and result.stderr.startswith(
         "zinc-rt: no command 'qqq'\n  next: one of accept, asm, "
     )
 
@@ -154,9 +154,9 @@ def test_usage_names_the_whole_command(row: str) -> None:
 @pytest.mark.rest
 @pytest.mark.slow(keep=8)
 def test_bad_input_prints_one_line_before_any_work(words: list[str], said: str) -> None:
-    done = zinc_rt(*words)
-    assert done.returncode == 2 and said in done.stderr
-    assert "Traceback" not in done.stderr and not done.stdout
+    result = zinc_rt(*words)
+    assert result.returncode == 2 and said in result.stderr
+    assert "Traceback" not in result.stderr and not result.stdout
 
 
 @pytest.mark.parametrize("words", [["validate", "--no-cache"], ["pm4-test", "--device", "sim"]])
@@ -186,12 +186,12 @@ def test_ctrl_c_prints_one_line_and_leaves_no_files(words: list[str], tmp_path: 
 
 def group(leader: int) -> list[str]:
     """Processes of its session that live on."""
-    found = []
+    result = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[3]) == leader and fields[0] != "Z":
-            found.append(status.parent.name)
-    return found
+            result.append(status.parent.name)
+    return result

@@ -21,9 +21,9 @@ def ran(model: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int
     except SystemExit as end:
         code = int(end.code or 0)
     seen = capsys.readouterr()
-    said = seen.out + seen.err
-    assert "Traceback" not in said
-    return code, said
+    output = seen.out + seen.err
+    assert "Traceback" not in output
+    return code, output
 
 
 @pytest.mark.rest
@@ -47,10 +47,10 @@ def test_lost_device_prints_one_line_and_exits_1(
         return counted if name == "vkQueueSubmit" else call
 
     monkeypatch.setattr(loader, "_checked", losing)
-    code, said = ran(qwen3, capsys)
-    assert code == 1, said
-    assert re.search(r"zinc-rt run: .*was lost with the device", said), said
-    assert "next: see the kernel log (dmesg) for the cause" in said
+    code, output = ran(qwen3, capsys)
+    assert code == 1, output
+    assert re.search(r"zinc-rt run: .*was lost with the device", output), output
+    assert "next: see the kernel log (dmesg) for the cause" in output
 
 
 def test_too_small_heap_is_rejected_with_sizes(
@@ -59,14 +59,14 @@ def test_too_small_heap_is_rejected_with_sizes(
     ask = physical_device.ask
 
     def small(*arguments: object) -> PhysicalDevice:
-        found = ask(*arguments)  # type: ignore[arg-type]
-        heaps = tuple(MemoryHeap(1 << 20, heap.device_local) for heap in found.heaps)
-        return replace(found, heaps=heaps, extensions=found.extensions - {"VK_EXT_memory_budget"})
+        result = ask(*arguments)  # type: ignore[arg-type]
+        heaps = tuple(MemoryHeap(1 << 20, heap.device_local) for heap in result.heaps)
+        return replace(result, heaps=heaps, extensions=result.extensions - {"VK_EXT_memory_budget"})
 
     monkeypatch.setattr(device.physical_device, "ask", small)
-    code, said = ran(qwen3, capsys)
-    assert code == 2, said
-    assert re.search(r"zinc-rt run: .* takes .*MiB, .* has .* left; resident: ", said), said
+    code, output = ran(qwen3, capsys)
+    assert code == 2, output
+    assert re.search(r"zinc-rt run: .* takes .*MiB, .* has .* left; resident: ", output), output
 
 
 def test_driver_with_wrong_bits_is_rejected_with_operation_name(
@@ -76,8 +76,8 @@ def test_driver_with_wrong_bits_is_rejected_with_operation_name(
     wrong = self_test_cases.WrongBits(operation, 1, 4096, (0x3F800000, 0x40400000), 0x3EAAAAAB, 0x3EAAAAAA)
     monkeypatch.setattr(self_test, "differences", lambda backend: (wrong,))
     monkeypatch.setattr(self_test.ObjectCache, "load", lambda self, key: None)
-    code, said = ran(qwen3, capsys)
-    assert code == 2 and f"its driver computes different bits: {operation.name}: 1 of 4096 wrong" in said, said
+    code, output = ran(qwen3, capsys)
+    assert code == 2 and f"its driver computes different bits: {operation.name}: 1 of 4096 wrong" in output, output
 
 
 @pytest.mark.parametrize(
@@ -93,5 +93,5 @@ def test_driver_with_wrong_bits_is_rejected_with_operation_name(
 def test_unsupported_options_are_rejected_before_loading(
     vulkan_driver: PhysicalDevice, qwen3: str, capsys: pytest.CaptureFixture[str], more: list[str], says: str
 ) -> None:
-    code, said = ran(qwen3, capsys, *more)
-    assert code == 2 and says in said and "next: " in said, said
+    code, output = ran(qwen3, capsys, *more)
+    assert code == 2 and says in output and "next: " in output, output

@@ -21,12 +21,12 @@ MODEL = str(FOLDER / "qwen3-q.gguf")
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Card:
     """The machine's only GPU; nothing was ever probed on it."""
-    made = Card()
+    card = Card()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(files, "lock_folder", lambda: tmp_path)
-    monkeypatch.setattr(devices, "linux_driver", lambda: made)
-    yield made
-    made.close_all()
+    monkeypatch.setattr(devices, "linux_driver", lambda: card)
+    yield card
+    card.close_all()
 
 
 def setup_of(card: Card) -> checked.Setup:

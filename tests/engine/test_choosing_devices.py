@@ -56,8 +56,8 @@ def test_validate_simulates_only_without_any_gpu(no_gpu: None, tier: str) -> Non
 def test_unusable_gpu_is_an_error_with_cause_and_advice(locked_gpu: None, device: str, simulate: bool) -> None:
     with pytest.raises(UnsupportedError, match="EACCES") as error:
         choose_tier("t1", device, simulate=simulate)
-    said = str(error.value)
-    assert "renderD128 gfx1201" in said and "group render" in said and "--device sim" in said
+    message = str(error.value)
+    assert "renderD128 gfx1201" in message and "group render" in message and "--device sim" in message
     assert choose_tier("t1", "sim", simulate=simulate).simulated
 
 
@@ -100,18 +100,18 @@ def test_auto_accepts_a_named_simulated_device(no_gpu: None) -> None:
 
 
 def test_every_tier_has_a_probe_result(no_gpu: None) -> None:
-    answers = {row.tier: found for row, found in probe_tiers()}
+    answers = {row.tier: result for row, result in probe_tiers()}
     assert list(answers) == ["t2", "t1", "t_cpu_native", "t_cpu", "vulkan", "t_cuda", "t_metal", "t_intel"]
-    usable = {tier for tier, found in answers.items() if found.usable}
+    usable = {tier for tier, result in answers.items() if result.usable}
     assert usable - {"vulkan"} == {"t_cpu_native", "t_cpu"}, "vulkan where a driver is installed"
-    assert all(found.why for found in answers.values())
+    assert all(result.why for result in answers.values())
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 def test_probe_uses_the_given_device(tier: str) -> None:
     driver = SimDriver()
-    found = registry.spec(tier).probe(Host(1, driver, find_gpus(driver).gpus))
-    assert found.usable and [each.usable for each in found.devices] == [True] and found.gpu is not None
+    probe = registry.spec(tier).probe(Host(1, driver, find_gpus(driver).gpus))
+    assert probe.usable and [device.usable for device in probe.devices] == [True] and probe.gpu is not None
     driver.close_all()
 
 
@@ -133,12 +133,12 @@ def test_memory_bandwidth_is_reported_for_known_cards() -> None:
     ],
 )
 def test_unused_option_is_an_error(given: dict[str, Any], sentence: str) -> None:
-    asked = argparse.Namespace(**{"threads": None, "sanitizer": None, "facts": None, **given})
+    namespace = argparse.Namespace(**{"threads": None, "sanitizer": None, "facts": None, **given})
     card = devices.Choice(registry.spec("t1"), "", gpu=Gpu("/dev/dri/renderD128", node=CARD))
     with pytest.raises(UsageError, match=sentence):
-        check_taken([card], asked)
+        check_taken([card], namespace)
     simulated = devices.Choice(registry.spec("t1"), "", True)
-    check_taken([card, ORACLE] if "threads" in given else [card, simulated], asked)
+    check_taken([card, ORACLE] if "threads" in given else [card, simulated], namespace)
 
 
 def test_registry_rows_name_existing_kernel_sets() -> None:
@@ -160,8 +160,8 @@ def test_simulated_chip_without_kernels_runs_no_models(chip: str, asked: str) ->
     with pytest.raises(UnsupportedError, match=r"^no kernels for gfx1[15]") as error:
         choose_tier(asked, "sim", chip=chip)
     assert error.value.exit_code == 2 and "--device sim:gfx1200 or sim:gfx1201" in error.value.next
-    told = {row.tier: state for row, state in probe_tiers("sim", chip=chip)}
-    assert not told["t1"].usable and told["t1"].why == error.value.message
+    message = {row.tier: state for row, state in probe_tiers("sim", chip=chip)}
+    assert not message["t1"].usable and message["t1"].why == error.value.message
     assert choose_tier(asked, "sim", chip="gfx1200").simulated
 
 

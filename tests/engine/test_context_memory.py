@@ -47,18 +47,18 @@ def test_oversized_context_is_rejected_in_one_line(
 ) -> None:
     machine(monkeypatch, 16 * GIB)
     assert main([*command, "--model", str(MODEL), "--ctx", str(ctx)]) == 2
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     sentence = rf"--ctx {ctx} needs about [\d,.]+ GiB of memory for this model, this machine has 16.0 GiB"
-    assert len(re.findall(sentence, said)) == 1
-    assert "next: use a smaller --ctx: about " in said and "Traceback" not in said
+    assert len(re.findall(sentence, errors)) == 1
+    assert "next: use a smaller --ctx: about " in errors and "Traceback" not in errors
 
 
 def bytes_of(ctx: int) -> tuple[int, int]:
     """Of tables of angles, and of caches with their page table."""
     model = build_model(read_gguf(MODEL), SequenceLimits(ctx=ctx), "decode")
     plan = plan_memory(model.graph, capacity=capacity_of((1, 1, 1)))
-    kept = [each for name, each in plan.allocations.items() if name.startswith(("state/", "table/"))]
-    return sum(array.nbytes for array in model.constants.values()), sum(each.size_bytes for each in kept)
+    kept = [item for name, item in plan.allocations.items() if name.startswith(("state/", "table/"))]
+    return sum(array.nbytes for array in model.constants.values()), sum(item.size_bytes for item in kept)
 
 
 def test_estimate_matches_the_memory_plan(monkeypatch: pytest.MonkeyPatch) -> None:

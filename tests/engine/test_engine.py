@@ -28,8 +28,8 @@ def qwen35(tmp_path_factory: pytest.TempPathFactory) -> GGUFFile:
 
 @pytest.fixture
 def engine(qwen35: GGUFFile) -> Iterator[Engine]:
-    with Engine(qwen35, CpuBackend("canonical-1"), ctx=40, slots=2) as one:
-        yield one
+    with Engine(qwen35, CpuBackend("canonical-1"), ctx=40, slots=2) as engine:
+        yield engine
 
 
 # --- requests --------------------------------------------------------------------------------------------------

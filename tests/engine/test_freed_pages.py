@@ -21,7 +21,7 @@ from zinc_rt.sched.kv.kv_cache import UNSET
 pytestmark = pytest.mark.rest
 
 RUNS = [("gemma4", "t_cpu"), ("gemma4", "t_cpu_native"), ("gemma4", "t1"), ("gemma4", "t2"), ("gemma3", "t_cpu")]
-TOKENS = [(7 * place + place * place) % 101 for place in range(80)]
+TOKENS = [(7 * index + index * index) % 101 for index in range(80)]
 PIECES = (25, 1, 1, 20, 1, 16, 7, 9)  # of TOKENS
 Model = Callable[[str], GGUFFile]
 
@@ -55,13 +55,13 @@ def poison_free_pages(engine: Engine, block: StepBlock) -> int:
         free = [page for page in range(pool.count) if not pool.users[page]]
         poisoned += len(free)
         for name in node.outputs:
-            place = variant.program.plan.placements[name]
-            size_bytes = place.size_bytes // pool.count
+            placement = variant.program.plan.placements[name]
+            size_bytes = placement.size_bytes // pool.count
             nan = backend.alloc(size_bytes, BufferHeap.BAR, "nan")
             backend.write(nan, 0, memoryview(np.full(size_bytes // 4, np.nan, np.float32)).cast("B"))
             for page in free:
-                target = variant.buffers[place.allocation]
-                copy(backend, nan, 0, target, place.offset_bytes + page * size_bytes, size_bytes, stream)
+                target = variant.buffers[placement.allocation]
+                copy(backend, nan, 0, target, placement.offset_bytes + page * size_bytes, size_bytes, stream)
             assert stream.last is not None
             stream.last.wait(60)
             backend.free(nan)
@@ -89,7 +89,7 @@ def test_nan_in_freed_pages_has_no_effect(architecture: str, tier: str, model: M
 
 
 def held(engine: Engine, sequence: Sequence, group: int) -> list[int]:
-    return [place for place, page in enumerate(engine.pages(sequence, group)) if page != UNSET]
+    return [location for location, page in enumerate(engine.pages(sequence, group)) if page != UNSET]
 
 
 def test_sliding_window_holds_only_visible_pages(model: Model) -> None:

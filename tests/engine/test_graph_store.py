@@ -95,24 +95,24 @@ def submitted(device: Opened, variant: Variant) -> list[object]:
     def name(low: int, high: int, *, shift: int = 0) -> str:
         return addresses.name((high << 32 | low) << shift) or "nowhere"
 
-    told: list[object] = [repr(node) for node in built.nodes]
+    texts: list[object] = [repr(node) for node in built.nodes]
     for item in decode_stream(built.ib.words, Generation.GFX12):
         packet = item.packet
         if isinstance(packet, SetShReg) and packet.register == Sh.PGM_LO:
-            told.append(("code", name(*packet.values, shift=8)))
+            texts.append(("code", name(*packet.values, shift=8)))
         elif isinstance(packet, SetShReg) and packet.register == Sh.USER_DATA_0:
-            told.append(("arguments", name(*packet.values)))
+            texts.append(("arguments", name(*packet.values)))
         elif isinstance(packet, DispatchIndirect):
-            told.append(("grid", name(packet.address & 0xFFFFFFFF, packet.address >> 32)))
+            texts.append(("grid", name(packet.address & 0xFFFFFFFF, packet.address >> 32)))
         else:
-            told.append(packet)
+            texts.append(packet)
     block = device.backend.content(built.block.device)
     for step in dispatches_of(variant.made_of).dispatches:
         places = struct.unpack_from(f"<{len(step.launch.buffers)}Q", block, step.arguments_offset)
         end = step.arguments_offset + step.launch.kernarg_bytes
-        told += [addresses.name(va) for va in places]
-        told.append(block[step.arguments_offset + 8 * len(places) : end])
-    return told
+        texts += [addresses.name(va) for va in places]
+        texts.append(block[step.arguments_offset + 8 * len(places) : end])
+    return texts
 
 
 def run(store: GraphStore | None, model: Path, tier: str, ctx: int = 64) -> tuple[dict[str, list[object]], str]:
@@ -123,12 +123,12 @@ def run(store: GraphStore | None, model: Path, tier: str, ctx: int = 64) -> tupl
         Engine(gguf, device.backend, ctx=ctx, options=EngineOptions(store=store)) as engine,
     ):
         sequence = engine.open()
-        made: dict[str, list[object]] = {"prompt": engine.extend(sequence, PROMPT)[-1].tolist()}
-        made["next"] = engine.extend(sequence, [7])[-1].tolist()
+        result: dict[str, list[object]] = {"prompt": engine.extend(sequence, PROMPT)[-1].tolist()}
+        result["next"] = engine.extend(sequence, [7])[-1].tolist()
         for variant in engine.variants.ran():
-            made[variant.graph.stage] = submitted(device, variant)
+            result[variant.graph.stage] = submitted(device, variant)
         assert device.found() == []
-        return made, engine.variants.stored.starts.text if engine.variants.stored else ""
+        return result, engine.variants.stored.starts.text if engine.variants.stored else ""
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])
@@ -137,11 +137,11 @@ def test_warm_start_submits_the_same_work_without_planning(
     tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = FOLDER / "qwen35moe-q.gguf"
-    plain, told = run(None, model, tier)
-    assert told == "" and any(plain["next"]) and len(plain["decode"]) > 500
+    plain, message = run(None, model, tier)
+    assert message == "" and any(plain["next"]) and len(plain["decode"]) > 500
     store = GraphStore("this code", tmp_path)
-    cold, told = run(store, model, tier)
-    assert told.startswith("0 read from the cache, 2 planned") and len(list(tmp_path.iterdir())) == 4
+    cold, message = run(store, model, tier)
+    assert message.startswith("0 read from the cache, 2 planned") and len(list(tmp_path.iterdir())) == 4
 
     def not_again(*_: object, **__: object) -> Any:
         raise AssertionError("a warm start plans")
@@ -154,8 +154,8 @@ def test_warm_start_submits_the_same_work_without_planning(
         (resident, "plan_memory"),
     ):
         monkeypatch.setattr(module, name, not_again)
-    warm, told = run(GraphStore("this code", tmp_path), model, tier)
-    assert told.startswith("2 read from the cache, 0 planned")
+    warm, message = run(GraphStore("this code", tmp_path), model, tier)
+    assert message.startswith("2 read from the cache, 0 planned")
     assert plain == cold == warm
 
 
@@ -350,8 +350,8 @@ def test_damaged_or_foreign_files_are_refused_with_their_reasons(count: int, tmp
         path = pick.choice(list(kept.files))
         others = {
             name: content
-            for name, each in foreign.items()
-            for content in each.files.values()
+            for name, item in foreign.items()
+            for content in item.files.values()
             if (flat_plan.MAGIC in content) is kinds[path]
         }
         others["swapped"] = next(content for other, content in kept.files.items() if other != path)
@@ -379,12 +379,12 @@ def test_damaged_files_never_change_a_token(tmp_path: Path) -> None:
     for how in ("bit", "cut", "no key", "other format", "other limits"):
         for path, content in zip(own, contents, strict=True):
             kind = flat_plan.MAGIC in content
-            alike = [each for each in foreign if (flat_plan.MAGIC in each) is kind]
+            alike = [item for item in foreign if (flat_plan.MAGIC in item) is kind]
             path.write_bytes(damaged(how, content, {"other limits": pick.choice(alike)}, pick))
-        made, told = run(store, model, "t1")
-        assert made == plain and "0 read from the cache, 2 planned, 4 refused (" in told, (how, told)
-    made, told = run(store, model, "t1")
-    assert made == plain and told.startswith("2 read from the cache, 0 planned, in ")
+        result, message = run(store, model, "t1")
+        assert result == plain and "0 read from the cache, 2 planned, 4 refused (" in message, (how, message)
+    result, message = run(store, model, "t1")
+    assert result == plain and message.startswith("2 read from the cache, 0 planned, in ")
 
 
 def test_cache_key_includes_every_input_of_the_program(tmp_path: Path) -> None:

@@ -23,28 +23,28 @@ def server() -> Iterator[MixServer]:
     """Three requests that draw, in the middle of their answers."""
     limits = SequenceLimits(128, 4, step_tokens=40)
     with Engine(read_gguf(FOLDER / "gemma4-q.gguf"), CpuBackend("canonical-1"), limits=limits) as engine:
-        made = MixServer(engine, {}, name="gemma4-q")
+        server = MixServer(engine, {}, name="gemma4-q")
         for number in range(1, 4):
             prompt = tuple(range(number, number + 17))
             sampling = Sampling(max_tokens=20, temperature=1.0, seed=number, ignore_eos=True)
-            made.submit(MixedRequest(number, number - 1, prompt, sampling, 0))
+            server.submit(MixedRequest(number, number - 1, prompt, sampling, 0))
         for _ in range(4):
-            made.step()
-        assert made.audit() == []
-        yield made
+            server.step()
+        assert server.audit() == []
+        yield server
 
 
 def test_audit_reports_wrong_record(server: MixServer) -> None:
     request = next(server.scheduler.running())
     server.scheduler.records[request.slot]["epoch"] += 1
-    (found,) = server.audit()
-    assert found.startswith(f"slot {request.slot}, request {request.number}: the device's record has epoch ")
+    (result,) = server.audit()
+    assert result.startswith(f"slot {request.slot}, request {request.number}: the device's record has epoch ")
 
 
 @pytest.mark.rest
 def test_audit_reports_bit_flip_on_the_device(server: MixServer) -> None:
     variants = server.model.runner.variants.ran()
-    variant = next(each for each in variants if RECORD_TABLE in each.graph.buffers)
+    variant = next(variant for variant in variants if RECORD_TABLE in variant.graph.buffers)
     slot = next(server.scheduler.running()).slot
     variant.write(RECORD_TABLE, np.array([1 << 20], np.int32), offset_bytes=256 * slot + 84)
     assert server.audit()[0].startswith(f"slot {slot}: the checksum of the device's record is wrong")
@@ -57,7 +57,7 @@ def test_audit_reports_stale_page_table(server: MixServer, group: int) -> None:
     assert request.holding is not None
     table = request.holding.tables[group]
     table[-1] += 1
-    (found,) = server.audit()
+    (result,) = server.audit()
     name = server.scheduler.cache.groups[group].name
-    told = f"the device has page {table[-1] - 1} at index {len(table) - 1}, the host expects page {table[-1]}"
-    assert found == f"slot {request.slot}, request {request.number}, group {name}: {told}"
+    text = f"the device has page {table[-1] - 1} at index {len(table) - 1}, the host expects page {table[-1]}"
+    assert result == f"slot {request.slot}, request {request.number}, group {name}: {text}"

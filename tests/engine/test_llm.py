@@ -40,12 +40,12 @@ def alone(model: str | Path, prompt: list[int], sampling: Sampling, *, choice: i
     """The plain way: a sequence of its own, a token at a time, drawn on the host."""
     path = model if isinstance(model, Path) else FOLDER / f"{model}.gguf"
     with Engine(read_gguf(path), CpuBackend("canonical-1", threads=1)) as engine:
-        sequence, made, fed = engine.open(), list[int](), list(prompt)
-        while len(made) < sampling.max_tokens:
+        sequence, result, fed = engine.open(), list[int](), list(prompt)
+        while len(result) < sampling.max_tokens:
             logits = engine.extend(sequence, fed, rows="last")[0]
             fed = [draw(sampling, logits, choice=choice, position=sequence.position)]
-            made += fed
-    return tuple(made)
+            result += fed
+    return tuple(result)
 
 
 def drained(llm: LLM) -> bool:
@@ -80,13 +80,13 @@ def test_cacheless_and_latent_architectures_match_solo_runs(architecture: str, t
 
 
 def test_each_prompt_can_have_separate_sampling(llm: LLM) -> None:
-    each = [
+    item = [
         Sampling(max_tokens=3, ignore_eos=True),
         Sampling(max_tokens=5, temperature=1.0, seed=2, ignore_eos=True),
     ]
-    answers = llm.generate(PROMPTS[:2], each)
+    answers = llm.generate(PROMPTS[:2], item)
     assert [len(answer.token_ids) for answer in answers] == [3, 5]
-    assert answers[1].token_ids == alone("qwen3-q", PROMPTS[1], each[1])
+    assert answers[1].token_ids == alone("qwen3-q", PROMPTS[1], item[1])
 
 
 @pytest.mark.rest
@@ -127,10 +127,10 @@ def test_stop_string_ends_generation_and_is_excluded(llm: LLM) -> None:
 
 def test_nan_fails_only_its_request(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a broken layer would give; who shares the step has the tokens of before."""
-    found, seen = StepOutput.nonfinite, iter(range(100))
+    result, seen = StepOutput.nonfinite, iter(range(100))
 
     def spoilt(output: StepOutput) -> np.ndarray:
-        nonfinite: np.ndarray = found.fget(output)  # type: ignore[attr-defined]
+        nonfinite: np.ndarray = result.fget(output)  # type: ignore[attr-defined]
         if next(seen) == 2:
             nonfinite[0] = 7
             logits = np.where(np.eye(2, 512)[:, :1], np.nan, output.logits())
@@ -148,9 +148,9 @@ def test_nan_fails_only_its_request(llm: LLM, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_stop_token_ends_generation(llm: LLM) -> None:
-    whole = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True))[0].token_ids
-    (cut,) = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True, stop_token_ids=[whole[3]]))
-    assert cut.token_ids == whole[: whole.index(whole[3]) + 1] and cut.finish_reason == "stop"
+    token_ids = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True))[0].token_ids
+    (cut,) = llm.generate([[5, 6, 7]], Sampling(max_tokens=8, ignore_eos=True, stop_token_ids=[token_ids[3]]))
+    assert cut.token_ids == token_ids[: token_ids.index(token_ids[3]) + 1] and cut.finish_reason == "stop"
 
 
 @pytest.mark.rest
@@ -183,20 +183,22 @@ def test_hung_step_costs_time_but_no_token(monkeypatch: pytest.MonkeyPatch) -> N
             return output
 
         monkeypatch.setattr(Runner, "collect", hangs)
-        assert [each.token_ids for each in llm.generate(PROMPTS, sampling)] == [each.token_ids for each in wanted]
+        assert [item.token_ids for item in llm.generate(PROMPTS, sampling)] == [item.token_ids for item in wanted]
         assert llm.engine is not first and llm.scheduler.counts.failed_steps == 1 and drained(llm)
 
 
 def test_logprobs_are_computed_before_logit_processing(llm: LLM) -> None:
     sampling = Sampling(max_tokens=4, temperature=1.0, seed=9, logit_bias={3: 5.0}, logprobs=3, ignore_eos=True)
     (answer,) = llm.generate([[5, 6, 7]], sampling)
-    assert answer.logprobs is not None and [each.token_id for each in answer.logprobs] == list(answer.token_ids)
+    assert answer.logprobs is not None and [logprob.token_id for logprob in answer.logprobs] == list(
+        answer.token_ids
+    )
     with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), CpuBackend("canonical-1", threads=1)) as engine:
         logits = engine.forward([5, 6, 7, *answer.token_ids[:-1]])[2:].astype(np.float64)
-    for row, given in zip(logits - np.log(np.exp(logits).sum(1, keepdims=True)), answer.logprobs, strict=True):
-        assert abs(given.logprob - row[given.token_id]) < 1e-4
-        assert [token for token, _ in given.top] == np.argsort(-row, kind="stable")[:3].tolist()
-        assert max(abs(value - row[token]) for token, value in given.top) < 1e-4
+    for row, logprob in zip(logits - np.log(np.exp(logits).sum(1, keepdims=True)), answer.logprobs, strict=True):
+        assert abs(logprob.logprob - row[logprob.token_id]) < 1e-4
+        assert [token for token, _ in logprob.top] == np.argsort(-row, kind="stable")[:3].tolist()
+        assert max(abs(value - row[token]) for token, value in logprob.top) < 1e-4
 
 
 def test_min_tokens_suppresses_end_tokens(llm: LLM) -> None:
@@ -220,7 +222,7 @@ def test_ledger_records_usage_of_each_answer_and_balances() -> None:
     assert usage["requests_accepted"] == 2 * len(PROMPTS) and usage["tokens_recomputed"] == 0
     computed = usage["prompt_tokens_computed"] + usage["prompt_tokens_cached"]
     assert computed >= sum(map(len, PROMPTS))
-    assert usage["tokens_generated"] == usage["tokens_delivered"] == sum(len(each.token_ids) for each in ones)
+    assert usage["tokens_generated"] == usage["tokens_delivered"] == sum(len(item.token_ids) for item in ones)
     assert theirs["tokens_generated"] == theirs["tokens_delivered"] >= len(other.token_ids)
 
 
@@ -234,7 +236,7 @@ def test_usage_persists_across_restarts(tmp_path: Path) -> None:
                 LLM("qwen3-q", tier="t_cpu", usage=path)
     with closing(open_to_read(path)) as database:
         (group,) = (
-            each for each in find_usage(database, group_by=["tenant", "model"]).groups if each.key[0][0] != ":"
+            group for group in find_usage(database, group_by=["tenant", "model"]).groups if group.key[0][0] != ":"
         )
     assert group.key == ("default", "qwen3-q")
     assert group.counters["tokens_delivered"] == group.counters["tokens_generated"] == 2 * 3 * len(PROMPTS)
@@ -254,12 +256,12 @@ def test_stream_concatenates_to_the_answer(llm: LLM) -> None:
 def test_concurrent_streams_are_independent(llm: LLM) -> None:
     sampling = Sampling(max_tokens=6, ignore_eos=True)
     one, other = llm.stream([5, 6, 7], sampling), llm.stream([8, 9], sampling)
-    found: tuple[list[int], list[int]] = ([], [])
+    result: tuple[list[int], list[int]] = ([], [])
     for first, second in zip_longest(one, other):  # each drives the other, and may find several tokens ready
-        for ids, piece in zip(found, (first, second), strict=True):
+        for ids, piece in zip(result, (first, second), strict=True):
             ids += piece.token_ids if piece is not None else ()
-    assert tuple(found[0]) == alone("qwen3-q", [5, 6, 7], sampling)
-    assert tuple(found[1]) == alone("qwen3-q", [8, 9], sampling)
+    assert tuple(result[0]) == alone("qwen3-q", [5, 6, 7], sampling)
+    assert tuple(result[1]) == alone("qwen3-q", [8, 9], sampling)
 
 
 @pytest.mark.rest
@@ -396,7 +398,7 @@ def test_finding_raises_with_the_answers_and_can_be_allowed(monkeypatch: pytest.
             FindingError, match="reported 1 error, the first: uninitialised-memory: swiglu"
         ) as raised:
             llm.generate(PROMPTS, sampling)
-        assert [each.token_ids for each in raised.value.answers] == [each.token_ids for each in wanted]
+        assert [item.token_ids for item in raised.value.answers] == [item.token_ids for item in wanted]
         assert raised.value.findings == (UNINITIALISED,) and raised.value.exit_code == 1
         assert "zinc-rt validate --model" in raised.value.next and "--tiers t_cpu" in raised.value.next
         pieces = []
@@ -406,7 +408,7 @@ def test_finding_raises_with_the_answers_and_can_be_allowed(monkeypatch: pytest.
         assert raised.value.answers[0].token_ids == wanted[0].token_ids
         assert drained(llm)
     with LLM("qwen3-q", tier="t_cpu", slots=2, threads=1, check_findings=False) as llm:
-        assert [each.token_ids for each in llm.generate(PROMPTS, sampling)] == [each.token_ids for each in wanted]
+        assert [item.token_ids for item in llm.generate(PROMPTS, sampling)] == [item.token_ids for item in wanted]
         assert llm.findings() == (UNINITIALISED,)
     assert llm.findings() == (UNINITIALISED,)
 

@@ -62,14 +62,16 @@ class Mix:
             if running and random.random() < 0.2:
                 scheduler.park(random.choice(running))
             holding = [
-                each for each in scheduler.requests() if each.state in RUNNING or each.state is State.PARKED
+                request
+                for request in scheduler.requests()
+                if request.state in RUNNING or request.state is State.PARKED
             ]
             if holding and random.random() < 0.15:
                 scheduler.evict(random.choice(holding))
             live = [asked for asked in self.asked if not asked.done]
             if live and random.random() < 0.03:
-                self.cancelled.add(id(asked := random.choice(live)))
-                self.llm.cancel(asked)
+                self.cancelled.add(id(choice := random.choice(live)))
+                self.llm.cancel(choice)
             if live:
                 stalled = self.stalls.choice(live) if self.stalls.random() < 0.35 else None
                 self.step(stalled)
@@ -104,7 +106,7 @@ class Mix:
 def requests_of(random: Random, count: int, vocab: int, *, sampled: bool) -> list[tuple[list[int], Sampling]]:
     """Prompts of which some begin alike, each with a sampling of its own."""
     beginnings = [[random.randrange(vocab) for _ in range(length)] for length in (0, 33)]
-    made = []
+    result = []
     for seed in range(count):
         tail = [random.randrange(vocab) for _ in range(random.choice((1, 2, 7, 17, 30)))]
         options: dict[str, Any] = {"max_tokens": random.randint(1, 9), "seed": seed}
@@ -120,8 +122,8 @@ def requests_of(random: Random, count: int, vocab: int, *, sampled: bool) -> lis
                     {"logit_bias": {5: 8.0, 9: -100.0, vocab - 1: 3.5}, "min_tokens": 1},
                 )
             )
-        made.append((random.choice(beginnings) + tail, Sampling(**options)))
-    return made
+        result.append((random.choice(beginnings) + tail, Sampling(**options)))
+    return result
 
 
 @dataclass
@@ -133,22 +135,22 @@ class Alone:
 
     def check(self, asked: Asked, mix: Mix) -> None:
         for answer in asked.answers:
-            made: list[int] = []
+            result: list[int] = []
             sequence, fed = self.engine.open(), asked.tokens
             for token in answer.token_ids:
                 logits = self.engine.extend(sequence, fed, rows="last")[0]
                 key = asked.number, answer.index, sequence.position
                 assert mix.logits[key] == logits.tobytes(), f"logits of {key}"
-                logits = adjusted(logits, asked.sampling, asked.tokens, made, self.end_ids)
+                logits = adjusted(logits, asked.sampling, asked.tokens, result, self.end_ids)
                 wanted = draw(asked.sampling, logits, choice=answer.index, position=sequence.position)
-                assert token == wanted, f"token {len(made)} of {key}: {asked.sampling}"
-                made.append(token)
+                assert token == wanted, f"token {len(result)} of {key}: {asked.sampling}"
+                result.append(token)
                 fed = [token]
             self.engine.release(sequence)
             if id(asked) not in mix.cancelled:
-                ended = made[-1] in self.end_ids
+                ended = result[-1] in self.end_ids
                 assert answer.ended == ("stop" if ended else "length")
-                assert ended or len(made) == asked.sampling.max_tokens
+                assert ended or len(result) == asked.sampling.max_tokens
 
 
 def adjusted(
@@ -227,7 +229,7 @@ def test_random_greedy_mix_with_stalled_readers_matches_solo_runs(model: str, al
 def test_random_request_mix_on_oracle_matches_solo_runs(model: str, alone: Engine, slow_counts: Counts) -> None:
     mixes = [mixed(model, "t_cpu", alone, count=8, seed=seed) for seed in range(slow_counts(1, 20))]
     counts = [mix.llm.scheduler.counts for mix in mixes]
-    assert sum(each.parked for each in counts) > 1 and sum(each.evicted for each in counts) > 0
+    assert sum(count.parked for count in counts) > 1 and sum(count.evicted for count in counts) > 0
     assert sum(asked.cached_tokens for mix in mixes for asked in mix.asked) > 0
     assert sum(asked.sampling.n > 1 for mix in mixes for asked in mix.asked) > 0
     assert sum(mix.steps for mix in mixes) > 20 and sum(mix.skipped for mix in mixes) > 1

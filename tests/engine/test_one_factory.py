@@ -33,14 +33,14 @@ SLOTS, CTX = 4, 128
 @contextmanager
 def engine() -> Iterator[Engine]:
     limits = SequenceLimits(CTX, SLOTS, rows=SLOTS)
-    with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), CpuBackend("canonical-1", threads=1), limits=limits) as made:
-        yield made
+    with Engine(read_gguf(FOLDER / "qwen3-q.gguf"), CpuBackend("canonical-1", threads=1), limits=limits) as engine:
+        yield engine
 
 
 @contextmanager
 def llm() -> Iterator[Scheduler]:
-    with LLM("qwen3-q", tier="t_cpu", slots=SLOTS, ctx=CTX, threads=1) as made:
-        yield made.scheduler
+    with LLM("qwen3-q", tier="t_cpu", slots=SLOTS, ctx=CTX, threads=1) as llm:
+        yield llm.scheduler
 
 
 @contextmanager
@@ -84,13 +84,13 @@ CHANGED = {
 @pytest.mark.parametrize("front", [llm, run, serve, sched_test, isolation, bench])
 def test_limits_are_the_defaults(front) -> None:  # type: ignore[no-untyped-def]
     with front() as scheduler:
-        made = scheduler.limits
-        usual = SchedulerLimits(made.slots, made.ctx)
-        assert limit_changes(made) == CHANGED.get(front, [])
+        limits = scheduler.limits
+        usual = SchedulerLimits(limits.slots, limits.ctx)
+        assert limit_changes(limits) == CHANGED.get(front, [])
         if front not in CHANGED:
-            assert made == usual
-        assert (scheduler.cache.page_tokens, scheduler.cache.chunk_tokens) == (16, made.step_tokens)
-        assert made.classes == CLASSES and made.classes[Priority.INTERACTIVE].gap_ns == 30_000_000
+            assert limits == usual
+        assert (scheduler.cache.page_tokens, scheduler.cache.chunk_tokens) == (16, limits.step_tokens)
+        assert limits.classes == CLASSES and limits.classes[Priority.INTERACTIVE].gap_ns == 30_000_000
 
 
 def test_a_step_of_the_scheduler_is_a_step_of_the_engine() -> None:
@@ -98,8 +98,8 @@ def test_a_step_of_the_scheduler_is_a_step_of_the_engine() -> None:
 
 
 def test_budget_of_the_library_reaches_the_scheduler() -> None:
-    with LLM("qwen3-q", tier="t_cpu", slots=2, ctx=CTX, threads=1, gap_ms=50, first_token_ms=0) as made:
-        assert made.scheduler.limits.classes == with_budgets(CLASSES, gap_ms=50, first_token_ms=0)
+    with LLM("qwen3-q", tier="t_cpu", slots=2, ctx=CTX, threads=1, gap_ms=50, first_token_ms=0) as llm:
+        assert llm.scheduler.limits.classes == with_budgets(CLASSES, gap_ms=50, first_token_ms=0)
 
 
 @pytest.mark.parametrize(("simulated", "limit"), [(False, 1_000_000_000), (True, None)])

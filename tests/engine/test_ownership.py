@@ -55,7 +55,7 @@ class Opened:
             "transport": self.backend.side.transport.resources(),
             "mapped by the host": len(self.driver.live_mappings),
             "spans": sorted(span.size_bytes for vm in vms for span in vm.spans),
-            "announced": sorted((each.size_bytes, each.name) for vm in vms for each in vm.announced),
+            "announced": sorted((item.size_bytes, item.name) for vm in vms for item in vm.announced),
         }
 
     def found(self) -> list[Any]:
@@ -196,7 +196,9 @@ def test_failed_build_releases_everything(device: Opened, step: str, monkeypatch
             patch.setattr("zinc_rt.backends.amd.executable_builder.ib_content", fail)
         else:
             calls, put = iter((step == "kernel", True)), backend._transfers().write
-            patch.setattr(backend._transfers(), "write", lambda *given: fail() if next(calls) else put(*given))
+            patch.setattr(
+                backend._transfers(), "write", lambda *argument: fail() if next(calls) else put(*argument)
+            )
         with pytest.raises(RuntimeError, match="half-way"):
             sums.build(3)
     assert device.held() == before and not backend._builder.built
@@ -254,10 +256,10 @@ def test_data_of_previous_variant_is_uninitialised_after_handover(
     assert device.found() == []
     sums.run(good, 4)
     assert sums.run(bad, 4) == want
-    found = device.found()
-    assert found and {each.rule for each in found} == {"uninitialised-memory"}
-    assert found[0].node is not None and found[0].node.label == "twice"
-    assert "act.t" in found[0].sentence
+    result = device.found()
+    assert result and {item.rule for item in result} == {"uninitialised-memory"}
+    assert result[0].node is not None and result[0].node.label == "twice"
+    assert "act.t" in result[0].sentence
 
 
 def test_reused_memory_is_uninitialised(device: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +269,7 @@ def test_reused_memory_is_uninitialised(device: Opened, monkeypatch: pytest.Monk
     sums.resident.unload()
     bad = forgetful(sums, 4, monkeypatch)  # mostly at the same address, which the system need not give again
     sums.run(bad, 4)
-    assert {each.rule for each in device.found()} == {"uninitialised-memory"}
+    assert {item.rule for item in device.found()} == {"uninitialised-memory"}
 
 
 def test_bounds_follow_the_new_executable_after_handover(device: Opened) -> None:
@@ -281,11 +283,11 @@ def test_bounds_follow_the_new_executable_after_handover(device: Opened) -> None
     assert arena.gpu_va is not None
     end = arena.gpu_va + small.program.plan.placements["act.t"].size_bytes
     beyond = [
-        each
-        for each in device.found()
-        if each.address is not None and end <= each.address < arena.gpu_va + arena.size_bytes
+        item
+        for item in device.found()
+        if item.address is not None and end <= item.address < arena.gpu_va + arena.size_bytes
     ]
-    assert beyond and {each.rule for each in beyond} == {"out-of-bounds"}
+    assert beyond and {item.rule for item in beyond} == {"out-of-bounds"}
 
 
 def test_building_another_variant_keeps_bounds_and_drops_its_names(device: Opened) -> None:
@@ -307,10 +309,10 @@ def test_building_another_variant_keeps_bounds_and_drops_its_names(device: Opene
     start = shared.buffer.gpu_va
     assert start is not None
     names = [
-        (each.name, each.size_bytes)
+        (item.name, item.size_bytes)
         for vm in device.vms
-        for each in vm.announced
-        if start <= each.va < start + shared.buffer.size_bytes
+        for item in vm.announced
+        if start <= item.va < start + shared.buffer.size_bytes
     ]
     assert names == [("act.t", third.program.plan.placements["act.t"].size_bytes)]
     assert device.found() == []
@@ -324,19 +326,19 @@ def test_state_and_page_table_are_zeroed_after_unload(tier: str, hybrid: GGUFFil
 
         def kept() -> dict[str, bytes]:
             variant = engine.variants.get("decode", (1, 1, 1))
-            found = {}
+            result = {}
             for spec in variant.graph.by_role("state", "table"):
-                place = variant.program.plan.placements[spec.name]
+                placement = variant.program.plan.placements[spec.name]
                 if spec.name.startswith("state.kv_"):
                     continue  # nobody reads a row that was not written
-                out = backend.alloc(place.size_bytes, BufferHeap.BAR, "seen")
-                source: Buffer = variant.buffers[place.allocation]
-                copy(backend, source, place.offset_bytes, out, 0, place.size_bytes, engine.runner.stream)
+                out = backend.alloc(placement.size_bytes, BufferHeap.BAR, "seen")
+                source: Buffer = variant.buffers[placement.allocation]
+                copy(backend, source, placement.offset_bytes, out, 0, placement.size_bytes, engine.runner.stream)
                 assert engine.runner.stream.last is not None
                 engine.runner.stream.last.wait(PATIENCE)
-                found[spec.name] = backend.read(out, 0, place.size_bytes).tobytes()
+                result[spec.name] = backend.read(out, 0, placement.size_bytes).tobytes()
                 backend.free(out)
-            return found
+            return result
 
         filler = engine.open()
         engine.extend(filler, [3, 1, 4, 1] * 5)  # into its second page, whose number is not 0

@@ -63,7 +63,7 @@ def failing(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("at", [1, 6])
 def test_late_step_loses_no_tokens(engines: ExitStack, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     first = engine(engines)
-    alone = {(each.number, 0): answer_alone(first, each, 0) for each in REQUESTS}
+    alone = {(request.number, 0): answer_alone(first, request, 0) for request in REQUESTS}
     server = MixServer(first, alone, name=STEM)
     server.model._renew = lambda: engine(engines).runner
     for request in REQUESTS:

@@ -60,8 +60,8 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     gguf = request.getfixturevalue(request.param)
     with Engine(
         gguf, CpuBackend("canonical-1", threads=1), ctx=64, slots=3, options=EngineOptions(observers=(Writes(),))
-    ) as one:
-        yield one
+    ) as engine:
+        yield engine
 
 
 def test_step_is_one_write_and_one_replay(engine: Engine) -> None:
@@ -69,8 +69,12 @@ def test_step_is_one_write_and_one_replay(engine: Engine) -> None:
     engine.extend(sequence, PROMPT, rows="last")
     for token in (5, 6, 7):
         engine.advance([(sequence, [token])], [0])
-    made = engine.runner.submission
-    assert (made["steps"], made["host_writes"], made["fast"] + made["careful"]) == (4, 4, 4)
+    submission = engine.runner.submission
+    assert (submission["steps"], submission["host_writes"], submission["fast"] + submission["careful"]) == (
+        4,
+        4,
+        4,
+    )
     observer: Any = engine.variants.observers[0]
     assert len(observer.bytes) == 4
 
@@ -136,10 +140,10 @@ def test_prefill_and_decode_are_bit_identical_on_simulated_card(tier: str, hybri
 
 def test_input_blocks_alternate_between_steps(engine: Engine) -> None:
     runner = engine.runner
-    one = runner.block("decode", tokens=1, sequences=1, rows=1)
+    block = runner.block("decode", tokens=1, sequences=1, rows=1)
     other = runner.block("decode", tokens=1, sequences=1, rows=1)
-    assert one.variant is other.variant and one.raw is not other.raw
-    assert runner.block("decode", tokens=1, sequences=1, rows=1) is one
+    assert block.variant is other.variant and block.raw is not other.raw
+    assert runner.block("decode", tokens=1, sequences=1, rows=1) is block
 
 
 def test_step_must_be_collected_before_the_next_submit(engine: Engine) -> None:
@@ -273,8 +277,8 @@ def test_deadlines_depend_on_the_device(qwen3: GGUFFile) -> None:
         assert Deadlines().of(some_gpu, variant, counts) == 60.0
         assert Deadlines().of(software, variant, counts) is None
         weights = sum(
-            each.size_bytes
-            for name, each in variant.program.plan.allocations.items()
+            item.size_bytes
+            for name, item in variant.program.plan.allocations.items()
             if name.startswith("weight/")
         )
         assert Deadlines().of(silicon, variant, counts) == pytest.approx(50 * 4 * weights / 1e3)

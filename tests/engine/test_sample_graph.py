@@ -127,27 +127,27 @@ def operands(form: SampleForm, rows: int, values: str, seed: int) -> dict[str, n
 def test_every_row_samples_the_same_token_as_the_oracle(tier: str, form: SampleForm) -> None:
     with opened(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)
-        made = bench(resident, form, 8)
+        result = bench(resident, form, 8)
         ring, cursor = np.zeros((RING_ENTRIES, 4), np.int32), np.zeros(1, np.int32)
         for seed, (rows, values) in enumerate([(7, "mixed"), (1, "ties"), (5, "edges")]):
-            given = operands(form, rows, values, seed)
+            argument = operands(form, rows, values, seed)
             if form.mask_rows:  # each row's logits are kept in its slot
-                given["row_slot"] = np.random.default_rng(seed).permutation(SLOTS)[:rows].astype(np.int32)
-            filled = {f"sample.{name}": array for name, array in given.items() if array is not None}
+                argument["row_slot"] = np.random.default_rng(seed).permutation(SLOTS)[:rows].astype(np.int32)
+            filled = {f"sample.{name}": array for name, array in argument.items() if array is not None}
             del filled["sample.logits"], filled["sample.counts"], filled["sample.record"]
             filled |= {"sample.record_slot": np.arange(SLOTS, dtype=np.int32)}
-            made.sample.write(COUNTS, given["counts"])
-            counts = made.draw(given["logits"], {**filled, "sample.record": given["record"]}, SLOTS)
+            result.sample.write(COUNTS, argument["counts"])
+            counts = result.draw(argument["logits"], {**filled, "sample.record": argument["record"]}, SLOTS)
 
-            wanted = oracle(form, given, ring, cursor)
+            wanted = oracle(form, argument, ring, cursor)
             for name, want in wanted.items():
-                same(made.sample.read(f"sample.{name}", counts), want, name)
-            same(made.sample.read(COUNTS, counts), given["counts"], "counts")
-            same(made.sample.read(RECORD_TABLE, counts), given["record"], "records")
-            same(made.sample.read(CURSOR, counts), cursor, "cursor")
-            same(made.sample.read(RING, counts), ring, "ring")
+                same(result.sample.read(f"sample.{name}", counts), want, name)
+            same(result.sample.read(COUNTS, counts), argument["counts"], "counts")
+            same(result.sample.read(RECORD_TABLE, counts), argument["record"], "records")
+            same(result.sample.read(CURSOR, counts), cursor, "cursor")
+            same(result.sample.read(RING, counts), ring, "ring")
             if form.mask_rows:
-                same(made.sample.read(KEPT_LOGITS, counts)[given["row_slot"]], given["logits"], "kept")
+                same(result.sample.read(KEPT_LOGITS, counts)[argument["row_slot"]], argument["logits"], "kept")
         resident.unload()
 
 
@@ -175,39 +175,42 @@ def test_late_row_draws_the_token_that_it_would_have_drawn_in_time(tier: str) ->
     late = [1, 3]
     with opened(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)
-        made = bench(resident, MASKED, 8)
-        given = operands(MASKED, 5, "mixed", 7)
-        given["record"].view(RECORD)["penalty_row"] = np.arange(SLOTS)[:, None]  # as a scheduler assigns them
-        given["mask_row"][:] = [0, 1, -1, 1, 0]
-        in_time = oracle(MASKED, {**given, "counts": (counted := given["counts"].copy())}, *unread())
-        assert (in_time["token"] >= 0).all() and (counted != given["counts"]).any()
+        result = bench(resident, MASKED, 8)
+        argument = operands(MASKED, 5, "mixed", 7)
+        argument["record"].view(RECORD)["penalty_row"] = np.arange(SLOTS)[:, None]  # as a scheduler assigns them
+        argument["mask_row"][:] = [0, 1, -1, 1, 0]
+        in_time = oracle(MASKED, {**argument, "counts": (counted := argument["counts"].copy())}, *unread())
+        assert (in_time["token"] >= 0).all() and (counted != argument["counts"]).any()
 
-        filled = {f"sample.{name}": array for name, array in given.items()}
+        filled = {f"sample.{name}": array for name, array in argument.items()}
         del filled["sample.logits"], filled["sample.counts"]
         filled |= {"sample.record_slot": np.arange(SLOTS, dtype=np.int32)}
-        made.sample.write(COUNTS, given["counts"])
-        none, rows = given["mask"].copy(), given["mask_row"].copy()
+        result.sample.write(COUNTS, argument["counts"])
+        none, rows = argument["mask"].copy(), argument["mask_row"].copy()
         none[2], rows[late] = 0, 2
-        counts = made.draw(given["logits"], {**filled, "sample.mask": none, "sample.mask_row": rows}, SLOTS)
+        counts = result.draw(argument["logits"], {**filled, "sample.mask": none, "sample.mask_row": rows}, SLOTS)
         wanted = in_time["token"].copy()
         wanted[late] = -1
-        same(made.sample.read("sample.token", counts), wanted, "first")
+        same(result.sample.read("sample.token", counts), wanted, "first")
 
-        other = {"step.x": given["logits"][late] + 1}  # a step of other slots in between
-        slots = np.setdiff1d(np.arange(SLOTS), given["row_slot"][late])[:2].astype(np.int32)
+        other = {"step.x": argument["logits"][late] + 1}  # a step of other slots in between
+        slots = np.setdiff1d(np.arange(SLOTS), argument["row_slot"][late])[:2].astype(np.int32)
         quiet = {"sample.row_slot": slots, "sample.position": slots, "sample.mask_row": np.full(2, -1, np.int32)}
-        before = made.sample.read(COUNTS, counts).copy()
-        made.draw(other["step.x"], {**filled, **quiet}, SLOTS)
-        made.sample.write(COUNTS, before)
+        before = result.sample.read(COUNTS, counts).copy()
+        result.draw(other["step.x"], {**filled, **quiet}, SLOTS)
+        result.sample.write(COUNTS, before)
 
         of_rows = ("row_slot", "position", "mask_row")
         own = {name: array[late] if name[7:] in of_rows else array for name, array in filled.items()}
-        own |= {"sample.record_slot": (slots := own["sample.row_slot"]), "sample.record": given["record"][slots]}
-        counts = made.draw_late(own)
-        assert made.late is not None
+        own |= {
+            "sample.record_slot": (slots := own["sample.row_slot"]),
+            "sample.record": argument["record"][slots],
+        }
+        counts = result.draw_late(own)
+        assert result.late is not None
         for name, want in in_time.items():
-            same(made.late.read(f"sample.{name}", counts), want[late], name)
-        same(made.late.read(COUNTS, counts), counted, "counts")
+            same(result.late.read(f"sample.{name}", counts), want[late], name)
+        same(result.late.read(COUNTS, counts), counted, "counts")
         resident.unload()
 
 
@@ -217,24 +220,24 @@ def test_greedy_rows_deliver_their_most_likely_tokens(tier: str) -> None:
     """Beyond the ring's end, and past a slot with backpressure."""
     with opened(tier) as backend:
         resident = Resident(backend, {}, {}, share_arenas=True)
-        made = bench(resident, GREEDY, 8)
-        made.sample.write(CURSOR, np.array([RING_ENTRIES - 3], np.int32))
+        result = bench(resident, GREEDY, 8)
+        result.sample.write(CURSOR, np.array([RING_ENTRIES - 3], np.int32))
         ring, cursor = np.zeros((RING_ENTRIES, 4), np.int32), np.array([RING_ENTRIES - 3], np.int32)
         for seed, values in enumerate(("mixed", "ties", "edges")):
-            given = operands(GREEDY, 5, values, seed)
-            given["record"].view(RECORD)["flags"] = [
+            argument = operands(GREEDY, 5, values, seed)
+            argument["record"].view(RECORD)["flags"] = [
                 [SlotFlag.BACKPRESSURE * (slot == 3)] for slot in range(SLOTS)
             ]
-            given |= {"record_slot": np.arange(SLOTS, dtype=np.int32)}
+            argument |= {"record_slot": np.arange(SLOTS, dtype=np.int32)}
             names = ("row_slot", "position", "record", "record_slot")
-            counts = made.draw(given["logits"], {f"sample.{name}": given[name] for name in names}, SLOTS)
-            math, token = arithmetic("canonical-1"), given["logits"].argmax(axis=1).astype(np.int32)
+            counts = result.draw(argument["logits"], {f"sample.{name}": argument[name] for name in names}, SLOTS)
+            math, token = arithmetic("canonical-1"), argument["logits"].argmax(axis=1).astype(np.int32)
             FUNCTIONS[Op.STREAM_OUT](
-                math, token, given["row_slot"], given["position"], given["record"], ring, cursor
+                math, token, argument["row_slot"], argument["position"], argument["record"], ring, cursor
             )
-            same(made.sample.read(TOKEN, counts), token, "token")
-            same(made.sample.read(CURSOR, counts), cursor, "cursor")
-            same(made.sample.read(RING, counts), ring, "ring")
+            same(result.sample.read(TOKEN, counts), token, "token")
+            same(result.sample.read(CURSOR, counts), cursor, "cursor")
+            same(result.sample.read(RING, counts), ring, "ring")
         assert RING_ENTRIES < cursor[0] <= RING_ENTRIES + 12
         resident.unload()
 
@@ -256,19 +259,19 @@ def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
 def test_sampling_record_persists_until_rebound(tier: str) -> None:
     with opened(tier) as backend:
         resident = Resident(backend, {}, {})
-        made = bench(resident, PLAIN, 8)
+        result = bench(resident, PLAIN, 8)
         logits = np.zeros((1, VOCAB), np.float32)
-        given = operands(PLAIN, 1, "plain", 3)
+        argument = operands(PLAIN, 1, "plain", 3)
         step = {"sample.row_slot": np.array([5], np.int32), "sample.position": np.array([9], np.int32)}
         step |= {"sample.end_id": np.array([-1], np.int32)}
-        record = given["record"]
+        record = argument["record"]
         record.view(RECORD)["temperature"] = 1
         record.view(RECORD)["flags"] = 0
         bound = {"sample.record_slot": np.array([5, 2], np.int32), "sample.record": record[[5, 2]]}
-        first = made.sample.read("sample.token", made.draw(logits, {**step, **bound}, 2)).tolist()
-        again = made.sample.read("sample.token", made.draw(logits, step, 0)).tolist()
-        assert first == again
-        table = made.sample.read(RECORD_TABLE, (0, 0, 1, 0)).copy()
+        first = result.sample.read("sample.token", result.draw(logits, {**step, **bound}, 2)).tolist()
+        tolist = result.sample.read("sample.token", result.draw(logits, step, 0)).tolist()
+        assert first == tolist
+        table = result.sample.read(RECORD_TABLE, (0, 0, 1, 0)).copy()
         assert table[[5, 2]].tolist() == record[[5, 2]].tolist() and not table[[0, 1, 3, 4, 6]].any()
         resident.unload()
 

@@ -37,8 +37,15 @@ def opened(tier: str, *, slots: int = 4) -> Iterator[LLM]:
 
 def cost(llm: LLM) -> np.ndarray:
     """Submissions, waits and writes so far; submissions as the backend counts them, where it does."""
-    made = llm.runner.runner.submission
-    return np.array([made["steps"], made["waits"], made["host_writes"], made["fast"] + made["careful"]])
+    submission = llm.runner.runner.submission
+    return np.array(
+        [
+            submission["steps"],
+            submission["waits"],
+            submission["host_writes"],
+            submission["fast"] + submission["careful"],
+        ]
+    )
 
 
 @pytest.mark.parametrize("sampling", [DRAWS, Sampling(max_tokens=12, ignore_eos=True)], ids=["drawn", "greedy"])
@@ -52,10 +59,10 @@ def test_token_costs_one_submission_and_one_wait(tier: str, sampling: Sampling) 
         assert cost(llm)[:3].tolist() == [1, 1, 1 + counts]
         asked = [first, *(llm.submit([1, number], sampling) for number in range(2))]
         llm.step()
-        before, tokens = cost(llm), sum(len(each.answers[0].token_ids) for each in asked)
+        before, tokens = cost(llm), sum(len(item.answers[0].token_ids) for item in asked)
         for _ in range(4):
             llm.step()
-        assert sum(len(each.answers[0].token_ids) for each in asked) == tokens + 12
+        assert sum(len(item.answers[0].token_ids) for item in asked) == tokens + 12
         spent = (cost(llm) - before).tolist()
         assert spent[:3] == [4, 4, 4] and spent[3] in (0, 4)
 
@@ -63,12 +70,12 @@ def test_token_costs_one_submission_and_one_wait(tier: str, sampling: Sampling) 
 def test_greedy_steps_sample_nothing_and_deliver_by_the_ring() -> None:
     with opened("t_cpu") as llm:
         llm.generate([[1, 2], [3]], Sampling(max_tokens=3))
-        greedy = [each.graph for each in llm.engine.variants.ran()]
+        greedy = [item.graph for item in llm.engine.variants.ran()]
         assert {graph.name for graph in greedy} == {"qwen3-prefill-greedy", "qwen3-decode-greedy"}
         ops = {node.op for graph in greedy for node in graph.nodes}
         assert Op.STREAM_OUT in ops and not ops & {Op.LOGITS_ADJUST, Op.SAMPLE_SLOTS, Op.LOGPROBS}
         llm.generate([[1, 2]], Sampling(max_tokens=3, temperature=1.0))
-        assert {each.graph.name for each in llm.engine.variants.ran()} == {
+        assert {item.graph.name for item in llm.engine.variants.ran()} == {
             f"qwen3-{stage}-{form}" for stage in ("prefill", "decode") for form in ("greedy", "sample")
         }
 
@@ -109,7 +116,7 @@ def masked_run(llm: LLM, pool: ManualPool, *, every: int) -> tuple[list[Asked], 
         llm.submit([8], Sampling(max_tokens=9, ignore_eos=True), grammar=Turns()),
     ]
     spent = list[int]()
-    while not all(each.done for each in asked):
+    while not all(item.done for item in asked):
         before = cost(llm)
         llm.step()
         spent.append(int((cost(llm) - before)[0]))
@@ -132,9 +139,9 @@ def test_answers_are_the_same_whether_masks_are_late(tier: str) -> None:
             before = llm.scheduler.counts.masks_late
             late, spent = masked_run(llm, pool, every=every)
             assert llm.scheduler.counts.masks_late >= before + 12 and max(spent) == 1
-            for one, other in zip(in_time, late, strict=True):
-                assert one.answers[0].token_ids == other.answers[0].token_ids
-                assert one.answers[0].logprobs == other.answers[0].logprobs
+            for item, other in zip(in_time, late, strict=True):
+                assert item.answers[0].token_ids == other.answers[0].token_ids
+                assert item.answers[0].logprobs == other.answers[0].logprobs
         assert not llm.scheduler.check() and not llm.scheduler.late
 
 
@@ -173,7 +180,7 @@ def test_greedy_reader_that_stalls_inside_a_character_loses_no_token(steps: int)
         others = [llm.submit([first, 2], GREEDY) for first in (1, 2, 3)]
         while not half_a_character(answer):
             llm.step()
-        schedule, made, before = scheduler.schedule, len(answer.token_ids), scheduler.counts.steps
+        schedule, result, before = scheduler.schedule, len(answer.token_ids), scheduler.counts.steps
 
         def planned() -> StepPlan:
             plan = schedule()
@@ -192,14 +199,14 @@ def test_greedy_reader_that_stalls_inside_a_character_loses_no_token(steps: int)
                     assert other.answers[0].token_ids == wanted[other.tokens[0]]
                     others[at] = llm.submit([(other.tokens[0] + 1) % 6, 2], GREEDY)
             llm.step()
-        assert len(answer.token_ids) == made
+        assert len(answer.token_ids) == result
         scheduler.resume(slow.number)
-        while not all(each.done for each in (slow, *others)):
+        while not all(item.done for item in (slow, *others)):
             llm.step()
         if steps < 9_000:
             assert answer.token_ids == wanted[0] and answer.ended == "length"
         else:
-            assert answer.token_ids == wanted[0][:made] and answer.ended == "client_too_slow"
+            assert answer.token_ids == wanted[0][:result] and answer.ended == "client_too_slow"
         assert all(other.answers[0].token_ids == wanted[other.tokens[0]] for other in others)
         assert not scheduler.check() and not kv_audit(scheduler, llm.runner)
 

@@ -70,11 +70,11 @@ def test_single_stop_string_needs_no_list() -> None:
 
 def test_sampling_is_immutable() -> None:
     bias = {1: 2.0}
-    asked = Sampling(logit_bias=bias)
+    sampling = Sampling(logit_bias=bias)
     bias[1] = 3.0
-    assert asked.logit_bias == {1: 2.0} and asked == Sampling(logit_bias={1: 2.0}) and hash(asked)
+    assert sampling.logit_bias == {1: 2.0} and sampling == Sampling(logit_bias={1: 2.0}) and hash(sampling)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        asked.top_k = 3  # type: ignore[misc]
+        sampling.top_k = 3  # type: ignore[misc]
 
 
 def test_missing_seed_is_generated_and_given_seed_is_kept() -> None:

@@ -41,8 +41,8 @@ def test_long_run_of_requests_is_stable(stem: str, slow_counts: Counts) -> None:
         assert len(outcome.ended) == sum(request.sampling.n for request in mix.requests)
         for request in mix.requests:
             for choice in range(request.sampling.n):
-                made = len(outcome.delivered.get((request.number, choice), []))
-                whole = made == request.sampling.max_tokens
+                result = len(outcome.delivered.get((request.number, choice), []))
+                whole = result == request.sampling.max_tokens
                 assert whole or outcome.ended[request.number, choice] == "cancelled"
         assert max(sizes) == sizes[-1] == sizes[len(sizes) // 2], "what is kept on the device does not grow"
         assert not server.scheduler.live and not server.scheduler.check()
@@ -51,5 +51,5 @@ def test_long_run_of_requests_is_stable(stem: str, slow_counts: Counts) -> None:
         server.now_ns += 3600 * 1_000_000_000  # what waited for its age lets go
         server.step()
         gc.collect()
-        alive = [each for each in gc.get_objects() if isinstance(each, Request)]
+        alive = [item for item in gc.get_objects() if isinstance(item, Request)]
         assert len(alive) <= SLOTS, "requests that ended are nobody's"

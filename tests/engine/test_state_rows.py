@@ -60,7 +60,9 @@ class Steps:
         total = sum(lengths)
         plan = StepPlan(limits.step_tokens, limits.slots, 1, most_rows=limits.step_tokens)
         for part in parts:
-            pages = {part.slot * limits.pages_per_slot + place: page for place, page in enumerate(part.pages)}
+            pages = {
+                part.slot * limits.pages_per_slot + location: page for location, page in enumerate(part.pages)
+            }
             plan.table_changes[0].update(pages)
             at = plan.add_sequence(part.slot, part.tokens, part.start, (part.source, part.target))
             for token in range(len(part.tokens)):

@@ -15,7 +15,7 @@ STOPS = st.lists(st.text(ALPHABET, min_size=1, max_size=4), max_size=4)
 
 def cut(text: bytes, places: list[int]) -> list[bytes]:
     """The bytes in pieces, cut anywhere, also inside a character."""
-    ends = [*sorted({place % (len(text) + 1) for place in places}), len(text)]
+    ends = [*sorted({location % (len(text) + 1) for location in places}), len(text)]
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 

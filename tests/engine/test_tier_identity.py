@@ -46,7 +46,7 @@ def everything(
             values[f"{step} logits"] = logits
             tokens = [int(logits[-1].argmax())]
             generated += tokens
-        return values, generated, [each for each in found(engine) if each not in before]
+        return values, generated, [item for item in found(engine) if item not in before]
 
 
 def looked_at_by_nobody(model: Path, tier: str, steps: int, ordering: str, **device: Any) -> list[np.ndarray]:
@@ -59,14 +59,14 @@ def looked_at_by_nobody(model: Path, tier: str, steps: int, ordering: str, **dev
         for _ in range(steps + 1):
             logits.append(engine.extend(sequence, tokens))
             tokens = [int(logits[-1][-1].argmax())]
-        assert [each for each in found(engine) if each not in before] == []
+        assert [item for item in found(engine) if item not in before] == []
         return logits
 
 
 def found(engine: Engine) -> list[str]:
     """What a simulated device found wrong so far."""
     instrument = engine.backend.instrument
-    return [each.text for each in instrument.findings()] if instrument is not None else []
+    return [finding.text for finding in instrument.findings()] if instrument is not None else []
 
 
 def assert_the_same(model: Path, tier: str, steps: int, ordering: str = "canonical-1") -> None:

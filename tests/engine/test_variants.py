@@ -33,22 +33,22 @@ def test_few_capacities_cover_every_step(limits: dict[str, int], tokens: tuple[i
 
 
 def test_scheduler_variant_has_one_logit_row_per_slot() -> None:
-    made = variants(ctx=64, slots=3, rows=3)
-    assert made.fitting("prefill", 400, 2, 1).key == (512, 3, 3)
-    assert made.fitting("decode", 3, 3, 3).key == (16, 3, 3)
-    assert made.fitting("decode", 1, 1, 1).key == (1, 1, 1)
+    result = variants(ctx=64, slots=3, rows=3)
+    assert result.fitting("prefill", 400, 2, 1).key == (512, 3, 3)
+    assert result.fitting("decode", 3, 3, 3).key == (16, 3, 3)
+    assert result.fitting("decode", 1, 1, 1).key == (1, 1, 1)
     with pytest.raises(UsageError, match="logits of at most 3 tokens, not 4"):
-        made.fitting("prefill", 400, 2, 4)
+        result.fitting("prefill", 400, 2, 4)
     with pytest.raises(UsageError, match="a step takes 1 to 512 tokens, not 513"):
-        made.fitting("prefill", 513, 2, 1)
+        result.fitting("prefill", 513, 2, 1)
 
 
 def test_single_token_step_can_bind_a_cached_prefix() -> None:
-    made = variants(ctx=160, slots=2, rows=2)
-    assert made.fitting("decode", 1, 1, 1, entries=2) is made.fitting("decode", 1, 1, 1)
-    large = made.fitting("decode", 1, 1, 1, entries=10)
+    result = variants(ctx=160, slots=2, rows=2)
+    assert result.fitting("decode", 1, 1, 1, entries=2) is result.fitting("decode", 1, 1, 1)
+    large = result.fitting("decode", 1, 1, 1, entries=10)
     assert large.key == (1, 1, 1, 2 * 10)
-    assert large is made.fitting("decode", 1, 1, 1, entries=20)
+    assert large is result.fitting("decode", 1, 1, 1, entries=20)
     plan = large.program.plan
     assert plan.placements["step.table_entry"].size_bytes == 4 * 20
 

@@ -28,9 +28,9 @@ def placed(ctx: int, slots: int) -> Residency:
 def test_error_names_longest_context_and_most_slots_that_fit() -> None:
     with pytest.raises(InputError, match="have to lie in VRAM") as refused:
         placed(1024, 32)
-    found = re.fullmatch(r"(?:--ctx (\d+) fits)?(?:, or )?(?:--slots (\d+) fits)?", refused.value.next)
-    assert found is not None, refused.value.next
-    ctx, slots = (int(each) for each in found.groups())
+    match = re.fullmatch(r"(?:--ctx (\d+) fits)?(?:, or )?(?:--slots (\d+) fits)?", refused.value.next)
+    assert match is not None, refused.value.next
+    ctx, slots = (int(group) for group in match.groups())
     assert 16 <= ctx < 1024 and 1 <= slots < 32
     assert placed(ctx, 32).host == placed(1024, slots).host == frozenset()
     for more in ((ctx + 16, 32), (1024, slots + 1)):
@@ -56,7 +56,9 @@ def test_lookahead_tokens_count_toward_the_step() -> None:
 def test_inspect_shows_memory_placement(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["--model", str(FOLDER / "qwen35moe-q.gguf"), "--vram", "16", "--slots", "2", "--lookahead", "3"]
     assert inspect([*argv, "--experts", "gtt"]) == 0
-    told = capsys.readouterr().out
-    assert "slots: 2, tokens in a step: 8" in told and "in host memory: the experts of 4 layers (0 to 3)" in told
+    output = capsys.readouterr().out
+    assert (
+        "slots: 2, tokens in a step: 8" in output and "in host memory: the experts of 4 layers (0 to 3)" in output
+    )
     assert inspect([*argv, "--vram", "0.001"]) == 2
     assert "have to lie in VRAM" in capsys.readouterr().err

@@ -103,7 +103,7 @@ def test_movement_mismatch_fails(capsys: pytest.CaptureFixture[str], monkeypatch
 
     monkeypatch.setattr(module, "expected", another)
     assert module.main(["--frames", "1"]) == 1
-    assert "DIFFERENT" in (said := capsys.readouterr().out) and said.splitlines()[-1].startswith("FAIL")
+    assert "DIFFERENT" in (output := capsys.readouterr().out) and output.splitlines()[-1].startswith("FAIL")
 
 
 def test_unsupported_setup_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:

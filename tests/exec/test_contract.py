@@ -45,9 +45,9 @@ def backend():
 
 
 def graph(backend: FakeBackend, name: str, call, **options) -> Graph:
-    made = Graph(name, backend, **options)
-    made.add((1,), call)
-    return made
+    graph = Graph(name, backend, **options)
+    graph.add((1,), call)
+    return graph
 
 
 def nothing() -> None:
@@ -89,44 +89,44 @@ def test_variant_is_any_backend_object_and_stays_with_its_owner(backend):
 
     built = Built()
     main = Stream("main")
-    made = graph(backend, "decode", built)
-    made.replay((1,), main)
-    made.replay((1,), main).wait(1)
+    result = graph(backend, "decode", built)
+    result.replay((1,), main)
+    result.replay((1,), main).wait(1)
     assert built.calls == 2
-    assert made.remove((1,)) is built and built.calls == 2
+    assert result.remove((1,)) is built and built.calls == 2
 
 
 def test_missing_key_is_an_error_and_never_the_nearest_match(backend):
     ran: list[int] = []
-    made = Graph("decode", backend)
+    graph = Graph("decode", backend)
     for size in (16, 128):
-        made.add((1, size), lambda size=size: ran.append(size))
+        graph.add((1, size), lambda size=size: ran.append(size))
     main = Stream("main")
     for key in ((1, 17), (1, 15), (2, 16), (1,), (16, 1), ()):
         with pytest.raises(MissingVariant):
-            made.replay(key, main)
+            graph.replay(key, main)
     assert ran == [] and main.last is None
 
 
 def test_batch_size_is_one_more_number_in_the_key(backend):
     ran: list[tuple[int, int]] = []
-    made = Graph("decode", backend)
+    graph = Graph("decode", backend)
     for key in ((1, 16), (2, 16), (8, 16)):
-        made.add(key, lambda key=key: ran.append(key))
-    made.replay((2, 16), Stream("main")).wait(1)
-    assert ran == [(2, 16)] and made.has((8, 16)) and not made.has((4, 16))
+        graph.add(key, lambda key=key: ran.append(key))
+    graph.replay((2, 16), Stream("main")).wait(1)
+    assert ran == [(2, 16)] and graph.has((8, 16)) and not graph.has((4, 16))
 
 
 def test_variant_table_is_bounded_and_evicts_least_recently_used(backend):
     gone: list[object] = []
-    made = Graph("decode", backend, max_variants=3, evicted=lambda key, variant: gone.append(key))
+    graph = Graph("decode", backend, max_variants=3, evicted=lambda key, variant: gone.append(key))
     main = Stream("main")
     for position in range(3):
-        made.add((position,), nothing)
-    made.replay((0,), main).wait(1)
-    made.add((3,), nothing)
-    made.add((4,), nothing)
-    assert gone == [(1,), (2,)] and made.keys == ((0,), (3,), (4,))
+        graph.add((position,), nothing)
+    graph.replay((0,), main).wait(1)
+    graph.add((3,), nothing)
+    graph.add((4,), nothing)
+    assert gone == [(1,), (2,)] and graph.keys == ((0,), (3,), (4,))
 
 
 def test_two_graphs_share_data_by_binding_one_buffer(backend):
@@ -223,13 +223,13 @@ def test_speculate_verify_and_roll_back_is_host_code_over_copies(backend):
         state.storage[0] += 1
 
     advance = graph(backend, "advance", step)
-    main, side, before, done = Stream("main"), Stream("side"), Event(), Event()
+    main, side, before, result = Stream("main"), Stream("side"), Event(), Event()
     advance.replay((1,), main)
     before.record(main)
     side.wait(before)
     copy(backend, state, 0, saved, 0, 1, side)
-    done.record(side)
-    main.wait(done)
+    result.record(side)
+    main.wait(result)
     for _ in range(3):
         advance.replay((1,), main).wait(1)
     assert state.storage[0] == 4
@@ -246,12 +246,12 @@ def test_replay_cost_is_independent_of_port_count(backend):
             Counted.told += 1
             super().used_until(fence)
 
-    made = graph(backend, "decode", nothing)
+    result = graph(backend, "decode", nothing)
     usages = Counted(), Counted()
     for number in range(120):
         buffer = Buffer(f"b{number}", 4, "host_visible", bytearray(4), usage=usages[number % 2])
-        made.bind(buffer.name, buffer)
-    made.replay((1,), Stream("main")).wait(1)
+        result.bind(buffer.name, buffer)
+    result.replay((1,), Stream("main")).wait(1)
     assert Counted.told == 2
 
 
@@ -260,19 +260,19 @@ def test_nothing_leaks():
     backend = FakeBackend()
     cache = GraphCache(2)
     state = backend.buffer("state", 4)
-    made = cache.get("a", lambda: graph(backend, "decode", nothing))
-    made.bind("state", state)
+    result = cache.get("a", lambda: graph(backend, "decode", nothing))
+    result.bind("state", state)
     plan = Plan()
-    plan.add(made, (1,), Stream("main"))
+    plan.add(result, (1,), Stream("main"))
     plan.execute().wait(1)
-    made.wait(1)
+    result.wait(1)
     backend.close()
     backend.close()
     assert set(threading.enumerate()) <= threads
-    alive = [weakref.ref(each) for each in (made, plan, cache)]
-    del made, plan, cache
+    alive = [weakref.ref(item) for item in (result, plan, cache)]
+    del result, plan, cache
     gc.collect()
-    assert [each() for each in alive] == [None, None, None] and not state.busy()
+    assert [item() for item in alive] == [None, None, None] and not state.busy()
 
 
 def test_work_queued_at_close_fails_with_a_message():

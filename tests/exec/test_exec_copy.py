@@ -135,8 +135,8 @@ def test_wrapped_buffer_is_freed_by_its_owner(oracle):
 
 def test_window_is_busy_while_its_parent_is():
     backend = DeadBackend()
-    whole = backend.buffer("whole", 8)
-    window = wrap("window", whole.storage, 8, "host_visible", usage=whole.usage)
+    buffer = backend.buffer("whole", 8)
+    window = wrap("window", buffer.storage, 8, "host_visible", usage=buffer.usage)
     assert isinstance(window, Buffer) and isinstance(window.usage, Usage)
-    copy(backend, whole, 0, backend.buffer("other", 8), 0, 8, Stream("main"))
+    copy(backend, buffer, 0, backend.buffer("other", 8), 0, 8, Stream("main"))
     assert window.busy()

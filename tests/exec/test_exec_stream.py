@@ -123,8 +123,8 @@ def test_fence_of_another_executor_is_waited_for():
     release = threading.Event()
     ran: list[str] = []
     a, b, event = Stream("a"), Stream("b"), Event()
-    with HostExecutor("one") as one, HostExecutor("two") as two:
-        run(one, lambda: release.wait(5) and None, a)
+    with HostExecutor("one") as executor, HostExecutor("two") as two:
+        run(executor, lambda: release.wait(5) and None, a)
         event.record(a)
         b.wait(event)
         fence = run(two, lambda: ran.append("b"), b)

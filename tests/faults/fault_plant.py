@@ -170,6 +170,6 @@ def _includes(path: Path) -> set[str]:
 def _assemble(tree: Path, sources: Iterable[Path]) -> None:
     for source in sources:
         command = [sys.executable, "-m", "zinc_rt.cli.asm", str(source)]
-        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CannotPlant(f"{source}: {done.stderr.strip()[-500:]}")
+        result = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise CannotPlant(f"{source}: {result.stderr.strip()[-500:]}")

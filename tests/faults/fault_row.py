@@ -61,14 +61,14 @@ class Fault:
 
 def faults() -> tuple[Fault, ...]:
     """The whole corpus, by room. Raises BadRow for a row that is malformed or there twice."""
-    found: dict[str, Fault] = {}
+    result: dict[str, Fault] = {}
     for path in sorted(CORPUS.glob("*.yaml")):
         for data in load_yaml(path.read_text(encoding="utf-8")):
             fault = _fault(path.stem, data)
-            if fault.name in found:
-                raise BadRow(f"{fault.name}: in {found[fault.name].room} and in {fault.room}")
-            found[fault.name] = fault
-    return tuple(found.values())
+            if fault.name in result:
+                raise BadRow(f"{fault.name}: in {result[fault.name].room} and in {fault.room}")
+            result[fault.name] = fault
+    return tuple(result.values())
 
 
 def _fault(room: str, data: dict[str, Any]) -> Fault:
@@ -98,9 +98,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _edits(room: str, name: str, rows: Any) -> Iterator[Edit]:
     for row in [rows] if isinstance(rows, dict) else rows:
-        given = set(row) - {"kind"}
+        argument = set(row) - {"kind"}
         kind = str(row.get("kind", "text"))
         needed, allowed = EDITS.get(kind, (set[str](), set[str]()))
-        if kind not in EDITS or needed - given or given - needed - allowed:
-            raise BadRow(f"{room}.yaml: {name}: an edit of kind {kind} with {', '.join(sorted(given))}")
-        yield Edit(kind, str(row["file"]), {key: row[key] for key in given if key != "file"})
+        if kind not in EDITS or needed - argument or argument - needed - allowed:
+            raise BadRow(f"{room}.yaml: {name}: an edit of kind {kind} with {', '.join(sorted(argument))}")
+        yield Edit(kind, str(row["file"]), {key: row[key] for key in argument if key != "file"})

@@ -41,8 +41,8 @@ class Score:
 
 
 def score(fault: Fault, said: Sequence[Said]) -> Score:
-    text = "\n".join(each.text for each in said)
-    if not any(each.exit not in (0, NOTHING_RAN) for each in said):
+    text = "\n".join(item.text for item in said)
+    if not any(item.exit not in (0, NOTHING_RAN) for item in said):
         return Score("missed", f"exit {said[0].exit}: nothing failed")
     if wrong := next(_accused(fault, text), ""):
         return Score("misleading", wrong)
@@ -57,8 +57,8 @@ def score(fault: Fault, said: Sequence[Said]) -> Score:
 
 def _accused(fault: Fault, text: str) -> Iterator[str]:
     for regex in fault.innocent:
-        if found := re.search(regex, text):
-            yield found[0]
+        if match := re.search(regex, text):
+            yield match[0]
     for line in _SUSPICION.findall(text):
         what = line.rpartition("suspect ")[2]  # behind what was seen
         just = [fault.guilty in fair for regex, fair in ACCUSED if re.search(regex, what)]

@@ -35,19 +35,19 @@ def walk(fault: Fault, tree: Path, *, cache: Path) -> list[Said]:
     """The fault's commands up to the first that fails, then as many of the advised ones as its row asks for."""
     folder = tree / "work"
     folder.mkdir(exist_ok=True)
-    said: list[Said] = []
+    result: list[Said] = []
     for command in fault.run:
-        said.append(_run(filled(command, tree), tree, folder, cache))
-        if said[-1].exit:
+        result.append(_run(filled(command, tree), tree, folder, cache))
+        if result[-1].exit:
             break
     for _ in range(fault.follow):
-        if not said[-1].exit:
+        if not result[-1].exit:
             break
-        advised = next(_advised(said), "")
+        advised = next(_advised(result), "")
         if not advised:
             break
-        said.extend(_run(each, tree, folder, cache) for each in advised.split(" ; "))
-    return said
+        result.extend(_run(part, tree, folder, cache) for part in advised.split(" ; "))
+    return result
 
 
 def filled(command: str, tree: Path) -> str:
@@ -61,11 +61,11 @@ def filled(command: str, tree: Path) -> str:
 
 def _advised(said: list[Said]) -> Iterator[str]:
     """Commands that the latest words name and that were not run yet; `next` before `repro`."""
-    done = {f"zinc-rt {each.command}" for each in said}
-    found = [match for each in reversed(said) for match in ADVICE.finditer(each.text)]
+    texts = {f"zinc-rt {item.command}" for item in said}
+    matches = [match for item in reversed(said) for match in ADVICE.finditer(item.text)]
     for kind in ("next", "repro"):
-        for match in found:
-            if match[0].strip().startswith(kind) and not set(match[1].split(" ; ")) & done:
+        for match in matches:
+            if match[0].strip().startswith(kind) and not set(match[1].split(" ; ")) & texts:
                 yield match[1]
 
 
@@ -77,11 +77,11 @@ def _run(command: str, tree: Path, folder: Path, cache: Path) -> Said:
     environment = {**os.environ, "PYTHONPATH": str(tree), "XDG_CACHE_HOME": str(cache), "COLUMNS": "2000"}
     argv = [sys.executable, "-m", "zinc_rt.cli", name, *arguments]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             argv, cwd=folder, env=environment, timeout=SECONDS, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        code, text = done.returncode, done.stdout.decode("utf-8", "replace")
+        code, text = result.returncode, result.stdout.decode("utf-8", "replace")
     except subprocess.TimeoutExpired as late:
         so_far = (late.stdout or b"").decode("utf-8", "replace")
         code, text = 124, f"{so_far}\n(still running after {SECONDS} s)\n"

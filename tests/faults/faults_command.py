@@ -49,10 +49,10 @@ class Tried:
     seconds: float
 
     def as_dict(self) -> dict[str, object]:
-        told = ("name", "room", "kind", "cause", "guilty", "waits_for")
-        about = {name: getattr(self.fault, name) for name in told}
-        said = [asdict(each) for each in self.said]
-        return {**about, **asdict(self.score), "seconds": self.seconds, "said": said}
+        message = ("name", "room", "kind", "cause", "guilty", "waits_for")
+        about = {name: getattr(self.fault, name) for name in message}
+        documents = [asdict(item) for item in self.said]
+        return {**about, **asdict(self.score), "seconds": self.seconds, "said": documents}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,19 +71,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="ci/run.py faults", description=__doc__, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    made.add_argument("names", nargs="*", metavar="NAME", help="faults by name, glob or room (default: all)")
-    made.add_argument("--list", action="store_true", help="show the faults, plant nothing")
-    made.add_argument("--healthy", action="store_true", help="run the commands with nothing planted")
-    made.add_argument("--json", metavar="FILE", help="the whole result with every printed word; - for stdout")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="faults by name, glob or room (default: all)")
+    parser.add_argument("--list", action="store_true", help="show the faults, plant nothing")
+    parser.add_argument("--healthy", action="store_true", help="run the commands with nothing planted")
+    parser.add_argument("--json", metavar="FILE", help="the whole result with every printed word; - for stdout")
     cores = os.cpu_count() or 1
-    made.add_argument("--jobs", type=int, default=cores, metavar="N", help="at once (default: cores)")
-    made.add_argument("--cache", type=Path, metavar="DIR", help="kept between runs (default: in the user's cache)")
-    made.add_argument("-v", "--verbose", action="store_true", help="what every command printed")
-    return made
+    parser.add_argument("--jobs", type=int, default=cores, metavar="N", help="at once (default: cores)")
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="kept between runs (default: in the user's cache)"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="what every command printed")
+    return parser
 
 
 def _chosen(corpus: Sequence[Fault], names: Sequence[str]) -> list[Fault]:
@@ -115,9 +117,9 @@ def tried(fault: Fault, *, cache: Path) -> Tried:
             plant(fault, tree)
         except CannotPlant as error:
             return Tried(fault, Score(NOT_PLANTED, str(error)), (), 0.0)
-        said = tuple(walk(fault, tree, cache=cache))
-        said = tuple(Said(each.command, each.exit, each.text.replace(str(tree), ".")) for each in said)
-    return Tried(fault, score(fault, said), said, round(time.monotonic() - started, 1))
+        nodes = tuple(walk(fault, tree, cache=cache))
+        nodes = tuple(Said(node.command, node.exit, node.text.replace(str(tree), ".")) for node in nodes)
+    return Tried(fault, score(fault, nodes), nodes, round(time.monotonic() - started, 1))
 
 
 def _cache(arguments: argparse.Namespace) -> Path:
@@ -130,20 +132,22 @@ def _cache(arguments: argparse.Namespace) -> Path:
 
 def _all(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
     out = sys.stderr if arguments.json == "-" else sys.stdout
-    found: list[Tried] = []
-    for each in _each(chosen, arguments):
-        found.append(each)
-        row = f"{each.score.score:<10} {each.fault.name:<34} {each.seconds:>5.0f} s  {each.score.why}"
+    result: list[Tried] = []
+    for item in _each(chosen, arguments):
+        result.append(item)
+        row = f"{item.score.score:<10} {item.fault.name:<34} {item.seconds:>5.0f} s  {item.score.why}"
         print(row, file=out, flush=True)
         if arguments.verbose:
-            for said in each.said:
-                print(f"$ zinc-rt {said.command}\n{said.text}exit {said.exit}\n", file=out)
-    counts = Counter(each.score.score for each in found)
-    passed = not counts["missed"] and not counts["misleading"] and counts["named"] >= NAMED_SHARE * len(found)
-    told = ", ".join(f"{counts[name]} {name}" for name in (*SCORES, NOT_PLANTED) if name in SCORES or counts[name])
-    print(f"{'PASS' if passed else 'FAIL'}  {len(found)} faults: {told}", file=out)
+            for output in item.said:
+                print(f"$ zinc-rt {output.command}\n{output.text}exit {output.exit}\n", file=out)
+    counts = Counter(item.score.score for item in result)
+    passed = not counts["missed"] and not counts["misleading"] and counts["named"] >= NAMED_SHARE * len(result)
+    message = ", ".join(
+        f"{counts[name]} {name}" for name in (*SCORES, NOT_PLANTED) if name in SCORES or counts[name]
+    )
+    print(f"{'PASS' if passed else 'FAIL'}  {len(result)} faults: {message}", file=out)
     if arguments.json:
-        body = {"schema": SCHEMA, "counts": dict(counts), "faults": [each.as_dict() for each in found]}
+        body = {"schema": SCHEMA, "counts": dict(counts), "faults": [item.as_dict() for item in result]}
         text = json.dumps(body, indent=1)
         if arguments.json == "-":
             print(text)
@@ -168,7 +172,7 @@ def _healthy(chosen: Sequence[Fault], arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder) / "zinc")
         for number, fault in enumerate(plain.values(), 1):
-            bad = next((each for each in walk(fault, tree, cache=cache) if each.exit), None)
+            bad = next((node for node in walk(fault, tree, cache=cache) if node.exit), None)
             failed += bad is not None
             print(f"{'FAIL' if bad else 'pass'}  {number} of {len(plain)}  {' && '.join(fault.run)}", flush=True)
             if bad is not None:

@@ -55,9 +55,9 @@ def test_fault_still_applies(fault: Fault) -> None:
 @pytest.mark.parametrize("fault", CORPUS, ids=str)
 def test_row_cannot_match_its_own_command(fault: Fault) -> None:
     """What it plants, and how its files are called, is no proof of having found it."""
-    given = " ".join((*fault.run, *(edit.file for edit in fault.edits)))
+    text = " ".join((*fault.run, *(edit.file for edit in fault.edits)))
     assert fault.named and fault.place
-    assert not all(_found(regex, given) for regex in fault.named), "the command's own words name the cause"
+    assert not all(_found(regex, text) for regex in fault.named), "the command's own words name the cause"
     assert not any(_found(regex, "PASS  FAIL  1 model: 3 failed, exit 1") for regex in fault.named)
 
 
@@ -130,12 +130,12 @@ def test_traceback_is_not_a_finding() -> None:
 
 
 def test_blaming_only_innocent_parts_scores_as_misleading() -> None:
-    found = "node rope-0, stored by rope\nsuspect    t1 differs from t_cpu: suspect "
-    assert score(a_fault(), said(found + "the oracle")) == Score("misleading", "suspect the oracle")
-    assert score(a_fault(), said(found + "the oracle, or what they share")).score == "named"
-    assert score(a_fault(), said(found + "t1")).score == "named"
-    assert score(a_fault(guilty="model code"), said(found + "t1")).score == "misleading"
-    assert score(a_fault(innocent="layer 3"), said(found + "t1, in layer 3")).score == "misleading"
+    result = "node rope-0, stored by rope\nsuspect    t1 differs from t_cpu: suspect "
+    assert score(a_fault(), said(result + "the oracle")) == Score("misleading", "suspect the oracle")
+    assert score(a_fault(), said(result + "the oracle, or what they share")).score == "named"
+    assert score(a_fault(), said(result + "t1")).score == "named"
+    assert score(a_fault(guilty="model code"), said(result + "t1")).score == "misleading"
+    assert score(a_fault(innocent="layer 3"), said(result + "t1, in layer 3")).score == "misleading"
 
 
 def test_advice_is_followed_once_and_latest_output_first() -> None:
@@ -170,5 +170,5 @@ def marks(fault: Fault) -> list[pytest.MarkDecorator]:
 def test_planted_fault_is_named(fault: Fault) -> None:
     if fault.waits_for:
         pytest.xfail(f"waits for {fault.waits_for}")
-    found = tried(fault, cache=cache_folder().parent)
-    assert found.score.score == "named", f"{found.score}\n" + "\n".join(each.text for each in found.said)
+    result = tried(fault, cache=cache_folder().parent)
+    assert result.score.score == "named", f"{result.score}\n" + "\n".join(item.text for item in result.said)

@@ -11,8 +11,8 @@ from zinc_rt.sched.sampling import Sampling
 
 
 def draws(sampling: Sampling, logits: np.ndarray, count: int = 2000) -> np.ndarray:
-    found = [draw(sampling, logits, position=position) for position in range(count)]
-    return np.bincount(found, minlength=len(logits)) / count
+    result = [draw(sampling, logits, position=position) for position in range(count)]
+    return np.bincount(result, minlength=len(logits)) / count
 
 
 def test_greedy_selects_first_of_equal_maxima() -> None:

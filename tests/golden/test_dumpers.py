@@ -175,11 +175,11 @@ def test_hook_runs_standalone_and_reports_missing_dependencies(tmp_path: Path) -
     """In an environment without anything of ours, and here without torch."""
     assert main(["dumper", "torch", "-o", str(tmp_path / "hook.py")]) == 0
     program = [sys.executable, "-I", str(tmp_path / "hook.py"), "--model", "M", "-o", "d.npz", "--tokens"]
-    done = subprocess.run([*program, "1,2"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    result = subprocess.run([*program, "1,2"], capture_output=True, text=True, cwd=tmp_path, check=False)
     if importlib.util.find_spec("torch") is None:
-        assert done.returncode == 2 and "run this where transformers is installed" in done.stderr
-    done = subprocess.run([*program, "one"], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 2 and "expected ids like 1,2,3" in done.stderr
+        assert result.returncode == 2 and "run this where transformers is installed" in result.stderr
+    result = subprocess.run([*program, "one"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 2 and "expected ids like 1,2,3" in result.stderr
 
 
 # --- llama.cpp -------------------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def dumper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["dumper", "llama-cpp", "-o", str(source)]) == 0
     compiler = [sys.executable, "-m", "ziglang", "cc", "-O1", "-Wall", "-Wextra", "-Werror"]
     command = [*compiler, "-I", str(HERE / "fake_llama"), str(source), "-o", str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     return program
 
 
@@ -208,8 +208,8 @@ def dump(dumper: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_llama_cpp_values_become_numpy_arrays(dumper: Path, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").touch()
     words = ["-m", str(tmp_path / "m.gguf"), "-t", "1,2,3", "-o", str(tmp_path / "d.npz"), "-k", "attn_norm-"]
-    done = dump(dumper, *words)
-    assert done.returncode == 0, done.stderr
+    result = dump(dumper, *words)
+    assert result.returncode == 0, result.stderr
     with np.load(tmp_path / "d.npz") as arrays:
         assert set(arrays) == {"ids", "logits", "l_out-0", "l_out-1", "result_norm", "attn_norm-0", "attn_norm-1"}
         assert arrays["ids"].tolist() == IDS and arrays["ids"].dtype == np.int32
@@ -234,8 +234,8 @@ def test_invalid_input_prints_one_line(
     dumper: Path, tmp_path: Path, words: list[str], code: int, said: str
 ) -> None:
     (tmp_path / "m.gguf").touch()
-    done = dump(dumper, *[str(tmp_path / "m.gguf") if word == "M" else word for word in words])
-    assert done.returncode == code and said in done.stderr, done
+    result = dump(dumper, *[str(tmp_path / "m.gguf") if word == "M" else word for word in words])
+    assert result.returncode == code and said in result.stderr, result
 
 
 def test_dumper_goes_to_stdout_and_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,11 +44,11 @@ def test_golden_names_its_driver_and_is_small(pair: Pair) -> None:
 def test_oracle_matches_every_node_bit_exactly(pair: Pair, tmp_path: Path) -> None:
     report = tmp_path / "r.json"
     assert main(["check", str(pair.golden), "--json", str(report)]) == 0
-    results = {each["id"].rpartition("/")[2]: each for each in json.loads(report.read_text())["results"]}
+    results = {result["id"].rpartition("/")[2]: result for result in json.loads(report.read_text())["results"]}
     digests = read_golden(pair.golden).digests
     assert results["digests"]["measure"] == {"compared": len(digests), "differ": []}
     assert len(digests) > 45 and results["logits"]["measure"]["equal_bits"]
-    assert all(each["status"] == "pass" for each in results.values())
+    assert all(result["status"] == "pass" for result in results.values())
 
 
 @pytest.mark.rest

@@ -64,15 +64,15 @@ def bumped(*index: int) -> Any:
 
 
 def test_golden_contains_all_arrays_and_provenance(golden: Path, capsys: Any) -> None:
-    made = read_golden(golden)
-    assert made.source == "zinc-rt t_cpu"
-    assert made.logits.shape == (3, 512)
-    assert made.l_out is not None and made.l_out.shape == (2, 3, 64)
-    assert made.greedy_tokens is not None and made.greedy_tokens.shape == (2,)
-    assert made.greedy_tokens[0] == made.logits[-1].argmax()
-    assert sorted(made.experts) == [0, 1]
-    assert sorted(made.nodes) == ["attn_norm-0", "attn_norm-1", "result_norm"]
-    meta = made.meta
+    result = read_golden(golden)
+    assert result.source == "zinc-rt t_cpu"
+    assert result.logits.shape == (3, 512)
+    assert result.l_out is not None and result.l_out.shape == (2, 3, 64)
+    assert result.greedy_tokens is not None and result.greedy_tokens.shape == (2,)
+    assert result.greedy_tokens[0] == result.logits[-1].argmax()
+    assert sorted(result.experts) == [0, 1]
+    assert sorted(result.nodes) == ["attn_norm-0", "attn_norm-1", "result_norm"]
+    meta = result.meta
     assert (meta["format"], meta["ordering"], meta["arch"], meta["n_ctx"]) == (1, "canonical-1", "qwen3moe", 256)
     assert len(meta["model_digest"]) == len(meta["code"]) == 64
     assert meta["command"].startswith("zinc-rt golden make --model ")
@@ -80,11 +80,11 @@ def test_golden_contains_all_arrays_and_provenance(golden: Path, capsys: Any) ->
 
 
 def test_same_arguments_make_the_same_model(model: Path) -> None:
-    again = model.with_name("again.gguf")
-    assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(again)]) == 0
-    assert again.read_bytes() == model.read_bytes()
-    assert main(["make", "--tiny", "qwen3moe", "--seed", "4", "-o", str(again), "--force"]) == 0
-    assert again.read_bytes() != model.read_bytes()
+    with_name = model.with_name("again.gguf")
+    assert main(["make", "--tiny", "qwen3moe", "--seed", "3", "-o", str(with_name)]) == 0
+    assert with_name.read_bytes() == model.read_bytes()
+    assert main(["make", "--tiny", "qwen3moe", "--seed", "4", "-o", str(with_name), "--force"]) == 0
+    assert with_name.read_bytes() != model.read_bytes()
 
 
 @pytest.mark.rest
@@ -142,20 +142,20 @@ def test_single_bit_change_is_found_and_named(
 ) -> None:
     path = tampered(golden, **{array: bumped(*index)})
     assert main(["check", str(path)]) == 1
-    said = capsys.readouterr().out
-    assert re.search(place, said), said
-    assert f"repro  zinc-rt golden check {path}" in said
-    assert "next  zinc-rt golden make --model" in said
-    assert said.splitlines()[-1].startswith("FAIL  1 golden: ")
+    output = capsys.readouterr().out
+    assert re.search(place, output), output
+    assert f"repro  zinc-rt golden check {path}" in output
+    assert "next  zinc-rt golden make --model" in output
+    assert output.splitlines()[-1].startswith("FAIL  1 golden: ")
 
 
 def test_golden_of_another_model_is_rejected(golden: Path, capsys: Any) -> None:
     other = golden.with_name("other.gguf")
     main(["make", "--tiny", "qwen3moe", "--seed", "9", "-o", str(other)])
     assert main(["check", str(golden), "--model", str(other)]) == 1
-    said = capsys.readouterr().out
-    assert "made for another model: m.gguf (qwen3moe, " in said and "other.gguf is qwen3moe, " in said
-    assert "next  use its own model, m.gguf (qwen3moe, " in said
+    output = capsys.readouterr().out
+    assert "made for another model: m.gguf (qwen3moe, " in output and "other.gguf is qwen3moe, " in output
+    assert "next  use its own model, m.gguf (qwen3moe, " in output
 
 
 def test_wrong_model_never_suggests_remaking_a_foreign_golden(golden: Path, capsys: Any) -> None:
@@ -166,16 +166,16 @@ def test_wrong_model_never_suggests_remaking_a_foreign_golden(golden: Path, caps
     for meta in (theirs, {**theirs, "model_digest": None}):
         capsys.readouterr()
         assert main(["check", str(tampered(golden, meta=meta)), "--model", str(gemma)]) == 1
-        said = capsys.readouterr().out
-        assert "made for another model: m.gguf (qwen3moe" in said and "gemma.gguf is gemma3, " in said
-        assert "next  use its own model, m.gguf (qwen3moe" in said and "golden make" not in said
+        output = capsys.readouterr().out
+        assert "made for another model: m.gguf (qwen3moe" in output and "gemma.gguf is gemma3, " in output
+        assert "next  use its own model, m.gguf (qwen3moe" in output and "golden make" not in output
 
 
 def test_differing_foreign_golden_is_compared_but_not_remade(golden: Path, capsys: Any) -> None:
     theirs = tampered(golden, meta={"source": "llama-cpp", "llama_cpp": "b1"}, logits=lambda logits: logits + 1)
     assert main(["check", str(theirs)]) == 1
-    said = capsys.readouterr().out
-    assert f"--golden {theirs} --resync" in said and "golden make" not in said
+    output = capsys.readouterr().out
+    assert f"--golden {theirs} --resync" in output and "golden make" not in output
 
 
 def test_golden_of_older_code_is_noted_where_bits_differ(golden: Path, capsys: Any) -> None:
@@ -187,9 +187,9 @@ def test_golden_of_older_code_is_noted_where_bits_differ(golden: Path, capsys: A
 
 def test_golden_with_removed_ordering_is_expired(golden: Path, capsys: Any) -> None:
     assert main(["check", str(tampered(golden, meta={"ordering": "canonical-0"}))]) == 1
-    said = capsys.readouterr().out
-    assert "made in canonical-0, which this build does not compute" in said
-    assert "next  zinc-rt golden make --model" in said
+    output = capsys.readouterr().out
+    assert "made in canonical-0, which this build does not compute" in output
+    assert "next  zinc-rt golden make --model" in output
 
 
 def test_unsupported_format_is_reported_with_its_command(golden: Path, capsys: Any) -> None:
@@ -225,8 +225,8 @@ def test_list_names_goldens_and_reasons_for_invalid_files(golden: Path, capsys: 
 
 def test_embedded_goldens_are_listed(capsys: Any) -> None:
     assert main(["list"]) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in ("qwen3-q", "qwen35moe-q", "gemma4-q", "gemma4moe-q", "8 goldens in "))
+    output = capsys.readouterr().out
+    assert all(name in output for name in ("qwen3-q", "qwen35moe-q", "gemma4-q", "gemma4moe-q", "8 goldens in "))
 
 
 def test_empty_list_is_not_a_pass(tmp_path: Path) -> None:
@@ -239,15 +239,15 @@ def test_empty_list_is_not_a_pass(tmp_path: Path) -> None:
 
 def dumped(golden: Path, dtype: Any = np.float32, **change: Any) -> Path:
     """What another engine might have saved."""
-    made = read_golden(golden)
-    assert made.l_out is not None
+    result = read_golden(golden)
+    assert result.l_out is not None
     arrays: dict[str, Any] = {
-        "tokens": made.ids.astype(np.int64),
-        "logits": made.logits.astype(dtype),
-        "hidden_0": made.l_out[0].astype(dtype),
-        "l_out-1": made.l_out[1].astype(dtype),
-        "attn_norm-0": made.nodes["attn_norm-0"].astype(dtype),
-        "ffn_moe_topk-0": made.experts[0].astype(np.int64),
+        "tokens": result.ids.astype(np.int64),
+        "logits": result.logits.astype(dtype),
+        "hidden_0": result.l_out[0].astype(dtype),
+        "l_out-1": result.l_out[1].astype(dtype),
+        "attn_norm-0": result.nodes["attn_norm-0"].astype(dtype),
+        "ffn_moe_topk-0": result.experts[0].astype(np.int64),
     }
     arrays |= change
     path = golden.with_name("dump.npz")
@@ -268,10 +268,10 @@ def test_dump_becomes_a_golden_that_validates(dtype: Any, golden: Path, capsys: 
 
     assert imported(dumped(golden, dtype)) == 0
     theirs = golden.with_name("theirs.npz")
-    made = read_golden(theirs)
-    assert made.source == "a dump"
-    assert made.l_out is not None and made.l_out.shape == (2, 3, 64)
-    assert (made.meta["dump"], made.meta["names"]["hidden_0"]) == ("dump.npz", "l_out-0")
+    result = read_golden(theirs)
+    assert result.source == "a dump"
+    assert result.l_out is not None and result.l_out.shape == (2, 3, 64)
+    assert (result.meta["dump"], result.meta["names"]["hidden_0"]) == ("dump.npz", "l_out-0")
     assert main(["check", str(theirs)]) == 0
     capsys.readouterr()
     line = ["--model", str(golden.with_name("m.gguf")), "--golden", str(theirs), "--nodes", "attn_norm-*"]
@@ -394,9 +394,9 @@ def test_help_is_fast_and_shows_examples(tmp_path: Path) -> None:
     for command in ([], ["make"], ["check"], ["import"]):
         started = time.monotonic()
         line = [sys.executable, "-X", "importtime", "-m", "zinc_rt.validate.goldens.command", *command, "--help"]
-        done = subprocess.run(line, capture_output=True, text=True, check=True)
-        assert "examples:" in done.stdout
-        assert "numpy" not in done.stderr, f"{command} imports NumPy to print help"
+        result = subprocess.run(line, capture_output=True, text=True, check=True)
+        assert "examples:" in result.stdout
+        assert "numpy" not in result.stderr, f"{command} imports NumPy to print help"
         assert time.monotonic() - started < 5
 
 
@@ -404,14 +404,14 @@ def test_documented_dump_works_as_written(golden: Path, monkeypatch: pytest.Monk
     """The Python of docs/golden.md, run against an engine that is ours."""
     python = re.search(r"```python\n(.*?)```", DOC.read_text(encoding="utf-8"), re.DOTALL)
     assert python is not None
-    made = read_golden(golden)
-    assert made.l_out is not None
-    layers = made.l_out
+    result = read_golden(golden)
+    assert result.l_out is not None
+    layers = result.l_out
     text = textwrap.dedent(python[1])
-    ids = made.ids.tolist()
+    ids = result.ids.tolist()
     text = re.sub(r"ids = \[.*\]", f"ids = {ids}", text)
     monkeypatch.chdir(golden.parent)
-    exec(compile(text, "docs/golden.md", "exec"), {"my_engine": lambda ids: (made.logits, list(layers))})
+    exec(compile(text, "docs/golden.md", "exec"), {"my_engine": lambda ids: (result.logits, list(layers))})
     line = ["import", "--from", "npz", "dump.npz", "--model", "m.gguf", "--source", "my engine 1.2"]
     names = ["--map", "hidden_0=l_out-0", "--map", "hidden_1=l_out-1"]
     assert main([*line, *names, "-o", "theirs.npz"]) == 0

@@ -53,12 +53,12 @@ def diff(capsys: Any, got: Path, want: Path, *more: str) -> tuple[int, dict[str,
     report = got.with_name("diff.json")
     code = main(["diff", str(got), str(want), "--json", str(report), *more])
     results = json.loads(report.read_text())["results"] if code in (0, 1, 77) else []
-    return code, {each["id"].rpartition("/")[2]: each for each in results}, capsys.readouterr().out
+    return code, {result["id"].rpartition("/")[2]: result for result in results}, capsys.readouterr().out
 
 
 def test_one_ordering_on_two_tiers_has_equal_digests(made: Path, capsys: Any) -> None:
-    code, results, said = diff(capsys, made / "value.npz", made / "digest.npz")
-    assert code == 0 and said.splitlines()[-1] == "PASS  4 compared, each to the bit"
+    code, results, output = diff(capsys, made / "value.npz", made / "digest.npz")
+    assert code == 0 and output.splitlines()[-1] == "PASS  4 compared, each to the bit"
     assert results["digests"]["measure"] == {"compared": 9, "differ": []}
     assert results["l_out-0"]["status"] == "skip"
 
@@ -78,18 +78,18 @@ def test_digest_golden_is_small_and_checked_completely(made: Path, capsys: Any) 
 
 
 def test_different_orderings_are_compared_with_a_tolerance(made: Path, capsys: Any) -> None:
-    code, results, said = diff(capsys, made / "value.npz", made / "blas.npz")
-    assert code == 0 and said.splitlines()[-1].endswith("compared, each within its limit")
+    code, results, output = diff(capsys, made / "value.npz", made / "blas.npz")
+    assert code == 0 and output.splitlines()[-1].endswith("compared, each within its limit")
     assert "digests" not in results and results["logits"]["limit"]["rel_rms"] == 1e-3
 
 
 def test_first_differing_element_is_named(made: Path, capsys: Any) -> None:
     wrong = changed(made / "value.npz", l_out=one_up(1, 2, 5), attn_norm__1=one_up(0, 3), logits=one_up(2, 9))
-    code, results, said = diff(capsys, wrong, made / "value.npz")
-    assert code == 1 and said.splitlines()[-1] == "FAIL  3 of 12 differ, first attn_norm-1"
+    code, results, output = diff(capsys, wrong, made / "value.npz")
+    assert code == 1 and output.splitlines()[-1] == "FAIL  3 of 12 differ, first attn_norm-1"
     assert results["l_out-1"]["first_bad"]["token"] == 2 and results["l_out-1"]["first_bad"]["dim"] == 5
     assert results["logits"]["measure"]["max_ulp"] == 1 and results["l_out-0"]["status"] == "pass"
-    pair = said.splitlines()[-2].split()
+    pair = output.splitlines()[-2].split()
     assert pair[:3] == ["changed.npz", "value.npz", "FAIL"] and pair[3].startswith("-2^")
 
 
@@ -104,11 +104,11 @@ def test_only_common_rows_are_compared(made: Path, capsys: Any) -> None:
 
 def test_different_models_or_prompts_stop_the_comparison(made: Path, capsys: Any) -> None:
     other = changed(made / "value.npz", meta={"model_digest": "f" * 64})
-    code, results, said = diff(capsys, other, made / "value.npz")
-    assert code == 1 and list(results) == ["model", "ids"] and "two models: ffffffffffff and " in said
+    code, results, output = diff(capsys, other, made / "value.npz")
+    assert code == 1 and list(results) == ["model", "ids"] and "two models: ffffffffffff and " in output
     other = changed(made / "value.npz", ids=lambda ids: np.where(ids == 17, 18, ids))
-    code, results, said = diff(capsys, other, made / "value.npz")
-    assert code == 1 and results["ids"]["first_bad"] == {"token": 1} and "two prompts" in said
+    code, results, output = diff(capsys, other, made / "value.npz")
+    assert code == 1 and results["ids"]["first_bad"] == {"token": 1} and "two prompts" in output
 
 
 def test_invalid_golden_is_unusable(made: Path, capsys: Any) -> None:

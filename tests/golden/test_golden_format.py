@@ -130,8 +130,8 @@ def test_unsupported_version_is_reported_with_its_command(tmp_path: Path) -> Non
 @pytest.mark.parametrize("keep", [0, 10, 200, -30])
 def test_truncated_file_is_rejected(keep: int, tmp_path: Path) -> None:
     write_golden(tmp_path / "g.npz", ARRAYS, {})
-    whole = (tmp_path / "g.npz").read_bytes()
-    (tmp_path / "g.npz").write_bytes(whole[:keep])
+    data = (tmp_path / "g.npz").read_bytes()
+    (tmp_path / "g.npz").write_bytes(data[:keep])
     with pytest.raises(InputError, match="not a readable golden"):
         read_golden(tmp_path / "g.npz")
 

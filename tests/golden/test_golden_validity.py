@@ -47,8 +47,8 @@ def test_only_goldens_of_our_arithmetic_expire(meta: dict[str, object], state: s
 
 def test_changed_adjacent_model_expires_the_golden(tmp_path: Path) -> None:
     golden = read_golden(made(tmp_path, llama_cpp="b1", model_digest="ab" * 32, command="remake"))
-    found = validity(golden, "cd" * 32)
-    assert found.state == "expired" and "abababababab" in found.next and "remake" not in found.next
+    result = validity(golden, "cd" * 32)
+    assert result.state == "expired" and "abababababab" in result.next and "remake" not in result.next
     assert validity(golden, "ab" * 32).state == "current"
 
 

@@ -48,8 +48,8 @@ def test_quantised_rows_round_trip_within_the_bound(dtype: str) -> None:
     block, block_bytes = GGML_QUANT_SIZES[ggml_type(dtype)]
     assert data.nbytes == rows.size // block * block_bytes
     assert data.shape[:-1] == (3, 5)
-    again = back(data, dtype).reshape(rows.shape)
-    assert np.sqrt(np.mean((again - rows) ** 2) / np.mean(rows**2)) <= LIMITS[dtype]
+    second = back(data, dtype).reshape(rows.shape)
+    assert np.sqrt(np.mean((second - rows) ** 2) / np.mean(rows**2)) <= LIMITS[dtype]
 
 
 @pytest.mark.parametrize("dtype", WRITABLE)
@@ -69,10 +69,10 @@ def test_extreme_blocks_stay_within_their_maximum(dtype: str, kind: str) -> None
         "denormal": gaussian((2, 256)) * np.float32(1e-41),
         "constant": np.full((2, 256), 0.7, np.float32),
     }[kind]
-    again = back(quantize(rows, dtype), dtype)
-    assert np.isfinite(again).all()
+    second = back(quantize(rows, dtype), dtype)
+    assert np.isfinite(second).all()
     largest = np.abs(rows).max()
-    assert np.abs(again - rows).max() <= max(0.26 * largest, 1e-7)
+    assert np.abs(second - rows).max() <= max(0.26 * largest, 1e-7)
 
 
 def test_unencodable_rows_are_rejected() -> None:

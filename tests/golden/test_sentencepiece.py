@@ -21,8 +21,8 @@ def test_stored_vectors_match_the_sentencepiece_library(tmp_path: Path) -> None:
     model, golden = tmp_path / "sentencepiece.gguf", tmp_path / "sentencepiece.json"
     sentencepiece_vocabulary.write(model, golden)
     assert model.read_bytes() == VOCABULARY.model.read_bytes()
-    made, kept = (json.loads(path.read_text(encoding="utf-8")) for path in (golden, VOCABULARY.golden))
-    assert made["tokenizer"] == kept["tokenizer"] and kept["source"] == "sentencepiece"
+    result, kept = (json.loads(path.read_text(encoding="utf-8")) for path in (golden, VOCABULARY.golden))
+    assert result["tokenizer"] == kept["tokenizer"] and kept["source"] == "sentencepiece"
 
 
 def test_vectors_cover_every_text_and_real_merges() -> None:
@@ -40,9 +40,9 @@ def test_missing_space_prefix_is_detected(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(
         SPM, "encode", lambda self, text, *, after_special: encode(self, text, after_special=False)
     )
-    found = vocabulary_check("zinc-rt validate")
-    assert found.status == "fail" and "'Hello world!', as it is" in found.cause
-    lines = list(vocabulary_diagnosis(found))
+    result = vocabulary_check("zinc-rt validate")
+    assert result.status == "fail" and "'Hello world!', as it is" in result.cause
+    lines = list(vocabulary_diagnosis(result))
     assert lines[0] == "first bad  sentencepiece, host against sentencepiece.json: node tokenizer"
     assert "suspect the tokenizer" in lines[1] and lines[2].startswith("next       zinc-rt tokenize --model")
 

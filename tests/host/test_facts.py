@@ -97,15 +97,15 @@ def calls() -> tuple[tuple[str, ast.Call], ...]:
 @cache
 def finding_rules() -> set[str]:
     """Every rule that a finding of the simulated device can have."""
-    found = set(CHOSEN) | set(LINT)
+    result = set(CHOSEN) | set(LINT)
     for _, node in calls():
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in CALLS or name.endswith("Finding"):
             words = [word.value for word in node.args[:3] if isinstance(word, ast.Constant)]
-            found |= {str(each) for each in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", str(each))}
+            result |= {str(word) for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", str(word))}
     for name in LISTS:
-        found |= set(import_module(f"zinc_rt.{name}").RULES)
-    return found - NOT_RULES
+        result |= set(import_module(f"zinc_rt.{name}").RULES)
+    return result - NOT_RULES
 
 
 @cache
@@ -121,13 +121,13 @@ def noted_marks() -> set[str]:
 
 
 def mnemonics() -> set[str]:
-    found = set()
+    result = set()
     for path in (Path(FILE).parents[1] / "isa" / "tables").glob("*.py"):
         for encoding in getattr(import_module(f"zinc_rt.isa.tables.{path.stem}"), "ROWS", {}):
             for generation in (11, 12):
                 segments = SEGMENTS if encoding == "VMEM" else (encoding,)
-                found |= {row.mnemonic for s in segments for row in rows(path.stem, s, generation).values()}
-    return found
+                result |= {row.mnemonic for s in segments for row in rows(path.stem, s, generation).values()}
+    return result
 
 
 def ids(kind: str) -> set[str]:
@@ -203,9 +203,9 @@ def test_constants_named_by_rows_exist(row: Fact) -> None:
 @pytest.mark.parametrize("row", [row for row in table().values() if row.settled_by], ids=lambda row: row.id)
 def test_probes_that_settle_a_row_exist(row: Fact) -> None:
     probes, asked = {probe.id for probe in PROBES}, {probe.title for probe in LEARN}
-    for each in row.settled_by:
-        assert " " in each or each in probes or each in asked, each
-        assert not set(re.findall(r"\bP\d\d\b", each)) - probes
+    for item in row.settled_by:
+        assert " " in item or item in probes or item in asked, item
+        assert not set(re.findall(r"\bP\d\d\b", item)) - probes
 
 
 def test_row_marks_are_ones_the_device_records() -> None:
@@ -214,7 +214,7 @@ def test_row_marks_are_ones_the_device_records() -> None:
         *(f"ioctl {handler.ioctl.name}" for handler in HANDLERS),
         *(f"packet {row.name}" for row in ROWS if row.opcode in EXECUTE),
         *(f"sdma {row.name}" for row in sdma_packets.PACKETS.values()),
-        *(f"aql {each.name}" for each in AqlType),
+        *(f"aql {item.name}" for item in AqlType),
         *(f"chip {key}" for key in CHIPS),
         *(f"kernel {key}" for key in LINUX_VERSIONS),
         *(f"proposed {key}" for key in PROPOSALS),
@@ -223,11 +223,11 @@ def test_row_marks_are_ones_the_device_records() -> None:
         "nothing",
         "prediction",
     }
-    asked = {probe.title for probe in LEARN}
+    titles = {probe.title for probe in LEARN}
     for row in table().values():
         for pattern in row.marks:
             for part in pattern.split(" + "):
-                assert part in known or filter_names(known, part) or row.id in asked, row.id
+                assert part in known or filter_names(known, part) or row.id in titles, row.id
     used = {part for row in table().values() for pattern in row.marks for part in pattern.split(" + ")}
     assert noted_marks() <= used, "a mark that no row has"
 

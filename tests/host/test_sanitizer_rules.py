@@ -31,7 +31,7 @@ def generator() -> ModuleType:
 def anchors(page: str) -> set[str]:
     """Of a page's headings, as the site makes them."""
     headings = re.findall(r"^#+ (.*)$", (ROOT / "docs" / page).read_text(), re.MULTILINE)
-    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", each).strip().lower()) for each in headings}
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
 def test_rules_page_is_generated_from_the_table() -> None:

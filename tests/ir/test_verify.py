@@ -60,8 +60,8 @@ def test_every_opcode_rejects_a_wrong_dtype_on_each_operand(op):
     for port, name in operands(graph):
         if port.kind in ("float", "index"):
             wrong = "i32" if port.kind == "float" else "f32"
-            found = [str(f) for f in violations(with_buffer(graph, name, dtype=wrong))]
-            assert any(f"dtype: {port.name}" in line for line in found), found
+            texts = [str(f) for f in violations(with_buffer(graph, name, dtype=wrong))]
+            assert any(f"dtype: {port.name}" in line for line in texts), texts
 
 
 @pytest.mark.parametrize("op", ALL)

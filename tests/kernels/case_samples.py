@@ -21,22 +21,22 @@ SAMPLES = [
 
 
 def family_plans(
-    family: str, kernels: KernelSet, ordering: str, sample: str, most: int = PLANNED
+    family: str, kernels: KernelSet, ordering: str, sample: str, maximum: int = PLANNED
 ) -> list[PlannedCase]:
-    """Return the plans of a family's cases, without those that are rejected; for `few` of about `most` cases."""
+    """Return the plans of a family's cases, without those that are rejected; `few`: of about `maximum` cases."""
     known = list(cases(family))
-    taken = known[:: max(1, len(known) // most)] if sample == "few" else known
+    taken = known[:: max(1, len(known) // maximum)] if sample == "few" else known
     return [plan for plan in plans(taken, kernels, ordering) if plan.kernels]
 
 
-def sampled(plans: Sequence[PlannedCase], sample: str, *, most: int, few: int = FEW) -> list[PlannedCase]:
+def sampled(plans: Sequence[PlannedCase], sample: str, *, maximum: int, few: int = FEW) -> list[PlannedCase]:
     """Return a sample of the plans. `few`: one case for each of `few` groups of kernels whose names differ most;
-    `more`: at most `most` cases of each group; `all`: every plan.
+    `more`: at most `maximum` cases of each group; `all`: every plan.
     """
     if sample == "all":
         return list(plans)
     if sample == "more":
-        return thinned(plans, most)
+        return thinned(plans, maximum)
     one = thinned(plans, 1)
     kept = kept_cases(["-".join(plan.kernels).replace("_", "-").split("-") for plan in one], few)
     return [plan for index, plan in enumerate(one) if index in kept]

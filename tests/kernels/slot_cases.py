@@ -11,8 +11,8 @@ from zinc_rt.ir.slot_record import SlotFlag, dwords, free_records, seal
 
 def records(*slots: dict[str, Any]) -> np.ndarray:
     """i32 [slots, 64], one record for each: fields by name. A bias or penalty row sets its flag."""
-    made = free_records(len(slots))
-    for of, fields in zip(made, slots, strict=True):
+    result = free_records(len(slots))
+    for of, fields in zip(result, slots, strict=True):
         for name, value in fields.items():
             if name == "stop_ids":
                 of["stop_count"] = len(value)
@@ -20,13 +20,13 @@ def records(*slots: dict[str, Any]) -> np.ndarray:
             else:
                 of[name] = value
         of["flags"] |= SlotFlag.PENALTIES * ("penalty_row" in fields) | SlotFlag.BIAS * ("bias_row" in fields)
-    seal(made)
-    return dwords(made)
+    seal(result)
+    return dwords(result)
 
 
 def counts(*rows: list[tuple[int, int]]) -> np.ndarray:
     """i32 [rows, len]: of each token whether it is in the prompt, and how often in the output."""
-    return np.array([[made | prompt << 31 for prompt, made in row] for row in rows], np.uint32).view(np.int32)
+    return np.array([[result | prompt << 31 for prompt, result in row] for row in rows], np.uint32).view(np.int32)
 
 
 def masks(allowed: np.ndarray) -> np.ndarray:

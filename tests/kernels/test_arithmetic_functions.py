@@ -185,7 +185,7 @@ def test_value_does_not_depend_on_its_neighbours(name: str) -> None:
 
 def test_documented_constants_match_the_code() -> None:
     text = (Path(__file__).parents[2] / "docs" / "canonical-1.md").read_text(encoding="utf-8")
-    documented = {np.float32(float.fromhex(found)) for found in re.findall(r"-?0x1(?:\.[0-9a-f]+)?p[+-]\d+", text)}
+    documented = {np.float32(float.fromhex(match)) for match in re.findall(r"-?0x1(?:\.[0-9a-f]+)?p[+-]\d+", text)}
     used = {
         *exp_log.EXP_P5,
         *exp_log.LOG_P8,

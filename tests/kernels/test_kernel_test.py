@@ -94,7 +94,7 @@ def test_operands_are_deterministic() -> None:
         "FLASH_ATTN T=2 ctx=20 slots=2 pages=3 kv_rows=96 heads=2 kv_heads=1 head_dim=16 value_dim=16 scale=0.25"
     )
     first, second = parse(line).operands(), parse(line).operands()
-    assert [each.tobytes() for each in first] == [each.tobytes() for each in second]  # type: ignore[union-attr]
+    assert [item.tobytes() for item in first] == [item.tobytes() for item in second]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def _ran(*kernels: str, failed: bool = False, blamed: str = "") -> CaseRun:
 def test_failures_are_attributed_to_the_kernel_that_explains_them(ran: list[CaseRun], guilty: set[str]) -> None:
     blamed = blame(ran)
     assert set(blamed.values()) == guilty
-    assert set(blamed) == {i for i, each in enumerate(ran) if each.outcome.failed}
-    found = verdicts(ran, [])
-    assert {name for name, each in found.items() if each.failed} == guilty
+    assert set(blamed) == {i for i, item in enumerate(ran) if item.outcome.failed}
+    result = verdicts(ran, [])
+    assert {name for name, item in result.items() if item.failed} == guilty
 
 
 def test_skipped_cases_after_many_costly_failures_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,19 +164,19 @@ def test_skipped_cases_after_many_costly_failures_are_reported(monkeypatch: pyte
     monkeypatch.setattr(pool, "Worker", Dying)
     side = sides("t1", "sim")[0]
     scale, add = parse("SCALE T=1 N=1 one=1 factor=0.5"), parse("ADD T=1 N=1")
-    given = [
+    argument = [
         *[PlannedCase(scale, ("grids", "scale"))] * 9,
         PlannedCase(add, ("add",)),
         PlannedCase(scale, ("only", "scale")),
     ]
-    found = verdicts(pool.run_all(side, given, 1), ["add", "grids", "only", "scale"])
-    assert {name: (each.cases, each.left_out.total()) for name, each in found.items()} == {
+    result = verdicts(pool.run_all(side, argument, 1), ["add", "grids", "only", "scale"])
+    assert {name: (item.cases, item.left_out.total()) for name, item in result.items()} == {
         "add": (1, 0),
         "grids": (6, 3),
         "only": (0, 1),
         "scale": (6, 4),
     }
-    rows = {row[0]: row[-1] for row in text.table(found).rows}
+    rows = {row[0]: row[-1] for row in text.table(result).rows}
     assert rows["add"] == "pass" and rows["only"].startswith("NOT RUN  (1 cases left out: scale ended")
     assert "left out: scale ended" in rows["scale"] + rows["grids"]
 
@@ -184,13 +184,13 @@ def test_skipped_cases_after_many_costly_failures_are_reported(monkeypatch: pyte
 @pytest.mark.parametrize("limit", [1, 7, 64, 300])
 def test_shrinking_ends_at_the_smallest_failing_size(limit: int) -> None:
     """As if a kernel were wrong from so many columns on."""
-    begun = parse("SCALE T=5 N=1029 one=1 factor=0.3 values=edges seed=9 tokens=64")
+    start = parse("SCALE T=5 N=1029 one=1 factor=0.3 values=edges seed=9 tokens=64")
 
     def fails(case: Case) -> CaseRun | None:
         return CaseRun(case, CaseOutcome("wrong", ("scale",))) if case.dims["N"] >= limit else None
 
-    found, tried = smallest(CaseRun(begun, CaseOutcome("wrong", ("scale",))), fails)
-    assert found.case.text() == f"SCALE T=1 N={limit} one=1 values=plain -weight" and 0 < tried < 200
+    result, tried = smallest(CaseRun(start, CaseOutcome("wrong", ("scale",))), fails)
+    assert result.case.text() == f"SCALE T=1 N={limit} one=1 values=plain -weight" and 0 < tried < 200
 
 
 @pytest.mark.rest
@@ -244,7 +244,7 @@ def _names(name: str) -> tuple[str, ...]:
 @pytest.mark.skipif(not available(), reason="no assembler: the package ziglang is not installed")
 @pytest.mark.parametrize(
     "edit",
-    [EDITS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in EDITS[1:])],
+    [EDITS[0], *(pytest.param(edit, marks=pytest.mark.slow) for edit in EDITS[1:])],
     ids=lambda e: e.kernel,
 )
 @pytest.mark.slow(keep=12)
@@ -259,8 +259,8 @@ def test_injected_mistake_is_found_with_its_smallest_case(
     assert failed["measure"]["kernel"] == edit.kernel
     smallest = parse(failed["first_bad"]["case"])
     assert {name: smallest.dims[name] for name in edit.least} == edit.least
-    code, again = kernel_test(*shlex.split(failed["repro"])[2:])
-    (once_more,) = again["results"]
+    code, second = kernel_test(*shlex.split(failed["repro"])[2:])
+    (once_more,) = second["results"]
     assert code == 1 and once_more["measure"]["kernel"] == edit.kernel
     assert once_more["first_bad"]["case"] == smallest.text()
 
@@ -285,11 +285,11 @@ def test_support_lists_supported_cases_and_why_others_are_not(
 ) -> None:
     code, report = kernel_test("--mode", "support")
     assert code == 0
-    found = {result["id"]: result for result in report["results"]}
-    assert {"matvec_q4_k", "matmul_q4_k"} <= set(found["gfx1201 MATMUL q4_k"]["measure"]["kernels"])
-    assert "matvec_f32" in found["gfx1201 MATMUL iq1_m"]["measure"]["kernels"]  # expanded
-    assert found["native MATMUL iq1_m"]["status"] == "pass"
-    assert found["gfx1201 MATMUL_WMMA_F16 f32"]["reason"] == "no kernel for this opcode"
+    result = {result["id"]: result for result in report["results"]}
+    assert {"matvec_q4_k", "matmul_q4_k"} <= set(result["gfx1201 MATMUL q4_k"]["measure"]["kernels"])
+    assert "matvec_f32" in result["gfx1201 MATMUL iq1_m"]["measure"]["kernels"]  # expanded
+    assert result["native MATMUL iq1_m"]["status"] == "pass"
+    assert result["gfx1201 MATMUL_WMMA_F16 f32"]["reason"] == "no kernel for this opcode"
     printed = capsys.readouterr().out
     assert all(op.name in printed for op in Op if op is not Op.BARRIER)
     assert max(map(len, printed.splitlines())) <= 100

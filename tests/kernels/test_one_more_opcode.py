@@ -51,12 +51,12 @@ def test_opcode_is_new_and_touches_four_files(tree: ExtendedTree) -> None:
 @pytest.mark.rest
 def test_opcode_test_and_doc_test_pass(tree: ExtendedTree) -> None:
     test = next(file for file in tree.files if Path(file).name.startswith("test_"))
-    done = tree.python("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", test, DOC_TEST)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = tree.python("-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider", test, DOC_TEST)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.rest
 def test_graph_accepts_the_opcode_and_missing_kernel_is_reported(tree: ExtendedTree) -> None:
-    done = tree.python("-c", RUN)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "no kernel for this opcode"
+    result = tree.python("-c", RUN)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "no kernel for this opcode"

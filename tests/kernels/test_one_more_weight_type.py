@@ -74,8 +74,8 @@ def test_weight_type_touches_two_files(tree: ExtendedTree) -> None:
 
 
 def test_repacking_is_lossless(tree: ExtendedTree) -> None:
-    done = tree.python("-c", REPACKED)
-    assert done.returncode == 0, done.stderr
+    result = tree.python("-c", REPACKED)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.rest
@@ -83,11 +83,11 @@ def test_repacking_is_lossless(tree: ExtendedTree) -> None:
 def test_kernels_match_the_oracle_bits(tree: ExtendedTree) -> None:
     built = tree.python("-m", "zinc_rt.cli.asm", "--all")
     assert built.returncode == 0, built.stderr
-    made = {path.stem for path in (tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
+    result = {path.stem for path in (tree.root / "zinc_rt/kernels/gfx1201/built").glob(f"*_{TYPE}.zrt")}
     matvecs = ("matvec", "matvec_norm", "matvec_parts", "matvec_glu", "matvec_glu_norm")
-    assert made == {f"{family}_{TYPE}" for family in ("embed", "matmul", *matvecs)}
+    assert result == {f"{family}_{TYPE}" for family in ("embed", "matmul", *matvecs)}
     done = tree.python("-c", TESTED)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert all(f"by {kernel}" in done.stdout or f", {kernel}" in done.stdout for kernel in made), done.stdout
+    assert all(f"by {kernel}" in done.stdout or f", {kernel}" in done.stdout for kernel in result), done.stdout
     done = tree.python("-c", IN_A_MODEL)
     assert done.returncode == 0, done.stderr

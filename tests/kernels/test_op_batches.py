@@ -145,11 +145,11 @@ def rows_of(op: Op, pick: list[int], ordering: str, stores: list[np.ndarray] | N
     updated = [i for i, port in enumerate(spec.inputs) if port.name in {out.inplace for out in spec.outputs}]
     for i, store in zip(updated, stores or [], strict=True):
         inputs[i] = store
-    given = [
+    operands = [
         operand[pick] if symbol == tokens and isinstance(operand, np.ndarray) else operand
         for operand, symbol in zip(inputs, leading, strict=True)
     ]
-    result = run(op, ordering, *given, **attrs)
+    result = run(op, ordering, *operands, **attrs)
     return [] if result is None else list(result) if isinstance(result, tuple) else [result]
 
 
@@ -171,7 +171,7 @@ def test_batch_matches_single_tokens(op: Op, ordering: str) -> None:
     together = rows_of(op, list(range(T)), ordering, together_stores)
     alone = [rows_of(op, [t], ordering, alone_stores) for t in range(T)]
     for i, result in enumerate(together):
-        same(result, np.concatenate([one[i] for one in alone]))
+        same(result, np.concatenate([item[i] for item in alone]))
     for ours, theirs, before in zip(together_stores, alone_stores, fresh_stores(op), strict=True):
         same(ours, theirs)
         assert not np.array_equal(ours, before)

@@ -33,11 +33,11 @@ def route64(
         else:
             p = 1 / (1 + np.exp(-row))
         score = list(p if bias is None else p + bias)
-        each = len(score) // groups
+        item = len(score) // groups
         if groups > 1:
-            worth = [sum(sorted(score[g * each : (g + 1) * each])[-2:]) for g in range(groups)]
+            worth = [sum(sorted(score[g * item : (g + 1) * item])[-2:]) for g in range(groups)]
             kept = sorted(range(groups), key=lambda g: (-worth[g], g))[:groups_used]
-            score = [s if e // each in kept else -np.inf for e, s in enumerate(score)]
+            score = [s if e // item in kept else -np.inf for e, s in enumerate(score)]
         chosen = sorted(range(len(score)), key=lambda e: (-score[e], e))[:k]
         w = p[chosen]
         if renormalise:

@@ -26,9 +26,9 @@ def conv64(
     lines = [list(rows.astype(np.float64)) for rows in state]
     width = taps.shape[1]
     y = np.empty(x.shape)
-    for t, one in enumerate(sequence):
-        lines[one].append(x[t].astype(np.float64))
-        total = sum(lines[one][len(lines[one]) - width + j] * taps[:, j] for j in range(width))
+    for t, item in enumerate(sequence):
+        lines[item].append(x[t].astype(np.float64))
+        total = sum(lines[item][len(lines[item]) - width + j] * taps[:, j] for j in range(width))
         total = total if bias is None else total + bias
         y[t] = total / (1 + np.exp(-total)) if silu else total
     kept = [np.array(line[len(line) - (width - 1) :]).reshape(width - 1, -1) for line in lines]
@@ -87,7 +87,7 @@ def delta64(
     d = head_dim
     s_of = state.astype(np.float64).swapaxes(-1, -2)
     y = np.empty((len(conv_out), v_heads * d))
-    for t, one in enumerate(sequence):
+    for t, item in enumerate(sequence):
         row = conv_out[t].astype(np.float64)
         for n in range(v_heads):
             m = n % k_heads if grouping == "tiled" else n // (v_heads // k_heads)
@@ -96,10 +96,10 @@ def delta64(
             v = row[(2 * k_heads + n) * d : (2 * k_heads + n + 1) * d]
             q, k = (part / math.sqrt(float(part @ part) + float(np.float32(eps))) for part in (q, k))
             g = float(a[n]) * math.log1p(math.exp(float(alpha[t, n]) + float(dt_bias[n])))
-            s = s_of[one, n] * math.exp(g)
+            s = s_of[item, n] * math.exp(g)
             delta = (v - s.T @ k) / (1 + math.exp(-float(beta[t, n])))
             s = s + np.outer(k, delta)
-            s_of[one, n] = s
+            s_of[item, n] = s
             y[t, n * d : (n + 1) * d] = s.T @ q / math.sqrt(d)
     return y, s_of.swapaxes(-1, -2)
 
@@ -213,9 +213,9 @@ def test_token_by_token_matches_all_at_once_bit_for_bit(ordering: str, which: st
     before, after, attrs, cache = form_case(which, batch)
     state = cache[:3]
     want, want_state = run(plain, ordering, *before, state, np.array(batch, np.int32), *after, **attrs)
-    for t, one in enumerate(batch):
+    for t, item in enumerate(batch):
         mine = [operand[t : t + 1] if isinstance(operand, np.ndarray) else operand for operand in before]
-        y, state = run(plain, ordering, *mine, state, np.array([one], np.int32), *after, **attrs)
+        y, state = run(plain, ordering, *mine, state, np.array([item], np.int32), *after, **attrs)
         if ordering == "float32-dequant":
             close(y, want[t : t + 1].astype(np.float64), 1e-5, relative=False)
         else:
@@ -289,13 +289,13 @@ def test_selective_scan_matches_the_formula(ordering: str, batch: list[int], inn
     before = state.copy()
     got = run(Op.SSM_SCAN, ordering, u, dt, b, c, weight(a), weight(d), state, np.array(batch, np.int32))
     s_of, want = state.astype(np.float64), np.empty((tokens, inner))
-    for t, one in enumerate(batch):
+    for t, item in enumerate(batch):
         for i in range(inner):
             step = math.log1p(math.exp(float(dt[t, i])))
             for j in range(n):
-                kept = s_of[one, i, j] * math.exp(step * float(a[i, j]))
-                s_of[one, i, j] = kept + step * float(u[t, i]) * float(b[t, j])
-            want[t, i] = s_of[one, i] @ c[t].astype(np.float64) + float(d[i]) * float(u[t, i])
+                kept = s_of[item, i, j] * math.exp(step * float(a[i, j]))
+                s_of[item, i, j] = kept + step * float(u[t, i]) * float(b[t, j])
+            want[t, i] = s_of[item, i] @ c[t].astype(np.float64) + float(d[i]) * float(u[t, i])
     close(got[0], want, 2e-5 * max(1.0, float(np.abs(want).max())), relative=False)
     close(got[1], s_of, 1e-5 * max(1.0, float(np.abs(s_of).max())), relative=False)
     assert np.array_equal(state, before)

@@ -323,13 +323,13 @@ def test_stream_out_skips_a_slot_with_backpressure(ordering: str) -> None:
     ring, cursor = np.full((64, 4), -1, np.int32), np.zeros(1, np.int32)
     rows = [(slot, 50 + slot, 100 + slot) for slot in (*range(15, -1, -1), 4)]
     stream_out(ordering, ring, cursor, records(*slots), rows)
-    wanted = [
+    entries = [
         entry(slot, position, token, row, epoch=3, flags=0, logprobs=0)
         for row, (slot, position, token) in enumerate(rows)
         if slot not in (4, 9)
     ]
-    assert len(wanted) == cursor[0] == 14
-    assert ring[:14].tobytes() == b"".join(wanted) and (ring[14:] == -1).all()
+    assert len(entries) == cursor[0] == 14
+    assert ring[:14].tobytes() == b"".join(entries) and (ring[14:] == -1).all()
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

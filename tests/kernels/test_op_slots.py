@@ -48,11 +48,11 @@ def adjust_one(
         x = f32(x + bias)
     if of["flags"] & SlotFlag.PENALTIES:
         r, f, p = (float(of[name]) for name in ("repetition", "frequency", "presence"))
-        made = count & 0x7FFFFFFF
+        result = count & 0x7FFFFFFF
         if count:
             x = f32(x / r) if x > 0 else f32(x * r)
-        if made:
-            x = f32(f32(x - f32(f * made)) - p)
+        if result:
+            x = f32(f32(x - f32(f * result)) - p)
     if position - of["prompt_len"] < of["min_tokens"] and token in of["stop_ids"][: of["stop_count"]].tolist():
         x = -INF
     return x
@@ -102,7 +102,7 @@ def test_slot_without_adjustments_keeps_its_logits(ordering: str) -> None:
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_order_is_mask_bias_repetition_then_frequency_and_presence(ordering: str) -> None:
     penalties = {"penalty_row": 0, "repetition": 2.0, "frequency": 0.25, "presence": 0.5}
-    made = adjust(
+    result = adjust(
         ordering,
         np.array([[4, 4, -4, 1, 4]], np.float32),
         records({"bias_row": 0, "bias_count": 2, **penalties}),
@@ -114,13 +114,13 @@ def test_order_is_mask_bias_repetition_then_frequency_and_presence(ordering: str
     )
     # 0: the bias turns it negative, so that repetition multiplies. 1: in the prompt only, repetition alone.
     # 2: negative. 3: never seen. 4: masked, and no bias brings it back.
-    assert made.tolist() == [[(4 - 6) * 2 - 0.75 - 0.5, 2, -8 - 0.5 - 0.5, 1, -INF]]
+    assert result.tolist() == [[(4 - 6) * 2 - 0.75 - 0.5, 2, -8 - 0.5 - 0.5, 1, -INF]]
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_end_and_stop_tokens_are_suppressed_until_min_tokens(ordering: str) -> None:
     record = records(*[{"prompt_len": 10, "min_tokens": 2, "stop_ids": [3]}] * 3, {"prompt_len": 10})
-    made = adjust(
+    result = adjust(
         ordering,
         np.zeros((4, 5), np.float32),
         record,
@@ -128,7 +128,7 @@ def test_end_and_stop_tokens_are_suppressed_until_min_tokens(ordering: str) -> N
         end_id=indices(1, -1),
     )
     forbidden = [0, -INF, 0, -INF, 0]
-    assert made.tolist() == [forbidden, forbidden, [0.0] * 5, [0.0] * 5]
+    assert result.tolist() == [forbidden, forbidden, [0.0] * 5, [0.0] * 5]
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
@@ -136,10 +136,10 @@ def test_masked_and_unmasked_rows_can_be_mixed(ordering: str) -> None:
     allowed = np.zeros((2, 40), bool)
     allowed[0, [0, 39]] = allowed[1, [31, 32]] = True
     logits = floats(1, 3, 40)
-    made = adjust(ordering, logits, records({}, {}, {}), mask=masks(allowed), mask_row=indices(1, -1, 0))
-    assert np.flatnonzero(made[0] > -INF).tolist() == [31, 32]
-    assert np.flatnonzero(made[2] > -INF).tolist() == [0, 39]
-    assert made[1].tobytes() == logits[1].tobytes() and made[0, 31] == logits[0, 31]
+    result = adjust(ordering, logits, records({}, {}, {}), mask=masks(allowed), mask_row=indices(1, -1, 0))
+    assert np.flatnonzero(result[0] > -INF).tolist() == [31, 32]
+    assert np.flatnonzero(result[2] > -INF).tolist() == [0, 39]
+    assert result[1].tobytes() == logits[1].tobytes() and result[0, 31] == logits[0, 31]
 
 
 def test_non_ascending_biases_are_rejected() -> None:

@@ -23,9 +23,9 @@ def random_bytes(dtype: str, rows: int, k: int) -> np.ndarray:
 def test_repacking_is_lossless(dtype: str, k: int, rows: int) -> None:
     raw = random_bytes(dtype, rows, k)
     packed = repack.pack(dtype, raw)
-    place = repack.layout(dtype, rows, k)
-    assert packed.dtype == np.uint8 and packed.shape == (place.size_bytes,)
-    assert all(plane.offset_bytes % repack.ALIGNMENT == 0 for plane in place.planes)
+    layout = repack.layout(dtype, rows, k)
+    assert packed.dtype == np.uint8 and packed.shape == (layout.size_bytes,)
+    assert all(plane.offset_bytes % repack.ALIGNMENT == 0 for plane in layout.planes)
     assert (repack.unpack(dtype, packed, rows, k) == raw).all()
 
 

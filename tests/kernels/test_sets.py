@@ -17,14 +17,14 @@ def test_set_has_its_name_and_packs_the_declared_size(name: str) -> None:
     kernels = kernel_set(name)
     assert kernels is not None and kernels.target == RUNS_ON.get(name, name) and kernels.entries
     for dtype in ("f32", "bf16", "q8_0", "q4_k"):
-        given = weight(floats(1, 3, 5, 256), dtype)[1:]
-        packed = kernels.pack(given)
-        assert packed.dtype == np.uint8 and packed.shape == (kernels.packed_bytes(given),)
+        argument = weight(floats(1, 3, 5, 256), dtype)[1:]
+        packed = kernels.pack(argument)
+        assert packed.dtype == np.uint8 and packed.shape == (kernels.packed_bytes(argument),)
 
 
 def test_oracle_reads_weights_in_file_layout() -> None:
-    kernels, given = kernel_set("numpy-reference"), weight(floats(1, 3, 256), "q4_k")
-    assert kernels is not None and kernels.pack(given).tobytes() == given.raw.tobytes()
+    kernels, argument = kernel_set("numpy-reference"), weight(floats(1, 3, 256), "q4_k")
+    assert kernels is not None and kernels.pack(argument).tobytes() == argument.raw.tobytes()
     assert not isinstance(kernels, BinaryKernelSet)
 
 

@@ -47,8 +47,8 @@ def test_every_committed_kernel_has_a_source() -> None:
 @pytest.mark.rest(keep=5)
 def test_static_sanitizer_reports_nothing(source: Source) -> None:
     zrt = kernel(source)
-    found = [f"{finding.sentence()}  {zrt.line_at(finding.pc)}" for finding in findings(zrt, zrt.code)]
-    assert found == []
+    texts = [f"{finding.sentence()}  {zrt.line_at(finding.pc)}" for finding in findings(zrt, zrt.code)]
+    assert texts == []
 
 
 @committed
@@ -57,15 +57,15 @@ def test_static_sanitizer_reports_nothing(source: Source) -> None:
 def test_static_sanitizer_reports_removed_waits_of_a_counter(source: Source) -> None:
     """Single waits may be careful rather than needed; all of a counter together never are."""
     zrt = kernel(source)
-    made = control_flow(zrt.code, target_of(zrt.target, zrt.wave), zrt.entry_offset).instructions()
+    instructions = control_flow(zrt.code, target_of(zrt.target, zrt.wave), zrt.entry_offset).instructions()
     for counter, results in (("kmcnt", "s_load"), ("loadcnt", "global_load")):
-        if not any(instruction.mnemonic.startswith(results) for _, instruction in made):
+        if not any(instruction.mnemonic.startswith(results) for _, instruction in instructions):
             continue
         code = bytearray(zrt.code)
-        for pc, instruction in made:
+        for pc, instruction in instructions:
             if counter in instruction.mnemonic:
                 struct.pack_into("<I", code, pc, S_NOP)
-        found = findings(zrt, bytes(code))
-        rules = {finding.rule for finding in found}
+        result = findings(zrt, bytes(code))
+        rules = {finding.rule for finding in result}
         assert "wait" in rules and rules <= {"wait", "order"}, rules  # order: loads pending at an invalidation
-        assert any(f"s_wait_{counter}" in finding.message for finding in found)
+        assert any(f"s_wait_{counter}" in finding.message for finding in result)

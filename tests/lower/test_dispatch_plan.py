@@ -94,7 +94,7 @@ def test_every_part_of_the_block_has_a_name() -> None:
 
 
 def one(launches: Sequence[Launch]) -> Launch:
-    return Launch("both", tuple(buffer for each in launches for buffer in each.buffers))
+    return Launch("both", tuple(buffer for item in launches for buffer in item.buffers))
 
 
 def merging(key: Callable[[Launch], Hashable | None]) -> Merging:

@@ -56,11 +56,11 @@ def test_latents_are_a_separate_and_far_smaller_group(
     gguf = tiny(tmp_path, architecture)
     rope = key(gguf, "rope.dimension_count")
     if values_per_layer == "latent and rope":
-        each = key(gguf, "attention.kv_lora_rank") + rope
+        item = key(gguf, "attention.kv_lora_rank") + rope
     else:
         heads = key(gguf, "attention.head_count")
-        each = heads * (key(gguf, "attention.key_length") + key(gguf, "attention.value_length"))
-    assert page_groups(gguf) == (PageGroupSpec("full", 0, layers, layers * each * F32),)
+        item = heads * (key(gguf, "attention.key_length") + key(gguf, "attention.value_length"))
+    assert page_groups(gguf) == (PageGroupSpec("full", 0, layers, layers * item * F32),)
 
 
 def test_state_row_holds_every_recurrent_layer_of_one_sequence(tmp_path: Path) -> None:

@@ -117,15 +117,15 @@ def test_lingering_value_keeps_its_bytes_for_the_given_node_count():
     plan = plan_memory(graph, capacity=CAPACITY, linger=2)
     check(graph, plan)
     for number, node in enumerate(graph.nodes):
-        made = [plan.placements[name] for name in node.outputs if graph.buffers[name].role == "activation"]
+        placements = [plan.placements[name] for name in node.outputs if graph.buffers[name].role == "activation"]
         for earlier in graph.nodes[max(0, number - 2) : number]:
             for name in {*earlier.inputs, *earlier.outputs} - {*node.outputs, ABSENT}:
-                place = plan.placements[name]
+                placement = plan.placements[name]
                 assert not any(
-                    place.allocation == other.allocation
-                    and place.offset_bytes < other.offset_bytes + other.size_bytes
-                    and other.offset_bytes < place.offset_bytes + place.size_bytes
-                    for other in made
+                    placement.allocation == other.allocation
+                    and placement.offset_bytes < other.offset_bytes + other.size_bytes
+                    and other.offset_bytes < placement.offset_bytes + placement.size_bytes
+                    for other in placements
                 ), (name, node)
     assert plan.allocations["activation"].size_bytes < 3 * plan.arena_floor_bytes
 

@@ -22,7 +22,7 @@ from zinc_rt.model.gguf import read_gguf
 from zinc_rt.model.registry import build_model
 
 LAYERS = tuple(LayerExperts(layer, (f"gate[{layer}]", f"down[{layer}]"), 0.25) for layer in range(3))
-SIZES = {"embed": 1000, **{name: 400 for each in LAYERS for name in each.weights}}
+SIZES = {"embed": 1000, **{name: 400 for layer in LAYERS for name in layer.weights}}
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
@@ -56,10 +56,10 @@ def test_residency_option_is_honoured_or_rejected_with_advice() -> None:
 @pytest.mark.parametrize("model", ["qwen35moe-q", "gemma4moe-q"])
 def test_model_experts_are_its_stacked_weights(model: str) -> None:
     graph = build_model(read_gguf(FOLDER / f"{model}.gguf"), SequenceLimits(ctx=64), "prefill").graph
-    found = experts_of(graph)
+    experts = experts_of(graph)
     stacked = {name for name, spec in graph.buffers.items() if spec.role == "weight" and len(spec.shape) == 3}
-    assert found and {name for each in found for name in each.weights} == stacked
-    assert all(0 < each.chosen_share < 1 for each in found)
+    assert experts and {name for expert in experts for name in expert.weights} == stacked
+    assert all(0 < expert.chosen_share < 1 for expert in experts)
 
 
 def logits_of(tier: str, experts: str, *, memory_bytes: int = 0) -> tuple[np.ndarray, Engine]:
@@ -104,13 +104,13 @@ def test_experts_in_host_memory_give_the_same_bits(tier: str) -> None:
 def test_experts_beyond_vram_go_to_host_memory_or_are_rejected() -> None:
     plain, engine = logits_of("t1", "auto")
     whole = sum(map(KERNELS.packed_bytes, engine.model.weights.values()))
-    most = next(bytes_ for bytes_ in range(whole, 4 * whole, whole // 40) if room(bytes_))
-    hosted, engine = logits_of("t1", "auto", memory_bytes=most)
+    maximum = next(bytes_ for bytes_ in range(whole, 4 * whole, whole // 40) if room(bytes_))
+    hosted, engine = logits_of("t1", "auto", memory_bytes=maximum)
     placed = engine.variants.residency
     assert placed is not None and 0 < len(placed.layers) < engine.model.layers
     assert np.array_equal(plain.view(np.uint32), hosted.view(np.uint32))
     with pytest.raises(InputError, match="weights that have to lie in VRAM take"):
-        logits_of("t1", "vram", memory_bytes=most)
+        logits_of("t1", "vram", memory_bytes=maximum)
     with pytest.raises(InputError, match="weights that have to lie in VRAM take"):
         logits_of("t1", "gtt", memory_bytes=whole // 8)
 

@@ -61,51 +61,53 @@ RESHAPED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def damage(content: Content, rng: random.Random) -> tuple[Content, str]:
     metadata, tensors = dict(content.metadata), dict(content.tensors)
     extra = dict(content.vocabulary.extra)
-    done = []
+    result = []
     for _ in range(rng.choice((1, 1, 2))):
         where = rng.choices(("key gone", "key", "tensor gone", "tensor", "vocabulary"), (15, 50, 10, 15, 10))[0]
         key = rng.choice(list(metadata))
         name = rng.choice(list(tensors))
         if where == "key gone":
             del metadata[key]
-            done.append(f"no {key}")
+            result.append(f"no {key}")
         elif where == "key":
             metadata[key] = near(metadata[key], rng)
-            done.append(f"{key} = {metadata[key]!r}")
+            result.append(f"{key} = {metadata[key]!r}")
         elif where == "tensor gone":
             del tensors[name]
-            done.append(f"no {name}")
+            result.append(f"no {name}")
         elif where == "tensor":
             how = rng.choice(list(RESHAPED))
             tensors[name] = RESHAPED[how](tensors[name])
-            done.append(f"{name} {how}")
+            result.append(f"{name} {how}")
         else:
             key = rng.choice(list(extra))
             extra[key] = rng.choice((0, -0.5, 10**6, "x", True, [1]))
-            done.append(f"{key} = {extra[key]!r}")
+            result.append(f"{key} = {extra[key]!r}")
     vocabulary = dataclasses.replace(content.vocabulary, extra=extra)
-    return dataclasses.replace(content, metadata=metadata, tensors=tensors, vocabulary=vocabulary), ", ".join(done)
+    return dataclasses.replace(content, metadata=metadata, tensors=tensors, vocabulary=vocabulary), ", ".join(
+        result
+    )
 
 
 def case(seed: int, path: Path) -> tuple[str, str]:
     """(how it ended, what was damaged); raises what is no ZincError."""
     rng = random.Random(seed)
     architecture = list(ARCHITECTURES)[seed % len(ARCHITECTURES)]
-    content, done = damage(tiny(architecture, seed=1, hidden=32, heads=2, kv_heads=1, vocab=400), rng)
+    content, result = damage(tiny(architecture, seed=1, hidden=32, heads=2, kv_heads=1, vocab=400), rng)
     try:
         write_content(path, content, quant=rng.choice(("f32", "q8_0")))
     except Exception:  # the writer is not what is tested: a list of mixed types, a number out of range
-        return "unwritable", done
+        return "unwritable", result
     try:
         model = read_gguf(path)
         ids = Tokenizer.from_metadata(model.metadata).encode("The quick brown fox")
         with Engine(model, CpuBackend("float32-dequant")) as engine:
             logits = engine.forward([token % 300 for token in ids] or [0])
     except ZincError as refused:
-        return type(refused).__name__, done
+        return type(refused).__name__, result
     except BaseException as error:
-        raise RuntimeError(f"seed {seed}, {architecture}: {done}") from error
-    return "ran" if np.isfinite(logits).all() else "ran, not finite", done
+        raise RuntimeError(f"seed {seed}, {architecture}: {result}") from error
+    return "ran" if np.isfinite(logits).all() else "ran, not finite", result
 
 
 def too_slow(signal_number: int, frame: FrameType | None) -> None:

@@ -53,16 +53,16 @@ def sample(path: Path, tokens: int) -> Path:
 
 
 def test_file_truncated_at_any_byte_is_rejected(samples: list[Path], tmp_path: Path) -> None:
-    whole = samples[0].read_bytes()
+    data = samples[0].read_bytes()
     cut = tmp_path / "cut.gguf"
     refused = 0
-    for size in range(len(whole)):
-        cut.write_bytes(whole[:size])
+    for size in range(len(data)):
+        cut.write_bytes(data[:size])
         try:
             read_gguf(cut)
         except ZincError:
             refused += 1
-    padding = len(whole) - refused
+    padding = len(data) - refused
     assert padding < 32, "only the padding behind the last tensor may be missing"
 
 

@@ -57,8 +57,8 @@ def run_on() -> Iterator[Callable[..., Engine]]:
         return engines[-1]
 
     yield engine
-    for one in engines:
-        one.close()
+    for item in engines:
+        item.close()
 
 
 def prompt(seed: int, length: int, vocab: int = 512) -> list[int]:

@@ -34,9 +34,9 @@ print(json.dumps(said))
 def test_plain_decoder_architecture_is_one_row(tmp_path: Path) -> None:
     tree = extended("An architecture", tmp_path)
     assert tree.files == ("zinc_rt/model/registry.py",)
-    done = tree.python("-c", PROGRAM)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert [name for name, _ in said.values()] == ["internlm2", "llama"]
-    (_, ours), (_, alike) = said.values()
+    result = tree.python("-c", PROGRAM)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert [name for name, _ in document.values()] == ["internlm2", "llama"]
+    (_, ours), (_, alike) = document.values()
     assert ours == alike and ours.strip("0")

@@ -31,10 +31,10 @@ def spoilt(tmp_path: Path, tensor: str, block: int, pattern: int) -> Path:
     """A copy of a model in which one block's first scale is another."""
     path = tmp_path / "spoilt.gguf"
     path.write_bytes(QWEN3.read_bytes())
-    found = read_gguf(QWEN3).tensors[tensor]
-    start = QWEN3.read_bytes().find(found.data.tobytes())
+    result = read_gguf(QWEN3).tensors[tensor]
+    start = QWEN3.read_bytes().find(result.data.tobytes())
     with path.open("r+b") as file:
-        file.seek(start + block * block_of(found.dtype)[1] + SCALES[found.dtype][0])
+        file.seek(start + block * block_of(result.dtype)[1] + SCALES[result.dtype][0])
         file.write(pattern.to_bytes(2, "little"))
     return path
 
@@ -49,8 +49,8 @@ def test_scale_offset_matches_gguf(dtype: str) -> None:
         bad[3, at : at + 2] = np.frombuffer(np.uint16(PATTERNS["inf"]).tobytes(), np.uint8)
         with np.errstate(invalid="ignore"):
             assert not np.isfinite(gguf.quants.dequantize(bad, kind)).all()
-        found = in_weight("w", dtype, bad)
-        assert found is not None and (found.block, found.value, found.count) == (3, "inf", 1)
+        result = in_weight("w", dtype, bad)
+        assert result is not None and (result.block, result.value, result.count) == (3, "inf", 1)
 
 
 def test_every_weight_type_but_iq1_m_is_supported() -> None:
@@ -69,15 +69,15 @@ def test_every_weight_type_but_iq1_m_is_supported() -> None:
     ],
 )
 def test_elements_and_powers_of_two_are_checked_too(dtype: str, data: np.ndarray) -> None:
-    found = in_weight("w", dtype, data)
-    assert found is not None and (found.block, found.value, found.count) == (2, "nan", 2)
+    result = in_weight("w", dtype, data)
+    assert result is not None and (result.block, result.value, result.count) == (2, "nan", 2)
 
 
 def test_first_of_many_non_finite_values_is_reported_with_a_count() -> None:
     data = np.zeros((70000, 2), np.float32)
     data[40000, 1] = data[69999, 0] = np.inf
-    found = in_weight("w", "f32", data)
-    assert found is not None and found.text == "w (f32): element 80001 is inf, and 1 more"
+    result = in_weight("w", "f32", data)
+    assert result is not None and result.text == "w (f32): element 80001 is inf, and 1 more"
 
 
 @pytest.mark.parametrize("value", PATTERNS)
@@ -86,8 +86,8 @@ def test_inspect_names_tensor_and_block_and_fails(
 ) -> None:
     path = spoilt(tmp_path, "blk.1.attn_v.weight", 12, PATTERNS[value])
     assert main(["--model", str(path), "--check"]) == 1
-    said = capsys.readouterr().out
-    assert f"the scale of block 12 is {value}" in said and "fail  blk.1.attn_v.weight (" in said
+    output = capsys.readouterr().out
+    assert f"the scale of block 12 is {value}" in output and "fail  blk.1.attn_v.weight (" in output
 
 
 def test_intact_file_passes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -340,7 +340,7 @@ def test_unigram_accepts_any_text(text: str) -> None:
     tokenizer = Tokenizer.from_metadata(unigram())
     ids = tokenizer.encode(text)
     assert ids[-1] == 1 and ids == tokenizer.encode(text)
-    assert not any(one == other == 2 for one, other in pairwise(ids)) or "<unk>" in text
+    assert not any(item == other == 2 for item, other in pairwise(ids)) or "<unk>" in text
 
 
 def test_lone_surrogates_are_an_input_error() -> None:

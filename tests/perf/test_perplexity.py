@@ -54,12 +54,12 @@ def test_text_is_split_like_llama_perplexity() -> None:
     assert {len(chunk.tokens) for chunk in made} == {10} and made[0].first == 5
     assert made[1].targets.tolist() == [116, 117, 118, 119] and scored(10) == 4
     assert scored(511) == 255 and scored(512) == 255
-    assert len(chunks(list(range(100)), 10, most=3)) == 3 and chunks([5, 6, 7, 8], 4)[0].tokens[0] == 5
+    assert len(chunks(list(range(100)), 10, maximum=3)) == 3 and chunks([5, 6, 7, 8], 4)[0].tokens[0] == 5
     for wrong, told in (((list(range(9)), 10), "has 9 tokens"), (([1] * 9, 3), "--ctx 3")):
         with pytest.raises(UsageError, match=told):
             chunks(*wrong)
     with pytest.raises(UsageError, match="--chunks 0"):
-        chunks([1] * 20, 10, most=0)
+        chunks([1] * 20, 10, maximum=0)
 
 
 def by_hand(engine: Engine, tokens: list[int], ctx: int) -> list[float]:
@@ -170,7 +170,7 @@ def test_llama_cpp_gives_same_perplexity_for_same_tokens() -> None:
     tokens = Tokenizer.from_metadata(gguf.metadata).encode(words, parse_special=False)
     model = llama_cpp.Llama(MODEL, n_ctx=CTX, logits_all=True, verbose=False)
     assert model.tokenize(words.encode(), add_bos=True, special=False) == tokens
-    theirs, made = TokenScores(), chunks(tokens, CTX, most=4)
+    theirs, made = TokenScores(), chunks(tokens, CTX, maximum=4)
     for chunk in made:
         model.reset()
         model.eval(list(chunk.tokens))

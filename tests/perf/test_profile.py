@@ -120,7 +120,7 @@ def step_of(*pairs: tuple[int, int], began: int = 0, ended: int = 100, host_time
 
 def test_implausible_clocks_are_reported(on_cpu: MeasuredSteps) -> None:
     for pairs, told in (
-        (((10, 20), (15, 30)), "begins too early"),
+        (((10, 20), (15, 30)), "begins before the previous"),
         (((7, 7), (7, 7)), "does not advance"),
         (((0, 90), (90, 300)), "longer than the whole step"),
     ):

@@ -40,10 +40,10 @@ def packet(tmp_path: Path) -> Iterator[type[Packet]]:
 
 
 def test_new_packet_is_encoded_and_decoded(packet: type[Packet]) -> None:
-    made = packet(0x7F0000001000, 3, saturate=1)  # type: ignore[call-arg]
-    words = made.words(G12)
+    result = packet(0x7F0000001000, 3, saturate=1)  # type: ignore[call-arg]
+    words = result.words(G12)
     assert words == [0xC0020000 | 0xF3 << 8, 0x1000, 0x7F00, 1 << 31 | 3]
-    assert decode(words, 0, G12) == (made, 4)
+    assert decode(words, 0, G12) == (result, 4)
     assert packet.NAME == "COUNT_UP" and packet.sizes() == "4"
     with pytest.raises(EncodeError, match=r"COUNT_UP\.step"):
         packet(0x1000, 1 << 16).words(G12)  # type: ignore[call-arg]
@@ -60,11 +60,11 @@ def test_arbitrary_dwords_round_trip(packet: type[Packet]) -> None:
 
 
 def test_new_packet_is_disassembled_and_linted(packet: type[Packet]) -> None:
-    made = packet(0x7F0000001004, 0)  # type: ignore[call-arg]
-    assert list(made.accesses()) == [Access(0x7F0000001004, 8, "write", 8, 1)]
-    text = disassemble(made.words(G12), G12)
+    result = packet(0x7F0000001004, 0)  # type: ignore[call-arg]
+    assert list(result.accesses()) == [Access(0x7F0000001004, 8, "write", 8, 1)]
+    text = disassemble(result.words(G12), G12)
     assert "COUNT_UP" in text and "address=0x7f0000001004" in text and "step=0" in text
-    assert [(finding.rule, finding.offset) for finding in lint(made.words(G12), G12)] == [
+    assert [(finding.rule, finding.offset) for finding in lint(result.words(G12), G12)] == [
         ("alignment", 1),
         ("empty", 3),
     ]

@@ -142,10 +142,10 @@ ILLEGAL: list[tuple[str, list[int], dict[str, Any], int]] = [
 )
 def test_rule_fires_on_its_stream(rule: str, words: list[int], where: dict[str, Any], offset: int) -> None:
     where = dict(where)
-    found = [finding for finding in lint(words, where.pop("generation", G12), **where) if finding.rule == rule]
-    assert found, rule
-    assert found[0].offset == offset and found[0].severity == RULES[rule].severity
-    assert found[0].text and found[0].next
+    findings = [finding for finding in lint(words, where.pop("generation", G12), **where) if finding.rule == rule]
+    assert findings, rule
+    assert findings[0].offset == offset and findings[0].severity == RULES[rule].severity
+    assert findings[0].text and findings[0].next
 
 
 def test_every_rule_has_a_stream() -> None:

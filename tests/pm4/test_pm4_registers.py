@@ -74,9 +74,9 @@ def test_se8_exists_on_gfx12_only_and_user_data_16_never() -> None:
 
 def test_registers_do_not_share_addresses_and_fields_do_not_overlap() -> None:
     for generation in Generation:
-        here = [register for register in REGISTERS if generation in register.on]
-        assert len({register.address for register in here}) == len(here)
-        for register in here:
+        registers = [register for register in REGISTERS if generation in register.on]
+        assert len({register.address for register in registers}) == len(registers)
+        for register in registers:
             assert sum(field.mask.bit_count() for field in register.fields) == mask_of(register.fields).bit_count()
 
 

@@ -17,8 +17,8 @@ IDS = [f"{cls.__name__}-{generation.name.lower()}" for cls, generation in CASES]
 
 
 def field_values(field: Any, generation: Generation) -> st.SearchStrategy[Any]:
-    place = field.place
-    if place.payload:
+    location = field.place
+    if location.payload:
         pairs = st.tuples(DWORDS, DWORDS)
         kinds: dict[str, Any] = {
             "values": st.lists(DWORDS, min_size=1, max_size=8),
@@ -30,12 +30,12 @@ def field_values(field: Any, generation: Generation) -> st.SearchStrategy[Any]:
                 st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), min_size=1, max_size=4
             ),
         }
-        return kinds[place.payload].map(tuple)
-    if generation not in place.on:
+        return kinds[location.payload].map(tuple)
+    if generation not in location.on:
         return st.just(0)
-    top = (1 << sum(span.width for span in place.spans)) - 1
+    top = (1 << sum(span.width for span in location.spans)) - 1
     values = st.one_of(st.integers(0, top), st.sampled_from([0, top]))
-    return st.one_of(st.none(), values) if place.optional else values
+    return st.one_of(st.none(), values) if location.optional else values
 
 
 @st.composite
@@ -128,10 +128,14 @@ def test_largest_packet_has_count_of_all_ones() -> None:
 def test_packets_are_frozen_and_compare_by_value() -> None:
     from zinc_rt.pm4.packets import EventWrite
 
-    one = EventWrite.cs_partial_flush()
+    cs_partial_flush = EventWrite.cs_partial_flush()
     with pytest.raises(AttributeError):
-        one.event_type = 3  # type: ignore[misc]
-    assert one == EventWrite(7, 4) and hash(one) == hash(EventWrite(7, 4)) and one != EventWrite(7, 0)
+        cs_partial_flush.event_type = 3  # type: ignore[misc]
+    assert (
+        cs_partial_flush == EventWrite(7, 4)
+        and hash(cs_partial_flush) == hash(EventWrite(7, 4))
+        and cs_partial_flush != EventWrite(7, 0)
+    )
 
 
 def test_reserved_bits_overlapping_a_field_are_rejected() -> None:

@@ -39,7 +39,7 @@ def feed_forward_log(path: Path) -> Path:
     buffers[OUTPUT] = replace(buffers[OUTPUT], role="output")
     graph = OpGraph("feed-forward", "prefill", MappingProxyType(buffers), nodes)
     verify(graph)
-    given = np.random.default_rng(5).standard_normal((COUNT[0], 256)).astype(np.float32)
+    argument = np.random.default_rng(5).standard_normal((COUNT[0], 256)).astype(np.float32)
     header = {
         "level": "inputs", "tier": "t_cpu", "ordering": "canonical-1", "ctx": 32,
         "device": {"name": "a card", "arch": "gfx1201", "kernel": "7.0.0", "firmware": "MEC 2680"},
@@ -51,7 +51,7 @@ def feed_forward_log(path: Path) -> Path:
             log.write(records.WeightRecord(spec.name, weight.dtype, weight.shape, blob, blob))
         log.write(records.GraphCreated(0, graph.name, graph.stage, log.blob(to_bytes(graph))))
         log.write(records.VariantAdded(0, KEY))
-        for name, content in ((COUNTS, np.array(COUNT, np.int32).tobytes()), (INPUT, given.tobytes())):
+        for name, content in ((COUNTS, np.array(COUNT, np.int32).tobytes()), (INPUT, argument.tobytes())):
             log.write(records.Wrote(0, KEY, name, 0, len(content), blob=log.blob(content)))
         log.write(records.Replayed(0, 0, KEY, "main", COUNT, 0.0))
     return path

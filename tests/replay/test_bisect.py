@@ -84,11 +84,11 @@ def test_planted_node_is_found_and_its_repro_fails(case: Case, logs, tmp_path: P
     planted = partial(PlantedBackend, plant=case.plant)
     log = logs(case.model)
     assert not replay(log, planted).equal
-    found = bisect(log, planted)
-    assert found.where is not None and found.where.label == case.node, found.text
-    assert found.replays <= found.allowed and found.where.differing > 0
+    result = bisect(log, planted)
+    assert result.where is not None and result.where.label == case.node, result.text
+    assert result.replays <= result.allowed and result.where.differing > 0
 
-    emitted = emit_repro(log, found, tmp_path / "repro", planted)
+    emitted = emit_repro(log, result, tmp_path / "repro", planted)
     alone = replay(emitted.log, planted)
     assert alone.differences and alone.differences[0].label == case.node
     assert replay(emitted.log, ORACLE).equal
@@ -127,7 +127,7 @@ class LastFirst(CpuBackend):
             if isinstance(step, Call):
                 groups[-1].append(next(calls))
                 continue
-            after = next((each for each in program.steps[at:] if isinstance(each, Call)), None)
+            after = next((item for item in program.steps[at:] if isinstance(item, Call)), None)
             if after is None or after.node.label != self._without:
                 groups.append([])
         return replace(variant, calls=tuple(call for group in groups for call in reversed(group)))
@@ -136,11 +136,11 @@ class LastFirst(CpuBackend):
 def test_memory_reuse_defect_is_bisected_without_taps(logs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     log = logs("qwen3-q")
     planted = partial(PlantedBackend, plant=overlapping("act.attn_norm[1]", "act.l_out[0]"))
-    found = bisect(log, planted)
-    assert found.where is not None and not found.where.tapped, found.lines
-    assert (found.where.label, found.where.buffer) == ("attn_norm-1", "act.l_out[0]")
-    assert found.replays <= found.allowed
-    emitted = emit_repro(log, found, tmp_path, planted)
+    result = bisect(log, planted)
+    assert result.where is not None and not result.where.tapped, result.lines
+    assert (result.where.label, result.where.buffer) == ("attn_norm-1", "act.l_out[0]")
+    assert result.replays <= result.allowed
+    emitted = emit_repro(log, result, tmp_path, planted)
     assert replay(emitted.log, planted).differences and replay(emitted.log, ORACLE).equal
 
 
@@ -148,9 +148,9 @@ def test_dropped_barrier_is_found_with_overlapping_work(logs, tmp_path: Path) ->
     log = logs("qwen3-q")
     dropping = partial(LastFirst, without="ffn_norm-1")
     assert replay(log, LastFirst).equal, "the barriers there are do order everything"
-    found = bisect(log, dropping)
-    assert found.where is not None and found.where.label == "ffn_norm-1", found.lines
-    assert found.replays <= found.allowed
+    result = bisect(log, dropping)
+    assert result.where is not None and result.where.label == "ffn_norm-1", result.lines
+    assert result.replays <= result.allowed
 
 
 class Telling(CpuBackend):
@@ -180,20 +180,20 @@ class Telling(CpuBackend):
 
 
 def test_unreproducible_sanitizer_finding_still_fails(logs) -> None:  # type: ignore[no-untyped-def]
-    found = bisect(logs("qwen3-q"), Telling)
-    assert found.failed and found.step == 0 and found.where is None
-    assert found.text == (
+    result = bisect(logs("qwen3-q"), Telling)
+    assert result.failed and result.step == 0 and result.where is None
+    assert result.text == (
         "t1: step 0 is the first that differs: the simulated device found: stray-read: a lane read beside its "
         "buffer; no node could be named"
     )
-    assert found.as_dict() == {"step": 0, "cause": found.cause}
-    assert found.replays <= found.allowed
+    assert result.as_dict() == {"step": 0, "cause": result.cause}
+    assert result.replays <= result.allowed
 
 
 def test_finding_that_names_its_node_is_accepted(logs) -> None:  # type: ignore[no-untyped-def]
-    found = bisect(logs("qwen3-q"), partial(Telling, node="ffn_norm-2"))
-    assert found.where is not None and found.where.label == "ffn_norm-2", found.lines
-    assert found.where.finding == "stray-read: a lane read beside its buffer"
+    result = bisect(logs("qwen3-q"), partial(Telling, node="ffn_norm-2"))
+    assert result.where is not None and result.where.label == "ffn_norm-2", result.lines
+    assert result.where.finding == "stray-read: a lane read beside its buffer"
 
 
 class Sometimes(CpuBackend):
@@ -245,16 +245,16 @@ def test_bisection_dead_end_fails_with_the_observation(  # type: ignore[no-untyp
 ) -> None:
     log = logs("qwen3-q")
     opener = partial(Sometimes, first=first, then=then)
-    found = bisect(log, opener)
-    assert found.failed and found.where is None
-    assert said in found.text, found.text
+    result = bisect(log, opener)
+    assert result.failed and result.where is None
+    assert said in result.text, result.text
 
-    monkeypatch.setattr("zinc_rt.replay.bisect.bisect", lambda log, choice, **options: found)
+    monkeypatch.setattr("zinc_rt.replay.bisect.bisect", lambda log, choice, **options: result)
     assert command.main([str(log), "--tiers", "t_cpu", "--bisect", "--emit-repro", "nowhere"]) == 1
     out = capsys.readouterr().out
     assert out.splitlines()[-1].startswith("FAIL") and said in out.splitlines()[-1]
 
 
 def test_tier_without_defect_matches_the_oracle(logs) -> None:  # type: ignore[no-untyped-def]
-    found = bisect(logs("qwen3-q"), partial(PlantedBackend, plant=Plant()))
-    assert found.where is None and found.text == "t1: every step has the bits of t_cpu"
+    result = bisect(logs("qwen3-q"), partial(PlantedBackend, plant=Plant()))
+    assert result.where is None and result.text == "t1: every step has the bits of t_cpu"

@@ -36,13 +36,13 @@ def test_wrong_instruction_is_traced_to_the_storing_lane(monkeypatch: pytest.Mon
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     with monkeypatch.context() as planted:
         planted.setattr(sets, "kernel_set", with_a_wrong_swiglu)
-        found = bisect(log, simulated, until=0)
-        assert found.where is not None and found.where.label == "ffn_swiglu-0", found.lines
-        stored = found.where.stored
+        result = bisect(log, simulated, until=0)
+        assert result.where is not None and result.where.label == "ffn_swiglu-0", result.lines
+        stored = result.where.stored
         assert stored["kernel"] == "swiglu" and "store" in stored["instruction"]
         assert 0 <= stored["lane"] < 32 and stored["stores"] == 1
-        assert found.replays <= found.allowed
-        emitted = emit_repro(log, found, tmp_path / "repro", simulated)
+        assert result.replays <= result.allowed
+        emitted = emit_repro(log, result, tmp_path / "repro", simulated)
         assert not replay(emitted.log, simulated).equal
         lane = lane_trace(emitted.log, stored)
         assert any("v_mul_i32_i24" in line for line in lane), "the planted instruction"
@@ -56,10 +56,10 @@ def test_hanging_node_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     monkeypatch.chdir(tmp_path)  # where the hang reports go
     monkeypatch.setattr(sets, "kernel_set", with_an_illegal_swiglu)
-    found = bisect(log, simulated, until=0)
-    assert found.where is not None and found.where.label == "ffn_swiglu-0", found.lines
-    assert "stopped for good" in found.where.finding and found.replays <= found.allowed
-    emitted = emit_repro(log, found, tmp_path / "repro", simulated)
+    result = bisect(log, simulated, until=0)
+    assert result.where is not None and result.where.label == "ffn_swiglu-0", result.lines
+    assert "stopped for good" in result.where.finding and result.replays <= result.allowed
+    emitted = emit_repro(log, result, tmp_path / "repro", simulated)
     with LogReader(emitted.log) as alone:
         (node,) = read_tape(alone).graphs[0].graph.nodes
     assert node.label == "ffn_swiglu-0"
@@ -73,17 +73,17 @@ def test_page_fault_names_node_kernel_instruction_and_wave(
     simulated = choose_tier("t1", "sim", sanitizer="fast")
     monkeypatch.chdir(tmp_path)  # where the hang reports go
     monkeypatch.setattr(sets, "kernel_set", with_a_stray_swiglu)
-    found = bisect(log, simulated, until=0)
-    assert found.where is not None and found.where.label == "ffn_swiglu-0", found.lines
-    fault = found.where.fault
+    result = bisect(log, simulated, until=0)
+    assert result.where is not None and result.where.label == "ffn_swiglu-0", result.lines
+    fault = result.where.fault
     assert fault["kernel"] == "swiglu" and fault["access"] == "store" and fault["why"] == "not present"
     assert "global_store" in fault["instruction"] and "swiglu.s:" in fault["source"]
     assert fault["group"] == (0, 0, 0) and fault["wave"] == 0 and fault["lanes"] & 1
     assert fault["node"].endswith("ffn_swiglu-0") and fault["dispatch"] is not None
     assert len(fault["kernel_sha256"]) == 64
-    assert any("sha256 " + fault["kernel_sha256"][:12] in line for line in found.lines)
-    assert "GPU page fault" in found.where.finding and "swiglu.s:" in found.where.finding
-    assert found.replays <= found.allowed
+    assert any("sha256 " + fault["kernel_sha256"][:12] in line for line in result.lines)
+    assert "GPU page fault" in result.where.finding and "swiglu.s:" in result.where.finding
+    assert result.replays <= result.allowed
 
 
 def with_a_stray_swiglu(arch: str) -> KernelSet | None:
@@ -141,12 +141,14 @@ def with_a_wrong_swiglu(arch: str) -> KernelSet | None:
 
 @pytest.mark.rest
 def test_dropped_barrier_finding_names_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(executable_builder, "verify", lambda *given: None)  # it refuses the program before it runs
+    monkeypatch.setattr(
+        executable_builder, "verify", lambda *argument: None
+    )  # it refuses the program before it runs
     log = recorded(tmp_path / "a.zlog", "qwen3-q", steps=0)
-    found = bisect(log, partial(without_barrier, before="ffn_norm-1"), until=0)
-    assert found.where is not None and found.where.label == "ffn_norm-1", found.lines
-    assert "missing-barrier" in found.where.finding
-    assert found.replays <= found.allowed
+    result = bisect(log, partial(without_barrier, before="ffn_norm-1"), until=0)
+    assert result.where is not None and result.where.label == "ffn_norm-1", result.lines
+    assert "missing-barrier" in result.where.finding
+    assert result.replays <= result.allowed
 
 
 def without_barrier(ordering: str, before: str) -> Backend:
@@ -183,12 +185,12 @@ def test_memory_corruption_is_traced_to_its_reader(
 ) -> None:
     log = recorded(tmp_path / "a.zlog", model, steps=1)
     planted = partial(uploading, tier=tier, plant=plant)
-    found = bisect(log, planted)
-    assert found.where is not None and found.where.label == node, found.lines
-    assert found.where.stored["kernel"].startswith(kernel), found.where.stored
-    assert any("on the device is not what was uploaded, first at byte" in line for line in found.lines)
-    assert found.replays <= found.allowed
-    emitted = emit_repro(log, found, tmp_path / "repro", planted)
+    result = bisect(log, planted)
+    assert result.where is not None and result.where.label == node, result.lines
+    assert result.where.stored["kernel"].startswith(kernel), result.where.stored
+    assert any("on the device is not what was uploaded, first at byte" in line for line in result.lines)
+    assert result.replays <= result.allowed
+    emitted = emit_repro(log, result, tmp_path / "repro", planted)
     assert replay(emitted.log, planted).differences and replay(emitted.log, ORACLE).equal
 
 
@@ -201,8 +203,8 @@ def uploading(ordering: str, tier: str, plant: Plant) -> Backend:
         tables = {name: Weight("f32", table.shape, table) for name, table in constants.items()}
         resident = plant.resident({**weights, **tables})
         return upload(
-            {name: each for name, each in resident.items() if name in weights},
-            {name: each.raw for name, each in resident.items() if name in constants},
+            {name: item for name, item in resident.items() if name in weights},
+            {name: item.raw for name, item in resident.items() if name in constants},
         )
 
     backend.upload = changed

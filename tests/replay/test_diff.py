@@ -20,21 +20,21 @@ def test_first_difference_is_reported(left: Level, right: Level, tmp_path: Path)
     planted = partial(PlantedBackend, plant=element("l_out-1", 1, 5, lambda value: 2 * value))
     one = recorded(tmp_path / "one.zlog", "qwen3-q", left, steps=0)
     other = recorded(tmp_path / "other.zlog", "qwen3-q", right, backend=planted("canonical-1"), steps=0)
-    found = diff(one, other)
+    result = diff(one, other)
     if (left, right) != ("full", "full"):
-        assert found.first.startswith("step 0: ") and found.first.endswith("request[slot].logits differs")
-        assert "elements  unknown: record both logs with --level full" in found.lines
+        assert result.first.startswith("step 0: ") and result.first.endswith("request[slot].logits differs")
+        assert "elements  unknown: record both logs with --level full" in result.lines
         return
     assert re.fullmatch(
         r"step 0: node \d+ l_out-1, act.l_out\[1\] differs: element \[1, 5\] is \S+ and \S+; 1 of 1280 differ, "
         r"by \S+ at most",
-        found.first,
-    ), found.first
-    assert found.bad["element"] == (1, 5) and found.bad["differing"] == 1
-    assert found.bad["max_abs_diff"] == pytest.approx(abs(float(found.bad["one"])))
+        result.first,
+    ), result.first
+    assert result.bad["element"] == (1, 5) and result.bad["differing"] == 1
+    assert result.bad["max_abs_diff"] == pytest.approx(abs(float(result.bad["one"])))
 
 
 def test_recording_equals_itself(tmp_path: Path) -> None:
     one = recorded(tmp_path / "one.zlog", "qwen3-q", "full", steps=0)
-    found = diff(one, one)
-    assert found.compared and not found.first and not found.bad
+    result = diff(one, one)
+    assert result.compared and not result.first and not result.bad

@@ -136,27 +136,27 @@ def test_output_differing_from_the_recording_is_named(tmp_path: Path) -> None:
     other = recorded(tmp_path / "b.zlog", "qwen3-q", "full")
     with LogReader(other) as log:
         kept = list(log)
-        blobs = {each.blob: log.blob(each.blob) for each in kept if getattr(each, "blob", "")}
-        irs = {each.ir: log.blob(each.ir) for each in kept if isinstance(each, records.GraphCreated)}
+        blobs = {item.blob: log.blob(item.blob) for item in kept if getattr(item, "blob", "")}
+        irs = {item.ir: log.blob(item.ir) for item in kept if isinstance(item, records.GraphCreated)}
         header = log.header
     with LogWriter(path, header) as writer:
         for content in (blobs | irs).values():
             writer.blob(content)
-        for each in kept:
-            if isinstance(each, records.Output) and (each.step, each.label) == (2, "ffn_norm-1"):
-                each = replace(each, sha256="0" * 64)
-            writer.write(each)
+        for text in kept:
+            if isinstance(text, records.Output) and (text.step, text.label) == (2, "ffn_norm-1"):
+                text = replace(text, sha256="0" * 64)
+            writer.write(text)
     outcome = replay(path, ORACLE)
-    assert [(found.step, found.label) for found in outcome.differences] == [(2, "ffn_norm-1")]
+    assert [(difference.step, difference.label) for difference in outcome.differences] == [(2, "ffn_norm-1")]
     assert "ffn_norm-1" in outcome.text and not outcome.equal
 
 
 def test_truncated_log_replays_its_complete_steps(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
-    whole = path.read_bytes()
+    data = path.read_bytes()
     with LogReader(path) as log:
         steps = read_tape(log).steps
-    path.write_bytes(whole[: len(whole) * 19 // 20])
+    path.write_bytes(data[: len(data) * 19 // 20])
     outcome = replay(path, ORACLE)
     assert outcome.compared > 0 and outcome.equal and outcome.steps < len(steps) + 1
     assert any("not closed" in problem for problem in outcome.problems)
@@ -176,8 +176,8 @@ def test_log_damaged_before_its_end_is_rejected(tmp_path: Path) -> None:
 def test_fresh_process_replays_the_log(tmp_path: Path) -> None:
     path = recorded(tmp_path / "a.zlog", "qwen3-q")
     code = "import sys; from zinc_rt.replay.command import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("PASS"), done.stderr
+    result = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0 and result.stdout.splitlines()[-1].startswith("PASS"), result.stderr
 
 
 @pytest.mark.parametrize("tier", ["t1", "t2"])

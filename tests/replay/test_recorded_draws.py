@@ -77,14 +77,14 @@ def serve(path: Path, model: str, tier: str) -> tuple[list[list[int]], int]:
             llm.submit([4], Sampling(max_tokens=5, logit_bias={3: 5.0, 8: -9.0}, logprobs=2, ignore_eos=True)),
         ]
         step = 0
-        while not all(one.done for one in asked):
+        while not all(item.done for item in asked):
             step += 1
             pool.held = 3 <= step < 9
             llm.step()
             if step == 5 or not pool.held:
                 pool.release()
         assert llm.scheduler.counts.masks_late
-        answers = [answer.token_ids for one in asked for answer in one.answers]
+        answers = [answer.token_ids for item in asked for answer in item.answers]
         return answers, engine.runner.steps
 
 
@@ -131,8 +131,8 @@ def test_draws_of_a_fast_tier_replay_on_the_oracle_in_another_process(tmp_path: 
     for other in ("t_cpu", "t_cpu_native"):
         code = "import sys; from zinc_rt.replay.command import main; sys.exit(main(sys.argv[1:]))"
         words = [sys.executable, "-c", code, str(path), "--tiers", other]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0 and "PASS" in done.stdout, done.stdout + done.stderr
+        result = subprocess.run(words, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0 and "PASS" in result.stdout, result.stdout + result.stderr
 
 
 def serve_in_virtual_time(path: Path, tier: str, seconds: int) -> tuple[int, int, list[list[int]]]:
@@ -148,13 +148,13 @@ def serve_in_virtual_time(path: Path, tier: str, seconds: int) -> tuple[int, int
         end = now[0] + seconds * 10**9
         llm.scheduler.clock_ns = lambda: now[0]
         asked, arrives = list[Asked](), now[0]
-        while now[0] < end or not all(one.done for one in asked):
+        while now[0] < end or not all(item.done for item in asked):
             if arrives <= now[0] < end:
                 prompt, sampling = any_request(random)
                 mask = Thirds() if random.random() < 0.4 else None
                 asked.append(llm.submit(prompt, sampling, grammar=mask))
                 arrives += int(random.expovariate(0.2) * 1e9)
-            elif all(one.done for one in asked):
+            elif all(item.done for item in asked):
                 now[0] = arrives  # nobody asks for anything until then
                 continue
             pool.held = random.random() < 0.2
@@ -163,7 +163,7 @@ def serve_in_virtual_time(path: Path, tier: str, seconds: int) -> tuple[int, int
             llm.step()
             now[0] += 20 * MS
         assert llm.scheduler.counts.failed_steps == 0 and not llm.scheduler.check()
-        answers = [answer.token_ids for one in asked for answer in one.answers]
+        answers = [answer.token_ids for item in asked for answer in item.answers]
         return engine.runner.steps, llm.scheduler.counts.masks_late, answers
 
 
@@ -224,15 +224,15 @@ def test_log_without_an_input_of_a_draw_is_refused(log: Path, tmp_path: Path, wh
     tape = tape_of(log)
     if what == "counts":
         gone = is_write_of_counts
-        said = "step \\d+ delivers tokens, and the token counts of slot \\d were not recorded"
+        text = "step \\d+ delivers tokens, and the token counts of slot \\d were not recorded"
     else:
         number = first_step(tape, "late-sample" if what == "late block" else "decode-sample")
         gone = is_block_of(tape, number)
-        said = f"step {number} delivers tokens, and .* was not recorded"
+        text = f"step {number} delivers tokens, and .* was not recorded"
     cut = without(tape, log, tmp_path / "cut.zlog", gone)
     assert len(tape_of(cut).steps) == len(tape.steps)
     for run in (partial(replay, tier="t_cpu"), partial(bisect, choice=ORACLE)):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=text):
             run(cut)
 
 
@@ -280,9 +280,9 @@ def shifted(code: Code) -> Code:
     return load
 
 
-def other(given: tuple[Any, ...]) -> tuple[Any, ...]:
+def other(anies: tuple[Any, ...]) -> tuple[Any, ...]:
     """With other tokens."""
-    return *given[:-1], given[-1] ^ 1
+    return *anies[:-1], anies[-1] ^ 1
 
 
 def to_the_next_slot(code: Code) -> Code:
@@ -293,10 +293,10 @@ def to_the_next_slot(code: Code) -> Code:
 
 
 NODES = {  # what is planted: the node that bisect names
-    "sampler": ("token", Plant("token", code=lambda code: lambda *given: one_row_other(code(*given)))),
+    "sampler": ("token", Plant("token", code=lambda code: lambda *argument: one_row_other(code(*argument)))),
     "logprob": (
         "logprob",
-        Plant("logprob", code=lambda code: lambda *given, **own: code(*given[:2], given[2] ^ 1, **own)),
+        Plant("logprob", code=lambda code: lambda *argument, **own: code(*argument[:2], argument[2] ^ 1, **own)),
     ),
     "seed": ("record", Plant("record", code=seed_forgotten)),
     "mask": ("logits_adjusted", Plant("logits_adjusted", code=mask_ignored)),
@@ -312,9 +312,9 @@ NODES = {  # what is planted: the node that bisect names
 @pytest.mark.rest(keep=1)
 def test_bisect_names_the_faulty_node(log: Path, what: str) -> None:
     label, plant = NODES[what]
-    found = bisect(log, lambda ordering: PlantedBackend(ordering, plant))
-    assert found.where is not None and found.where.label == label, found.lines
-    assert found.where.op == (plant.op or found.where.op) and found.replays <= found.allowed
+    result = bisect(log, lambda ordering: PlantedBackend(ordering, plant))
+    assert result.where is not None and result.where.label == label, result.lines
+    assert result.where.op == (plant.op or result.where.op) and result.replays <= result.allowed
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0], ids=["greedy", "drawn"])
@@ -331,10 +331,10 @@ def test_token_in_the_wrong_slot_is_an_error_and_found_in_the_log(tmp_path: Path
             llm.step()
         assert not asked.answers[0].token_ids
     outcome = replay(path, tier="t_cpu")
-    assert {each.buffer for each in outcome.differences} == {RING} and not outcome.equal
+    assert {difference.buffer for difference in outcome.differences} == {RING} and not outcome.equal
     assert replay(path, lambda ordering: PlantedBackend(ordering, plant)).equal
-    found = bisect(path, lambda ordering: PlantedBackend(ordering, plant))
-    assert found.where is not None and found.where.label == "stream_out", found.lines
+    result = bisect(path, lambda ordering: PlantedBackend(ordering, plant))
+    assert result.where is not None and result.where.label == "stream_out", result.lines
 
 
 def seed_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +418,7 @@ GIVEN = {
 def test_step_with_other_inputs_than_planned_is_named(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plant, said = GIVEN[what]
+    plant, output = GIVEN[what]
     path = tmp_path / "run.zlog"
     with monkeypatch.context() as planted:
         plant(planted)
@@ -426,9 +426,9 @@ def test_step_with_other_inputs_than_planned_is_named(
     outcome = replay(path, tier="t_cpu")
     assert outcome.compared and not outcome.differences and not outcome.equal
     step, text = min(outcome.departures.items())
-    assert re.search(said, text), text
+    assert re.search(output, text), text
     assert f"step {step} was not given what was planned: {text}" in outcome.text
-    found = bisect(path, ORACLE)
-    assert (found.step, found.where) == (step, None) and text in found.text
+    result = bisect(path, ORACLE)
+    assert (result.step, result.where) == (step, None) and text in result.text
     assert command.main([str(path), "--tiers", "t_cpu"]) == 1
     assert f"step {step} was not given what was planned" in capsys.readouterr().out

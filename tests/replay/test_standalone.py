@@ -94,11 +94,11 @@ def captured(
 
 def run(program: list[str], device: Path | None) -> tuple[int, str]:
     environment = {} if device is None else {"ZINC_SIM_SOCKET": str(device)}
-    done = subprocess.run(
+    result = subprocess.run(
         program, env=environment, capture_output=True, text=True, cwd="/", timeout=60, check=False
     )
-    assert not done.stderr, done.stderr
-    return done.returncode, done.stdout
+    assert not result.stderr, result.stderr
+    return result.returncode, result.stdout
 
 
 COMPILER = ["gcc"] if shutil.which("gcc") else [sys.executable, "-m", "ziglang", "cc"]
@@ -160,8 +160,8 @@ def packets_changed(change: Callable[[list[Any]], list[Any]]) -> Plant:
         real = executable_builder.command_stream.packets
 
         def changed(*arguments: Any) -> PacketList:
-            made = real(*arguments)
-            return PacketList(tuple(change(list(made.packets))), made.name)
+            result = real(*arguments)
+            return PacketList(tuple(change(list(result.packets))), result.name)
 
         patch.setattr(executable_builder.command_stream, "packets", changed)
 
@@ -169,19 +169,20 @@ def packets_changed(change: Callable[[list[Any]], list[Any]]) -> Plant:
 
 
 def no_cache_operation(packets: list[Any]) -> list[Any]:
-    return [each for each in packets if not isinstance(each, AcquireMem)]
+    return [packet for packet in packets if not isinstance(packet, AcquireMem)]
 
 
 def a_smaller_grid(packets: list[Any]) -> list[Any]:
     """Direct dispatches that are indirect here: one workgroup."""
     return [
-        DispatchDirect(1, 1, 1, each.initiator) if isinstance(each, DispatchIndirect) else each for each in packets
+        DispatchDirect(1, 1, 1, packet.initiator) if isinstance(packet, DispatchIndirect) else packet
+        for packet in packets
     ]
 
 
 def arguments_after_dispatch(packets: list[Any]) -> list[Any]:
     """The last dispatch goes before the registers that point to its arguments."""
-    at = max(i for i, each in enumerate(packets) if isinstance(each, SetShReg) and each.register == Sh.USER_DATA_0)
+    at = max(i for i, item in enumerate(packets) if isinstance(item, SetShReg) and item.register == Sh.USER_DATA_0)
     packets[at], packets[at + 1] = packets[at + 1], packets[at]
     return packets
 
@@ -194,7 +195,7 @@ def kernarg_changed(change: Callable[[list[int]], list[int]]) -> Plant:
 
         def changed(plan: Any, *arguments: Any) -> bytes:
             image = bytearray(real(plan, *arguments))
-            (step,) = [each for each in plan.dispatches if each.code[0] == "swiglu"]
+            (step,) = [dispatch for dispatch in plan.dispatches if dispatch.code[0] == "swiglu"]
             at = step.arguments_offset - plan.specs_offset
             count = len(step.launch.buffers)
             pointers = np.frombuffer(image, "<u8", count, at).tolist()
@@ -245,10 +246,10 @@ FAILURES: dict[str, tuple[int, str, Plant | None, BinaryKernelSet | None]] = {
 @pytest.mark.rest
 @pytest.mark.slow(keep=5)
 def test_repro_program_shows_each_failure(failure: str, log: Path, device: Path, tmp_path: Path) -> None:
-    code, said, plant, kernels = FAILURES[failure]
+    code, output, plant, kernels = FAILURES[failure]
     case = captured(log, device, plant=plant, kernels=kernels)
     assert (got := emitted(case, tmp_path / "case.c", device, "1"))[0] == code, got
-    assert said in got[1]
+    assert output in got[1]
 
 
 @pytest.mark.rest
@@ -256,8 +257,10 @@ def test_small_bar_falls_back_to_host_memory_with_message(log: Path, device: Pat
     case = captured(log, device)
     child, path = serve(tmp_path / "small.sock", "--inject", "small-bar")
     try:
-        code, said = emitted(case, tmp_path / "case.c", path)
-        assert code == 0 and said.count("host memory instead") == 2, said  # the outputs and the indirect buffer
+        code, output = emitted(case, tmp_path / "case.c", path)
+        assert code == 0 and output.count("host memory instead") == 2, (
+            output
+        )  # the outputs and the indirect buffer
     finally:
         child.terminate()
         child.wait(10)
@@ -270,13 +273,13 @@ def test_kernel_without_user_queues_is_reported(log: Path, device: Path, tmp_pat
     case = captured(log, device, "t2")
     child, path = serve(tmp_path / "old.sock", "--linux", "6.12")
     try:
-        code, said = emitted(case, tmp_path / "case.c", path)
+        code, output = emitted(case, tmp_path / "case.c", path)
     finally:
         child.terminate()
         child.wait(10)
         assert child.stdout is not None
         child.stdout.close()
-    assert code == 2 and "this kernel offers no user queues for compute: Linux 6.16 or newer" in said
+    assert code == 2 and "this kernel offers no user queues for compute: Linux 6.16 or newer" in output
 
 
 def test_program_uses_only_ioctls_of_the_driver_tables() -> None:
@@ -299,8 +302,8 @@ def test_finding_is_reproduced_on_every_run(log: Path, device: Path, tmp_path: P
 @pytest.mark.rest
 @pytest.mark.parametrize("tier", ["t1", "t2"])
 def test_correct_step_passes_standalone(tier: str, log: Path, device: Path, tmp_path: Path) -> None:
-    code, said = emitted(captured(log, device, tier), tmp_path / "case.c", device)
-    assert (code, said.splitlines()) == (
+    code, output = emitted(captured(log, device, tier), tmp_path / "case.c", device)
+    assert (code, output.splitlines()) == (
         0,
         ["bit-exact act.ffn_out[0], 1280 elements", f"BIT-EXACT {TITLE}: 1 outputs as expected"],
     )
@@ -309,13 +312,13 @@ def test_correct_step_passes_standalone(tier: str, log: Path, device: Path, tmp_
 
 def test_user_queues_report_the_page_fault_address(log: Path, device: Path, tmp_path: Path) -> None:
     case = captured(log, device, "t2", kernarg_changed(lambda p: [0x30_0000_0000, *p[1:]]))
-    code, said = emitted(case, tmp_path / "case.c", device, "1")
-    assert code == 2 and "GPU page fault at 0x3000000000" in said
+    code, output = emitted(case, tmp_path / "case.c", device, "1")
+    assert code == 2 and "GPU page fault at 0x3000000000" in output
 
 
 def test_missing_gpu_is_reported(log: Path, device: Path, tmp_path: Path) -> None:
-    code, said = emitted(captured(log, device), tmp_path / "case.c", None)
-    assert code == 2 and said.startswith("UNUSABLE  ") and "amdgpu" in said
+    code, output = emitted(captured(log, device), tmp_path / "case.c", None)
+    assert code == 2 and output.startswith("UNUSABLE  ") and "amdgpu" in output
 
 
 def test_generated_file_documents_its_case(log: Path, device: Path, tmp_path: Path) -> None:
@@ -343,8 +346,8 @@ def test_command_writes_program_next_to_the_log(
 ) -> None:
     path = tmp_path / "case.c"
     assert main([str(log), "--tiers", "t1", "--device", "sim", "--emit-repro", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert f"run       cc -O1 {path} -o" in said and said.splitlines()[-1].startswith("PASS")
+    output = capsys.readouterr().out
+    assert f"run       cc -O1 {path} -o" in output and output.splitlines()[-1].startswith("PASS")
     compile_c(path)
 
 
@@ -356,13 +359,13 @@ def test_bisected_node_is_emitted_as_a_program(
     monkeypatch.setattr(sets, "kernel_set", lambda arch: planted)
     words = ["--tiers", "t1", "--device", "sim", "--bisect", "--emit-repro", str(tmp_path / "found")]
     assert main([str(log), *words]) == 1
-    assert {each.name for each in (tmp_path / "found").iterdir()} == {
+    assert {path.name for path in (tmp_path / "found").iterdir()} == {
         "node.zlog",
         "test_node.py",
         "repro.c",
     }
-    code, said = run([str(compile_c(tmp_path / "found" / "repro.c"))], device)
-    assert code == 1 and "differs   act.ffn_swiglu[0]" in said, said
+    code, output = run([str(compile_c(tmp_path / "found" / "repro.c"))], device)
+    assert code == 1 and "differs   act.ffn_swiglu[0]" in output, output
 
 
 @pytest.mark.parametrize(

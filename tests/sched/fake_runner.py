@@ -18,11 +18,11 @@ def drawn(seed: int, choice: int, position: int) -> int:
 
 def prefixes(root: bytes, tokens: list[int]) -> list[int]:
     """A number for each prefix: what a cache holds at its end."""
-    known, found = hash(root), []
+    known, result = hash(root), []
     for token in tokens:
         known = hash((known, token))
-        found.append(known)
-    return found
+        result.append(known)
+    return result
 
 
 class HangError(Exception):
@@ -102,8 +102,8 @@ class CheckingRunner(FakeRunner):
             for entry, page in changes.items():
                 table[entry] = page
         for copy in plan.copies:
-            for place in range(copy.tokens):
-                self.held[copy.group, copy.target, place] = self.held[copy.group, copy.source, place]
+            for index in range(copy.tokens):
+                self.held[copy.group, copy.target, index] = self.held[copy.group, copy.source, index]
         targets = plan.state_target[: plan.sequences].tolist()
         assert self.cache.rows is None or len(set(targets)) == len(targets)
         spans = [np.flatnonzero(plan.sequence[: plan.tokens] == at) for at in range(plan.sequences)]
@@ -132,19 +132,19 @@ class CheckingRunner(FakeRunner):
         slot, first, known = self._who(plan, span)
         for group, spec in enumerate(self.cache.groups):
             start = max(0, first - spec.window + 1) if spec.window else 0
-            for place in range(start, first):
-                key = group, self._page(group, slot, place), place % self.cache.page_tokens
-                assert self.held[key] == known[place]
+            for index in range(start, first):
+                key = group, self._page(group, slot, index), index % self.cache.page_tokens
+                assert self.held[key] == known[index]
         if self.cache.rows is not None:
             assert self.states[int(plan.state_source[at])] == (known[first - 1] if first else 0)
 
     def _write(self, plan: StepPlan, at: int, span: np.ndarray) -> None:
         slot, first, known = self._who(plan, span)
         for group in range(len(self.cache.groups)):
-            for place in range(first, len(known)):
-                page = self._page(group, slot, place)
+            for index in range(first, len(known)):
+                page = self._page(group, slot, index)
                 assert self.cache.pools[group].pool.private(page)
-                self.held[group, page, place % self.cache.page_tokens] = known[place]
+                self.held[group, page, index % self.cache.page_tokens] = known[index]
         if self.cache.rows is not None:
             assert plan.state_target[at] != ZERO
             self.states[int(plan.state_target[at])] = known[-1]

@@ -157,13 +157,13 @@ class KvMachine(RuleBasedStateMachine):
             drop(self.cache, capsule)
 
     @rule(tenant=st.integers(0, TENANTS - 1), reserved=st.integers(0, 5), most=st.sampled_from([None, 6, 9]))
-    def quota(self, tenant: int, reserved: int, most: int | None) -> None:
+    def quota(self, tenant: int, reserved: int, maximum: int | None) -> None:
         group = 0 if tenant < 2 else None
         before = [pool.quota(tenant) for pool in self.cache.pools]
-        if most is not None and any(pool.charge(tenant) > most for pool in self.cache.pools):
+        if maximum is not None and any(pool.charge(tenant) > maximum for pool in self.cache.pools):
             return
         try:
-            self.cache.set_quotas(tenant, [PageQuota(reserved, most, group) for _ in self.groups])
+            self.cache.set_quotas(tenant, [PageQuota(reserved, maximum, group) for _ in self.groups])
         except UsageError:
             assert [pool.quota(tenant) for pool in self.cache.pools] == before
 
@@ -180,9 +180,9 @@ class KvMachine(RuleBasedStateMachine):
         return sequence
 
     def copy(self, copies: list[PageCopy]) -> None:
-        for each in copies:
-            for place in range(each.tokens):
-                self.held[each.group, each.target, place] = self.held[each.group, each.source, place]
+        for item in copies:
+            for index in range(item.tokens):
+                self.held[item.group, item.target, index] = self.held[item.group, item.source, index]
 
     def read(self, sequence: Sequence, source: int) -> None:
         """Every key that the next token looks at, and the state, are of this sequence's own prefix."""
@@ -199,7 +199,7 @@ class KvMachine(RuleBasedStateMachine):
 
     def write(self, sequence: Sequence, end: int, target: int) -> None:
         holding, root = sequence.holding, sequence.holding.within.root
-        others = {each.holding.state for each in self.alive if each is not sequence}
+        others = {item.holding.state for item in self.alive if item is not sequence}
         assert target not in (ZERO, *others, *(capsule.state for capsule in self.kept))
         self.states[target] = (root, tuple(sequence.tokens[:end]))
         for group, table in enumerate(holding.tables):
@@ -212,10 +212,10 @@ class KvMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_wrong(self) -> None:
-        found = [text for pool in self.cache.pools for text in pool.problems()]
+        texts = [text for pool in self.cache.pools for text in pool.problems()]
         if self.cache.rows is not None:
-            found += self.cache.rows.problems()
-        assert not found
+            texts += self.cache.rows.problems()
+        assert not texts
         for group, pool in enumerate(self.cache.pools):
             users = np.zeros(pool.pool.count, np.int32)
             for tables in [s.holding.tables for s in self.alive] + [c.tables for c in self.kept]:

@@ -19,16 +19,16 @@ PAGES = 12
 
 def count_step(ledger: UsageLedger, device: RunnerCounts, choice: random.Random) -> RunnerCounts:
     """One step of random amounts, both sides of it counted."""
-    made = ledger.empty_step()
+    result = ledger.empty_step()
     for tenant in range(len(TENANTS)):
         for kind in StepKind:
-            made.counts[kind, tenant] = choice.randint(0, 5)
-    made.counts[StepKind.DECODE_INPUTS, 0] += 1
+            result.counts[kind, tenant] = choice.randint(0, 5)
+    result.counts[StepKind.DECODE_INPUTS, 0] += 1
     paid = choice.randint(0, PAGES)
-    made.pages[0, choice.randrange(len(TENANTS))], made.pages[0, -1] = paid, PAGES - paid
-    sums = made.counts.sum(1)
+    result.pages[0, choice.randrange(len(TENANTS))], result.pages[0, -1] = paid, PAGES - paid
+    sums = result.counts.sum(1)
     device = device.after(int(sums[:4].sum()), int(sums[4:8].sum()), int(sums[8]), choice.randint(1, 10**7))
-    ledger.add(made, device)
+    ledger.add(result, device)
     return device
 
 

@@ -53,7 +53,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.cache = KvCache(self.groups, PAGE, 8, self.state_rows)
         self.runner = CheckingRunner(self.cache, slots=4, ctx=64)
         limits = SchedulerLimits(4, 64, 12, slice_tokens=4, checkpoint_tokens=8, check_every=0, cost=TIGHT)
-        ledger = UsageLedger([each.name for each in self.tenants], {each.name: each.pages for each in self.groups})
+        ledger = UsageLedger(
+            [tenant.name for tenant in self.tenants], {group.name: group.pages for group in self.groups}
+        )
         clock = lambda: self.now  # noqa: E731
         self.scheduler = Scheduler(limits, self.tenants, self.cache, self.runner, clock, ledger=ledger)
         self.runner.scheduler = self.scheduler
@@ -106,9 +108,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         try:
             self.scheduler.submit(submission)
         except UsageError:
-            most = self.scheduler.tenants[tenant].slots_max or 4
+            maximum = self.scheduler.tenants[tenant].slots_max or 4
             room = min(pool.pool.count for pool in self.cache.pools) * PAGE - 12 * 3 * PAGE
-            assert choices > most or len(prompt) + limit > min(room, 8 * PAGE - PAGE)
+            assert choices > maximum or len(prompt) + limit > min(room, 8 * PAGE - PAGE)
             return
         self.asked[self.number] = (len(prompt), limit, seed, choices)
         for choice in range(choices):
@@ -137,9 +139,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         for number, choice, token in rows:
             assert (number, choice) not in self.ended
             prompt, _, seed, _ = self.asked[number]
-            made = self.made[number, choice]
-            assert token == drawn(seed, choice, prompt + len(made))
-            made.append(token)
+            result = self.made[number, choice]
+            assert token == drawn(seed, choice, prompt + len(result))
+            result.append(token)
         for number, choice, reason in batch.ended:
             assert (number, choice) not in self.ended
             self.ended[number, choice] = reason
@@ -203,7 +205,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         pages=st.sampled_from([None, 9, 16]),
     )
     def configure(
-        self, tenant: int, weight: float, guaranteed: int, most: int | None, reserved: int, pages: int | None
+        self, tenant: int, weight: float, guaranteed: int, maximum: int | None, reserved: int, pages: int | None
     ) -> None:
         """Other quotas, among them reservations that take memory from everybody else."""
         before = self.scheduler.tenants
@@ -212,7 +214,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             before[tenant],
             weight=weight,
             slots_guaranteed=guaranteed,
-            slots_max=most,
+            slots_max=maximum,
             pages=(quota,) * len(self.groups),
         )
         tenants = [*before[:tenant], changed, *before[tenant + 1 :]]
@@ -247,17 +249,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.capsules.append(capsule)
         bound = request.slot >= 0
         tokens = self.scheduler.slots.history[request.slot, : request.length] if bound else request.tokens
-        made = tokens[request.prompt :].tolist()
+        tolist = tokens[request.prompt :].tolist()
         for _ in range(count):
             self.number += 1
             sampling = replace(request.sampling, n=1)
             try:
-                again = NewRequest(self.number, request.tenant, tokens.copy(), request.within, sampling)
-                self.scheduler.submit(replace(again, capsule=capsule, made=len(made), choice=request.choice))
+                second = NewRequest(self.number, request.tenant, tokens.copy(), request.within, sampling)
+                self.scheduler.submit(replace(second, capsule=capsule, made=len(tolist), choice=request.choice))
             except UsageError:
                 return
             self.asked[self.number] = (request.prompt, request.limit, request.seed, 1)
-            self.made[self.number, request.choice] = list(made)
+            self.made[self.number, request.choice] = list(tolist)
 
     @precondition(lambda self: bool(self.capsules))
     @rule()

@@ -40,11 +40,11 @@ def busy() -> SchedulerMachine:
 
 def decoding(m: SchedulerMachine) -> Request:
     """One that decodes within a page, behind at least one that is full."""
-    found = [
+    result = [
         r for r in m.scheduler.running() if r.state is State.DECODE and r.computed > PAGE and r.computed % PAGE
     ]
-    assert found
-    return found[0]
+    assert result
+    return result[0]
 
 
 def waiting(m: SchedulerMachine) -> Request:
@@ -162,5 +162,5 @@ PLANTED: tuple[Callable[[SchedulerMachine], None], ...] = (
 def test_each_violation_is_reported_by_only_its_invariant(number: int) -> None:
     m = busy()
     PLANTED[number - 1](m)
-    found = violations(m.scheduler)
-    assert [each[:3] for each in found] == [f"I{number:02}"], found
+    result = violations(m.scheduler)
+    assert [item[:3] for item in result] == [f"I{number:02}"], result

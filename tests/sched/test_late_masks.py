@@ -46,16 +46,16 @@ def test_late_row_is_drawn_later_and_others_go_on(rows: int) -> None:
     b.step(3)
     b.masks.held = True
     b.step(2)  # the first has the mask that was filled before
-    made = len(b.answer(masked))
-    assert b.plans[-1] == (2, 2, 2) and len(b.answer(free)) == made + 1 and b.s.counts.masks_late == 1
+    count = len(b.answer(masked))
+    assert b.plans[-1] == (2, 2, 2) and len(b.answer(free)) == count + 1 and b.s.counts.masks_late == 1
     b.step(3)
-    assert b.plans[-1] == (1, 1, 1) and (len(b.answer(masked)), len(b.answer(free))) == (made, made + 4)
+    assert b.plans[-1] == (1, 1, 1) and (len(b.answer(masked)), len(b.answer(free))) == (count, count + 4)
     b.masks.held = False
     b.masks.release()
     b.step()
-    assert b.plans[-1] == (0, 1, 1) and (len(b.answer(masked)), len(b.answer(free))) == (made + 1, made + 4)
+    assert b.plans[-1] == (0, 1, 1) and (len(b.answer(masked)), len(b.answer(free))) == (count + 1, count + 4)
     b.step()
-    assert b.plans[-1] == (2, 2, 2) and (len(b.answer(masked)), len(b.answer(free))) == (made + 2, made + 5)
+    assert b.plans[-1] == (2, 2, 2) and (len(b.answer(masked)), len(b.answer(free))) == (count + 2, count + 5)
     b.until_idle()
     assert b.answer(masked) == expected(5, 12) and b.answer(free) == expected(7, 12)
     assert b.s.counts.masks_late == 1 and not b.s.ledger.problems()
@@ -276,13 +276,13 @@ def test_threads_fill_masks() -> None:
             words[:] = len(self.tokens)
 
     fills, mask = MaskFills(70, 4, lambda: 0), Ones()
-    fills.wait = lambda pending, seconds: [each.result() for each in pending]  # type: ignore[misc]
+    fills.wait = lambda pending, seconds: [item.result() for item in pending]  # type: ignore[misc]
     fills.begin(mask)
-    for made in range(3):
+    for index in range(3):
         fills.settle([mask])
         words = fills.words(mask)
-        assert words is not None and words.tolist() == [made] * 3
-        mask.accept(made)
+        assert words is not None and words.tolist() == [index] * 3
+        mask.accept(index)
         fills.advanced(mask)
     fills.settle([mask])
     fills.drop(mask)

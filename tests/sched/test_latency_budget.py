@@ -175,10 +175,10 @@ def test_lower_decodes_take_turns_in_equal_shares() -> None:
     load.scheduler.gap_budgets = [GapBudget(15 * MS_NS, Priority.INTERACTIVE)]
     begin = len(load.runner.decoded)
     desk = next(r.slot for r in load.scheduler.running() if r.tenant == 1)
-    made = {r.number: r.made for r in load.scheduler.running()}
+    result = {r.number: r.made for r in load.scheduler.running()}
     steps = load.steps(70)
     assert all(ms <= 15 for *_, ms in steps) and all(desk in slots for slots in load.runner.decoded[begin:])
-    gained = {r.number: r.made - made[r.number] for r in load.scheduler.running()}
+    gained = {r.number: r.made - result[r.number] for r in load.scheduler.running()}
     others = [count for number, count in gained.items() if number <= 7]
     assert gained[8] == 70 and max(others) - min(others) <= 1 and min(others) >= 18
     assert load.scheduler.counts.infeasible_steps == 70
@@ -186,7 +186,7 @@ def test_lower_decodes_take_turns_in_equal_shares() -> None:
 
 def test_turns_lose_no_token() -> None:
     """Answers are those of an unlimited run, whoever waited for a turn."""
-    made = []
+    result = []
     for classes in (budgets(None), budgets(13)):
         load = Load([NIGHT, DESK], classes)
         for at in range(8):
@@ -195,8 +195,8 @@ def test_turns_lose_no_token() -> None:
         while (batch := load.scheduler.step()) is not None:
             for number, token in zip(batch.requests.tolist(), batch.tokens.tolist(), strict=True):
                 tokens.setdefault(number, []).append(token)
-        made.append(tokens)
-    assert made[0] == made[1] and all(len(each) == 30 for each in made[1].values())
+        result.append(tokens)
+    assert result[0] == result[1] and all(len(item) == 30 for item in result[1].values())
 
 
 def test_other_prompts_get_what_the_first_token_budget_leaves() -> None:
@@ -227,15 +227,15 @@ def test_prompt_is_split_where_the_driver_ends_long_submissions() -> None:
     steps = load.steps(40)
     assert sum(prompt for prompt, _, _ in steps) == 900
     assert max(took for _, _, took in steps[2:]) <= 100, "two were planned before one was measured"
-    said = "scheduler: submission 100 ms: longer prompts are split (default none)"
-    assert said in limit_changes(load.scheduler.limits)
+    output = "scheduler: submission 100 ms: longer prompts are split (default none)"
+    assert output in limit_changes(load.scheduler.limits)
 
 
 def test_budgets_are_set_for_interactive_and_standard_requests() -> None:
-    made = with_budgets(CLASSES, gap_ms=50, first_token_ms=0)
+    result = with_budgets(CLASSES, gap_ms=50, first_token_ms=0)
     for priority in (Priority.INTERACTIVE, Priority.STANDARD):
-        assert (made[priority].gap_ns, made[priority].first_token_ns) == (50 * MS_NS, None)
-    assert made[Priority.BATCH] == CLASSES[Priority.BATCH] and with_budgets(CLASSES) == CLASSES
+        assert (result[priority].gap_ns, result[priority].first_token_ns) == (50 * MS_NS, None)
+    assert result[Priority.BATCH] == CLASSES[Priority.BATCH] and with_budgets(CLASSES) == CLASSES
     with pytest.raises(UsageError, match=r"gap budget -1 ms: expected a positive number"):
         with_budgets(CLASSES, gap_ms=-1)
 

@@ -30,9 +30,9 @@ PAGES = {"full": 12, "window": 5}
 
 
 def filled(ledger: UsageLedger, counts: list[list[int]], paid: list[list[int]]) -> StepMade:
-    made = ledger.empty_step()
-    made.counts[:], made.pages[:] = counts, paid
-    return made
+    result = ledger.empty_step()
+    result.counts[:], result.pages[:] = counts, paid
+    return result
 
 
 steps = st.lists(
@@ -48,10 +48,10 @@ steps = st.lists(
 
 
 def run(ledger: UsageLedger, device: RunnerCounts, counts: list[list[int]], took_ns: int) -> RunnerCounts:
-    made = filled(ledger, counts, [[1, 2, 3, 4, 2], [0, 0, 1, 1, 3]])
+    result = filled(ledger, counts, [[1, 2, 3, 4, 2], [0, 0, 1, 1, 3]])
     inputs, rows = (sum(map(sum, counts[part])) for part in (slice(0, 4), slice(4, 8)))
     device = device.after(inputs, rows, sum(counts[StepKind.SLOT_STEPS]), took_ns)
-    ledger.add(made, device)
+    ledger.add(result, device)
     return device
 
 
@@ -106,22 +106,22 @@ def test_largest_remainders_get_the_rest() -> None:
 def test_peak_covers_steps_since_last_delta() -> None:
     ledger, device = UsageLedger(["a"], {"full": 9}), RunnerCounts()
     for pages in (3, 7, 2):
-        made = filled(ledger, [[1]] * len(StepKind), [[pages, 0, 9 - pages]])
+        result = filled(ledger, [[1]] * len(StepKind), [[pages, 0, 9 - pages]])
         device = device.after(4, 4, 1, 5)
-        ledger.add(made, device)
+        ledger.add(result, device)
     assert ledger.take().usage["a", "kv_pages_peak"] == 7
-    ledger.add(made, device.after(4, 4, 1, 5))
+    ledger.add(result, device.after(4, 4, 1, 5))
     assert ledger.take().usage["a", "kv_pages_peak"] == 2
 
 
 def test_removed_tenant_keeps_its_usage() -> None:
     ledger = UsageLedger(["a", "b"], {"full": 4})
-    made = filled(ledger, [[1, 2]] * len(StepKind), [[1, 2, 0, 1]])
+    result = filled(ledger, [[1, 2]] * len(StepKind), [[1, 2, 0, 1]])
     device = RunnerCounts().after(12, 12, 3, 100)
-    ledger.add(made, device)
+    ledger.add(result, device)
     ledger.configure(["b", "c"], ["team"])
-    made = filled(ledger, [[5, 7]] * len(StepKind), [[1, 1, 1, 1, 0]])
-    ledger.add(made, device.after(48, 48, 12, 100))
+    result = filled(ledger, [[5, 7]] * len(StepKind), [[1, 1, 1, 1, 0]])
+    ledger.add(result, device.after(48, 48, 12, 100))
     ledger.count("parks", 1)
     assert not ledger.problems()
     assert ledger.usage("a")["decode_inputs"] == 1 and ledger.usage("b")["decode_inputs"] == 7
@@ -148,9 +148,9 @@ def test_each_equation_can_fail_and_reports_the_amount(counter: str, line: str |
     ledger.count("tokens_delivered", 0)
     assert not ledger.problems() and len(LINES) == 6
     ledger.count(counter, 0)
-    found = ledger.problems()
-    assert [why.partition(":")[0] for why in found] == ([line] if line else [])
-    assert line is None or counter in found[0]
+    problems = ledger.problems()
+    assert [reason.partition(":")[0] for reason in problems] == ([line] if line else [])
+    assert line is None or counter in problems[0]
 
 
 @pytest.mark.parametrize("tenants", [["a", "a"], [":free"]])
@@ -193,11 +193,11 @@ def test_quantiles_are_within_the_stated_error_and_sums_merge() -> None:
     merged.update(histogram(latency.FIRST_TOKEN, [10**9]))  # another kind, in the same counters
     for share in (0.001, 0.5, 0.9, 0.99, 1.0):
         exact = int(both[math.ceil(share * len(both)) - 1])
-        found = latency.quantile_ns(merged, latency.INTER_TOKEN, share)
-        assert found is not None and abs(found / exact - 1) <= latency.ERROR < 0.045, share
-    told = latency.quality({**merged, "prompt_tokens_cached": 1, "prompt_tokens_computed": 3, "parks": 9})
-    assert told["inter_token_latency"]["count"] == 5300 and told["prefix_hit_rate"] == 0.25
-    assert told["time_to_first_token"]["p50_ms"] == pytest.approx(1000, rel=latency.ERROR)
+        quantile_ns = latency.quantile_ns(merged, latency.INTER_TOKEN, share)
+        assert quantile_ns is not None and abs(quantile_ns / exact - 1) <= latency.ERROR < 0.045, share
+    quality = latency.quality({**merged, "prompt_tokens_cached": 1, "prompt_tokens_computed": 3, "parks": 9})
+    assert quality["inter_token_latency"]["count"] == 5300 and quality["prefix_hit_rate"] == 0.25
+    assert quality["time_to_first_token"]["p50_ms"] == pytest.approx(1000, rel=latency.ERROR)
     assert latency.without_latencies({**merged, "parks": 9}) == {"parks": 9}
     nothing = {"count": 0, "p50_ms": None, "p99_ms": None}
     assert latency.quality({}) == {**dict.fromkeys(latency.KINDS, nothing), "prefix_hit_rate": None}
@@ -205,18 +205,18 @@ def test_quantiles_are_within_the_stated_error_and_sums_merge() -> None:
 
 def test_latencies_are_counted_by_tenant_across_a_change_of_tenants() -> None:
     ledger, device = UsageLedger(["a", "b"], {"full": 4}), RunnerCounts()
-    made = filled(ledger, [[1, 2]] * len(StepKind), [[1, 2, 0, 1]])
-    made.drawn = DrawnTokens(np.array([1, 0, 1]), np.array([True, False, True]), np.array([5000, 7000, 9000]))
-    ledger.add(made, device := device.after(12, 12, 3, 100))
+    output = filled(ledger, [[1, 2]] * len(StepKind), [[1, 2, 0, 1]])
+    output.drawn = DrawnTokens(np.array([1, 0, 1]), np.array([True, False, True]), np.array([5000, 7000, 9000]))
+    ledger.add(output, device := device.after(12, 12, 3, 100))
     ledger.configure(["b"])
-    made = filled(ledger, [[1]] * len(StepKind), [[1, 0, 3]])
-    made.drawn = DrawnTokens(np.array([0]), np.array([False]), np.array([5000]))
-    ledger.add(made, device.after(4, 4, 1, 100))
-    found = {
+    output = filled(ledger, [[1]] * len(StepKind), [[1, 0, 3]])
+    output.drawn = DrawnTokens(np.array([0]), np.array([False]), np.array([5000]))
+    ledger.add(output, device.after(4, 4, 1, 100))
+    result = {
         name: Counter({key: n for key, n in counts.items() if latency.is_latency(key)})
         for name, counts in ledger.by_account().items()
     }
-    assert found["a"] == histogram(latency.FIRST_TOKEN, [7000])
-    assert found["b"] == histogram(latency.INTER_TOKEN, [5000, 9000]) + histogram(latency.FIRST_TOKEN, [5000])
+    assert result["a"] == histogram(latency.FIRST_TOKEN, [7000])
+    assert result["b"] == histogram(latency.INTER_TOKEN, [5000, 9000]) + histogram(latency.FIRST_TOKEN, [5000])
     taken = {key: value for key, value in ledger.take().usage.items() if latency.is_latency(key[1])}
     assert sum(taken.values()) == 4 and not ledger.take()

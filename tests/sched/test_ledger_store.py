@@ -195,12 +195,12 @@ def test_invalid_options_are_rejected_by_name(tmp_path: Path, wrong: dict[str, o
 
 def test_full_disk_only_delays_the_write(tmp_path: Path) -> None:
     path, ledger = tmp_path / "u.sqlite", a_ledger()
-    heard: list[StoreHealth] = []
+    healths: list[StoreHealth] = []
     store = LedgerStore(
-        path, {"m": ledger}, period_s=NEVER, on_failure="refuse", max_lag_s=0.001, told=heard.append
+        path, {"m": ledger}, period_s=NEVER, on_failure="refuse", max_lag_s=0.001, told=healths.append
     )
     device = counted(ledger, 5)
-    assert store.settle() and not store.refuses() and not heard
+    assert store.settle() and not store.refuses() and not healths
     store._connection.execute("PRAGMA max_page_count = 1")  # of fewer pages than it has: no page more
     for number in range(400):
         ledger.count(f"counter {number:0100}", 0)
@@ -209,12 +209,12 @@ def test_full_disk_only_delays_the_write(tmp_path: Path) -> None:
     time.sleep(0.01)
     assert "full" in store.health().reason and str(path) in store.health().degraded
     assert store.refuses() == store.health().degraded or "in memory" in store.refuses()
-    assert [bool(health.reason) for health in heard] == [True]
+    assert [bool(health.reason) for health in healths] == [True]
     kept = found(path)
     assert kept.device["steps"] == 5 and not unbalanced(kept.usage, kept.device)
     store._connection.execute("PRAGMA max_page_count = 100000")
     assert store.settle() and not store.health().degraded and not store.refuses()
-    assert [bool(health.reason) for health in heard] == [True, False]
+    assert [bool(health.reason) for health in healths] == [True, False]
     counted(ledger, 1, device)
     store.close()
     whole = found(path)
@@ -301,12 +301,12 @@ def test_file_opens_and_balances_after_kill_at_any_point(tmp_path: Path, slow_co
     choice, path = random.Random(17), tmp_path / "u.sqlite"
     before = 0
     for _ in range(slow_counts(10, 500)):
-        said, _ = killed_after(path, 0.02, choice.uniform(0.0, 0.15))
+        output, _ = killed_after(path, 0.02, choice.uniform(0.0, 0.15))
         usage = found(path)
         assert not unbalanced(usage.usage, usage.device)
         steps = usage.device.get("steps", 0) - before
         before += steps
-        settled = max((number for word, number, _ in said if word == "settled"), default=0)
+        settled = max((number for word, number, _ in output if word == "settled"), default=0)
         assert steps >= settled, "what was said to be in the file is in it"
         with closing(open_to_read(path)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -317,8 +317,8 @@ def test_killed_process_loses_at_most_one_second(tmp_path: Path, slow_counts: Co
     choice = random.Random(5)
     for number in range(slow_counts(1, 20)):
         path = tmp_path / f"{number}.sqlite"
-        said, killed = killed_after(path, 0.0, 1.3 if not number else choice.uniform(1.0, 4.0))
-        due = max((number for _, number, when in said if when < killed - 1.0), default=0)
+        output, killed = killed_after(path, 0.0, 1.3 if not number else choice.uniform(1.0, 4.0))
+        due = max((number for _, number, when in output if when < killed - 1.0), default=0)
         assert found(path).device.get("steps", 0) >= due > 0
 
 

@@ -53,7 +53,7 @@ def everything_ends(seed: int) -> None:
     tenants, arrivals, slots, pages = case(seed)
     settings = SimulationSettings(slots, 1024, pages, check_every=8)
     seen = simulate(arrivals, tenants, settings, CLOCK)
-    assert [each for each in of_every_run(seen) if each.status != "pass"] == []
+    assert [outcome for outcome in of_every_run(seen) if outcome.status != "pass"] == []
 
 
 @pytest.mark.parametrize("seed", STOOD_STILL)

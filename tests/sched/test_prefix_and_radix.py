@@ -87,7 +87,7 @@ def test_namespaces_share_nothing_and_a_salt_narrows_one() -> None:
         namespace("m", "canonical-1", "f32", PAGE),
         namespace("m", "canonical-1", "f32", PAGE),
     ]
-    assert len({chain(tokens, PAGE, each)[:32] for each in spaces}) == len(spaces)
+    assert len({chain(tokens, PAGE, space)[:32] for space in spaces}) == len(spaces)
     assert chain(tokens, PAGE, one) == chain(
         tokens, PAGE, namespace("m", "canonical-1", "f32", PAGE, secret=b"x" * 32)
     )

@@ -187,11 +187,11 @@ MACHINE_HASHES = (
 
 def quick_first(rows: Sequence[tuple[Any, ...]], quick: int) -> list[Any]:
     """The first `quick` rows run by default, the others with the rest."""
-    made = []
+    result = []
     for at, row in enumerate(rows):
-        name = "-".join(str(getattr(each, "__name__", each)) for each in row[:-1])
-        made.append(pytest.param(*row, id=name, marks=[] if at < quick else [pytest.mark.rest]))
-    return made
+        name = "-".join(str(getattr(item, "__name__", item)) for item in row[:-1])
+        result.append(pytest.param(*row, id=name, marks=[] if at < quick else [pytest.mark.rest]))
+    return result
 
 
 @pytest.mark.parametrize(("name", "steps", "expected"), quick_first(WORKLOAD_HASHES, 4))

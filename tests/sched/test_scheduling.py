@@ -36,7 +36,7 @@ class Bench:
         group = PageGroup("full", pages)
         self.cache = KvCache((group,), PAGE, 32, rows)
         self.runner = CheckingRunner(self.cache, slots, CTX)
-        ledger = UsageLedger([each.name for each in tenants], {"full": pages})
+        ledger = UsageLedger([tenant.name for tenant in tenants], {"full": pages})
         asked = SchedulerLimits(slots, CTX, **{"step_tokens": 32, "check_every": 1, **limits})
         self.s = Scheduler(asked, tenants, self.cache, self.runner, lambda: self.now, ledger=ledger)
         self.runner.scheduler = self.s
@@ -66,8 +66,8 @@ class Bench:
                     self.ended[number, choice] = reason
         return batch
 
-    def until_idle(self, most: int = 2000) -> None:
-        for _ in range(most):
+    def until_idle(self, maximum: int = 2000) -> None:
+        for _ in range(maximum):
             self.step()
             if not self.s.live:
                 return
@@ -84,10 +84,10 @@ def test_stalled_reader_keeps_slot_one_second_and_pages_thirty() -> None:
     b = Bench([Tenant("a")])
     number = b.submit(0, [1] * 6, 50)
     b.step(3)
-    made = len(b.made[number, 0])
+    count = len(b.made[number, 0])
     b.s.hold(number)
     b.step(5)
-    assert len(b.made[number, 0]) == made and b.request(number).slot >= 0
+    assert len(b.made[number, 0]) == count and b.request(number).slot >= 0
     due = b.s.next_event()
     assert due is not None and b.now < due <= b.now + SECOND
     b.step(ms=1000)
@@ -131,10 +131,10 @@ def test_token_of_a_planned_step_is_skipped_and_drawn_again(step: int, prompt: i
     slow = b.submit(0, range(prompt), 20)
     others = [b.submit(1, [n, n + 1, 7], 20) for n in range(15)]
     b.step(step - 1)
-    made = len(b.made.get((slow, 0), ()))
+    count = len(b.made.get((slow, 0), ()))
     hold_between_plan_and_submission(b, slow)
     b.step(6)
-    assert len(b.made.get((slow, 0), ())) == made
+    assert len(b.made.get((slow, 0), ())) == count
     assert min(len(b.made[number, 0]) for number in others) >= 4
     b.s.resume(slow)
     b.until_idle()
@@ -165,9 +165,9 @@ def test_stalled_reader_is_kept_for_a_number_of_steps(steps: int) -> None:
     b.step(steps)
     b.s.resume(slow)
     b.until_idle()
-    made = [drawn(3, 0, 6 + at) for at in range(118)]
-    assert b.made[other, 0] == made
-    assert b.made[slow, 0] == (made[:20] if steps <= 100 else made[:3])
+    result = [drawn(3, 0, 6 + at) for at in range(118)]
+    assert b.made[other, 0] == result
+    assert b.made[slow, 0] == (result[:20] if steps <= 100 else result[:3])
     assert b.ended[slow, 0] == ("length" if steps <= 100 else "client_too_slow")
 
 
@@ -284,9 +284,9 @@ def test_session_pages_are_kept_for_the_next_turn() -> None:
             b.submit(1, range(100 * at, 100 * at + 50), 2)
             b.until_idle()
         history = [*range(12), *b.made[first, 0]]
-        again = b.submit(0, [*history, 5], 2, session=7)
+        second = b.submit(0, [*history, 5], 2, session=7)
         b.step()
-        assert b.request(again).cached == (12 if b is kept else 0)
+        assert b.request(second).cached == (12 if b is kept else 0)
 
 
 def test_session_pin_is_dropped_under_pressure_and_on_timeout() -> None:
@@ -336,9 +336,9 @@ def test_next_turn_resumes_at_the_last_page_boundary_of_the_answer() -> None:
     b = Bench([Tenant("a")], slots=2, rows=9)
     first = b.submit(0, range(6), 14)
     b.until_idle()
-    again = b.submit(0, [*range(6), *b.made[first, 0], 9], 2)
+    second = b.submit(0, [*range(6), *b.made[first, 0], 9], 2)
     b.step()
-    assert b.request(again).cached == 16
+    assert b.request(second).cached == 16
 
 
 # --- quotas
@@ -347,7 +347,7 @@ def test_next_turn_resumes_at_the_last_page_boundary_of_the_answer() -> None:
 def test_contradictory_quotas_are_rejected_unchanged_with_the_limit() -> None:
     b = Bench([Tenant("a", pages=(PageQuota(10),)), Tenant("b")], pages=32)
     before = list(b.s.tenants)
-    for tenants, told in (
+    for tenants, message in (
         ([before[0], Tenant("b", pages=(PageQuota(23),))], "at most 32 together"),
         ([Tenant("a", slots_guaranteed=3), Tenant("b", slots_guaranteed=2)], "guarantee at most 4 together"),
         ([Tenant("a", slots_guaranteed=3, slots_max=2), before[1]], "raise slots_max"),
@@ -355,7 +355,7 @@ def test_contradictory_quotas_are_rejected_unchanged_with_the_limit() -> None:
     ):
         with pytest.raises(UsageError) as refused:
             b.s.configure(tenants)
-        assert told in f"{refused.value} {refused.value.next}"
+        assert message in f"{refused.value} {refused.value.next}"
         assert b.s.tenants == before
     b.submit(0, range(60), 8)
     b.step(2)

@@ -32,9 +32,9 @@ def plan(*sequences: tuple[int, int, list[int], bool], **more: Any) -> Any:
         "row_slot": [slot[row] for row in logit_row], "row_position": [position[row] + 1 for row in logit_row],
         "state_source": more.pop("source", [-1] * count), "state_target": more.pop("target", [-1] * count),
     }  # fmt: skip
-    given = {name: np.array(values, np.int32) for name, values in arrays.items()}
+    argument = {name: np.array(values, np.int32) for name, values in arrays.items()}
     rest = {"table_changes": [{}, {}], "bound": [], "copies": [], "counts_of": {}, **more}
-    return SimpleNamespace(tokens=len(token_id), sequences=count, rows=len(logit_row), **given, **rest)
+    return SimpleNamespace(tokens=len(token_id), sequences=count, rows=len(logit_row), **argument, **rest)
 
 
 class Lab:
@@ -59,31 +59,31 @@ class Lab:
     def first(self, **more: Any) -> Any:
         """Both prompts in whole, pages 0, 1 and 2, 3 of either group."""
         pages = {0: 0, 1: 1, CTX // PAGE: 2, CTX // PAGE + 1: 3}
-        given = {
+        argument = {
             "table_changes": [dict(pages), dict(pages)],
             "bound": [0, 1],
             "source": [0, 0],
             "target": [1, 2],
             **more,
         }
-        return plan((0, 0, [10, 11, 12, 13, 14, 15], True), (1, 0, [20, 21, 22, 23, 24, 25], True), **given)
+        return plan((0, 0, [10, 11, 12, 13, 14, 15], True), (1, 0, [20, 21, 22, 23, 24, 25], True), **argument)
 
     def run(self, step: Any) -> list[str]:
         """What it says of a step; the tokens that come of it are drawn."""
         self.device.findings.clear()
         self.device.collect(self.device.submit(step))
-        return [each.partition(": ")[2] for each in self.device.findings]
+        return [finding.partition(": ")[2] for finding in self.device.findings]
 
     def second(self, **more: Any) -> Any:
-        given = {"source": [1, 2], "target": [1, 2], **more}
-        return plan((0, 6, [drawn_token(1, 0, 6)], True), (1, 6, [drawn_token(2, 0, 6)], True), **given)
+        argument = {"source": [1, 2], "target": [1, 2], **more}
+        return plan((0, 6, [drawn_token(1, 0, 6)], True), (1, 6, [drawn_token(2, 0, 6)], True), **argument)
 
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    made = Lab()
-    assert made.run(made.first()) == []
-    yield made
+    lab = Lab()
+    assert lab.run(lab.first()) == []
+    yield lab
 
 
 def test_correct_steps_pass(lab: Lab) -> None:
@@ -92,7 +92,7 @@ def test_correct_steps_pass(lab: Lab) -> None:
 
 
 def only(found: list[str], says: str) -> None:
-    assert any(says in each for each in found), found
+    assert any(says in item for item in found), found
 
 
 def test_stale_table_row_reading_foreign_page_is_reported(lab: Lab) -> None:
@@ -138,8 +138,8 @@ def test_racing_rows_are_reported(lab: Lab) -> None:
 def test_reused_epoch_is_reported(lab: Lab) -> None:
     lab.bind(0, 3, epoch=1)
     lab.device.arrive(3, [1])
-    found = lab.run(plan((0, 0, [1], True), bound=[0], source=[0], target=[1]))
-    only(found, "slot 0, request 3: bound with epoch 1, which request 1 had in this slot")
+    result = lab.run(plan((0, 0, [1], True), bound=[0], source=[0], target=[1]))
+    only(result, "slot 0, request 3: bound with epoch 1, which request 1 had in this slot")
 
 
 def test_unbound_slot_is_reported(lab: Lab) -> None:
@@ -159,8 +159,8 @@ def test_sample_at_wrong_position_or_slot_is_reported(lab: Lab) -> None:
 
 def test_lost_or_duplicated_token_is_reported(lab: Lab) -> None:
     assert lab.run(lab.second(table_changes=[{}, {}])) == []
-    again = lab.second()
-    only(lab.run(again), "samples token 7, expected 8")
+    second = lab.second()
+    only(lab.run(second), "samples token 7, expected 8")
     wrong = plan((0, 7, [999], True), source=[1], target=[1])
     only(lab.run(wrong), "token 999 at position 7, expected")
     late = plan((0, 9, [1], True), source=[1], target=[1])
@@ -179,9 +179,9 @@ def test_dropped_copy_is_reported(lab: Lab) -> None:
     copies = [PageCopy(group, 3, 5, 2) for group in (0, 1)]
     step = lab.second(table_changes=[dict(fork), dict(fork)])
     only(lab.run(step), "slot 1, request 2, group full: reads position 4 in page 5, which holds nothing")
-    again = Lab()
-    assert again.run(again.first()) == []
-    assert again.run(again.second(table_changes=[dict(fork), dict(fork)], copies=copies)) == []
+    second = Lab()
+    assert second.run(second.first()) == []
+    assert second.run(second.second(table_changes=[dict(fork), dict(fork)], copies=copies)) == []
 
 
 def test_wrong_penalty_rows_are_reported() -> None:

@@ -18,16 +18,16 @@ def filled(capacities: tuple[int, ...], demands: list[tuple[int, ...]], weights:
     held = [[0] * len(capacities) for _ in demands]
     open_to = set(range(len(demands)))
     while open_to:
-        least = min(open_to)
+        minimum = min(open_to)
         for tenant in open_to:
-            if less(shares.of(held[tenant], weights[tenant]), shares.of(held[least], weights[least])):
-                least = tenant
-        used = [sum(each[n] for each in held) for n in range(len(capacities))]
-        if any(u + d > c for u, d, c in zip(used, demands[least], capacities, strict=True)):
-            open_to.discard(least)
+            if less(shares.of(held[tenant], weights[tenant]), shares.of(held[minimum], weights[minimum])):
+                minimum = tenant
+        used = [sum(item[n] for item in held) for n in range(len(capacities))]
+        if any(u + d > c for u, d, c in zip(used, demands[minimum], capacities, strict=True)):
+            open_to.discard(minimum)
             continue
-        held[least] = [h + d for h, d in zip(held[least], demands[least], strict=True)]
-        tasks[least] += 1
+        held[minimum] = [h + d for h, d in zip(held[minimum], demands[minimum], strict=True)]
+        tasks[minimum] += 1
     return tasks
 
 
@@ -57,7 +57,7 @@ def test_two_busy_tenants_differ_by_at_most_two_charges() -> None:
     choice, largest = random.Random(3), 512
     service = Service({0: WEIGHT_UNITS, 1: WEIGHT_UNITS})
     for _ in range(2000):
-        tenant = min((0, 1), key=lambda each: service.counters[each])
+        tenant = min((0, 1), key=lambda item: service.counters[item])
         service.charge(tenant, choice.randint(1, largest))
         assert abs(service.in_tokens(0) - service.in_tokens(1)) <= 2 * largest
 
@@ -84,8 +84,8 @@ def test_debt_delays_without_rounding_loss() -> None:
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.lists(st.integers(0, 10**9), max_size=20))
 def test_polling_a_bucket_does_not_change_it(rate: int, charge: int, steps: list[int]) -> None:
     asked, quiet = Bucket(rate, 10**7, 0), Bucket(rate, 10**7, 0)
-    for each in (asked, quiet):
-        each.charge(10**7 + charge, 0)
+    for item in (asked, quiet):
+        item.charge(10**7 + charge, 0)
     now = 0
     for step in steps:
         now += step

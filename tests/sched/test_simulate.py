@@ -25,8 +25,8 @@ ONE = [Tenant("a")]
 
 
 def run(arrivals: list[Arrival], tenants: list[Tenant] = ONE, **settings: object) -> SimulatedRun:
-    made = replace(SimulationSettings(slots=4, ctx=1024, check_every=1), **settings)  # type: ignore[arg-type]
-    return simulate(arrivals, tenants, made, SECOND)
+    text = replace(SimulationSettings(slots=4, ctx=1024, check_every=1), **settings)  # type: ignore[arg-type]
+    return simulate(arrivals, tenants, text, SECOND)
 
 
 def passed(seen: SimulatedRun) -> bool:
@@ -79,8 +79,8 @@ def test_same_seed_gives_the_same_run() -> None:
 def test_interrupted_run_releases_everything(limit: dict[str, float]) -> None:
     seen = run([Arrival(at, "a", 40, 30) for at in range(12)], **limit)
     assert seen.steps == 7 and seen.cut == 7 and not seen.left
-    found = {finding.id: finding.status for finding in of_every_run(seen)}
-    assert found.pop("everything-ends") == "skip" and set(found.values()) == {"pass"}
+    result = {finding.id: finding.status for finding in of_every_run(seen)}
+    assert result.pop("everything-ends") == "skip" and set(result.values()) == {"pass"}
 
 
 def test_impossible_request_is_rejected_before_the_run() -> None:
@@ -97,7 +97,7 @@ def test_failing_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = run([Arrival(0, "a", 40, 30)])
     (finding, *others) = of_every_run(seen)
     assert finding.status == "fail" and finding.first_bad["step"] == 6 and finding.reason == "i03: a page"
-    assert {each.status for each in others} == {"skip"}
+    assert {item.status for item in others} == {"skip"}
 
 
 def test_scheduler_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,8 +115,8 @@ def test_scheduler_exception_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
 def test_unmet_expectation_fails() -> None:
     arrivals = [Arrival(0, "a", 100, 200) for _ in range(8)] + [Arrival(3, "b", 100, 5)]
     seen = run(arrivals, [Tenant("a"), Tenant("b", Priority.BATCH)])
-    found = first_token_within("b", 4).judge(seen, None)
-    assert found.status == "fail" and found.first_bad["tenant"] == "b" and found.measure["steps_most"] > 4
+    result = first_token_within("b", 4).judge(seen, None)
+    assert result.status == "fail" and result.first_bad["tenant"] == "b" and result.measure["steps_most"] > 4
     assert prefix_hits(0.3).judge(seen, None).status == "fail"
     assert gaps_within(Priority.INTERACTIVE, 1.3).judge(seen, None).status == "skip"
 
@@ -143,5 +143,5 @@ def test_every_workload_runs(name: str, slow_counts: Counts) -> None:
     assert {finding.status for finding in of_every_run(seen)} <= {"pass", *(() if whole else ("skip",))}
     if whole:
         baseline = simulate(arrivals, workload.tenants, replace(settings, policy="fcfs"), PREDICTED)
-        found = [each.judge(seen, baseline) for each in workload.checks]
-        assert [each for each in found if each.status != "pass"] == []
+        result = [check.judge(seen, baseline) for check in workload.checks]
+        assert [item for item in result if item.status != "pass"] == []

@@ -74,5 +74,5 @@ def test_long_simulation_loses_nothing(slow_counts: Counts) -> None:
     grown = sizes[9] - sizes[3]
     assert grown < MOST_GROWN, f"{grown:,} bytes more resident after nine tenths than after three"
     gc.collect()
-    left = [each for each in gc.get_objects() if isinstance(each, Request)]
+    left = [item for item in gc.get_objects() if isinstance(item, Request)]
     assert len(left) <= 64  # queues drop who left when he comes to the head, and sweep where there are more

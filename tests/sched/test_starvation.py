@@ -43,12 +43,12 @@ class Engine:
             for number in batch.requests.tolist() if batch else ():
                 self.first.setdefault(number, self.steps)
 
-    def steps_to_first_token(self, number: int, most: int = 2000) -> int:
+    def steps_to_first_token(self, number: int, maximum: int = 2000) -> int:
         """The step that runs as it arrives counts too, and here is none: one more than those taken."""
-        began = self.steps
-        while number not in self.first and self.steps - began < most:
+        steps = self.steps
+        while number not in self.first and self.steps - steps < maximum:
             self.step()
-        return self.first[number] - began + 1
+        return self.first[number] - steps + 1
 
 
 def test_interactive_request_preempts_full_batch_slots() -> None:
@@ -131,8 +131,8 @@ def test_more_tenants_than_slots_take_turns() -> None:
     numbers = [engine.submit(tenant, 30, 1000) for tenant in range(6)]
     engine.step(600)
     assert set(numbers) <= engine.first.keys()
-    made = [engine.scheduler.live[number][0].made for number in numbers]
-    assert min(made) > 0.5 * max(made)
+    result = [engine.scheduler.live[number][0].made for number in numbers]
+    assert min(result) > 0.5 * max(result)
 
 
 def test_slot_does_not_rotate_when_pages_decide_the_share() -> None:

@@ -119,8 +119,8 @@ class House:
             self.ended[number, choice] = reason
         return True
 
-    def drain(self, most: int = 2000) -> None:
-        for _ in range(most):
+    def drain(self, maximum: int = 2000) -> None:
+        for _ in range(maximum):
             self.step()
             if not self.scheduler.live:
                 break
@@ -134,8 +134,8 @@ class House:
         """It has every token that it would have alone, once."""
         prompt, sampling = self.asked[number]
         for choice in range(sampling.n):
-            wanted = [drawn_token(number, choice, prompt + at) for at in range(sampling.max_tokens)]
-            assert self.got[number, choice] == wanted, (number, choice)
+            drawn_tokens = [drawn_token(number, choice, prompt + at) for at in range(sampling.max_tokens)]
+            assert self.got[number, choice] == drawn_tokens, (number, choice)
             assert self.ended[number, choice] == "length"
 
 

@@ -55,7 +55,7 @@ def shown(trace: StepTrace, phase: str = "X") -> list[tuple[str, int, float, flo
 
 
 def test_slot_shows_its_request_and_phase() -> None:
-    slots = [each for each in shown(traced(ROWS)) if each[1] >= 10]
+    slots = [item for item in shown(traced(ROWS)) if item[1] >= 10]
     assert slots == [
         ("ada 1", 10, 0.0, 5000.0),
         ("prefill", 10, 0.0, 1000.0),

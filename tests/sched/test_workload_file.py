@@ -80,13 +80,13 @@ def test_invalid_files_are_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_built_in_workload_round_trips_through_a_file(tmp_path: Path, name: str) -> None:
     workload = WORKLOADS[name]
-    made = sorted(workload.arrivals(np.random.default_rng(3)), key=lambda each: each.at)
-    found = read(tmp_path, write_workload(made, workload.tenants))
-    assert [(a.tenant, a.prompt, a.output, a.prefix) for a in found] == [
-        (a.tenant, a.prompt, a.output, a.prefix) for a in made
+    arrivals = sorted(workload.arrivals(np.random.default_rng(3)), key=lambda arrival: arrival.at)
+    result = read(tmp_path, write_workload(arrivals, workload.tenants))
+    assert [(a.tenant, a.prompt, a.output, a.prefix) for a in result] == [
+        (a.tenant, a.prompt, a.output, a.prefix) for a in arrivals
     ]
     classes = {tenant.name: tenant.priority for tenant in workload.tenants}
-    assert all(tenant.priority == classes[tenant.name] for tenant in tenants_of(found))
+    assert all(tenant.priority == classes[tenant.name] for tenant in tenants_of(result))
 
 
 def test_tenant_gets_the_highest_class_it_requests() -> None:
@@ -95,5 +95,5 @@ def test_tenant_gets_the_highest_class_it_requests() -> None:
         Arrival(2, "a", 1, 1, Priority.INTERACTIVE),
         Arrival(0, "b", 1, 1),
     ]
-    found = {tenant.name: tenant.priority for tenant in tenants_of(arrivals)}
-    assert found == {"b": Priority.STANDARD, "a": Priority.INTERACTIVE}
+    result = {tenant.name: tenant.priority for tenant in tenants_of(arrivals)}
+    assert result == {"b": Priority.STANDARD, "a": Priority.INTERACTIVE}

@@ -29,20 +29,20 @@ class Answer:
 async def answers(server: InferenceServer, ask: Ask) -> list[Answer]:
     """Every choice of a request, read to its end; the code of its error is the reason of those that were
     open. Raises ServeError where the server is to blame."""
-    made = [Answer() for _ in range(ask.sampling.n)]
+    answers = [Answer() for _ in range(ask.sampling.n)]
     async with await server.submit(ask) as stream:
         try:
             async for delivered in stream:
-                for each in delivered:
-                    assert not made[each.index].finish_reason, "nothing comes behind the end"
-                    made[each.index].tokens += each.token_ids
-                    made[each.index].finish_reason = each.finish_reason or ""
+                for entry in delivered:
+                    assert not answers[entry.index].finish_reason, "nothing comes behind the end"
+                    answers[entry.index].tokens += entry.token_ids
+                    answers[entry.index].finish_reason = entry.finish_reason or ""
         except ServeError as error:
             if error.status == 503:
                 raise
-            for one in made:
-                one.finish_reason = one.finish_reason or error.code or ""
-    return made
+            for item in answers:
+                item.finish_reason = item.finish_reason or error.code or ""
+    return answers
 
 
 def alone(asks: Sequence[Ask], **opened: object) -> list[list[Answer]]:
@@ -50,8 +50,8 @@ def alone(asks: Sequence[Ask], **opened: object) -> list[list[Answer]]:
     with LLM(MODEL, tier="t_cpu", **{"slots": 4, "ctx": 256, **opened}) as llm:  # type: ignore[arg-type]
         return [
             [
-                Answer(list(each.token_ids), each.finish_reason)
-                for each in llm.generate([list(ask.tokens)], ask.sampling)
+                Answer(list(item.token_ids), item.finish_reason)
+                for item in llm.generate([list(ask.tokens)], ask.sampling)
             ]
             for ask in asks
         ]

@@ -34,8 +34,8 @@ def serving() -> Iterator[Serving]:
 def client(serving: Serving) -> Iterator[openai.OpenAI]:
     import openai
 
-    with openai.OpenAI(base_url=f"{serving.url}/v1", api_key="none") as made:
-        yield made
+    with openai.OpenAI(base_url=f"{serving.url}/v1", api_key="none") as result:
+        yield result
 
 
 @pytest.fixture(scope="session")
@@ -43,5 +43,5 @@ def chrome() -> Iterator[Browser]:
     program = chromium()
     if program is None:
         pytest.skip(MISSING)
-    with browser(program) as made:
-        yield made
+    with browser(program) as result:
+        yield result

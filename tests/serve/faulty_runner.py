@@ -39,11 +39,11 @@ class FaultyRunner:
     def collect(self, handle: Any) -> Drawn:
         plan, running = handle
         records = self.model.core.scheduler.records
-        there = records[np.unique(plan.slot[: plan.tokens])]
+        record = records[np.unique(plan.slot[: plan.tokens])]
         self.steps += 1
-        self.seen.append(set(there["request"].tolist()))
+        self.seen.append(set(record["request"].tolist()))
         time.sleep(self.seconds)
-        if self.fails(self.steps, there):
+        if self.fails(self.steps, record):
             raise DeadlineMissed("the step did not come back")
         drawn = self.real.collect(running)
         for row, slot in enumerate(plan.row_slot[: plan.rows].tolist()):

@@ -41,9 +41,9 @@ class Browser:
     def __init__(self, program: str, profile: str) -> None:
         commands, self._to = os.pipe()
         self._from, answers = os.pipe()
-        place = f'exec "$@" 3</proc/self/fd/{commands} 4>/proc/self/fd/{answers}'
+        text = f'exec "$@" 3</proc/self/fd/{commands} 4>/proc/self/fd/{answers}'
         self._process = subprocess.Popen(
-            ["sh", "-c", place, "sh", program, *FLAGS.split(), f"--user-data-dir={profile}"],
+            ["sh", "-c", text, "sh", program, *FLAGS.split(), f"--user-data-dir={profile}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -93,11 +93,11 @@ class Browser:
 @contextlib.contextmanager
 def browser(program: str) -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        made = Browser(program, profile)
+        browser = Browser(program, profile)
         try:
-            yield made
+            yield browser
         finally:
-            made.close()
+            browser.close()
 
 
 @dataclass(eq=False)
@@ -190,12 +190,12 @@ def tab(of: Browser) -> Iterator[Tab]:
     context = of.call("Target.createBrowserContext")["browserContextId"]
     target = of.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
     session = of.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-    made = of.tabs[session] = Tab(of, session, context)
+    tab = of.tabs[session] = Tab(of, session, context)
     try:
         for domain in ("Page", "Runtime", "Log", "Network"):
-            made.call(f"{domain}.enable")
-        made.look()
-        yield made
+            tab.call(f"{domain}.enable")
+        tab.look()
+        yield tab
     finally:
         del of.tabs[session]
         of.call("Target.disposeBrowserContext", browserContextId=context)

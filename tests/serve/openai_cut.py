@@ -17,8 +17,8 @@ def one_of(*schemas: Schema) -> Schema:
     return {"anyOf": list(schemas)}
 
 
-def number(least: float, most: float) -> Schema:
-    return one_of({"type": "number", "minimum": least, "maximum": most}, {"type": "null"})
+def number(minimum: float, maximum: float) -> Schema:
+    return one_of({"type": "number", "minimum": minimum, "maximum": maximum}, {"type": "null"})
 
 
 def record(required: Schema, optional: Schema | None = None, **more: Any) -> Schema:
@@ -150,10 +150,10 @@ MODEL = record({"id": STRING, "object": {"const": "model"}, "created": INTEGER, 
 MODELS = record({"object": {"const": "list"}, "data": {"type": "array", "items": MODEL, "minItems": 1}})
 
 
-def posted(body: Schema, made: Schema) -> Schema:
+def posted(body: Schema, schema: Schema) -> Schema:
     content = {"application/json": {"schema": body}}
     return {
-        "post": {"requestBody": {"required": True, "content": content}, "responses": answer(made, streams=True)}
+        "post": {"requestBody": {"required": True, "content": content}, "responses": answer(schema, streams=True)}
     }
 
 

@@ -47,35 +47,35 @@ async def asked(
 ) -> list[Answer]:
     """Every choice, whole; `leave_after`: events of a stream, behind which the connection is dropped. Raises
     RequestFailed."""
-    made = [Answer() for _ in range(ask.sampling.n)]
+    answers = [Answer() for _ in range(ask.sampling.n)]
     body = body_of(ask, stream=stream)
     if not stream:
         answer = await client.post("/v1/completions", json=body)
         if answer.status_code != 200:
             raise RequestFailed(answer.status_code, answer.json()["error"])
-        _take(made, answer.json())
-        return made
+        _take(answers, answer.json())
+        return answers
     events = 0
     async with client.stream("POST", "/v1/completions", json=body) as answer:
         if answer.status_code != 200:
             raise RequestFailed(answer.status_code, json.loads(await answer.aread())["error"])
         async for line in answer.aiter_lines():
             if events == leave_after:
-                return made
+                return answers
             if line == "data: [DONE]":
-                return made
+                return answers
             if line.startswith("data: "):
                 events += 1
                 chunk = json.loads(line.removeprefix("data: "))
                 if "error" in chunk:
                     raise RequestFailed(200, chunk["error"])
-                _take(made, chunk)
+                _take(answers, chunk)
     raise AssertionError("the stream ended without [DONE]")
 
 
-def _take(made: list[Answer], reply: dict[str, Any]) -> None:
+def _take(answers: list[Answer], reply: dict[str, Any]) -> None:
     for choice in reply["choices"]:
-        one = made[choice["index"]]
+        one = answers[choice["index"]]
         assert not one.finish_reason
         one.tokens += choice["token_ids"]
         one.finish_reason = choice["finish_reason"] or ""

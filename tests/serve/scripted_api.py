@@ -48,14 +48,14 @@ def listening_site() -> Iterator[ScriptedSite]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    made = ScriptedSite(f"http://127.0.0.1:{port}/")
-    http = uvicorn.Server(uvicorn.Config(scripted(made), port=port, log_level="warning", lifespan="off"))
+    site = ScriptedSite(f"http://127.0.0.1:{port}/")
+    http = uvicorn.Server(uvicorn.Config(scripted(site), port=port, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=http.run, daemon=True)
     thread.start()
     while not http.started:
         assert thread.is_alive()
         time.sleep(0.01)
-    yield made
+    yield site
     http.should_exit = http.force_exit = True
     thread.join()
 
@@ -67,8 +67,8 @@ def says(*words: str) -> list[str]:
 
 def delta(*, logprobs: list[dict[str, Any]] | None = None, **delta: Any) -> str:
     """A line of the stream."""
-    made = {"index": 0, "delta": delta, "finish_reason": None}
-    return data(choices=[made if logprobs is None else {**made, "logprobs": {"content": logprobs}}])
+    result = {"index": 0, "delta": delta, "finish_reason": None}
+    return data(choices=[result if logprobs is None else {**result, "logprobs": {"content": logprobs}}])
 
 
 def end(reason: str = "stop", **more: Any) -> list[str]:

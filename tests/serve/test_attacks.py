@@ -169,12 +169,12 @@ def test_key_check_takes_constant_time() -> None:
     times: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(300):
         for name, key in random.sample(list(kinds.items()), len(kinds)):
-            began = time.perf_counter_ns()
+            start = time.perf_counter_ns()
             for _ in range(20):
                 ring.caller(key)
-            times[name].append(time.perf_counter_ns() - began)
-    least = {name: statistics.quantiles(each, n=4)[0] for name, each in times.items()}
-    assert max(least.values()) < 1.1 * min(least.values()), least
+            times[name].append(time.perf_counter_ns() - start)
+    minimum = {name: statistics.quantiles(item, n=4)[0] for name, item in times.items()}
+    assert max(minimum.values()) < 1.1 * min(minimum.values()), minimum
 
 
 @pytest.mark.rest
@@ -189,8 +189,8 @@ def test_flood_of_wrong_keys_and_slow_bodies_does_not_affect_streams(guarded: Se
     alone, over = ask(), threading.Event()
     address = httpx.URL(guarded.url)
     slow = [socket.create_connection((address.host, address.port)) for _ in range(50)]
-    for each in slow:
-        each.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n")
+    for item in slow:
+        item.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n")
 
     def flood() -> None:
         with httpx.Client(base_url=guarded.url) as client:
@@ -206,5 +206,5 @@ def test_flood_of_wrong_keys_and_slow_bodies_does_not_affect_streams(guarded: Se
         over.set()
         for thread in threads:
             thread.join()
-        for each in slow:
-            each.close()
+        for item in slow:
+            item.close()

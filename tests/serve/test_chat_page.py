@@ -36,8 +36,8 @@ MARKDOWN = [
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[ScriptedSite]:
-    with listening_site() as made:
-        yield made
+    with listening_site() as result:
+        yield result
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ def script(site: ScriptedSite) -> Script:
 
 @pytest.fixture
 def page(chrome: Browser, site: ScriptedSite, script: Script) -> Iterator[Tab]:
-    with tab(chrome) as made:
-        made.go(site.url)
-        made.until("models.length")
-        yield made
-        assert made.complaints == []
-        assert [url for url in made.fetched if not url.startswith((site.url, "data:", "blob:"))] == []
+    with tab(chrome) as result:
+        result.go(site.url)
+        result.until("models.length")
+        yield result
+        assert result.complaints == []
+        assert [url for url in result.fetched if not url.startswith((site.url, "data:", "blob:"))] == []
 
 
 def say(page: Tab, text: str, *, until: str = "!running") -> None:
@@ -168,7 +168,7 @@ def test_reasoning_is_requested_streamed_and_then_folded(page: Tab, script: Scri
 
 
 def logprob(token: str, probability: float, **others: float) -> dict[str, Any]:
-    tops = [{"token": each, "logprob": math.log(p)} for each, p in {token: probability, **others}.items()]
+    tops = [{"token": item, "logprob": math.log(p)} for item, p in {token: probability, **others}.items()]
     return {"token": token, "logprob": math.log(probability), "top_logprobs": tops}
 
 
@@ -257,7 +257,7 @@ def test_simulated_device_and_random_weights_are_marked_in_red(page: Tab, script
 
 
 def test_model_output_never_executes(page: Tab, script: Script) -> None:
-    said = "\n\n".join(
+    text = "\n\n".join(
         (
             HOSTILE,
             f"`{HOSTILE}`",
@@ -272,7 +272,7 @@ def test_model_output_never_executes(page: Tab, script: Script) -> None:
     )
     script.answers["Go"] = [
         delta(reasoning_content=HOSTILE),
-        delta(content=said, logprobs=[logprob(HOSTILE, 0.5)]),
+        delta(content=text, logprobs=[logprob(HOSTILE, 0.5)]),
         delta(tool_calls=[{"index": 0, "id": "1", "function": {"name": HOSTILE, "arguments": HOSTILE}}]),
         *end("tool_calls"),
     ]
@@ -406,18 +406,18 @@ def luminance(page: Tab, name: str) -> float:
         f"(e => {{ e.style.color = 'var(--{name})'; document.body.append(e); const c = getComputedStyle(e).color;"
         " e.remove(); return c.match(/[0-9]+/g).map(Number) })(document.createElement('i'))"
     )
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (each / 255 for each in rgb)]
-    return sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (item / 255 for item in rgb)]
+    return sum(weight * item for weight, item in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_phone_needs_no_horizontal_scrolling(page: Tab, script: Script, site: ScriptedSite, scheme: str) -> None:
     wide = "x" * 300
-    said = f"{wide}\n\n```\n{wide}\n```\n\n|{'a|' * 30}\n|{'-|' * 30}\n|{'wide|' * 30}\n\n- `{wide}`\n\n# {wide}"
+    text = f"{wide}\n\n```\n{wide}\n```\n\n|{'a|' * 30}\n|{'-|' * 30}\n|{'wide|' * 30}\n\n- `{wide}`\n\n# {wide}"
     script.models = [
         {"id": "a-model-with-a-long-name" * 3, "zinc_rt": {"simulated": True, "tier": "t_cpu_native"}}
     ]
-    script.answers[wide] = [delta(reasoning_content=wide), delta(content=said), *end(usage=usage(3, 9))]
+    script.answers[wide] = [delta(reasoning_content=wide), delta(content=text), *end(usage=usage(3, 9))]
     page.look(width=380, height=800, scheme=scheme)
     page.go(site.url)
     page.until("models.length")
@@ -443,12 +443,12 @@ def test_chat_survives_reload_and_can_be_exported(
     until_true(lambda: list(tmp_path.glob("chat-*.json")))
     (file,) = tmp_path.glob("chat-*.json")
     until_true(lambda: file.read_text().endswith("}"))
-    said = json.loads(file.read_text())
-    assert said["request"]["messages"] == [
+    document = json.loads(file.read_text())
+    assert document["request"]["messages"] == [
         {"role": "user", "content": "Go"},
         {"role": "assistant", "content": "Yes"},
     ]
-    (answer,) = said["answers"]
+    (answer,) = document["answers"]
     assert answer["seed"] == script.asked[0]["seed"] and answer["usage"]["completion_tokens"] == 9
     assert answer["reasoning_content"] == "Hm"
     page.click("#new")
@@ -456,8 +456,8 @@ def test_chat_survives_reload_and_can_be_exported(
 
 
 def test_markdown_is_rendered(page: Tab) -> None:
-    made = [page.ask(f"h('div', null, markdown({json.dumps(text)})).innerHTML") for text, _ in MARKDOWN]
-    assert made == [elements for _, elements in MARKDOWN]
+    result = [page.ask(f"h('div', null, markdown({json.dumps(text)})).innerHTML") for text, _ in MARKDOWN]
+    assert result == [elements for _, elements in MARKDOWN]
 
 
 def test_growing_text_keeps_finished_blocks(page: Tab) -> None:

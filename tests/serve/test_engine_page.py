@@ -48,8 +48,8 @@ TENANT = {
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[ScriptedSite]:
-    with listening_site() as made:
-        yield made
+    with listening_site() as result:
+        yield result
 
 
 @pytest.fixture
@@ -63,17 +63,17 @@ def script(site: ScriptedSite) -> Script:
 
 @pytest.fixture
 def page(chrome: Browser, site: ScriptedSite, script: Script) -> Iterator[Tab]:
-    with tab(chrome) as made:
-        made.go(f"{site.url}engine")
-        made.until("document.querySelector('tbody tr')")
-        yield made
-        assert made.complaints == []
+    with tab(chrome) as result:
+        result.go(f"{site.url}engine")
+        result.until("document.querySelector('tbody tr')")
+        yield result
+        assert result.complaints == []
 
 
 def tiles(page: Tab) -> dict[str, str]:
     """What each says, by its name."""
     rows = page.ask("[...document.querySelectorAll('.tile')].map(each => each.innerText.split('\\n'))")
-    return {name: " ".join(said) for name, *said in rows}
+    return {name: " ".join(output) for name, *output in rows}
 
 
 def test_page_shows_slots_queues_pages_and_tenants(page: Tab) -> None:
@@ -156,12 +156,12 @@ def test_both_pages_work_with_a_real_server(chrome: Browser, serving: Serving) -
         chat.type("Hello")
         chat.press("Enter")
         chat.until("chat.turns.length === 2 && !running")
-        said = chat.ask("chat.turns[1]")
-        assert "error" not in said and said["seed"] == 7
-        assert f"{said['usage']['completion_tokens']} tokens" in chat.text("li.turn:last-child .stats")
+        output = chat.ask("chat.turns[1]")
+        assert "error" not in output and output["seed"] == 7
+        assert f"{output['usage']['completion_tokens']} tokens" in chat.text("li.turn:last-child .stats")
         body = chat.ask("request(chat.turns.slice(0, 1))")
         whole = asked(serving.url, {**body, "stream": False, "stream_options": None})
-        assert whole["choices"][0]["message"]["content"] == said["content"] != ""
+        assert whole["choices"][0]["message"]["content"] == output["content"] != ""
         chat.click("#max_tokens")
         chat.ask("document.activeElement.select()")
         chat.type("200")
@@ -186,5 +186,5 @@ def asked(url: str, body: dict[str, object]) -> dict[str, list[dict[str, dict[st
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request) as answer:
-        made: dict[str, list[dict[str, dict[str, str]]]] = json.load(answer)
-    return made
+        document: dict[str, list[dict[str, dict[str, str]]]] = json.load(answer)
+    return document

@@ -33,17 +33,17 @@ def http(serving: Serving) -> Any:
 
 def stalled(serving: Serving, seconds: float) -> None:
     """The engine's thread does something else for so long."""
-    begun = threading.Event()
+    event = threading.Event()
 
     def sleep() -> None:
-        begun.set()
+        event.set()
         time.sleep(seconds)
 
     async def call() -> None:
         await serving.server.call(sleep)
 
     threading.Thread(target=lambda: asyncio.run(call())).start()
-    assert begun.wait(10)
+    assert event.wait(10)
 
 
 def until_idle(serving: Serving) -> None:
@@ -63,8 +63,8 @@ def test_stream_is_uncached_server_sent_events(http: httpx.Client) -> None:
     assert reply.headers["content-type"].startswith("text/event-stream")
     assert reply.headers["cache-control"] == "no-store" and reply.headers["x-accel-buffering"] == "no"
     assert reply.headers["x-request-id"] == "mine-1"
-    *chunks, done = data(reply.text)
-    assert done == "[DONE]"
+    *chunks, result = data(reply.text)
+    assert result == "[DONE]"
     last = json.loads(chunks[-1])
     assert last["choices"][0]["finish_reason"] == "length" and last["zinc_rt"]["seed"] >= 0
     assert reply.text.endswith("\n\n")
@@ -83,9 +83,13 @@ def test_prompt_progress_is_sent_on_request(
     monkeypatch.setattr(shape, "PROGRESS_SECONDS", 0.02)
     stalled(serving, 0.1)
     chunks = data(http.post("/v1/completions", json={**ASK, "prompt": [9] * 99, "return_progress": True}).text)
-    told = [made["prompt_progress"] for each in chunks[:-1] if "prompt_progress" in (made := json.loads(each))]
-    assert told and all(each["total"] == 99 for each in told)
-    assert [each["processed"] for each in told] == sorted(each["processed"] for each in told)
+    message = [
+        document["prompt_progress"]
+        for chunk in chunks[:-1]
+        if "prompt_progress" in (document := json.loads(chunk))
+    ]
+    assert message and all(item["total"] == 99 for item in message)
+    assert [item["processed"] for item in message] == sorted(item["processed"] for item in message)
 
 
 def test_failure_before_first_token_sets_the_status(http: httpx.Client, serving: Serving) -> None:
@@ -133,7 +137,7 @@ def test_unknown_parameters_are_ignored_unless_strict() -> None:
             bodies: list[Any] = [{"mirostat": 2}, {"mirostat": 2, "strict_parameters": True}]
             chat = {"messages": [{"role": "user", "content": "hello"}]}
             return [
-                (await client.post("/v1/chat/completions", json={**chat, **each})).status_code for each in bodies
+                (await client.post("/v1/chat/completions", json={**chat, **body})).status_code for body in bodies
             ]
 
     assert asyncio.run(statuses(strict=True)) == [400, 400]

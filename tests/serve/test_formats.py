@@ -93,9 +93,9 @@ def tokenizer() -> Tokenizer:
 
 
 def read(tokenizer: Tokenizer, tokens: list[int], stops: tuple[str, ...] = ()) -> tuple[object, ...]:
-    made = AnswerText(tokenizer, named("qwen3"), stops, tools=TOOLS)
-    deltas = [delta for token in tokens for delta in made.feed(token)]
-    return (*parts_of(deltas + made.close()), made.stopped)
+    answer_text = AnswerText(tokenizer, named("qwen3"), stops, tools=TOOLS)
+    deltas = [delta for token in tokens for delta in answer_text.feed(token)]
+    return (*parts_of(deltas + answer_text.close()), answer_text.stopped)
 
 
 def test_marker_with_a_token_is_recognised_only_as_that_token(tokenizer: Tokenizer) -> None:
@@ -175,11 +175,11 @@ def test_output_of_gemma_template_is_parsed(data_dir: Path) -> None:
     )
     thinking = "<|channel>thought\nI call.\n<channel|>"
     for text, reasoning in ((answer, ""), (thinking + answer, "I call.")):
-        made = AnswerText(tokenizer, format, tools=TOOLS, prompt=prompt)
+        answer_text = AnswerText(tokenizer, format, tools=TOOLS, prompt=prompt)
         tokens = tokenizer.encode(text.removesuffix("<turn|>\n"), add_special=False)
-        deltas = [delta for token in tokens for delta in made.feed(token)] + made.close()
+        deltas = [delta for token in tokens for delta in answer_text.feed(token)] + answer_text.close()
         content, thought, calls = parts_of(deltas)
-        assert (content, thought, made.error) == ("", reasoning, None)
+        assert (content, thought, answer_text.error) == ("", reasoning, None)
         assert [(name, json.loads(arguments)) for name, arguments in calls] == 2 * [
             ("weather", {"city": "Köln, <b>", "near": near})
         ]

@@ -57,10 +57,10 @@ def allowed(grammar: Grammar) -> list[int]:
     return [int(id) for id in np.flatnonzero(bits)]
 
 
-def drawn(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int) -> Iterator[int]:
+def drawn(grammar: Grammar, compiler: GrammarCompiler, seed: int, maximum: int) -> Iterator[int]:
     """Tokens drawn at random, end tokens only where there is no other choice: then it is over."""
     random = np.random.default_rng(seed)
-    for _ in range(most):
+    for _ in range(maximum):
         if grammar.complete:
             break
         ids = [id for id in allowed(grammar) if id not in compiler.tokenizer.eog_ids]
@@ -72,10 +72,10 @@ def drawn(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int) -> 
         yield token
 
 
-def walk(grammar: Grammar, compiler: GrammarCompiler, seed: int, most: int = 400) -> str:
+def walk(grammar: Grammar, compiler: GrammarCompiler, seed: int, maximum: int = 400) -> str:
     """The text of such an answer."""
-    made = drawn(grammar, compiler, seed, most)
-    return b"".join(map(compiler.tokenizer.piece_bytes, made)).decode(
+    result = drawn(grammar, compiler, seed, maximum)
+    return b"".join(map(compiler.tokenizer.piece_bytes, result)).decode(
         errors="ignore"
     )  # cut at `most`, maybe inside a character
 
@@ -90,8 +90,8 @@ def test_regex_choice_lark_and_gbnf_are_supported(compiler: GrammarCompiler) -> 
     assert re.fullmatch("[ab]{3,5}-x", walk(compiler.compile(spec("regex", "[ab]{3,5}-x")), compiler, 0))
     assert walk(compiler.compile(spec("choice", MOVES)), compiler, 0) in MOVES
     assert walk(compiler.compile(spec("lark", 'start: "[" /[0-9]{2}/ "]"')), compiler, 0)[0] == "["
-    made = walk(compiler.compile(spec("gbnf", GBNF)), compiler, 0, most=30)
-    assert re.match("é[a-c]{1,3}(,é|$)", made), made
+    result = walk(compiler.compile(spec("gbnf", GBNF)), compiler, 0, maximum=30)
+    assert re.match("é[a-c]{1,3}(,é|$)", result), result
 
 
 def test_end_tokens_are_allowed_only_when_the_grammar_accepts(compiler: GrammarCompiler) -> None:
@@ -238,10 +238,14 @@ def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tupl
         assert llm.tokenizer is not None
         grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
         free = llm.submit([9, 8, 7], FREE)
-        made = [one for each in SAMPLINGS for one in llm.generate([[5, 6, 7], [11, 12]], each, grammar=grammar)]
+        result = [
+            item
+            for sampling in SAMPLINGS
+            for item in llm.generate([[5, 6, 7], [11, 12]], sampling, grammar=grammar)
+        ]
         assert free.done
         assert tuple(free.answers[0].token_ids) == llm.generate([[9, 8, 7]], FREE)[0].token_ids
-        return [(each.text, each.token_ids, each.finish_reason) for each in made]
+        return [(item.text, item.token_ids, item.finish_reason) for item in result]
 
 
 @pytest.mark.rest
@@ -249,16 +253,16 @@ def answers(model: str, tier: str, device: str = "auto") -> list[tuple[str, tupl
 def test_random_weights_follow_a_grammar_on_every_tier(model: str, slow: bool, slow_counts: Counts) -> None:
     if slow and not slow_counts(0, 1):
         pytest.skip("the full run tries this model, too: --slow")
-    made = answers(model, "t_cpu")
-    assert len(made) == 6
-    for text, tokens, reason in made:
+    result = answers(model, "t_cpu")
+    assert len(result) == 6
+    for text, tokens, reason in result:
         assert reason == ("length" if len(tokens) == 36 else "stop")
         if reason == "stop":
             assert re.fullmatch(SHORT, text)
-    assert any(reason == "stop" for _, _, reason in made)
-    assert made == answers(model, "t_cpu_native")
+    assert any(reason == "stop" for _, _, reason in result)
+    assert result == answers(model, "t_cpu_native")
     if slow_counts(0, 1):
-        assert made == answers(model, "t1", "sim")
+        assert result == answers(model, "t1", "sim")
 
 
 def test_grammar_failure_ends_only_its_request_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +286,7 @@ def test_preempted_answer_resumes_in_its_grammar() -> None:
     with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
         assert llm.tokenizer is not None
         grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
-        wanted = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
+        token_ids = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
         asked, steps = llm.submit([5, 6, 7], SAMPLINGS[0], grammar=grammar), 0
         while not asked.done:
             llm.step()
@@ -292,7 +296,7 @@ def test_preempted_answer_resumes_in_its_grammar() -> None:
                     llm.scheduler.evict(request)
                 elif steps % 3 == 0:
                     llm.scheduler.park(request)
-        assert tuple(asked.answers[0].token_ids) == wanted
+        assert tuple(asked.answers[0].token_ids) == token_ids
 
 
 @pytest.mark.parametrize("at", [3, 6])  # of a forward graph, of a sample graph
@@ -300,7 +304,7 @@ def test_failed_step_loses_no_grammar_token(at: int, monkeypatch: pytest.MonkeyP
     with LLM("qwen3-q", tier="t_cpu_native", slots=2, ctx=96) as llm:
         assert llm.tokenizer is not None
         grammar = GrammarCompiler(llm.tokenizer, llm.engine.model.vocab).compile(spec("regex", SHORT))
-        wanted = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
+        token_ids = llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids
         real, steps = Runner.collect, [0]
 
         def collect(self: Runner, handle: StepHandle, timeout_seconds: float | None = None) -> StepOutput:
@@ -311,7 +315,7 @@ def test_failed_step_loses_no_grammar_token(at: int, monkeypatch: pytest.MonkeyP
             return output
 
         monkeypatch.setattr(Runner, "collect", collect)
-        assert llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids == wanted
+        assert llm.generate([[5, 6, 7]], SAMPLINGS[0], grammar=grammar)[0].token_ids == token_ids
         assert llm.scheduler.counts.failed_steps == 1
 
 
@@ -348,9 +352,9 @@ def test_required_call_can_be_parsed_by_its_format(compiler: GrammarCompiler, fo
     tokens = list(drawn(grammar, compiler, seed, 600))
     if not grammar.accepting:
         return  # a text that found no end
-    made = AnswerText(tokenizer, format, tools=TOOLS)
-    deltas = [delta for token in tokens for delta in made.feed(token)] + made.close()
-    assert made.error is None and made.calls >= 1
+    answer_text = AnswerText(tokenizer, format, tools=TOOLS)
+    deltas = [delta for token in tokens for delta in answer_text.feed(token)] + answer_text.close()
+    assert answer_text.error is None and answer_text.calls >= 1
     assert "".join(delta.content for delta in deltas) == ""
     names = [call.name for delta in deltas for call in delta.tool_calls if call.name]
     for name, call in zip(names, arguments_of(deltas), strict=True):
@@ -390,14 +394,14 @@ CANONICAL = {  # as the template of each family writes the call of an earlier tu
 def test_canonical_call_is_accepted_by_its_grammar(compiler: GrammarCompiler, format: Format) -> None:
     tokenizer, text = compiler.tokenizer, CANONICAL[format.name]
     grammar = compiler.compile(demanded_calls(format, tokenizer, TOOLS, many=True))
-    made = AnswerText(tokenizer, format, tools=TOOLS)
+    answer_text = AnswerText(tokenizer, format, tools=TOOLS)
     deltas: list[Delta] = []
     for token in tokenizer.encode(text, add_special=False, continues=True):
         grammar.accept(token)
         assert grammar.failure == ""
-        deltas += made.feed(token)
+        deltas += answer_text.feed(token)
     assert grammar.accepting
-    deltas += made.close()
+    deltas += answer_text.close()
     assert arguments_of(deltas) == [{"city": "if a < b: </b>", "days": 2, "units": "metric"}]
     strange = text.replace("metric", "kelvin")
     assert not takes(compiler, demanded_calls(format, tokenizer, TOOLS, many=True), strange)

@@ -32,13 +32,13 @@ def test_device_hang_error_names_its_report(state_folder: Path) -> None:
                 async for _ in stream:
                     pass
         other = await server.submit(ask)
-        assert [each async for each in other], "the others go on"
+        assert [item async for item in other], "the others go on"
         return caught.value.message
 
     message = in_server(main)
     report = hangs / f"{message.rpartition('report ')[2]}.txt"
-    said = report.read_text()
-    assert "request 1.0 of tenant default" in said and "DeadlineMissed: the step did not come back" in said
-    assert "tier t_cpu" in said and "2 failed steps before" in said
-    assert not any(str(token) in said for token in secret)
+    text = report.read_text()
+    assert "request 1.0 of tenant default" in text and "DeadlineMissed: the step did not come back" in text
+    assert "tier t_cpu" in text and "2 failed steps before" in text
+    assert not any(str(token) in text for token in secret)
     assert len(list(hangs.iterdir())) == KEPT

@@ -108,11 +108,13 @@ def test_failed_request_gets_an_error_and_others_continue(
             faulty.nan = lambda record: record["limit"] == 150 and record["generated"] == 2
         async with client_of(own.url) as client:
             for stream in (False, True):
-                with pytest.raises(RequestFailed) as told:
+                with pytest.raises(RequestFailed) as message:
                     await asked(client, LONG, stream=stream)
                 sent = stream and fault != "device_hang"
-                assert (told.value.status, told.value.error["code"]) == (200 if sent else 500, fault)
-                assert told.value.error["type"] == "server_error" and "Traceback" not in str(told.value.error)
+                assert (message.value.status, message.value.error["code"]) == (200 if sent else 500, fault)
+                assert message.value.error["type"] == "server_error" and "Traceback" not in str(
+                    message.value.error
+                )
         bad, *got = await mix(own.url, [LONG, *ASKS])
         assert isinstance(bad, RequestFailed) and bad.error["code"] == fault
         assert got == wanted
@@ -153,10 +155,10 @@ def test_simulator_findings_mark_answers_and_appear_in_health_and_metrics(own: S
     after = httpx.post(f"{own.url}/v1/completions", json=body)
     assert after.status_code == 200 and after.json()["choices"] == before.json()["choices"]
     assert after.headers["x-zinc-rt-findings"] == "1"
-    told = {"count": 1, "first": UNINITIALISED.text}
-    assert after.json()["zinc_rt"]["findings"] == told
+    message = {"count": 1, "first": UNINITIALISED.text}
+    assert after.json()["zinc_rt"]["findings"] == message
     *_, last = streamed()
-    assert last["zinc_rt"]["findings"] == told
+    assert last["zinc_rt"]["findings"] == message
     health = httpx.get(f"{own.url}/health")
     assert health.status_code == 200 and health.json()["status"] == "degraded"
     assert "reported 1 error, the first: uninitialised-memory: swiglu" in health.json()["reasons"][0]
@@ -202,7 +204,7 @@ def test_dropped_connections_leave_nothing_allocated(
         """Handles and streams. Requests of the last step are the engine thread's until its next one."""
         gc.collect()
         # by its type: isinstance would have lazy modules of others load themselves
-        counts = Counter(type(each) for each in gc.get_objects())
+        counts = Counter(type(item) for item in gc.get_objects())
         assert counts[Request] <= 2 * 25  # of one round of `some`, and the one before
         return len([*Path("/proc/self/fd").iterdir()]), counts[AnswerStream]
 
@@ -231,13 +233,13 @@ def test_stalled_clients_are_preempted_and_disconnected(
 
     async def stalled(url: str) -> socket.socket:
         host, port = url.removeprefix("http://").split(":")
-        made = socket.socket()
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        made.setblocking(False)
+        result = socket.socket()
+        result.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        result.setblocking(False)
         loop = asyncio.get_running_loop()
-        await loop.sock_connect(made, (host, int(port)))
-        await loop.sock_sendall(made, post_bytes(body))
-        return made
+        await loop.sock_connect(result, (host, int(port)))
+        await loop.sock_sendall(result, post_bytes(body))
+        return result
 
     async def main(serving: Serving) -> None:
         scheduler = serving.server.model(MODEL).core.scheduler
@@ -250,8 +252,8 @@ def test_stalled_clients_are_preempted_and_disconnected(
             await asyncio.sleep(0.01)
         await settled(serving.server)
         assert serving.server.model(MODEL).core.usage()["requests_cancelled.client_gone"] == 4
-        for each in sockets:
-            each.close()
+        for client_socket in sockets:
+            client_socket.close()
 
     for serving in running(config(server=ServerSettings(client_timeout_s=2.0))):
         for pipe in serving.http.servers:

@@ -66,8 +66,8 @@ def test_full_disk_is_reported_and_stops_only_configured_requests(tmp_path: Path
         for number in range(400):
             core.ledger.count(f"counter {number:0100}", 0)
         assert not store.settle()
-        said = health(serving.url)
-        assert said["status"] == "degraded" and "full" in str(said["reasons"])
+        output = health(serving.url)
+        assert output["status"] == "degraded" and "full" in str(output["reasons"])
         assert asyncio.run(ask(serving.url)) == (200 if on_failure == "continue" else 503)
         store._connection.execute("PRAGMA max_page_count = 100000")
         assert store.settle() and health(serving.url) == {"status": "ok"}
@@ -100,9 +100,9 @@ def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
-            assert said.startswith("ready"), said
-            yield process, said.split()[1]
+            output = process.stdout.readline()
+            assert output.startswith("ready"), output
+            yield process, output.split()[1]
         finally:
             process.kill()
 

@@ -23,7 +23,7 @@ from zinc_rt.serve.http.listening import FAILED, bind, listen
 
 def test_lost_device_notifies_every_client_and_exits_1() -> None:
     server = InferenceServer(config())
-    said: list[str] = []
+    output: list[str] = []
     asked: list[asyncio.Future[None]] = []
 
     async def ask_and_lose() -> None:
@@ -37,14 +37,14 @@ def test_lost_device_notifies_every_client_and_exits_1() -> None:
 
     with bind("127.0.0.1", 0) as bound:
         ready = lambda: asked.append(asyncio.ensure_future(ask_and_lose()))  # noqa: E731
-        assert listen(server, app(server), bound, ready=ready, say=said.append) == FAILED
+        assert listen(server, app(server), bound, ready=ready, say=output.append) == FAILED
     assert asked[0].done() and asked[0].exception() is None
-    assert any("lost" in line and "did not come back" in line for line in said)
+    assert any("lost" in line and "did not come back" in line for line in output)
 
 
 def served_until_told(settings: Config, use: Callable[[InferenceServer], Coroutine[Any, Any, None]]) -> list[str]:
     """Serve, use the server, and end it with SIGTERM; what it says. Its exit code must be 1."""
-    server, said = InferenceServer(settings), list[str]()
+    server, result = InferenceServer(settings), list[str]()
     used: list[asyncio.Future[None]] = []
 
     async def use_and_end() -> None:
@@ -55,14 +55,14 @@ def served_until_told(settings: Config, use: Callable[[InferenceServer], Corouti
 
     with bind("127.0.0.1", 0) as bound:
         ready = lambda: used.append(asyncio.ensure_future(use_and_end()))  # noqa: E731
-        assert listen(server, app(server), bound, ready=ready, say=said.append) == FAILED
+        assert listen(server, app(server), bound, ready=ready, say=result.append) == FAILED
     used[0].result()
-    return said
+    return result
 
 
 async def asked_of(server: InferenceServer, marked: bool) -> None:
     async with await server.submit(Ask(MODEL, (5, 6), Sampling(max_tokens=2, ignore_eos=True))) as stream:
-        assert [token async for step in stream for each in step for token in each.token_ids]
+        assert [token async for step in stream for item in step for token in item.token_ids]
     assert bool(stream.findings) is marked
 
 

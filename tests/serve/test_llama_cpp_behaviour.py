@@ -80,8 +80,8 @@ def test_special_tokens_are_parsed_and_added_on_request(ask: Asker) -> None:
 
 def test_pieces_are_text_or_raw_bytes(ask: Asker) -> None:
     pieces = ask.post("/tokenize", content="a 🌍", with_pieces=True)["tokens"]
-    assert all(isinstance(each["id"], int) and each["piece"] for each in pieces)
-    raw = b"".join(bytes(p) if isinstance(p, list) else p.encode() for p in (each["piece"] for each in pieces))
+    assert all(isinstance(piece["id"], int) and piece["piece"] for piece in pieces)
+    raw = b"".join(bytes(p) if isinstance(p, list) else p.encode() for p in (piece["piece"] for piece in pieces))
     assert raw.decode() == "a 🌍"
 
 
@@ -153,7 +153,7 @@ def test_slots_return_503_on_request_when_none_is_free(ask: Asker) -> None:
     with ThreadPoolExecutor(4) as pool:
         long = [pool.submit(ask.post, "/v1/completions", **_long()) for _ in range(4)]
         assert _soon(lambda: ask.client.get("/slots?fail_on_no_slot=1").status_code == 503)
-        assert all(each.result()["choices"][0]["finish_reason"] == "length" for each in long)
+        assert all(item.result()["choices"][0]["finish_reason"] == "length" for item in long)
 
 
 def _long(**more: Any) -> dict[str, Any]:
@@ -219,9 +219,9 @@ def test_temperature_0_is_deterministic_cached_or_not(ask: Asker) -> None:
 
 @pytest.mark.rest
 def test_parallel_requests_match_solo_runs(ask: Asker) -> None:
-    wanted = [ask.text(seed=seed, temperature=0.9) for seed in range(6)]
+    texts = [ask.text(seed=seed, temperature=0.9) for seed in range(6)]
     with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(lambda seed: ask.text(seed=seed, temperature=0.9), range(6))) == wanted
+        assert list(pool.map(lambda seed: ask.text(seed=seed, temperature=0.9), range(6))) == texts
 
 
 @pytest.mark.rest
@@ -238,18 +238,18 @@ def test_prompt_can_be_tokens_or_a_list(ask: Asker) -> None:
 
 @pytest.mark.rest
 def test_stop_string_ends_text_and_is_excluded(ask: Asker) -> None:
-    whole = ask.text(temperature=0, max_tokens=24, ignore_eos=True)
-    stop = whole[10:13]
+    text = ask.text(temperature=0, max_tokens=24, ignore_eos=True)
+    stop = text[10:13]
     answer = ask.post("/v1/completions", prompt=PROMPT, max_tokens=24, temperature=0, stop=[stop], ignore_eos=True)
-    assert answer["choices"][0]["text"] == whole[: whole.index(stop)]
+    assert answer["choices"][0]["text"] == text[: text.index(stop)]
     assert answer["choices"][0]["finish_reason"] == "stop"
 
 
 def test_probabilities_are_one_descending_list_per_token(ask: Asker) -> None:
     answer = ask.post("/v1/chat/completions", messages=MESSAGES, max_tokens=5, logprobs=True, top_logprobs=5)
-    for each in answer["choices"][0]["logprobs"]["content"]:
-        tops = [top["logprob"] for top in each["top_logprobs"]]
-        assert each["token"] is not None and each["bytes"] is not None and each["logprob"] <= 0
+    for item in answer["choices"][0]["logprobs"]["content"]:
+        tops = [top["logprob"] for top in item["top_logprobs"]]
+        assert item["token"] is not None and item["bytes"] is not None and item["logprob"] <= 0
         assert len(tops) == 5 and tops == sorted(tops, reverse=True)
 
 
@@ -268,8 +268,8 @@ def test_progress_is_sent_on_request(ask: Asker) -> None:
         "/v1/chat/completions", return_progress=True, max_tokens=2, cache_salt="progress",
         messages=[{"role": "user", "content": "word " * 60}],
     )  # fmt: skip
-    told = [event["prompt_progress"] for event in events if "prompt_progress" in event]
-    assert told and all(each["processed"] <= each["total"] for each in told)
+    message = [event["prompt_progress"] for event in events if "prompt_progress" in event]
+    assert message and all(item["processed"] <= item["total"] for item in message)
 
 
 def test_client_disconnect_frees_the_slot(ask: Asker, serving: Serving) -> None:

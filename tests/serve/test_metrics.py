@@ -56,13 +56,13 @@ def test_each_choice_has_one_first_token_and_gaps_for_the_rest() -> None:
     metrics = ModelMetrics(scheduler, lambda *end: ends.append(end))
     served(scheduler, spaces)
     run(scheduler)
-    made = ledger.sums()[0]["tokens_generated"]
+    result = ledger.sums()[0]["tokens_generated"]
     choices = 3 * 1 + 3 * 2
     assert total(metrics.first_token) == total(metrics.whole) == total(metrics.queue) == choices == len(ends)
-    assert total(metrics.between_tokens) == made - choices and metrics.generated_tokens.sum == made
+    assert total(metrics.between_tokens) == result - choices and metrics.generated_tokens.sum == result
     assert total(metrics.step_tokens) == ledger.sums()[1]["steps"] == total(metrics.step["device"])
     assert metrics.step_tokens.sum == ledger.sums()[1]["input_tokens"]
-    assert sum(total(each) for each in metrics.tenant_wait.values()) == choices
+    assert sum(total(item) for item in metrics.tenant_wait.values()) == choices
     for request, times, now_ns in ends:
         assert request.arrived_ns == times.arrived_ns <= times.admitted_ns < times.first_ns or request.made == 1
         assert now_ns > times.admitted_ns
@@ -94,8 +94,10 @@ def test_tokens_per_second_cover_the_last_minute() -> None:
 
 
 def test_every_finish_state_maps_to_a_vllm_reason() -> None:
-    said = {f"requests_{state.value}.{why}" for state in State for why in ("stop", "length", "deadline", "gone")}
-    words = Counter(finished_reason(counter) for counter in said)
+    texts = {
+        f"requests_{state.value}.{reason}" for state in State for reason in ("stop", "length", "deadline", "gone")
+    }
+    words = Counter(finished_reason(counter) for counter in texts)
     assert set(words) == {"", "stop", "length", "abort", "error"}
     assert finished_reason("requests_cancelled.stop") == "stop"  # a stop string
     assert finished_reason("tokens_generated") == finished_reason("requests_accepted") == ""
@@ -103,36 +105,36 @@ def test_every_finish_state_maps_to_a_vllm_reason() -> None:
 
 def scraped(serving: Serving, **headers: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     text = httpx.get(f"{serving.url}/metrics", headers=headers).raise_for_status().text
-    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    result: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for family in text_string_to_metric_families(text):
         assert family.documentation, family.name
         for sample in family.samples:
-            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
-    return found
+            result.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return result
 
 
 def test_metrics_use_vllm_names_and_labels(serving: Serving) -> None:
-    found = scraped(serving)
+    result = scraped(serving)
     label = ("model_name", MODEL)
     for name in VLLM.split():
-        names = [each for each in found if re.fullmatch(f"vllm:{name}(_total|_bucket)?", each)]
-        assert names and all(label in labels for each in names for labels in found[each]), name
-    assert {dict(labels)["finished_reason"] for labels in found["vllm:request_success_total"]} == {
+        names = [item for item in result if re.fullmatch(f"vllm:{name}(_total|_bucket)?", item)]
+        assert names and all(label in labels for name in names for labels in result[name]), name
+    assert {dict(labels)["finished_reason"] for labels in result["vllm:request_success_total"]} == {
         "stop", "length", "abort", "error",
     }  # fmt: skip
-    assert found["zinc_rt_simulated"] == {(): 0} and found["process_resident_memory_bytes"][()] > 1e6
-    assert found["zinc_rt_tenant_slots"] == {(label, ("tenant", "default")): 0}
+    assert result["zinc_rt_simulated"] == {(): 0} and result["process_resident_memory_bytes"][()] > 1e6
+    assert result["zinc_rt_tenant_slots"] == {(label, ("tenant", "default")): 0}
 
 
 def test_histogram_buckets_are_cumulative_up_to_the_count(serving: Serving) -> None:
-    found = scraped(serving)
-    for name, samples in found.items():
+    result = scraped(serving)
+    for name, samples in result.items():
         if name.endswith("_bucket"):
-            for labels, count in found[name.replace("_bucket", "_count")].items():
+            for labels, count in result[name.replace("_bucket", "_count")].items():
                 edges = {key: value for key, value in samples.items() if set(labels) < set(key)}
                 in_order = [value for _, value in sorted(edges.items(), key=lambda e: float(dict(e[0])["le"]))]
                 assert in_order == sorted(in_order) and in_order[-1] == count
-                assert np.isfinite(found[name.replace("_bucket", "_sum")][labels])
+                assert np.isfinite(result[name.replace("_bucket", "_sum")][labels])
 
 
 def test_responses_are_counted_by_status(serving: Serving) -> None:

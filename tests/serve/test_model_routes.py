@@ -27,8 +27,8 @@ def two() -> Iterator[Serving]:
 
 @pytest.fixture
 def api(two: Serving) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{two.url}/v1", api_key="none", max_retries=0) as made:
-        yield made
+    with openai.OpenAI(base_url=f"{two.url}/v1", api_key="none", max_retries=0) as result:
+        yield result
 
 
 def test_non_resident_models_report_whether_they_fit(api: openai.OpenAI) -> None:
@@ -59,8 +59,8 @@ def test_model_is_loaded_used_and_deleted(api: openai.OpenAI) -> None:
     ask = {"model": OTHER, "prompt": [5, 6, 7], "max_tokens": 4, "temperature": 0}
     with pytest.raises(openai.NotFoundError, match=OTHER):
         api.completions.create(**ask)  # type: ignore[call-overload]
-    made = api.post("/models/load", body={"model": OTHER}, cast_to=dict)
-    assert made["id"] == OTHER and made["zinc_rt"]["loaded"]
+    result = api.post("/models/load", body={"model": OTHER}, cast_to=dict)
+    assert result["id"] == OTHER and result["zinc_rt"]["loaded"]
     first = api.completions.create(**ask)  # type: ignore[call-overload]
     assert first.model == OTHER and first.usage.completion_tokens == 4
     assert api.models.delete(OTHER).deleted

@@ -30,5 +30,5 @@ assert client.post("/contexts").status_code == 405
 def test_documented_new_endpoint_works(tmp_path_factory: pytest.TempPathFactory) -> None:
     tree = extended("An endpoint", tmp_path_factory.mktemp("endpoint"))
     assert tree.files == ("zinc_rt/serve/api/contexts.py", "zinc_rt/serve/app.py")
-    done = tree.python("-c", PROGRAM, str(Path(__file__).parent))
-    assert done.returncode == 0, done.stderr
+    result = tree.python("-c", PROGRAM, str(Path(__file__).parent))
+    assert result.returncode == 0, result.stderr

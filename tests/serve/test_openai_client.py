@@ -18,10 +18,10 @@ GREEDY: Any = {"model": MODEL, "messages": HELLO, "max_tokens": 12, "temperature
 
 
 def test_chat_returns_answer_and_usage(client: openai.OpenAI) -> None:
-    made = client.chat.completions.create(**GREEDY)
-    assert made.object == "chat.completion" and made.id.startswith("chatcmpl-") and made.model == MODEL
-    assert made.system_fingerprint and made.system_fingerprint.startswith("fp_")
-    choice, usage = made.choices[0], made.usage
+    result = client.chat.completions.create(**GREEDY)
+    assert result.object == "chat.completion" and result.id.startswith("chatcmpl-") and result.model == MODEL
+    assert result.system_fingerprint and result.system_fingerprint.startswith("fp_")
+    choice, usage = result.choices[0], result.usage
     assert choice.message.role == "assistant" and choice.message.content
     assert choice.finish_reason == "length"
     assert usage is not None and usage.completion_tokens == 12
@@ -32,9 +32,9 @@ def test_streamed_chat_matches_whole_chat(client: openai.OpenAI) -> None:
     whole = client.chat.completions.create(**GREEDY)
     chunks = list(client.chat.completions.create(**GREEDY, stream=True, stream_options={"include_usage": True}))
     choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
-    assert choices[0].delta.role == "assistant" and all(each.delta.role is None for each in choices[1:])
-    assert "".join(each.delta.content or "" for each in choices) == whole.choices[0].message.content
-    assert [each.finish_reason for each in choices if each.finish_reason] == ["length"]
+    assert choices[0].delta.role == "assistant" and all(choice.delta.role is None for choice in choices[1:])
+    assert "".join(choice.delta.content or "" for choice in choices) == whole.choices[0].message.content
+    assert [choice.finish_reason for choice in choices if choice.finish_reason] == ["length"]
     assert chunks[-1].choices == [] and chunks[-1].usage is not None and whole.usage is not None
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
 
@@ -51,8 +51,8 @@ def test_seed_reproduces_the_answer_and_is_returned(client: openai.OpenAI) -> No
     ask = {**GREEDY, "temperature": 1.0}
     first = client.chat.completions.create(**ask)
     assert first.model_extra is not None
-    again = client.chat.completions.create(**ask, seed=first.model_extra["zinc_rt"]["seed"])
-    assert again.choices[0].message.content == first.choices[0].message.content
+    second = client.chat.completions.create(**ask, seed=first.model_extra["zinc_rt"]["seed"])
+    assert second.choices[0].message.content == first.choices[0].message.content
     other = client.chat.completions.create(**ask, seed=1)
     assert other.choices[0].message.content != first.choices[0].message.content
 
@@ -60,9 +60,9 @@ def test_seed_reproduces_the_answer_and_is_returned(client: openai.OpenAI) -> No
 @pytest.mark.rest
 def test_n_choices_are_sampled_independently(client: openai.OpenAI) -> None:
     ask = {**GREEDY, "temperature": 1.0, "seed": 7, "n": 3}
-    made = client.chat.completions.create(**ask)
-    texts = [choice.message.content for choice in made.choices]
-    assert [choice.index for choice in made.choices] == [0, 1, 2] and len(set(texts)) == 3
+    result = client.chat.completions.create(**ask)
+    texts = [choice.message.content for choice in result.choices]
+    assert [choice.index for choice in result.choices] == [0, 1, 2] and len(set(texts)) == 3
     streamed = ["", "", ""]
     for chunk in client.chat.completions.create(**ask, stream=True):
         for choice in chunk.choices:
@@ -71,23 +71,23 @@ def test_n_choices_are_sampled_independently(client: openai.OpenAI) -> None:
 
 
 def test_logprobs_list_each_token_and_its_alternatives(client: openai.OpenAI) -> None:
-    made = client.chat.completions.create(**GREEDY, logprobs=True, top_logprobs=3)
-    logprobs = made.choices[0].logprobs
+    result = client.chat.completions.create(**GREEDY, logprobs=True, top_logprobs=3)
+    logprobs = result.choices[0].logprobs
     assert logprobs is not None and logprobs.content is not None and len(logprobs.content) == 12
-    for each in logprobs.content:
+    for item in logprobs.content:
         assert (
-            len(each.top_logprobs) == 3 and each.top_logprobs[0].logprob == each.logprob
+            len(item.top_logprobs) == 3 and item.top_logprobs[0].logprob == item.logprob
         )  # greedy: the likeliest
-    spelled = b"".join(bytes(each.bytes or []) for each in logprobs.content)
-    assert spelled.decode(errors="replace") == made.choices[0].message.content
+    spelled = b"".join(bytes(item.bytes or []) for item in logprobs.content)
+    assert spelled.decode(errors="replace") == result.choices[0].message.content
 
 
 def test_completion_supports_stream_echo_and_stop(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "prompt": "hello", "max_tokens": 8, "temperature": 0}
-    made = client.completions.create(**ask, echo=True)
-    assert made.object == "text_completion" and made.choices[0].text.startswith("hello")
+    result = client.completions.create(**ask, echo=True)
+    assert result.object == "text_completion" and result.choices[0].text.startswith("hello")
     plain = client.completions.create(**ask).choices[0].text
-    assert made.choices[0].text == "hello" + plain
+    assert result.choices[0].text == "hello" + plain
     assert "".join(chunk.choices[0].text for chunk in client.completions.create(**ask, stream=True)) == plain
     stop = plain[3:5]
     stopped = client.completions.create(**ask, stop=[stop])
@@ -103,16 +103,16 @@ def test_several_prompts_are_answered_in_order(client: openai.OpenAI) -> None:
         client.completions.create(**ask, prompt=prompt, extra_body={"return_token_ids": True})
         for prompt in prompts
     ]
-    assert all(len(each.choices) == 2 for each in alone)
+    assert all(len(item.choices) == 2 for item in alone)
     together = client.completions.create(**ask, prompt=["hello", "world"])
-    wanted = [choice.text for each in (alone[0], alone[2]) for choice in each.choices]
-    assert [choice.text for choice in together.choices] == wanted
+    texts = [choice.text for item in (alone[0], alone[2]) for choice in item.choices]
+    assert [choice.text for choice in together.choices] == texts
     assert [choice.index for choice in together.choices] == [0, 1, 2, 3]
     streamed = [""] * 4
     for chunk in client.completions.create(**ask, prompt=["hello", "world"], stream=True):
         for choice in chunk.choices:
             streamed[choice.index] += choice.text
-    assert streamed == wanted
+    assert streamed == texts
 
 
 def test_completion_logprobs_are_lists_over_tokens(client: openai.OpenAI) -> None:
@@ -139,8 +139,8 @@ def test_async_clients_share_the_device(serving: Any) -> None:
 
             return list(await asyncio.gather(*(one(seed % 3) for seed in range(9))))
 
-    made = asyncio.run(main())
-    assert made[:3] == made[3:6] == made[6:] and len(set(made)) == 3
+    result = asyncio.run(main())
+    assert result[:3] == result[3:6] == result[6:] and len(set(result)) == 3
 
 
 def test_models_are_listed(client: openai.OpenAI) -> None:
@@ -221,30 +221,32 @@ def test_answers_match_generate(client: openai.OpenAI) -> None:
         Sampling(max_tokens=8, temperature=1.0, top_k=20, seed=4, logit_bias={7: 3.0}, repetition_penalty=1.2),
     ]
     with LLM(MODEL, tier="t_cpu", slots=4, ctx=256) as llm:
-        wanted = [llm.generate([prompt], each) for prompt, each in zip(prompts, samplings, strict=True)]
+        wanted = [llm.generate([prompt], item) for prompt, item in zip(prompts, samplings, strict=True)]
 
-    def asked(prompt: list[int], each: Sampling) -> Any:
+    def asked(prompt: list[int], sampling: Sampling) -> Any:
         extra = {
-            "top_k": each.top_k,
-            "repetition_penalty": each.repetition_penalty,
+            "top_k": sampling.top_k,
+            "repetition_penalty": sampling.repetition_penalty,
             "return_token_ids": True,
         }
         return {
-            "model": MODEL, "prompt": prompt, "max_tokens": each.max_tokens, "temperature": each.temperature,
-            "top_p": each.top_p, "seed": each.seed or 0, "n": each.n, "presence_penalty": each.presence_penalty,
-            "logit_bias": {str(id): bias for id, bias in each.logit_bias.items()}, "extra_body": extra,
+            "model": MODEL, "prompt": prompt, "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed or 0,
+            "n": sampling.n,
+            "presence_penalty": sampling.presence_penalty,
+            "logit_bias": {str(id): bias for id, bias in sampling.logit_bias.items()}, "extra_body": extra,
         }  # fmt: skip
 
-    for prompt, each, completions in zip(prompts, samplings, wanted, strict=True):
-        made = client.completions.create(**asked(prompt, each))
+    for prompt, sampling, completions in zip(prompts, samplings, wanted, strict=True):
+        result = client.completions.create(**asked(prompt, sampling))
         tokens: list[list[int]] = [[] for _ in completions]
-        for chunk in client.completions.create(**asked(prompt, each), stream=True):
+        for chunk in client.completions.create(**asked(prompt, sampling), stream=True):
             for choice in chunk.choices:
                 tokens[choice.index] += choice.model_extra["token_ids"]  # type: ignore[index]
         for at, completion in enumerate(completions):
-            assert made.choices[at].text == completion.text
-            assert made.choices[at].model_extra["token_ids"] == list(completion.token_ids) == tokens[at]  # type: ignore[index]
-            assert made.choices[at].finish_reason == completion.finish_reason
+            assert result.choices[at].text == completion.text
+            assert result.choices[at].model_extra["token_ids"] == list(completion.token_ids) == tokens[at]  # type: ignore[index]
+            assert result.choices[at].finish_reason == completion.finish_reason
 
 
 SCHEMA: Any = {
@@ -268,19 +270,21 @@ def test_answer_follows_a_json_schema(client: openai.OpenAI, stream: bool) -> No
     else:
         texts = [choice.message.content or "" for choice in client.chat.completions.create(**ask).choices]
     for text in texts:
-        made = json.loads(text)
+        document = json.loads(text)
         assert (
-            set(made) == {"city", "rain"} and made["city"] in ("Rome", "Oslo") and isinstance(made["rain"], bool)
+            set(document) == {"city", "rain"}
+            and document["city"] in ("Rome", "Oslo")
+            and isinstance(document["rain"], bool)
         )
 
 
 def test_completions_follow_regex_and_choice(client: openai.OpenAI) -> None:
     ask: Any = {"model": MODEL, "prompt": ["hello", "world"], "max_tokens": 20, "temperature": 1.0}
-    made = client.completions.create(**ask, extra_body={"guided_regex": "[0-9]{3}-[a-c]"})
-    assert all(re.fullmatch("[0-9]{3}-[a-c]", choice.text) for choice in made.choices)
-    assert [choice.finish_reason for choice in made.choices] == ["stop", "stop"]
-    made = client.completions.create(**ask, extra_body={"guided_choice": ["yes", "no"]})
-    assert {choice.text for choice in made.choices} <= {"yes", "no"}
+    result = client.completions.create(**ask, extra_body={"guided_regex": "[0-9]{3}-[a-c]"})
+    assert all(re.fullmatch("[0-9]{3}-[a-c]", choice.text) for choice in result.choices)
+    assert [choice.finish_reason for choice in result.choices] == ["stop", "stop"]
+    result = client.completions.create(**ask, extra_body={"guided_choice": ["yes", "no"]})
+    assert {choice.text for choice in result.choices} <= {"yes", "no"}
 
 
 def test_invalid_grammar_is_rejected(client: openai.OpenAI) -> None:
@@ -299,17 +303,17 @@ def test_echoed_prompt_has_prefill_logprobs(client: openai.OpenAI) -> None:
     assert tokens[-5:] == plain.logprobs.tokens and values[-5:] == plain.logprobs.token_logprobs
     assert values[0] is None and (echoed.logprobs.top_logprobs or [])[0] is None
     # A token that was drawn greedily and is then read has the logprob it was drawn with.
-    again = client.completions.create(
+    choice = client.completions.create(
         model=MODEL, prompt=[104, 101, 108, *range(40, 60)], temperature=0, logprobs=2, max_tokens=4,
         extra_body={"return_token_ids": True},
     ).choices[0]  # fmt: skip
-    made = again.model_extra["token_ids"]  # type: ignore[index]
+    token_ids = choice.model_extra["token_ids"]  # type: ignore[index]
     read = client.completions.create(
-        model=MODEL, prompt=[104, 101, 108, *range(40, 60), *made], logprobs=2, max_tokens=0, echo=True
+        model=MODEL, prompt=[104, 101, 108, *range(40, 60), *token_ids], logprobs=2, max_tokens=0, echo=True
     )
-    assert read.choices[0].logprobs is not None and again.logprobs is not None
-    assert read.choices[0].logprobs.token_logprobs[-4:] == again.logprobs.token_logprobs  # type: ignore[index]
-    assert read.choices[0].logprobs.top_logprobs[-4:] == again.logprobs.top_logprobs  # type: ignore[index]
+    assert read.choices[0].logprobs is not None and choice.logprobs is not None
+    assert read.choices[0].logprobs.token_logprobs[-4:] == choice.logprobs.token_logprobs  # type: ignore[index]
+    assert read.choices[0].logprobs.top_logprobs[-4:] == choice.logprobs.top_logprobs  # type: ignore[index]
     assert read.usage is not None and read.usage.completion_tokens == 0
     assert read.choices[0].finish_reason == "length"
 

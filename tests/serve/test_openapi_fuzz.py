@@ -32,9 +32,9 @@ ANYHOW: Any = {"deadline": None, "suppress_health_check": list(HealthCheck), "da
 
 def schema(document: dict[str, Any], phases: list[str]) -> Any:
     """A document as schemathesis reads it. `coverage`: each limit of each parameter from both sides."""
-    made = schemathesis.openapi.from_dict(document).include(path_regex=OURS)
-    made.config.phases.update(phases=phases)
-    return made
+    include = schemathesis.openapi.from_dict(document).include(path_regex=OURS)
+    include.config.phases.update(phases=phases)
+    return include
 
 
 @pytest.fixture(scope="module")

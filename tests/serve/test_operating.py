@@ -41,27 +41,28 @@ def test_metrics_reflect_completed_work() -> None:
             await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=5, ignore_eos=True), tenant=tenant))
         await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=5, ignore_eos=True), tenant="bob"))
         text = (await client.get("/metrics")).raise_for_status().text
-        samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+        samples = [item for family in text_string_to_metric_families(text) for item in family.samples]
         return {
             " ".join(
-                [each.name, *(value for name, value in each.labels.items() if name != "model_name")]
-            ): each.value
-            for each in samples
+                [item.name, *(value for name, value in item.labels.items() if name != "model_name")]
+            ): item.value
+            for item in samples
         }
 
-    found = over_http(main, tenants=(TenantSettings(id="ada"), TenantSettings(id="bob")))
-    assert found["vllm:prompt_tokens_total"] == 3 * len(PROMPT) and found["vllm:generation_tokens_total"] == 15
+    result = over_http(main, tenants=(TenantSettings(id="ada"), TenantSettings(id="bob")))
+    assert result["vllm:prompt_tokens_total"] == 3 * len(PROMPT) and result["vllm:generation_tokens_total"] == 15
     assert (
-        found["vllm:prefix_cache_queries_total"] == 3 * len(PROMPT) and found["vllm:prefix_cache_hits_total"] == 32
+        result["vllm:prefix_cache_queries_total"] == 3 * len(PROMPT)
+        and result["vllm:prefix_cache_hits_total"] == 32
     )
-    assert found["vllm:request_success_total length"] == 3 == found["vllm:time_to_first_token_seconds_count"]
-    assert found["vllm:inter_token_latency_seconds_count"] == 12
-    assert found["zinc_rt_tenant_tokens_total generated ada"] == 5
-    assert found["zinc_rt_tenant_tokens_total generated bob"] == 10
-    assert found["zinc_rt_tenant_tokens_total prompt_cached bob"] == 32, "ada's page is not bob's to find"
-    assert found["zinc_rt_step_seconds_count device"] == found["vllm:iteration_tokens_total_count"] >= 13
-    assert found["vllm:num_requests_running"] == found["vllm:num_requests_waiting"] == 0
-    assert found["vllm:kv_cache_usage_perc"] == 0, "what only the cache has is free"
+    assert result["vllm:request_success_total length"] == 3 == result["vllm:time_to_first_token_seconds_count"]
+    assert result["vllm:inter_token_latency_seconds_count"] == 12
+    assert result["zinc_rt_tenant_tokens_total generated ada"] == 5
+    assert result["zinc_rt_tenant_tokens_total generated bob"] == 10
+    assert result["zinc_rt_tenant_tokens_total prompt_cached bob"] == 32, "ada's page is not bob's to find"
+    assert result["zinc_rt_step_seconds_count device"] == result["vllm:iteration_tokens_total_count"] >= 13
+    assert result["vllm:num_requests_running"] == result["vllm:num_requests_waiting"] == 0
+    assert result["vllm:kv_cache_usage_perc"] == 0, "what only the cache has is free"
 
 
 @pytest.mark.rest
@@ -69,12 +70,12 @@ def test_timeline_names_requests_by_id() -> None:
     async def main(server: InferenceServer, client: httpx.AsyncClient) -> None:
         for id in ("req-a", "req-b"):
             await answers(server, Ask(MODEL, PROMPT, Sampling(max_tokens=3, ignore_eos=True), request_id=id))
-        whole = (await client.post("/v1/admin/trace")).raise_for_status().json()
-        named = {e["args"]["request_id"] for e in whole["traceEvents"] if "request_id" in e.get("args", {})}
+        document = (await client.post("/v1/admin/trace")).raise_for_status().json()
+        named = {e["args"]["request_id"] for e in document["traceEvents"] if "request_id" in e.get("args", {})}
         assert named == {"req-a", "req-b"}
         last = (await client.post("/v1/admin/trace", params={"steps": 2, "model": MODEL})).json()
         steps = [e["name"] for e in last["traceEvents"] if e["ph"] == "X" and e["tid"] == 1]
-        count = whole["otherData"]["steps"]
+        count = document["otherData"]["steps"]
         assert steps == [f"step {count - 2}", f"step {count - 1}"] and last["otherData"]["steps_kept"] == 2
         assert (await client.post("/v1/admin/trace", params={"model": "x"})).status_code == 404
         assert (await client.post("/v1/admin/trace", params={"steps": 0})).status_code == 400

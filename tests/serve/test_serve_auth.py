@@ -23,26 +23,26 @@ BASE = Config((ModelSettings("m", "m.gguf"),))
 
 
 def application(config: Config) -> FastAPI:
-    made = FastAPI()
-    made.state.server = SimpleNamespace(tenancy=Tenancy(config))
+    api = FastAPI()
+    api.state.server = SimpleNamespace(tenancy=Tenancy(config))
 
-    @made.exception_handler(ServeError)
+    @api.exception_handler(ServeError)
     async def refused(request: Any, error: ServeError) -> JSONResponse:
         return JSONResponse(error.body(), error.status)
 
-    @made.get("/any")
+    @api.get("/any")
     async def anybody(caller: Anybody) -> list[str]:
         return [caller.tenant, caller.key]
 
-    @made.get("/ask")
+    @api.get("/ask")
     async def ask(caller: Inference) -> str:
         return caller.tenant
 
-    @made.get("/admin")
+    @api.get("/admin")
     async def admin(caller: Admin) -> str:
         return caller.tenant
 
-    return made
+    return api
 
 
 async def get(config: Config, path: str, *, peer: str = "127.0.0.1", **headers: str) -> tuple[int, Any]:
@@ -59,13 +59,13 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def keyed() -> Iterator[tuple[Config, dict[str, str]]]:
-    made = {
+    result = {
         "alice": new_key("k1"),
         "root": new_key("k2", ["admin"]),
         "late": new_key("k3", expires=datetime.now(UTC) - timedelta(seconds=1)),
     }
-    tenants = tuple(TenantSettings(id=name, keys=(key,)) for name, (_, key) in made.items())
-    yield replace(BASE, tenants=tenants), {name: text for name, (text, _) in made.items()}
+    tenants = tuple(TenantSettings(id=name, keys=(key,)) for name, (_, key) in result.items())
+    yield replace(BASE, tenants=tenants), {name: text for name, (text, _) in result.items()}
 
 
 def test_key_is_shown_once_and_stored_as_digest() -> None:
@@ -74,8 +74,8 @@ def test_key_is_shown_once_and_stored_as_digest() -> None:
     assert (prefix, id, len(secret)) == ("zrt", "k1", 52)
     assert kept.sha256 == digest_of(secret) and secret not in repr(kept)
     ring = Keyring([TenantSettings(id="alice", keys=(kept,))])
-    found = ring.caller(text)
-    assert found is not None and (found.tenant, found.key) == ("alice", "k1")
+    caller = ring.caller(text)
+    assert caller is not None and (caller.tenant, caller.key) == ("alice", "k1")
 
 
 @pytest.mark.parametrize("spoil", [

@@ -171,7 +171,7 @@ def test_classes_convert_to_scheduler_classes() -> None:
 
 def test_bare_model_makes_a_configuration() -> None:
     config = Config.for_model("models/M.Q8_0.gguf")
-    assert [model.id for model in config.models] == ["M.Q8_0"] and [each.id for each in config.tenants] == [
+    assert [model.id for model in config.models] == ["M.Q8_0"] and [tenant.id for tenant in config.tenants] == [
         "default"
     ]
     assert config.defaults == TenantLimits() and not config.keyed

@@ -64,8 +64,8 @@ def tight() -> Iterator[int]:
 
 @contextmanager
 def connected(port: int) -> Iterator[socket.socket]:
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as made:
-        yield made
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as result:
+        yield result
 
 
 def said(connection: socket.socket) -> str:
@@ -123,18 +123,18 @@ SLOW_OR_LARGE = {
 def test_slow_or_large_requests_are_rejected_in_time(tight: int, first: bytes, then: bytes, answer: str) -> None:
     with connected(tight) as connection:
         connection.sendall(first)
-        began = time.monotonic()
+        start = time.monotonic()
         try:
-            while then and time.monotonic() - began < 10:
+            while then and time.monotonic() - start < 10:
                 connection.sendall(then)  # a byte now and then keeps nobody
                 if _closed(connection, 0.1):
                     break
         except (BrokenPipeError, ConnectionResetError):
             pass
-        found = said(connection)
-    assert found.startswith(f"HTTP/1.1 {answer}") if answer else found == ""
+        result = said(connection)
+    assert result.startswith(f"HTTP/1.1 {answer}") if answer else result == ""
     if answer:
-        assert json.loads(found.partition("\r\n\r\n")[2])["error"]["message"]
+        assert json.loads(result.partition("\r\n\r\n")[2])["error"]["message"]
 
 
 def _closed(connection: socket.socket, seconds: float) -> bool:
@@ -201,8 +201,8 @@ def test_connections_are_limited_and_their_slots_are_reused(tight: int) -> None:
         held = [socket.create_connection(("127.0.0.1", tight)) for _ in range(6)]
         with connected(tight) as late:
             assert said(late).startswith("HTTP/1.1 503")
-        for each in held:
-            each.close()
+        for item in held:
+            item.close()
         time.sleep(0.1)
     with connected(tight) as connection:
         connection.sendall(post(3) + b"abc")
@@ -226,9 +226,9 @@ def test_requests_per_minute_refill_evenly(monkeypatch: pytest.MonkeyPatch) -> N
 
 def tenants_of(*tenants: TenantSettings) -> tuple[tuple[TenantSettings, ...], dict[str, dict[str, str]]]:
     """Each with a key, and the headers to ask with."""
-    made = {tenant.id: new_key(tenant.id) for tenant in tenants}
-    keyed = tuple(replace(tenant, keys=(made[tenant.id][1],)) for tenant in tenants)
-    return keyed, {name: {"authorization": f"Bearer {key}"} for name, (key, _) in made.items()}
+    result = {tenant.id: new_key(tenant.id) for tenant in tenants}
+    keyed = tuple(replace(tenant, keys=(result[tenant.id][1],)) for tenant in tenants)
+    return keyed, {name: {"authorization": f"Bearer {key}"} for name, (key, _) in result.items()}
 
 
 TENANTS, HEADERS = tenants_of(
@@ -247,8 +247,15 @@ def limited() -> Iterator[Serving]:
 
 
 def complete(serving: Serving, tenant: str, **body: Any) -> httpx.Response:
-    given = {"model": MODEL, "prompt": [5, 6, 7, 8], "max_tokens": 4, "temperature": 0, "ignore_eos": True, **body}
-    return httpx.post(f"{serving.url}/v1/completions", json=given, headers=HEADERS[tenant], timeout=60)
+    argument = {
+        "model": MODEL,
+        "prompt": [5, 6, 7, 8],
+        "max_tokens": 4,
+        "temperature": 0,
+        "ignore_eos": True,
+        **body,
+    }
+    return httpx.post(f"{serving.url}/v1/completions", json=argument, headers=HEADERS[tenant], timeout=60)
 
 
 @pytest.mark.rest

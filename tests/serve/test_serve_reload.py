@@ -45,8 +45,10 @@ def tokens(filed: Serving, key: str = ALICE_KEY) -> int:
     body = {"model": MODEL, "prompt": [5, 6, 7], "max_tokens": 9, "ignore_eos": True}
     headers = {"authorization": f"Bearer {key}"}
     answer = httpx.post(f"{filed.url}/v1/completions", json=body, headers=headers, timeout=30)
-    made: int = answer.json()["usage"]["completion_tokens"] if answer.is_success else answer.status_code
-    return made
+    completion_tokens: int = (
+        answer.json()["usage"]["completion_tokens"] if answer.is_success else answer.status_code
+    )
+    return completion_tokens
 
 
 @pytest.mark.rest
@@ -69,14 +71,14 @@ def test_limits_tenants_and_keys_are_applied_while_running(filed: Serving, file:
 def test_invalid_file_changes_nothing(filed: Serving, file: Path) -> None:
     before = filed.server.tenancy.config
     wrong = TEXT.replace("max_tokens: 3", "max_tokens: 0").replace("groups", "gruops")
-    for text, said in [
+    for text, output in [
         (wrong, f"{file}:6: gruops: unknown setting"),
         (TEXT + "server: {host: 0.0.0.0, port: x}", "server.port: x: expected a valid integer"),
         ("", "no settings"),
     ]:  # fmt: skip
         file.write_text(text)
         refused = reload(filed)
-        assert refused.status_code == 400 and said in refused.json()["error"]["message"]
+        assert refused.status_code == 400 and output in refused.json()["error"]["message"]
     file.write_text(TEXT.replace("max_tokens: 3", "kv_reserved: 65"))
     refused = reload(filed)
     assert refused.status_code == 409 and "at most 64 of 64 pages" in refused.json()["error"]["message"]
@@ -85,8 +87,8 @@ def test_invalid_file_changes_nothing(filed: Serving, file: Path) -> None:
 
 def test_settings_that_need_a_restart_are_named(filed: Serving, file: Path) -> None:
     file.write_text(TEXT.replace("slots: 4", "slots: 5") + "server: {port: 1, body_s: 3}\nledger: {path: x}\n")
-    done = reload(filed).json()
-    assert done["at_start"] == ["ledger", "server.port", f"models.{MODEL}"]
+    document = reload(filed).json()
+    assert document["at_start"] == ["ledger", "server.port", f"models.{MODEL}"]
     assert filed.server.tenancy.config.server.body_s == 3 and filed.server.tenancy.config.ledger.path is None
 
 
@@ -94,10 +96,10 @@ def test_tenants_and_keys_created_by_api_survive_a_reload(filed: Serving, file: 
     headers = {"authorization": f"Bearer {ROOT_KEY}"}
     with httpx.Client(base_url=filed.url, headers=headers) as admin:
         admin.post("/v1/tenants", json={"id": "carol"}).raise_for_status()
-        made = [admin.post(f"/v1/tenants/{name}/keys").json()["key"] for name in ("carol", "alice")]
+        keys = [admin.post(f"/v1/tenants/{name}/keys").json()["key"] for name in ("carol", "alice")]
     file.write_text(TEXT)
     reload(filed).raise_for_status()
-    assert [tokens(filed, key) for key in made] == [9, 3]
+    assert [tokens(filed, key) for key in keys] == [9, 3]
 
 
 def test_groups_keep_their_namespace_when_reordered(filed: Serving, file: Path) -> None:

@@ -19,12 +19,12 @@ SAMPLINGS = [Sampling(max_tokens=12 + n, temperature=0.8 * (n % 2), seed=n, n=1 
 
 
 async def tokens_of(server: InferenceServer, ask: Ask) -> list[tuple[int, ...]]:
-    made: list[list[int]] = [[] for _ in range(ask.sampling.n)]
+    result: list[list[int]] = [[] for _ in range(ask.sampling.n)]
     async with await server.submit(ask) as stream:
         async for delivered in stream:
-            for each in delivered:
-                made[each.index] += each.token_ids
-    return [tuple(each) for each in made]
+            for item in delivered:
+                result[item.index] += item.token_ids
+    return [tuple(item) for item in result]
 
 
 def in_server(do: Any) -> Any:
@@ -43,8 +43,8 @@ def in_server(do: Any) -> Any:
 @pytest.mark.rest
 def test_any_mix_of_streams_matches_generate() -> None:
     with LLM(MODEL, tier="t_cpu", slots=4, ctx=256) as llm:
-        wanted = [
-            [each.token_ids for each in llm.generate([list(prompt)], sampling)]
+        token_ids = [
+            [item.token_ids for item in llm.generate([list(prompt)], sampling)]
             for prompt, sampling in zip(PROMPTS, SAMPLINGS, strict=True)
         ]
 
@@ -52,7 +52,7 @@ def test_any_mix_of_streams_matches_generate() -> None:
         asks = [Ask(MODEL, prompt, sampling) for prompt, sampling in zip(PROMPTS, SAMPLINGS, strict=True)]
         return list(await asyncio.gather(*(tokens_of(server, ask) for ask in asks)))
 
-    assert in_server(main) == wanted
+    assert in_server(main) == token_ids
 
 
 def test_disconnected_reader_leaves_nothing_allocated() -> None:

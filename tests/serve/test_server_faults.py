@@ -59,8 +59,8 @@ def test_request_that_hangs_the_device_fails_and_others_continue(wanted: list[li
         faulty = await plant(server, MODEL)
         faulty.fails = lambda step, records: 3 in records["request"]
         got = await all_of(server, ASKS)
-        assert [each.finish_reason for each in got[2]] == ["device_hang"] * len(got[2])
-        assert not any(each.tokens for each in got[2])
+        assert [item.finish_reason for item in got[2]] == ["device_hang"] * len(got[2])
+        assert not any(item.tokens for item in got[2])
         assert got[:2] + got[3:] == wanted[:2] + wanted[3:]
         assert faulty.seen[-1] != {3} and {3} in faulty.seen, "it fails on its own, not beside others"
         await settled(server)
@@ -152,7 +152,7 @@ def test_disconnect_does_not_affect_other_requests(wanted: list[list[Answer]], a
             async with await server.submit(leaver) as stream:
                 came = 0
                 while came < after:
-                    came += sum(len(each.token_ids) for each in await anext(stream))
+                    came += sum(len(item.token_ids) for item in await anext(stream))
                 if not after:
                     await asyncio.sleep(0.01)
 
@@ -183,19 +183,19 @@ def test_stalled_reader_is_paused_then_preempted_then_dropped(
         late = await server.submit(LONG)
         while not scheduler.counts.parked:
             await asyncio.sleep(0.001)
-        slow = [each async for delivered in late for each in delivered]
-        assert sum(len(each.token_ids) for each in slow) == 60 and slow[-1].finish_reason == "length"
+        slow = [item async for delivered in late for item in delivered]
+        assert sum(len(item.token_ids) for item in slow) == 60 and slow[-1].finish_reason == "length"
         stalled = [await server.submit(LONG) for _ in range(4)]  # each slot has one
         got = await all_of(server, ASKS)
         assert scheduler.counts.parked > 1, "they lost their slots to those who read"
         while server.model(MODEL).streams:  # until the last of them is given up
             await asyncio.sleep(0.001)
         for stream in stalled:
-            made = 0
+            result = 0
             with pytest.raises(ServeError, match="the client did not read the answer"):
                 async for delivered in stream:
-                    made += len(delivered)
-            assert 8 < made < 20
+                    result += len(delivered)
+            assert 8 < result < 20
         await settled(server)
         return got
 
@@ -214,7 +214,7 @@ def test_demand_above_all_pages_waits(wanted: list[list[Answer]]) -> None:
     async def main(server: InferenceServer) -> list[list[Answer]]:
         faulty = await plant(server, MODEL)
         got = await all_of(server, [*big, *ASKS])
-        assert max(map(len, faulty.seen)) > 1 and not any({1, 2, 3, 4} <= each for each in faulty.seen)
+        assert max(map(len, faulty.seen)) > 1 and not any({1, 2, 3, 4} <= item for item in faulty.seen)
         await settled(server)
         return got
 
@@ -250,7 +250,7 @@ def test_changed_file_ends_its_model_but_a_touched_one_does_not(
     async def main(server: InferenceServer) -> None:
         async with await server.submit(LONG) as stream:
             os.utime(path)
-            assert sum([len(each.token_ids) async for some in stream for each in some]) == 60
+            assert sum([len(item.token_ids) async for some in stream for item in some]) == 60
         running = await server.submit(LONG)
         await anext(running)
         whole = bytearray(path.read_bytes())
@@ -258,9 +258,9 @@ def test_changed_file_ends_its_model_but_a_touched_one_does_not(
         other = path.with_name("other")
         other.write_bytes(whole)
         other.rename(path)
-        with pytest.raises(ServeError, match="changed on disk while the model was served") as told:
+        with pytest.raises(ServeError, match="changed on disk while the model was served") as message:
             await collected(running)
-        assert (told.value.status, told.value.code) == (503, "model_changed")
+        assert (message.value.status, message.value.code) == (503, "model_changed")
         with pytest.raises(ServeError, match="changed on disk"):
             await server.submit(LONG)
         before = server.model(MODEL).fingerprint
@@ -272,7 +272,7 @@ def test_changed_file_ends_its_model_but_a_touched_one_does_not(
 
 
 async def collected(stream: answer_stream.AnswerStream) -> list[Delivered]:
-    return [each async for delivered in stream for each in delivered]
+    return [item async for delivered in stream for item in delivered]
 
 
 def test_crashed_thread_leaves_no_client_waiting() -> None:

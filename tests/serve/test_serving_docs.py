@@ -22,7 +22,7 @@ HERE = "http://127.0.0.1:8080"
 
 
 def blocks(language: str) -> list[str]:
-    return [text for found, text in BLOCKS if found == language]
+    return [text for result, text in BLOCKS if result == language]
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +36,25 @@ def test_curl_example_works_as_pasted(served: Serving, block: str, tmp_path: Pat
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
     (tmp_path / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\nnoproxy = *\n")
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-ec", block.replace(HERE, served.url)],
         cwd=tmp_path, env={"CURL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout or (tmp_path / "steps.json").stat().st_size > 100
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout or (tmp_path / "steps.json").stat().st_size > 100
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=range(len(blocks("python"))))
 @pytest.mark.rest
 def test_python_example_works_as_pasted(served: Serving, block: str) -> None:
     assert HERE in block
-    done = subprocess.run([sys.executable, "-c", block.replace(HERE, served.url)], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip(), done.stderr
+    result = subprocess.run(
+        [sys.executable, "-c", block.replace(HERE, served.url)], capture_output=True, text=True
+    )
+    assert result.returncode == 0 and result.stdout.strip(), result.stderr
 
 
-CONFIGURATIONS = [each for each in blocks("yaml") if each.startswith("version:")]
+CONFIGURATIONS = [block for block in blocks("yaml") if block.startswith("version:")]
 
 
 @pytest.mark.parametrize("block", CONFIGURATIONS, ids=["short", "whole"])

@@ -46,7 +46,7 @@ def test_second_model_can_be_loaded_and_unloaded(tmp_path: Any) -> None:
         alone = await answers(server, dense)
         async with http(server) as client:
             listed = (await client.get("/v1/models")).json()["data"]
-            assert [(each["id"], each["zinc_rt"]["loaded"]) for each in listed] == [
+            assert [(item["id"], item["zinc_rt"]["loaded"]) for item in listed] == [
                 ("dense", True),
                 ("mixed", False),
             ]
@@ -56,8 +56,8 @@ def test_second_model_can_be_loaded_and_unloaded(tmp_path: Any) -> None:
             both = await asyncio.gather(answers(server, dense), answers(server, mixed))
             assert both[0] == alone and both[1] != alone
             assert len((await running)[0].tokens) == 60
-            gone = await client.delete("/v1/models/mixed")
-            assert gone.json() == {"id": "mixed", "object": "model", "deleted": True}
+            delete = await client.delete("/v1/models/mixed")
+            assert delete.json() == {"id": "mixed", "object": "model", "deleted": True}
             with pytest.raises(ServeError, match="no model 'mixed'"):
                 await answers(server, mixed)
             assert (await client.post("/v1/models/load", json={"model": "mixed"})).status_code == 200
@@ -65,8 +65,8 @@ def test_second_model_can_be_loaded_and_unloaded(tmp_path: Any) -> None:
             wrong = await client.post("/v1/models/load", json={"model": "../etc/passwd"})
             assert wrong.status_code in (400, 404)
         assert server.store is not None
-        made = [model.core.usage()["tokens_generated"] for model in server.models.values()]
-        assert made == [12 + 12 + 60, 12]
+        result = [model.core.usage()["tokens_generated"] for model in server.models.values()]
+        assert result == [12 + 12 + 60, 12]
 
     in_server(main, models=BOTH, ledger=LedgerSettings(path=str(tmp_path / "usage.sqlite")))
 

@@ -119,9 +119,9 @@ class Service:
         decoder, came = StreamDecoder(lambda id: bytes([id])), 0
         try:
             async for delivered in stream:
-                for each in delivered:
-                    came += len(each.token_ids)
-                    self.texts[stream.number] += "".join(map(decoder.feed, each.token_ids))
+                for item in delivered:
+                    came += len(item.token_ids)
+                    self.texts[stream.number] += "".join(map(decoder.feed, item.token_ids))
                 if stream.number == STALLED and came >= CUT:
                     await resumed.wait()
         except ServeError as error:

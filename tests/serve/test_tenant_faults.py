@@ -78,9 +78,9 @@ def test_running_request_finishes_after_key_deletion(
             assert not stream.done()
             assert await stream == wanted[LONG]
         async with client_of(house.url, BOB_KEY) as bob:
-            with pytest.raises(RequestFailed) as told:
+            with pytest.raises(RequestFailed) as message:
                 await asked(bob, SHORT, stream=True)
-        assert (told.value.status, told.value.error["code"]) == (401, "invalid_api_key")
+        assert (message.value.status, message.value.error["code"]) == (401, "invalid_api_key")
         async with client_of(house.url, ALICE_KEY) as alice:
             assert await asked(alice, SHORT, stream=True) == wanted[SHORT]
         await settled(house.server)
@@ -92,9 +92,11 @@ def test_cancelled_request_of_removed_tenant_gets_the_reason(house: Serving) -> 
     async def main() -> None:
         async with begun(house, BOB_KEY) as stream, client_of(house.url, ROOT_KEY) as root:
             assert (await root.delete("/v1/tenants/bob?running=cancel")).status_code == 200
-            with pytest.raises(RequestFailed) as told:
+            with pytest.raises(RequestFailed) as message:
                 await stream
-        assert told.value.error["code"] == "tenant_removed" and told.value.error["type"] == "permission_error"
+        assert (
+            message.value.error["code"] == "tenant_removed" and message.value.error["type"] == "permission_error"
+        )
         await settled(house.server)
 
     asyncio.run(main())
@@ -118,9 +120,9 @@ async def flood(serving: Serving) -> None:
 async def vanish(serving: Serving) -> None:
     """Requests whose clients are gone before the answer."""
     head = f"authorization: Bearer {BOB_KEY}\r\n"
-    whole = post_bytes(body_of(LONG, stream=True)).replace(b"host:", f"{head}host:".encode(), 1)
+    text = post_bytes(body_of(LONG, stream=True)).replace(b"host:", f"{head}host:".encode(), 1)
     while True:
-        await asyncio.gather(*(drop_after(serving.url, whole, wait_seconds=0.01) for _ in range(4)))
+        await asyncio.gather(*(drop_after(serving.url, text, wait_seconds=0.01) for _ in range(4)))
         await asyncio.sleep(0.05)
 
 

@@ -45,21 +45,21 @@ def keyed(books: Path) -> Iterator[Serving]:
 
 @pytest.fixture
 def admin(keyed: Serving) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=keyed.url, headers=ADMIN, timeout=60) as made:
-        yield made
+    with httpx.Client(base_url=keyed.url, headers=ADMIN, timeout=60) as client:
+        yield client
         check = keyed.server.model(MODEL).core.scheduler.check()
         assert check == []
 
 
 def complete(keyed: Serving, key: str, **body: Any) -> httpx.Response:
-    given = {"model": MODEL, "prompt": list(range(3, 60)), "max_tokens": 4, "temperature": 0, **body}
+    argument = {"model": MODEL, "prompt": list(range(3, 60)), "max_tokens": 4, "temperature": 0, **body}
     headers = {"authorization": f"Bearer {key}"}
-    return httpx.post(f"{keyed.url}/v1/completions", json=given, headers=headers, timeout=60)
+    return httpx.post(f"{keyed.url}/v1/completions", json=argument, headers=headers, timeout=60)
 
 
 def cached(answer: httpx.Response) -> int:
-    found: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
-    return found
+    cached_tokens: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return cached_tokens
 
 
 def error(answer: httpx.Response) -> tuple[int, str, str | None]:
@@ -78,9 +78,11 @@ def test_every_answer_matches_the_document(case: Any, keyed: Serving) -> None:
 
 @pytest.mark.rest
 def test_tenant_is_created_used_updated_and_deleted(admin: httpx.Client, keyed: Serving) -> None:
-    made = admin.post("/v1/tenants", json={"id": "bob", "class": "batch", "slots": {"max": 2}, "kv_reserved": 0.5})
-    assert made.status_code == 201
-    bob = made.json()
+    result = admin.post(
+        "/v1/tenants", json={"id": "bob", "class": "batch", "slots": {"max": 2}, "kv_reserved": 0.5}
+    )
+    assert result.status_code == 201
+    bob = result.json()
     assert (bob["class"], bob["slots"]["max"], bob["kv"]["reserved"], bob["keys"]) == ("batch", 2, 0.5, [])
     key = admin.post("/v1/tenants/bob/keys", json={"id": "b1", "scopes": ["inference", "usage"]})
     assert key.status_code == 201 and key.headers["cache-control"] == "no-store"
@@ -95,14 +97,14 @@ def test_tenant_is_created_used_updated_and_deleted(admin: httpx.Client, keyed: 
     assert admin.get("/v1/tenants/bob/keys").json()["data"][0]["id"] == "b1"
     assert admin.delete("/v1/tenants/bob/keys/b1").json()["deleted"]
     assert error(complete(keyed, text))[:2] == (401, "invalid_api_key")
-    told = admin.get("/v1/tenants/bob/usage").json()
-    used = told["usage"]
-    assert told["time_to_first_token"]["count"] == used["requests_accepted"]
-    assert told["inter_token_latency"]["count"] == used["tokens_generated"] - used["requests_accepted"]
-    assert 0 < told["inter_token_latency"]["p50_ms"] <= told["inter_token_latency"]["p99_ms"] < 60_000
+    document = admin.get("/v1/tenants/bob/usage").json()
+    used = document["usage"]
+    assert document["time_to_first_token"]["count"] == used["requests_accepted"]
+    assert document["inter_token_latency"]["count"] == used["tokens_generated"] - used["requests_accepted"]
+    assert 0 < document["inter_token_latency"]["p50_ms"] <= document["inter_token_latency"]["p99_ms"] < 60_000
     cached = used.get("prompt_tokens_cached", 0)
-    assert told["prefix_hit_rate"] == cached / (cached + used["prompt_tokens_computed"])
-    assert told["groups"][0]["prefix_hit_rate"] == told["prefix_hit_rate"]
+    assert document["prefix_hit_rate"] == cached / (cached + used["prompt_tokens_computed"])
+    assert document["groups"][0]["prefix_hit_rate"] == document["prefix_hit_rate"]
     assert not any("latency." in counter or "token." in counter for counter in used)
     assert used["requests_accepted"] == 2
     assert admin.delete("/v1/tenants/bob").json() == {
@@ -203,9 +205,9 @@ def test_sessions_are_counted_pinned_and_dropped(admin: httpx.Client, keyed: Ser
 
 def test_usage_shows_both_sides_of_the_ledger(admin: httpx.Client, keyed: Serving) -> None:
     complete(keyed, ALICE_KEY)
-    found = admin.get("/v1/tenants/alice/usage?group_by=model,day&from=2020-01-01").json()
-    assert found["groups"][0]["model"] == MODEL and found["lag_s"] == 0
-    sides = found["books"]["all"]
+    document = admin.get("/v1/tenants/alice/usage?group_by=model,day&from=2020-01-01").json()
+    assert document["groups"][0]["model"] == MODEL and document["lag_s"] == 0
+    sides = document["books"]["all"]
     assert sides["unbalanced"] == [] and sides["device"]["input_tokens"] > 0
     assert error(admin.get("/v1/tenants/alice/usage?from=yesterday")) == (400, None, "from")
     assert error(admin.get("/v1/tenants/alice/usage?group_by=tenant"))[2] == "group_by"
@@ -222,8 +224,8 @@ def test_tenant_can_be_deleted_during_an_answer(admin: httpx.Client, keyed: Serv
         with httpx.stream("POST", f"{keyed.url}/v1/completions", json=body, headers=headers, timeout=60) as answer:
             lines = answer.iter_lines()
             next(lines)
-            gone = admin.delete(f"/v1/tenants/dave?running={policy}").json()
-            assert gone["running"] == (policy == "finish")
+            document = admin.delete(f"/v1/tenants/dave?running={policy}").json()
+            assert document["running"] == (policy == "finish")
             text = "\n".join(lines)
         assert error(complete(keyed, key))[0] == 401
         assert (f'"completion_tokens":{words}' in text) == (words is not None)

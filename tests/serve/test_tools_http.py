@@ -48,8 +48,8 @@ def families() -> Iterator[Serving]:
 
 @pytest.fixture
 def client(families: Serving) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{families.url}/v1", api_key="none", max_retries=0) as made:
-        yield made
+    with openai.OpenAI(base_url=f"{families.url}/v1", api_key="none", max_retries=0) as result:
+        yield result
 
 
 def called(message: Any) -> tuple[str, dict[str, Any]]:
@@ -62,16 +62,16 @@ def called(message: Any) -> tuple[str, dict[str, Any]]:
 @pytest.mark.rest
 def test_named_tool_is_called_with_valid_arguments(client: openai.OpenAI, family: str) -> None:
     choice: Any = {"type": "function", "function": {"name": "weather"}}
-    made = client.chat.completions.create(model=family, seed=3, tool_choice=choice, **ASK).choices[0]
-    assert made.finish_reason == "tool_calls" and made.message.content is None
-    name, arguments = called(made.message)
+    result = client.chat.completions.create(model=family, seed=3, tool_choice=choice, **ASK).choices[0]
+    assert result.finish_reason == "tool_calls" and result.message.content is None
+    name, arguments = called(result.message)
     assert name == "weather" and arguments["city"] in ("Ulm", "Köln") and 0 <= arguments["days"] <= 9
 
 
 @pytest.mark.rest
 def test_stream_has_the_same_call_in_pieces_and_no_content(client: openai.OpenAI) -> None:
     asked = {"model": "qwen3", "seed": 4, "tool_choice": "required", "parallel_tool_calls": False, **ASK}
-    whole = client.chat.completions.create(**asked).choices[0]
+    choice = client.chat.completions.create(**asked).choices[0]
     name = text = content = ""
     reason = None
     for chunk in client.chat.completions.create(stream=True, **asked):
@@ -80,23 +80,23 @@ def test_stream_has_the_same_call_in_pieces_and_no_content(client: openai.OpenAI
         for piece in delta.tool_calls or ():
             assert piece.index == 0 and piece.function is not None
             name, text = name or piece.function.name or "", text + (piece.function.arguments or "")
-    assert content == "" and reason == whole.finish_reason == "tool_calls"
-    assert (name, json.loads(text)) == called(whole.message)
+    assert content == "" and reason == choice.finish_reason == "tool_calls"
+    assert (name, json.loads(text)) == called(choice.message)
 
 
 @pytest.mark.rest
 def test_call_cut_by_the_limit_is_neither_call_nor_content(client: openai.OpenAI) -> None:
     asked = {**ASK, "max_tokens": 20}
-    made = client.chat.completions.create(model="qwen3", seed=3, tool_choice="required", **asked)
-    choice = made.choices[0]
+    result = client.chat.completions.create(model="qwen3", seed=3, tool_choice="required", **asked)
+    choice = result.choices[0]
     assert choice.finish_reason == "length" and not choice.message.tool_calls and not choice.message.content
-    assert "cut inside a tool call" in made.model_extra["zinc_rt"]["tool_parse_error"]  # type: ignore[index]
+    assert "cut inside a tool call" in result.model_extra["zinc_rt"]["tool_parse_error"]  # type: ignore[index]
 
 
 def test_strict_tools_allow_a_plain_answer(client: openai.OpenAI) -> None:
     asked = {**ASK, "tools": [tool("weather", WEATHER, strict=True)], "max_tokens": 12}
-    made = client.chat.completions.create(model="qwen3", seed=1, **asked).choices[0]
-    assert made.finish_reason in ("length", "stop") and made.message.content
+    choice = client.chat.completions.create(model="qwen3", seed=1, **asked).choices[0]
+    assert choice.finish_reason in ("length", "stop") and choice.message.content
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_tool_result_is_passed_to_the_model(client: openai.OpenAI) -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
     ]
-    made = client.chat.completions.create(model="qwen3", messages=turns, tools=TOOLS, max_tokens=4)
-    assert made.usage is not None and made.usage.completion_tokens == 4
+    result = client.chat.completions.create(model="qwen3", messages=turns, tools=TOOLS, max_tokens=4)
+    assert result.usage is not None and result.usage.completion_tokens == 4
 
 
 def test_reasoning_has_a_separate_field_streamed_or_not(client: openai.OpenAI) -> None:
     asked = {"model": "qwen3", "messages": ASK["messages"], "max_tokens": 4, "logit_bias": {THINK: 100}}
-    whole = client.chat.completions.create(**asked).choices[0].message
-    assert whole.reasoning_content == 3 * "<think>" and not whole.content  # type: ignore[attr-defined]
+    message = client.chat.completions.create(**asked).choices[0].message
+    assert message.reasoning_content == 3 * "<think>" and not message.content  # type: ignore[attr-defined]
     chunks = client.chat.completions.create(stream=True, **asked)
     deltas = [chunk.choices[0].delta.model_dump() for chunk in chunks if chunk.choices]
     assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == 3 * "<think>"

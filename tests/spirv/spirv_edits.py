@@ -18,36 +18,36 @@ def edited(data: bytes, change: Callable[[SpirvInstruction], Words | None]) -> b
     """`change` gives the words that stand for an instruction; None: its own."""
     module = read(data)
     words = list(module.words[:5])
-    for each in module.instructions:
-        own = module.words[each.at : each.at + 1 + len(each.operands)]
-        new = change(each)
+    for instruction in module.instructions:
+        own = module.words[instruction.at : instruction.at + 1 + len(instruction.operands)]
+        new = change(instruction)
         words += own if new is None else new
     return bytes_of(words)
 
 
 def first(opcode: int, new: Callable[[SpirvInstruction], Words]) -> Callable[[SpirvInstruction], Words | None]:
     """A change of the first instruction with an opcode alone."""
-    done = []
+    result = []
 
-    def change(each: SpirvInstruction) -> Words | None:
-        if each.opcode != opcode or done:
+    def change(instruction: SpirvInstruction) -> Words | None:
+        if instruction.opcode != opcode or result:
             return None
-        done.append(each)
-        return new(each)
+        result.append(instruction)
+        return new(instruction)
 
     return change
 
 
 def before(opcode: int, *words: int) -> Callable[[SpirvInstruction], Words | None]:
     """More words in front of the first instruction with an opcode."""
-    return first(opcode, lambda each: (*words, *instruction(each.opcode, *each.operands)))
+    return first(opcode, lambda item: (*words, *instruction(item.opcode, *item.operands)))
 
 
 def without(opcode: int, *operands: int) -> Callable[[SpirvInstruction], Words | None]:
     """No instruction with an opcode whose last operands are these."""
 
-    def change(each: SpirvInstruction) -> Words | None:
-        return () if each.opcode == opcode and each.operands[-len(operands) :] == operands else None
+    def change(instruction: SpirvInstruction) -> Words | None:
+        return () if instruction.opcode == opcode and instruction.operands[-len(operands) :] == operands else None
 
     return change
 
@@ -55,7 +55,7 @@ def without(opcode: int, *operands: int) -> Callable[[SpirvInstruction], Words |
 def float_constant(data: bytes, bits: int) -> tuple[int, bytes]:
     """The id of a float constant, and the module with it."""
     module = read(data)
-    real = next(each.operands[0] for each in module.of(Opcode.TypeFloat))
+    real = next(item.operands[0] for item in module.of(Opcode.TypeFloat))
     bound = module.words[3]
     added = edited(data, before(Opcode.Function, *instruction(Opcode.Constant, real, bound, bits)))
     words = list(read(added).words)

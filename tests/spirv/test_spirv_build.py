@@ -19,8 +19,8 @@ def test_every_float_operation_is_decorated_once() -> None:
     bare = edited(NORM, without(Opcode.Decorate, NO_CONTRACTION))
     assert not read(bare).decorated(NO_CONTRACTION)
     module = read(finished(bare))
-    decorated = [each.operands[0] for each in module.of(Opcode.Decorate) if each.operands[1] == NO_CONTRACTION]
-    assert sorted(decorated) == sorted(each.operands[1] for each in module.of(*ROUNDED))
+    decorated = [item.operands[0] for item in module.of(Opcode.Decorate) if item.operands[1] == NO_CONTRACTION]
+    assert sorted(decorated) == sorted(item.operands[1] for item in module.of(*ROUNDED))
 
 
 def test_finishing_a_finished_module_changes_nothing() -> None:
@@ -41,10 +41,10 @@ def test_address_loads_are_8_byte_aligned() -> None:
         return instruction(Opcode.Load, *each.operands[:4], 4) if loads else None
 
     module = read(finished(edited(NORM, as_glslang)))
-    loads = [each for each in module.of(Opcode.Load) if each.operands[3:4] == (ALIGNED,)]
-    of_addresses = [each for each in loads if module.definitions[each.operands[0]].opcode == Opcode.TypePointer]
-    assert of_addresses and {each.operands[4] for each in of_addresses} == {8}
-    assert {each.operands[4] for each in loads if each not in of_addresses} == {4}
+    loads = [item for item in module.of(Opcode.Load) if item.operands[3:4] == (ALIGNED,)]
+    of_addresses = [load for load in loads if module.definitions[load.operands[0]].opcode == Opcode.TypePointer]
+    assert of_addresses and {of_address.operands[4] for of_address in of_addresses} == {8}
+    assert {load.operands[4] for load in loads if load not in of_addresses} == {4}
 
 
 def test_empty_module_is_rejected() -> None:
@@ -56,14 +56,14 @@ def test_empty_module_is_rejected() -> None:
 
 def test_float_modes_add_capabilities_and_32_bit_execution_modes() -> None:
     module = read(with_modes(NORM, tuple(MODES)))
-    capabilities = [each.operands[0] for each in module.of(Opcode.Capability)]
-    said = [each.operands for each in module.of(Opcode.ExecutionMode)]
+    capabilities = [item.operands[0] for item in module.of(Opcode.Capability)]
+    operands = [item.operands for item in module.of(Opcode.ExecutionMode)]
     entry = next(module.of(Opcode.EntryPoint)).operands[1]
     for capability, mode in MODES.values():
         assert capabilities.count(capability) == 1
-        assert (entry, mode, 32) in said
+        assert (entry, mode, 32) in operands
     assert with_modes(NORM, ()) == NORM
-    order = [each.opcode for each in module.instructions]
+    order = [instruction.opcode for instruction in module.instructions]
     last = max(i for i, opcode in enumerate(order) if opcode == Opcode.Capability)
     assert set(order[: last + 1]) == {Opcode.Capability}
     at = [i for i, opcode in enumerate(order) if opcode == Opcode.ExecutionMode]

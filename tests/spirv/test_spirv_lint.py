@@ -39,15 +39,15 @@ def test_sum_without_no_contraction_is_reported() -> None:
 @pytest.mark.parametrize("bits", [0x00000000, 0x80000000])
 def test_zero_as_an_addend_is_reported(bits: int) -> None:
     zero, data = float_constant(ADD, bits)
-    folds = edited(data, first(Opcode.FAdd, lambda each: instruction(each.opcode, *each.operands[:3], zero)))
+    folds = edited(data, first(Opcode.FAdd, lambda item: instruction(item.opcode, *item.operands[:3], zero)))
     assert said(folds) == ["folded-operand"]
 
 
 def test_one_is_reported_as_a_factor_but_not_as_an_addend() -> None:
     one, data = float_constant(ADD, 0x3F800000)
-    adds = edited(data, first(Opcode.FAdd, lambda each: instruction(each.opcode, *each.operands[:3], one)))
+    adds = edited(data, first(Opcode.FAdd, lambda item: instruction(item.opcode, *item.operands[:3], one)))
     assert said(adds) == []
-    scales = edited(data, first(Opcode.FAdd, lambda each: instruction(Opcode.FMul, *each.operands[:3], one)))
+    scales = edited(data, first(Opcode.FAdd, lambda item: instruction(Opcode.FMul, *item.operands[:3], one)))
     assert said(scales) == ["folded-operand"]
 
 
@@ -63,8 +63,8 @@ def test_subtracting_or_comparing_a_value_with_itself_is_reported() -> None:
 
 
 def test_division_is_allowed_in_one_place() -> None:
-    assert "OpFDiv" in str([str(each) for each in read(NORM).of(Opcode.FDiv)])
-    divides = first(Opcode.FAdd, lambda each: instruction(Opcode.FDiv, *each.operands))
+    assert "OpFDiv" in str([str(item) for item in read(NORM).of(Opcode.FDiv)])
+    divides = first(Opcode.FAdd, lambda item: instruction(Opcode.FDiv, *item.operands))
     assert said(edited(ADD, divides)) == ["division"]
 
 
@@ -92,7 +92,7 @@ def test_square_root_is_allowed_in_one_place() -> None:
     [(229, "an atomic"), (349, "a group operation"), (148, "OpDot"), (156, "OpIsNan"), (95, "")],
 )
 def test_opcodes_used_by_no_kernel_are_reported(opcode: int, what: str) -> None:
-    change = first(Opcode.FAdd, lambda each: instruction(opcode, *each.operands))
+    change = first(Opcode.FAdd, lambda item: instruction(opcode, *item.operands))
     remarks = lint(read(edited(ADD, change)))
     assert [remark.rule for remark in remarks] == ["opcode"] and what in remarks[0].message
 
@@ -120,8 +120,8 @@ def test_device_dependent_sizes_are_reported() -> None:
     wide = first(Opcode.ExecutionMode, lambda e: instruction(e.opcode, *e.operands[:2], 256, 1, 1))
     assert said(edited(ADD, wide)) == ["workgroup"]
     module = read(NORM)
-    array = next(each for each in module.of(Opcode.TypeArray) if module.constant(each.operands[2]) == 33)
-    big = first(Opcode.Constant, lambda each: instruction(each.opcode, *each.operands))
+    array = next(item for item in module.of(Opcode.TypeArray) if module.constant(item.operands[2]) == 33)
+    big = first(Opcode.Constant, lambda item: instruction(item.opcode, *item.operands))
     assert said(edited(NORM, big)) == []
 
     def long(each):  # type: ignore[no-untyped-def]
@@ -219,8 +219,8 @@ def test_barriers(name: str, tmp_path: Path) -> None:
         f"{HEAD}KERNARG(U32 x; U32RW y; uint n;)\n{FUNCTIONS}\n"
         f"void main() {{ words[lane] = args.n; {body}\n args.y.v[lane] = words[lane]; }}\n"
     )
-    found = lint(read(compiler.build(compiler.GlslSource(path))))
-    assert [remark.rule for remark in found] == ([] if fine else ["barrier"])
+    result = lint(read(compiler.build(compiler.GlslSource(path))))
+    assert [remark.rule for remark in result] == ([] if fine else ["barrier"])
 
 
 def test_every_rule_is_documented() -> None:

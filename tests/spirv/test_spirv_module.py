@@ -17,7 +17,7 @@ ADD = committed("add")
 def test_module_is_parsed_into_its_instructions() -> None:
     module = read(ADD)
     assert module.instructions[0].opcode == Opcode.Capability
-    assert sum(1 + len(each.operands) for each in module.instructions) + 5 == len(module.words)
+    assert sum(1 + len(instruction.operands) for instruction in module.instructions) + 5 == len(module.words)
     assert bytes_of(module.words) == ADD
     assert "main" in [function.name for function in module.functions]
     assert len(list(module.of(Opcode.FAdd))) == 1

@@ -49,10 +49,10 @@ def test_identical_bytes_are_stored_once_and_compressed(path: Path) -> None:
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.rest)])
 def test_every_prefix_opens_with_its_complete_records(path: Path, step: int) -> None:
     written = write(path)
-    whole = path.read_bytes()
+    data = path.read_bytes()
     header = len(frame.file_header(META))
-    for size in range(0, len(whole), step):
-        path.write_bytes(whole[:size])
+    for size in range(0, len(data), step):
+        path.write_bytes(data[:size])
         if size < header:
             with pytest.raises(InputError, match="truncated inside the header"):
                 LogReader(path)

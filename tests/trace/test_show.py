@@ -56,13 +56,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_stored_and_recomputed_values_match_the_run(full: tuple[Path, Taps], inputs: Path, step: int) -> None:
     path, taps = full
     with LogReader(path) as log, LogReader(inputs) as other:
-        kept, again = values(log, "l_out-*", step), values(other, "l_out-*", step)
-    assert [each.title for each in kept] == [each.title for each in again] and len(kept) == 3
-    for one, two in zip(kept, again, strict=True):
-        wanted = taps[step, one.buffer]
-        assert wanted.any() and one.array.tobytes() == two.array.tobytes() == wanted.tobytes()
+        kept, second = values(log, "l_out-*", step), values(other, "l_out-*", step)
+    assert [item.title for item in kept] == [item.title for item in second] and len(kept) == 3
+    for item, two in zip(kept, second, strict=True):
+        wanted = taps[step, item.buffer]
+        assert wanted.any() and item.array.tobytes() == two.array.tobytes() == wanted.tobytes()
         assert (
-            "stored in the log" in one.origin and "3 of 3 recorded outputs" in two.origin and "t_cpu" in two.origin
+            "stored in the log" in item.origin
+            and "3 of 3 recorded outputs" in two.origin
+            and "t_cpu" in two.origin
         )
 
 
@@ -78,13 +80,13 @@ def test_node_can_be_named_by_label_number_or_buffer(full: tuple[Path, Taps]) ->
 
 def test_unknown_node_is_rejected_with_similar_names(full: tuple[Path, Taps], tmp_path: Path) -> None:
     with LogReader(full[0]) as log:
-        for wanted, step, told in (
+        for wanted, step, message in (
             ("l_uot-1", None, "did you mean .*l_out-1"),
             ("999", None, "has nodes 0 to"),
             ("l_out-1", 9, "has steps 0 to 2"),
             ("table_store", None, "produces only state"),
         ):
-            with pytest.raises(UsageError, match=told):
+            with pytest.raises(UsageError, match=message):
                 values(log, wanted, step)
     recorded(tmp_path / "d.zlog", "digest")
     with LogReader(tmp_path / "d.zlog") as log, pytest.raises(InputError, match="level digest"):

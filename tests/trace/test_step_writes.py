@@ -49,8 +49,8 @@ STEP = {  # what the step counts, bytes by buffer
 def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, Path]:
     """The same step of two sequences at each level, after one that leaves other bytes behind it in the block."""
     folder = tmp_path_factory.mktemp("writes")
-    made = {level: folder / f"{level}.zlog" for level in LEVELS}
-    for level, path in made.items():
+    result = {level: folder / f"{level}.zlog" for level in LEVELS}
+    for level, path in result.items():
         with (
             Engine(read_gguf(FOLDER / "qwen3-q.gguf"), CpuBackend("canonical-1"), ctx=32, slots=3) as engine,
             record(engine, path, level, warn=lambda text: None),
@@ -59,7 +59,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[Level, Path]:
             engine.advance([(before, [9] * 16)], [15])
             one, two = engine.open(), engine.open()
             engine.advance([(one, FIRST), (two, SECOND)], [TOKENS - 1])
-    return made
+    return result
 
 
 def read(path: Path) -> list[LogRecord]:
@@ -70,7 +70,7 @@ def read(path: Path) -> list[LogRecord]:
 
 def block(path: Path) -> Wrote:
     """The last write of a step block."""
-    return [each for each in read(path) if isinstance(each, Wrote) and each.parts][-1]
+    return [item for item in read(path) if isinstance(item, Wrote) and item.parts][-1]
 
 
 def pieces(path: Path) -> Iterator[tuple[WrittenPart, bytes]]:
@@ -94,11 +94,11 @@ def test_parts_match_the_buffers_of_the_step(level: Level, logs: dict[Level, Pat
 
 @pytest.mark.parametrize("level", ["inputs", "full"])
 def test_recorded_bytes_belong_to_the_current_step(level: Level, logs: dict[Level, Path]) -> None:
-    found = {part.buffer: np.frombuffer(data, np.int32).tolist() for part, data in pieces(logs[level])}
-    assert found["step.counts"][:4] == [TOKENS, SEQUENCES, ROWS, SEQUENCES]
-    assert found["request[slot].token_id"] == FIRST + SECOND
-    assert found["request[slot].position"] == [0, 1, 2, 0]
-    assert found["request[slot].logit_row"] == [TOKENS - 1]
+    result = {part.buffer: np.frombuffer(data, np.int32).tolist() for part, data in pieces(logs[level])}
+    assert result["step.counts"][:4] == [TOKENS, SEQUENCES, ROWS, SEQUENCES]
+    assert result["request[slot].token_id"] == FIRST + SECOND
+    assert result["request[slot].position"] == [0, 1, 2, 0]
+    assert result["request[slot].logit_row"] == [TOKENS - 1]
 
 
 def test_digests_match_the_bytes(logs: dict[Level, Path]) -> None:
@@ -108,8 +108,8 @@ def test_digests_match_the_bytes(logs: dict[Level, Path]) -> None:
 
 @pytest.mark.parametrize("other", ["inputs", "full"])
 def test_digest_log_agrees_with_full_logs(other: Level, logs: dict[Level, Path]) -> None:
-    found = diff(logs["digest"], logs[other])
-    assert not found.first and found.compared > len(STEP), found.lines
+    result = diff(logs["digest"], logs[other])
+    assert not result.first and result.compared > len(STEP), result.lines
 
 
 @pytest.mark.parametrize("buffer", ["request[slot].token_id", "step.table_value"])
@@ -117,18 +117,18 @@ def test_difference_names_the_buffer(buffer: str, logs: dict[Level, Path], tmp_p
     path, changed = tmp_path / "changed.zlog", block(logs["digest"])
     parts = tuple(replace(part, sha256="0" * 64) if part.buffer == buffer else part for part in changed.parts)
     with LogReader(logs["digest"]) as log, LogWriter(path, log.header) as writer:
-        for each in log:
-            if isinstance(each, GraphCreated):
-                writer.blob(log.blob(each.ir))
-            writer.write(replace(changed, parts=parts) if each == changed else each)
+        for item in log:
+            if isinstance(item, GraphCreated):
+                writer.blob(log.blob(item.ir))
+            writer.write(replace(changed, parts=parts) if item == changed else item)
     assert diff(path, logs["inputs"]).first == f"step 1: the host wrote different bytes to {buffer}"
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_record_round_trips(level: Level, logs: dict[Level, Path]) -> None:
     kinds = set()
-    for each in read(logs[level]):
-        kinds.add(each.KIND)
-        fields, data = to_fields(each)
-        assert from_fields(each.KIND, fields, data) == each
-    assert kinds >= {each.KIND for each in (Wrote, Replayed, Output, Retired)}
+    for item in read(logs[level]):
+        kinds.add(item.KIND)
+        fields, data = to_fields(item)
+        assert from_fields(item.KIND, fields, data) == item
+    assert kinds >= {item.KIND for item in (Wrote, Replayed, Output, Retired)}

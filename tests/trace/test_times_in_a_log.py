@@ -60,15 +60,15 @@ def test_simulated_gpu_shows_dispatches_of_each_step_on_a_track(t1: Backend, tmp
     path = tmp_path / "run.zlog"
     nodes = run(t1, path, times=True)
     with LogReader(path) as log:
-        found = [each for each in log if isinstance(each, TimesRecord)]
+        result = [item for item in log if isinstance(item, TimesRecord)]
         events = timeline(log)["traceEvents"]
         assert log.header["times"] is True and log.problems == []
-    assert [each.step for each in found] == [0, 1] and all(each.simulated for each in found)
-    last = list(found[1].dispatches)
+    assert [item.step for item in result] == [0, 1] and all(item.simulated for item in result)
+    last = list(result[1].dispatches)
     # of one token no grid is data; a fused node may have several dispatches
     assert list(dict.fromkeys(node for node, *_ in last)) == list(range(nodes)) and len(last) >= nodes
-    assert {ended - began for _, _, began, ended in last} == {TICK_NS} and last[0][2] == 0
-    assert [node for node, kernel, *_ in found[0].dispatches if kernel == "step_grids"] == [-1]
+    assert {ended - start for _, _, start, ended in last} == {TICK_NS} and last[0][2] == 0
+    assert [node for node, kernel, *_ in result[0].dispatches if kernel == "step_grids"] == [-1]
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     (queue,) = (tid for tid, name in tracks.items() if name.startswith("queue of main"))
     assert "simulated" in tracks[queue]
@@ -102,9 +102,9 @@ def test_oracle_times_are_within_their_steps(tmp_path: Path) -> None:
     steps = [e for e in events if e["ph"] == "X" and e["name"].startswith("qwen3-")]
     inside = [e for e in events if e["ph"] == "X" and e["tid"] >= 1000]
     assert len(inside) > 200
-    for each in inside:
-        step = steps[each["args"]["step"]]
-        assert step["ts"] <= each["ts"] and each["ts"] + each["dur"] <= step["ts"] + step["dur"] + 1.0
+    for item in inside:
+        step = steps[item["args"]["step"]]
+        assert step["ts"] <= item["ts"] and item["ts"] + item["dur"] <= step["ts"] + step["dur"] + 1.0
 
 
 def test_only_logs_with_times_use_the_new_format_and_both_replay(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_only_logs_with_times_use_the_new_format_and_both_replay(tmp_path: Path)
     run(CpuBackend("canonical-1"), timed, times=True)
     assert (version_of(plain), version_of(timed)) == (frame.VERSION, frame.TIMES_VERSION) == (2, 3)
     with LogReader(plain) as log:
-        assert not any(isinstance(each, TimesRecord) for each in log)
+        assert not any(isinstance(item, TimesRecord) for item in log)
     assert replay(plain, ORACLE).equal and replay(timed, ORACLE).equal
 
 

@@ -57,9 +57,9 @@ def test_every_engine_of_a_validation_has_a_log(tmp_path: Path, capsys: pytest.C
     wrapped = ["validate", "--model", MODEL, "--tiers", "t_cpu", "--tokens", "1,2", "--steps", "1", "--no-cache"]
     assert main(["-o", str(path), "--", *wrapped]) == 0
     logs = sorted(tmp_path.glob("*.zlog"))
-    assert [each.name for each in logs] == ["v.2.zlog", "v.zlog"]
-    for each in logs:
-        assert replay(each, ORACLE).equal
+    assert [log.name for log in logs] == ["v.2.zlog", "v.zlog"]
+    for log in logs:
+        assert replay(log, ORACLE).equal
 
 
 def test_probe_results_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,10 +140,10 @@ def test_report_lists_the_comparisons(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_full_disk_fails_a_recorded_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-o", "/dev/full", "--", *RUN]) == 1
-    said = capsys.readouterr().err
-    last = said.splitlines()[-1]
+    errors = capsys.readouterr().err
+    last = errors.splitlines()[-1]
     assert last == "trace     /dev/full: 0 of 4 steps, the rest was lost: No space left on device, 0 B"
-    assert said.count("No space left on device") == 2 and "zinc-rt-replay" not in said
+    assert errors.count("No space left on device") == 2 and "zinc-rt-replay" not in errors
 
 
 def test_disk_filling_up_is_reported_with_recorded_steps(
@@ -215,16 +215,16 @@ class Hung(DeadlineMissed):
 @pytest.mark.parametrize("error", [Hung("no fence"), RuntimeError("a bug"), KeyboardInterrupt()], ids=repr)
 def test_failed_run_keeps_its_log_and_prints_the_replay_command(error: BaseException, tmp_path: Path) -> None:
     path = tmp_path / "bad.zlog"
-    said: list[str] = []
+    output: list[str] = []
     with (
         pytest.raises(type(error)),
         Engine(read_gguf(MODEL), Failing(error), ctx=32) as engine,
-        record(engine, path, warn=said.append),
+        record(engine, path, warn=output.append),
     ):
         sequence = engine.open()
         for token in range(5):
             engine.extend(sequence, [token])
-    assert said == [f"recorded up to step 2; replay it with: zinc-rt-replay {path} --until 2"]
+    assert output == [f"recorded up to step 2; replay it with: zinc-rt-replay {path} --until 2"]
     with LogReader(path) as log:
         tape = read_tape(log)
         assert log.closed
@@ -251,4 +251,4 @@ def test_killed_run_replays_up_to_the_kill(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     outcome = replay(path, ORACLE)
-    assert outcome.equal and outcome.steps > 0 and any("not closed" in each for each in outcome.problems)
+    assert outcome.equal and outcome.steps > 0 and any("not closed" in problem for problem in outcome.problems)

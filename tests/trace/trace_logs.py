@@ -11,15 +11,15 @@ META = {"tier": "t_cpu", "device": {"name": "test"}}
 
 
 def some_records(steps: int) -> list[LogRecord]:
-    made: list[LogRecord] = [GraphCreated(0, "tiny", "both", "ab" * 32)]
+    log_records: list[LogRecord] = [GraphCreated(0, "tiny", "both", "ab" * 32)]
     for step in range(steps):
-        made += [
+        log_records += [
             Wrote(0, (1, 1, 1), "step.counts", 4 * step, 12, data=bytes(range(12))),
             Replayed(step, 0, (1, 1, 1), "main", (1, 1, 1), 0.5 + step),
             Output(step, "request[slot].logits", "f32", (1, 8), "cd" * 32, 3, "logits"),
             Retired(step, 0.25, 0.75 + step),
         ]
-    return [*made, EventRecord("end", "of the run", 9.0)]
+    return [*log_records, EventRecord("end", "of the run", 9.0)]
 
 
 def write(path: Path, steps: int = 3, *, close: bool = True) -> list[LogRecord]:

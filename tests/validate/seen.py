@@ -26,8 +26,8 @@ class Seen:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.report["results"]
-        return found
+        results: list[dict[str, Any]] = self.report["results"]
+        return results
 
     def result(self, name: str) -> dict[str, Any]:
         named = [result for result in self.results if name_of(result) == name]

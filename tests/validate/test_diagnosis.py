@@ -81,12 +81,12 @@ class FoundBackend(PlantedBackend):
 def told(monkeypatch: pytest.MonkeyPatch, capsys: Capture, qwen3: str) -> Told:
     """told({tier: plant}, option, ...): what is said of a failure in which these tiers are T-CPU with a plant."""
 
-    def run_it(plants: Mapping[str, Plant], *given: str, found: list[Finding] | None = None) -> Digest:
+    def run_it(plants: Mapping[str, Plant], *given: str, findings: list[Finding] | None = None) -> Digest:
         def opened(choice: Choice, ordering: str, **options: int) -> Backend:
             if choice.tier not in plants:
                 return devices.open_backend(choice, ordering, **options)
-            if found is not None:
-                return FoundBackend(ordering, plants[choice.tier], found)
+            if findings is not None:
+                return FoundBackend(ordering, plants[choice.tier], findings)
             return PlantedBackend(ordering, plants[choice.tier])
 
         monkeypatch.setattr(runner, "open_backend", opened)
@@ -156,14 +156,14 @@ def wrong_at(at: str) -> Plant:
     ids=["scale", "rope", "kv write", "weight", "stale", "ulp"],
 )
 def test_single_deviating_tier_is_the_suspect(plant: Plant, place: str, told: Told, qwen3: str) -> None:
-    said = told({"t1": plant, "t2": SOUND}, *THREE)
-    assert said["first bad"].startswith(f"qwen3-q, t1 against t_cpu: {place}")
-    assert said["agree"] in (
+    output = told({"t1": plant, "t2": SOUND}, *THREE)
+    assert output["first bad"].startswith(f"qwen3-q, t1 against t_cpu: {place}")
+    assert output["agree"] in (
         "t2 and t_cpu to the bit; t1 with no other",
         "t_cpu and t2 to the bit; t1 with no other",
     )
-    assert said["suspect"] == "t1 differs from t_cpu, t2 does not: suspect t1"
-    assert said["next"] == (
+    assert output["suspect"] == "t1 differs from t_cpu, t2 does not: suspect t1"
+    assert output["next"] == (
         f"zinc-rt trace -o run.zlog -- run --model {qwen3} --tokens 3,1,4,1,5 --ctx 256 --max-tokens 2 "
         "--ignore-eos --tier t1 --device sim ; zinc-rt replay run.zlog --tiers t1 --bisect"
     )
@@ -171,20 +171,20 @@ def test_single_deviating_tier_is_the_suspect(plant: Plant, place: str, told: To
 
 @pytest.mark.rest
 def test_suspect_tier_need_not_be_the_first(told: Told) -> None:
-    said = told({"t1": SOUND, "t2": SCALED}, *THREE)
-    assert said["suspect"] == "t2 differs from t_cpu, t1 does not: suspect t2"
-    assert "--tier t2 --device sim ; " in said["next"] and "--tiers t2 --bisect" in said["next"]
+    output = told({"t1": SOUND, "t2": SCALED}, *THREE)
+    assert output["suspect"] == "t2 differs from t_cpu, t1 does not: suspect t2"
+    assert "--tier t2 --device sim ; " in output["next"] and "--tiers t2 --bisect" in output["next"]
 
 
 def test_two_tiers_are_not_enough_to_decide(told: Told) -> None:
-    said = told({"t1": SCALED}, "--tiers", "t1,t_cpu")
-    assert said["agree"] == "none of t_cpu and t1 to the bit"
-    assert said["suspect"] == "t1 differs from t_cpu, and there is no third tier to decide: suspect t1"
+    output = told({"t1": SCALED}, "--tiers", "t1,t_cpu")
+    assert output["agree"] == "none of t_cpu and t1 to the bit"
+    assert output["suspect"] == "t1 differs from t_cpu, and there is no third tier to decide: suspect t1"
 
 
 def test_partial_model_is_recorded_with_same_layers(told: Told, qwen3: str) -> None:
-    said = told({"t1": SCALED}, "--tiers", "t1,t_cpu", "--layers", "1:", "--input", "random:3", "--steps", "0")
-    traced = shlex.split(said["next"].partition(" ; ")[0])
+    output = told({"t1": SCALED}, "--tiers", "t1,t_cpu", "--layers", "1:", "--input", "random:3", "--steps", "0")
+    traced = shlex.split(output["next"].partition(" ; ")[0])
     assert traced[5] == "validate" and traced[traced.index("--layers") + 1] == "1:3"
     assert traced[traced.index("--input") + 1] == "random:3"
 
@@ -194,48 +194,48 @@ def test_partial_model_is_recorded_with_same_layers(told: Told, qwen3: str) -> N
 
 @pytest.mark.rest
 def test_two_tiers_against_oracle_suspect_the_oracle(told: Told) -> None:
-    said = told({"t1": SOUND, "t2": SOUND, "t_cpu": SCALED}, *THREE)
-    assert said["agree"] == "t1 and t2 to the bit; t_cpu with no other"
-    assert "t1 and t2 agree to the bit and t_cpu differs from them: suspect the oracle" in said["suspect"]
-    assert "--tiers t_cpu,t_cpu:float32-dequant" in said["next"]
+    output = told({"t1": SOUND, "t2": SOUND, "t_cpu": SCALED}, *THREE)
+    assert output["agree"] == "t1 and t2 to the bit; t_cpu with no other"
+    assert "t1 and t2 agree to the bit and t_cpu differs from them: suspect the oracle" in output["suspect"]
+    assert "--tiers t_cpu,t_cpu:float32-dequant" in output["next"]
 
 
 @pytest.mark.rest
 def test_oracle_alone_off_the_golden_is_the_suspect(told: Told, qwen3: str) -> None:
-    said = told(
+    output = told(
         {"t1": SOUND, "t_cpu": SCALED}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0"
     )
-    assert said["suspect"] == "only t_cpu differs from the golden, t1 does not: suspect the oracle"
+    assert output["suspect"] == "only t_cpu differs from the golden, t1 does not: suspect the oracle"
 
 
 @pytest.mark.rest
 def test_golden_agreeing_with_oracle_clears_it(told: Told, qwen3: str) -> None:
     golden = ("--golden", golden_of(qwen3), "--steps", "0")
-    said = told({"t1": SCALED, "t2": SCALED}, *THREE, *golden)
-    assert said["suspect"] == (
+    output = told({"t1": SCALED, "t2": SCALED}, *THREE, *golden)
+    assert output["suspect"] == (
         "t1 and t2 differ from t_cpu and from the golden, which t_cpu agrees with: suspect t1 and t2"
     )
-    assert "--tier t1 " in said["next"]
+    assert "--tier t1 " in output["next"]
 
 
 @pytest.mark.rest
 def test_one_tier_off_the_golden_is_rerun_with_the_oracle(told: Told, qwen3: str) -> None:
-    said = told({"t1": SCALED}, "--tiers", "t1", "--golden", golden_of(qwen3), "--steps", "0")
-    assert said["suspect"].startswith("t1 differs from the golden, and no other tier ran")
-    assert "--tiers t1,t_cpu --golden" in said["next"]
+    output = told({"t1": SCALED}, "--tiers", "t1", "--golden", golden_of(qwen3), "--steps", "0")
+    assert output["suspect"].startswith("t1 differs from the golden, and no other tier ran")
+    assert "--tiers t1,t_cpu --golden" in output["next"]
 
 
 @pytest.mark.rest
 def test_all_tiers_off_golden_equally_suspect_model_or_golden(told: Told, qwen3: str) -> None:
     both = {"t1": SCALED, "t_cpu": SCALED}
-    said = told(both, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0")
-    assert said["agree"] == "t1 and t_cpu to the bit, in the prompt's tapped pass"
-    assert said["suspect"] == (
+    output = told(both, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3), "--steps", "0")
+    assert output["agree"] == "t1 and t_cpu to the bit, in the prompt's tapped pass"
+    assert output["suspect"] == (
         "t1 and t_cpu agree to the bit and differ from the golden: suspect the model code at attn_norm-1, "
         "or the golden"
     )
-    assert said["next"].startswith(f"zinc-rt validate --model {qwen3} --tiers t1,t_cpu --golden ")
-    assert said["next"].endswith(" --resync")
+    assert output["next"].startswith(f"zinc-rt validate --model {qwen3} --tiers t1,t_cpu --golden ")
+    assert output["next"].endswith(" --resync")
 
 
 def edited(tmp_path: Path, qwen3: str, **change: Callable[[np.ndarray], None]) -> str:
@@ -255,10 +255,12 @@ def test_golden_with_one_edited_layer_is_distinguished_from_wrong_model(
         l_out[1, 3, 5] += 1
 
     path = edited(tmp_path, qwen3, l_out_deq=edit)
-    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", "--golden", path)
-    assert "layer 1, node l_out-1, token 3, element 5" in said["first bad"]
-    assert said["suspect"].startswith("the golden's layer 1 is off, but later values are not: suspect the golden")
-    assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
+    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", "--golden", path)
+    assert "layer 1, node l_out-1, token 3, element 5" in output["first bad"]
+    assert output["suspect"].startswith(
+        "the golden's layer 1 is off, but later values are not: suspect the golden"
+    )
+    assert output["next"] == f"zinc-rt golden check {path} --model {qwen3}"
 
 
 @pytest.mark.rest
@@ -267,18 +269,18 @@ def test_golden_with_edited_greedy_tokens_is_detected(told: Told, qwen3: str, tm
         tokens[3] += 1
 
     path = edited(tmp_path, qwen3, greedy_tokens_deq=edit)
-    said = told({}, "--golden", path)
-    assert said["agree"] == "only t_cpu ran" and "greedy, token 3" in said["first bad"]
-    assert said["suspect"].startswith("every logit agrees with the golden, but a greedy token does not")
-    assert said["next"] == f"zinc-rt golden check {path} --model {qwen3}"
+    output = told({}, "--golden", path)
+    assert output["agree"] == "only t_cpu ran" and "greedy, token 3" in output["first bad"]
+    assert output["suspect"].startswith("every logit agrees with the golden, but a greedy token does not")
+    assert output["next"] == f"zinc-rt golden check {path} --model {qwen3}"
 
 
 @pytest.mark.rest
 def test_later_steps_off_golden_in_every_tier_suspect_model_code_state(told: Told, qwen3: str) -> None:
     later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
-    said = told({"t1": later, "t_cpu": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
-    assert said["suspect"].endswith("on t1 and t_cpu: suspect the model code's decode, or its state")
-    words = shlex.split(said["next"])
+    output = told({"t1": later, "t_cpu": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
+    assert output["suspect"].endswith("on t1 and t_cpu: suspect the model code's decode, or its state")
+    words = shlex.split(output["next"])
     assert words[:2] == ["zinc-rt", "validate"] and len(words[-1].split(",")) == 24 + 8
 
 
@@ -289,68 +291,69 @@ def test_non_finite_golden_never_passes(array: str, value: float, told: Told, qw
     def edit(values: np.ndarray) -> None:
         values[1, 3] = value
 
-    said = told({}, "--golden", edited(tmp_path, qwen3, **{array: edit}), "--steps", "0")
-    assert said["not finite"].startswith(f"the golden itself contains {value}: ")
-    assert said["suspect"].startswith("suspect the golden")
+    output = told({}, "--golden", edited(tmp_path, qwen3, **{array: edit}), "--steps", "0")
+    assert output["not finite"].startswith(f"the golden itself contains {value}: ")
+    assert output["suspect"].startswith("suspect the golden")
 
 
 @pytest.mark.rest
 def test_rule_violation_of_a_kernel_is_suspected_before_differences(told: Told) -> None:
     later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
-    said = told({"t1": later}, "--tiers", "t1,t_cpu", found=[FINDING])
-    assert said["suspect"].endswith("suspect kernel swiglu, swiglu.s:21") and "means" not in said
-    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[EARLY])
-    assert "a barrier is missing before the load" in said["means"]
+    output = told({"t1": later}, "--tiers", "t1,t_cpu", found=[FINDING])
+    assert output["suspect"].endswith("suspect kernel swiglu, swiglu.s:21") and "means" not in output
+    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[EARLY])
+    assert "a barrier is missing before the load" in output["means"]
 
 
 # --- ways to run --------------------------------------------------------------------------------------------
 
 
 def test_difference_only_in_untapped_run_is_aliasing(told: Told) -> None:
-    said = told({"t1": overlapping("act.attn_norm[1]", over="act.l_out[0]")}, "--tiers", "t1,t_cpu")
+    output = told({"t1": overlapping("act.attn_norm[1]", over="act.l_out[0]")}, "--tiers", "t1,t_cpu")
     assert (
-        "only the untapped run differs" in said["suspect"] and "aliasing, or a missing barrier" in said["suspect"]
+        "only the untapped run differs" in output["suspect"]
+        and "aliasing, or a missing barrier" in output["suspect"]
     )
-    assert "trace -o run.zlog -- run " in said["next"] and "--tier t1 " in said["next"]
+    assert "trace -o run.zlog -- run " in output["next"] and "--tier t1 " in output["next"]
 
 
 def test_difference_only_in_later_steps_is_state(told: Told) -> None:
     later = result("l_out-1", lambda x: x + np.float32(1), only=lambda program: not several_tokens(program))
-    said = told({"t1": later}, "--tiers", "t1,t_cpu")
-    assert said["first bad"].startswith("qwen3-q, t1 against t_cpu: logits, token 5, element 0")
-    assert said["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
+    output = told({"t1": later}, "--tiers", "t1,t_cpu")
+    assert output["first bad"].startswith("qwen3-q, t1 against t_cpu: logits, token 5, element 0")
+    assert output["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("node", ["l_out-1", "ffn_out-1"])  # with all its inputs, without an optional one
 def test_tier_matching_golden_is_not_blamed_for_later_steps_of_another(node: str, told: Told, qwen3: str) -> None:
     later = result(node, lambda x: -x, only=lambda program: not several_tokens(program))
-    said = told({"t1": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
-    assert said["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
-    assert "--bisect" in said["next"]
+    output = told({"t1": later}, "--tiers", "t1,t_cpu", "--golden", golden_of(qwen3))
+    assert output["suspect"].endswith("only later steps differ: suspect state or the KV cache of t1")
+    assert "--bisect" in output["next"]
 
 
 def test_prompt_in_one_pass_is_compared_with_token_by_token(told: Told) -> None:
-    said = told({"t1": element("kqv_out-1", 2, 0, one_ulp_up)}, "--tiers", "t1", "--nodes", "kqv_out-*")
-    assert said["suspect"].startswith("one pass over the prompt and token by token differ: suspect positions")
+    output = told({"t1": element("kqv_out-1", 2, 0, one_ulp_up)}, "--tiers", "t1", "--nodes", "kqv_out-*")
+    assert output["suspect"].startswith("one pass over the prompt and token by token differ: suspect positions")
 
 
 # --- what is no number --------------------------------------------------------------------------------------
 
 
 def test_nan_is_traced_to_its_first_node(told: Told) -> None:
-    said = told({"t1": element("ffn_out-1", 4, 255, lambda value: float("nan")), "t2": SOUND}, *THREE)
-    assert said["not finite"] == (
+    output = told({"t1": element("ffn_out-1", 4, 255, lambda value: float("nan")), "t2": SOUND}, *THREE)
+    assert output["not finite"] == (
         "first non-finite value: node ffn_out-1, token 4, element 255: nan; its inputs were finite"
     )
-    assert said["suspect"] == "t1 differs from t_cpu, t2 does not: suspect t1"
+    assert output["suspect"] == "t1 differs from t_cpu, t2 does not: suspect t1"
 
 
 def test_infinity_in_later_step_of_one_tier_is_blamed_on_that_tier(told: Told) -> None:
     later = result("l_out-1", lambda x: x * np.float32(np.inf), only=lambda program: not several_tokens(program))
-    said = told({"t1": later}, "--tiers", "t1,t_cpu")
-    assert said["not finite"].startswith("first non-finite value: node l_out-1, token 5, element 0")
-    assert said["suspect"].endswith("suspect state or the KV cache of t1")
+    output = told({"t1": later}, "--tiers", "t1,t_cpu")
+    assert output["not finite"].startswith("first non-finite value: node l_out-1, token 5, element 0")
+    assert output["suspect"].endswith("suspect state or the KV cache of t1")
 
 
 def test_nan_weight_in_both_tiers_is_not_agreement(told: Told) -> None:
@@ -361,9 +364,9 @@ def test_nan_weight_in_both_tiers_is_not_agreement(told: Told) -> None:
         return {**resident, name: Weight("f32", raw.shape, raw)}
 
     both = Plant(resident=spoilt)
-    said = told({"t1": both, "t_cpu": both}, "--tiers", "t1,t_cpu")
-    assert "node attn_norm-1, token 0, element 3: nan; its inputs were finite" in said["not finite"]
-    assert said["suspect"].startswith("t1 and t_cpu: not finite, and the file is")
+    output = told({"t1": both, "t_cpu": both}, "--tiers", "t1,t_cpu")
+    assert "node attn_norm-1, token 0, element 3: nan; its inputs were finite" in output["not finite"]
+    assert output["suspect"].startswith("t1 and t_cpu: not finite, and the file is")
 
 
 @pytest.mark.rest(keep=1)
@@ -378,21 +381,21 @@ def test_bad_scale_in_the_file_is_reported_with_its_block(
     raw[at : at + 2] = pattern.to_bytes(2, "little")
     path = tmp_path / "spoilt.gguf"
     path.write_bytes(raw)
-    said = told({"t1": SOUND}, "--model", str(path), "--tiers", "t1,t_cpu")
-    assert f"{name} ({tensor.dtype}): the scale of block 5 is {value}" in said["suspect"]
-    assert "its weight is not: " in said["not finite"]
-    assert said["next"] == f"zinc-rt inspect --model {path} --check"
+    output = told({"t1": SOUND}, "--model", str(path), "--tiers", "t1,t_cpu")
+    assert f"{name} ({tensor.dtype}): the scale of block 5 is {value}" in output["suspect"]
+    assert "its weight is not: " in output["not finite"]
+    assert output["next"] == f"zinc-rt inspect --model {path} --check"
 
 
 # --- the simulated device -----------------------------------------------------------------------------------
 
 
 def test_sanitizer_finding_is_printed_with_kernel_and_line(told: Told) -> None:
-    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
-    assert said["suspect"].endswith("suspect kernel swiglu, swiglu.s:21")
-    assert said["next"].startswith("zinc-rt isa lint ") and said["next"].endswith("gfx1201/built/swiglu.zrt")
-    assert Path(shlex.split(said["next"])[-1]).is_file()
-    assert f"fail  sanitizer: {FINDING.text}" in said["all"]
+    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
+    assert output["suspect"].endswith("suspect kernel swiglu, swiglu.s:21")
+    assert output["next"].startswith("zinc-rt isa lint ") and output["next"].endswith("gfx1201/built/swiglu.zrt")
+    assert Path(shlex.split(output["next"])[-1]).is_file()
+    assert f"fail  sanitizer: {FINDING.text}" in output["all"]
 
 
 @pytest.mark.rest
@@ -408,9 +411,9 @@ def test_simulated_device_finding_is_reported_with_location(
 
         def forgetful(*given: Any) -> dict[str, Buffer]:
             buffers = upload(*given)
-            spoilt = buffers["model.attn.norm_weight[1]"]
+            buffer = buffers["model.attn.norm_weight[1]"]
             assert backend.instrument is not None
-            backend.instrument.discard(spoilt, 0, spoilt.size_bytes)
+            backend.instrument.discard(buffer, 0, buffer.size_bytes)
             return buffers
 
         if choice.tier == "t1":
@@ -420,24 +423,24 @@ def test_simulated_device_finding_is_reported_with_location(
     monkeypatch.setattr(runner, "open_backend", opened)
     monkeypatch.setattr(devices, "amd_gpus", tuple)
     assert main(["--model", qwen3, "--tiers", "t1,t_cpu", "--tokens", "3,1,4", "--steps", "0"]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "node attn_norm-1" in said
-        and "suspect    every value is right, but the simulated device reports findings" in said
+        "node attn_norm-1" in output
+        and "suspect    every value is right, but the simulated device reports findings" in output
     )
-    assert re.search(r"next       zinc-rt isa lint \S+/rms_norm\w*\.zrt\n", said)
+    assert re.search(r"next       zinc-rt isa lint \S+/rms_norm\w*\.zrt\n", output)
 
 
 def test_many_findings_are_summarised_with_a_count(told: Told) -> None:
     many = [Finding("race", f"the packet at {at} reads what is being written") for at in range(9)]
-    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=many)
-    assert said["all"].count("fail  sanitizer: race") == 5 and "and 4 more findings" in said["all"]
-    assert said["sanitizer"].startswith("9 findings, first race: the packet at 0")
-    assert said["next"] == "zinc-rt pm4-test --device sim"
+    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=many)
+    assert output["all"].count("fail  sanitizer: race") == 5 and "and 4 more findings" in output["all"]
+    assert output["sanitizer"].startswith("9 findings, first race: the packet at 0")
+    assert output["next"] == "zinc-rt pm4-test --device sim"
 
 
 @pytest.mark.rest
 def test_verdict_names_its_dependencies_on_assumptions(told: Told) -> None:
-    said = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
+    output = told({"t1": SOUND}, "--tiers", "t1,t_cpu", found=[FINDING])
     names = "function_bits, chip/*/firmware, kernel/7.0/userq_hardened"
-    assert said["all"].endswith(f", depends on 3 unverified assumptions: {names}")
+    assert output["all"].endswith(f", depends on 3 unverified assumptions: {names}")

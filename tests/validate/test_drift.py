@@ -115,31 +115,36 @@ def test_factor_far_below_rounding_is_detected(factor: float) -> None:
     own = rounded(stream())
     added = own["l_out-1"] - own["l_out-0"]
     own["l_out-1"] = (own["l_out-1"].astype(np.float64) + added * (factor - 1)).astype(np.float32)
-    found = isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE)
-    assert found.status == "fail" and found.first_bad["node"] == "l_out-1" and found.first_bad["measure"] == "gain"
-    assert found.measure["spread"] <= ALONE.spread, "no other measure would have"
+    result = isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE)
+    assert (
+        result.status == "fail" and result.first_bad["node"] == "l_out-1" and result.first_bad["measure"] == "gain"
+    )
+    assert result.measure["spread"] <= ALONE.spread, "no other measure would have"
 
 
 def test_one_wrong_token_is_detected_among_many() -> None:
     own = rounded(stream())
     own["l_out-2"][5] += np.float32(8 * ALONE.token * rounding(WIDTH)) * np.where(np.arange(WIDTH) % 2, 1, -1)
-    found = isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE)
-    assert found.status == "fail" and found.first_bad["node"] == "l_out-2"
+    result = isolation_check(SUBJECT, isolated(own, own, same_bits=True), REFERENCE, ALONE)
+    assert result.status == "fail" and result.first_bad["node"] == "l_out-2"
 
 
 def test_decode_step_after_prompt_must_be_bit_exact_with_one_pass() -> None:
     own, other = rounded(stream()), rounded(stream())
     other["l_out-0"][PROMPT + 1, 3] = np.nextafter(other["l_out-0"][PROMPT + 1, 3], np.float32(9))
-    found = isolation_check(SUBJECT, isolated(own, other, same_bits=True), REFERENCE, ALONE)
-    assert found.status == "fail" and found.first_bad["stage"] == "decode" and not found.measure["equal_bits"]
+    result = isolation_check(SUBJECT, isolated(own, other, same_bits=True), REFERENCE, ALONE)
+    assert result.status == "fail" and result.first_bad["stage"] == "decode" and not result.measure["equal_bits"]
 
 
 def test_blas_decode_may_differ_only_by_rounding() -> None:
     own, other = rounded(stream()), rounded(stream(), seed=2)
     assert isolation_check(SUBJECT, isolated(own, other, same_bits=False), REFERENCE, ALONE).status == "pass"
     other["l_out-1"][PROMPT + 1] *= np.float32(1 + 3e-5)
-    found = isolation_check(SUBJECT, isolated(own, other, same_bits=False), REFERENCE, ALONE)
-    assert found.status == "fail" and (found.first_bad["node"], found.first_bad["stage"]) == ("l_out-1", "decode")
+    result = isolation_check(SUBJECT, isolated(own, other, same_bits=False), REFERENCE, ALONE)
+    assert result.status == "fail" and (result.first_bad["node"], result.first_bad["stage"]) == (
+        "l_out-1",
+        "decode",
+    )
 
 
 def test_nan_is_not_treated_as_rounding() -> None:
@@ -167,11 +172,11 @@ def drifted(rel_rms: float, name: str = "logits") -> CheckResult:
 @pytest.mark.parametrize(("times", "status"), [(0.9, "pass"), (1.1, "fail")])
 @pytest.mark.parametrize("name", ["logits", "decode"])
 def test_drift_is_bounded_by_rounding_of_the_model(name: str, times: float, status: str) -> None:
-    one = CapturedRun(np.ones((PROMPT + STEPS, 8), np.float32), {"l_out-0": np.ones((PROMPT, WIDTH), np.float32)})
-    other = replace(one, logits=one.logits * np.float32(1 + 1e-4))
+    run = CapturedRun(np.ones((PROMPT + STEPS, 8), np.float32), {"l_out-0": np.ones((PROMPT, WIDTH), np.float32)})
+    other = replace(run, logits=run.logits * np.float32(1 + 1e-4))
     result = drifted(1e-4 * DRIFT_GROWTH * times, name)
     assert may_be_drift([result])
-    (judged,) = without_drift([result], one, other, PROMPT)
+    (judged,) = without_drift([result], run, other, PROMPT)
     assert judged.status == status
     assert ("drift" in judged.reason) == (status == "pass")
     assert ("rel_rms" in judged.limit.as_dict()) == (status == "pass")

@@ -186,8 +186,8 @@ def judged(models: Models, validate: Validate, name: str, *options: str) -> Seen
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "attempt" in metafunc.fixturenames:
-        slow = [pytest.param(each, marks=pytest.mark.slow, id=str(each)) for each in ALL[8:]]
-        metafunc.parametrize("attempt", [*(pytest.param(each, id=str(each)) for each in ALL[:8]), *slow])
+        slow = [pytest.param(item, marks=pytest.mark.slow, id=str(item)) for item in ALL[8:]]
+        metafunc.parametrize("attempt", [*(pytest.param(item, id=str(item)) for item in ALL[:8]), *slow])
 
 
 @pytest.mark.rest(keep=12)

@@ -190,9 +190,9 @@ def test_fault_is_named_by_its_node(fault: Fault, plant: Planting, monkeypatch: 
     results, digest = judged(fault.model)
     [nodes] = [result for result in results if result.id.endswith("/nodes")]
     assert nodes.status == "fail" and nodes.first_bad["node"] == fault.node
-    told = "\n".join(digest)
-    assert f"node {fault.node}, token" in told, "the digest says which, in its first line or the next"
-    assert "no other tier ran" in told or f"suspect the model code's decode at {fault.node}" in told
+    text = "\n".join(digest)
+    assert f"node {fault.node}, token" in text, "the digest says which, in its first line or the next"
+    assert "no other tier ran" in text or f"suspect the model code's decode at {fault.node}" in text
     if fault.unseen:
         assert not [result for result in judged(fault.unseen)[0] if result.status == "fail"]
 

@@ -66,11 +66,11 @@ def test_ulp_distance_bins_double_in_width(distance: int, name: str) -> None:
 def test_differences_and_ulps_match_known_values() -> None:
     want = np.array([[1.0, 2.0, 0.0, 5.0, 7.0]], np.float32)
     got = np.array([[np.nextafter(np.float32(1), np.float32(2)), 1.5, -0.0, np.nan, 7.0]], np.float32)
-    found = value_histogram(got, want)
-    named = {bins.signed_name(at): count for at, count in enumerate(found.differences) if count}
+    result = value_histogram(got, want)
+    named = {bins.signed_name(at): count for at, count in enumerate(result.differences) if count}
     assert named == {"-2^-1..-2^0": 1, "0": 2, "2^-23..2^-22": 1, "not finite": 1}
-    assert found.total == 5 and found.nonfinite == 1 and found.max_abs == 0.5 and not found.equal_bits
-    assert found.ulps[:2] == (2, 1) and sum(found.ulps) == 4
+    assert result.total == 5 and result.nonfinite == 1 and result.max_abs == 0.5 and not result.equal_bits
+    assert result.ulps[:2] == (2, 1) and sum(result.ulps) == 4
     assert not value_histogram(np.array([[-0.0]], np.float32), np.zeros((1, 1), np.float32)).equal_bits
 
 
@@ -92,9 +92,9 @@ def run(logits: np.ndarray, *after: int) -> CapturedRun:
 
 def test_only_positions_with_same_tokens_are_compared() -> None:
     logits = np.random.default_rng(1).standard_normal((6, 8)).astype(np.float32)
-    one = source_of_run(run(logits, 4, 5, 6), "one", "canonical-1", 3)
+    source = source_of_run(run(logits, 4, 5, 6), "one", "canonical-1", 3)
     other = source_of_run(run(logits, 4, 7, 6), "other", "canonical-1", 3)
-    pair = compare_pair(one, other, same_bits=True)
+    pair = compare_pair(source, other, same_bits=True)
     assert pair.positions == (0, 1, 2, 3) and list(pair.layers) == ["l_out-0"] and not pair.wrong
 
 
@@ -134,11 +134,11 @@ def three() -> LogitMatrix:
 
 
 def test_only_same_canonical_ordering_requires_equal_bits() -> None:
-    found = three()
-    assert [(pair.got, pair.want, pair.same_bits, pair.wrong) for pair in found.pairs] == [
+    result = three()
+    assert [(pair.got, pair.want, pair.same_bits, pair.wrong) for pair in result.pairs] == [
         ("t1", "t_cpu", True, True), ("t1", "other", False, False), ("t_cpu", "other", False, False),
     ]  # fmt: skip
-    assert found.pair("t_cpu", "t1") is found.pairs[0] and found.pair("t1", "t1") is None
+    assert result.pair("t_cpu", "t1") is result.pairs[0] and result.pair("t1", "t1") is None
 
 
 def test_summary_has_a_row_per_pair_and_verbose_lists_every_bin() -> None:
@@ -194,10 +194,13 @@ def test_tiers_of_one_ordering_have_all_mass_in_bin_0(qwen3: str, tmp_path: Path
     report = tmp_path / "r.json"
     line = ["--model", qwen3, "--golden", golden_of(qwen3), "--tiers", "t_cpu,t_cpu:float32-dequant"]
     assert main([*line, "--json", str(report)]) == 0
-    found = json.loads(report.read_text())["details"]["histograms"]["qwen3-q"]
-    assert found["sources"] == ["t_cpu:float32-dequant", "t_cpu", "qwen3-q.npz_deq"] and len(found["pairs"]) == 3
-    assert len(found["bins"]["differences"]) == 64
-    for pair in found["pairs"]:
+    histogram = json.loads(report.read_text())["details"]["histograms"]["qwen3-q"]
+    assert (
+        histogram["sources"] == ["t_cpu:float32-dequant", "t_cpu", "qwen3-q.npz_deq"]
+        and len(histogram["pairs"]) == 3
+    )
+    assert len(histogram["bins"]["differences"]) == 64
+    for pair in histogram["pairs"]:
         assert len(pair["positions"]) == 32 and not pair["same_bits"]
         assert 0 < pair["logits"]["differences"][bins.ZERO] < sum(pair["logits"]["differences"]) // 2
         assert list(pair["layers"]) == ["l_out-0", "l_out-1", "l_out-2"]

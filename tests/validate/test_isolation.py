@@ -54,9 +54,9 @@ def shared_answers() -> dict[Any, Any]:
 
 
 def test_mixed_requests_match_solo_runs(run: Run, slow_counts: Counts) -> None:
-    code, said, report = run("--requests", str(slow_counts(6, 40)), "--seed", "5")
-    assert code == 0, said
-    assert "each equal to its solo run, to the bit" in said and said.splitlines()[-1].startswith("PASS")
+    code, output, report = run("--requests", str(slow_counts(6, 40)), "--seed", "5")
+    assert code == 0, output
+    assert "each equal to its solo run, to the bit" in output and output.splitlines()[-1].startswith("PASS")
     names = [result["id"].rpartition("/")[2] for result in report["results"]]
     assert names == ["rows", "deliveries", "invariants", "plans"]
     (mix,) = report["details"]["mixes"]
@@ -71,8 +71,8 @@ def test_every_model_runs_on_every_tier(run: Run, stem: str, tier: str) -> None:
     if tier == "vulkan":
         required()
     device = ["--device", "sim", "--sanitizer", "full"] if tier in ("t1", "t2") else []
-    code, said, report = run("--tiers", tier, *device, "--requests", "90", model=FOLDER / f"{stem}.gguf")
-    assert code == 0, said
+    code, output, report = run("--tiers", tier, *device, "--requests", "90", model=FOLDER / f"{stem}.gguf")
+    assert code == 0, output
     (mix,) = report["details"]["mixes"]
     assert mix["steps"] >= 200 and min(mix["befell"].values()) > 0, mix
 
@@ -97,12 +97,12 @@ def test_different_token_from_equal_logits_suspects_the_sampler(run: Run, monkey
         drawn.tokens[0] = (drawn.tokens[0] + 1) % 500
 
     monkeypatch.setattr(ModelRunner, "collect", other_draw(change, 4))
-    code, said, report = run("--requests", "3", "--seed", "5")
-    assert code == 1 and "from logits that are equal to the bit" in said
-    assert "suspect    equal logits, another token: suspect the sampler" in said
+    code, output, report = run("--requests", "3", "--seed", "5")
+    assert code == 1 and "from logits that are equal to the bit" in output
+    assert "suspect    equal logits, another token: suspect the sampler" in output
     bad = next(result for result in report["results"] if result["id"].endswith("/rows"))["first_bad"]
     assert {"request", "step", "slot", "position", "befell", "beside"} <= bad.keys()
-    assert "repro      zinc-rt validate --isolation --model" in said and "--seed 5 --requests 3" in said
+    assert "repro      zinc-rt validate --isolation --model" in output and "--seed 5 --requests 3" in output
 
 
 @pytest.mark.rest
@@ -116,9 +116,9 @@ def test_different_logits_row_is_reported(run: Run, monkeypatch: pytest.MonkeyPa
         real(self, plan, logits)
 
     monkeypatch.setattr(StepWitness, "saw", saw)
-    code, said, _ = run("--requests", "3", "--seed", "5")
-    assert code == 1 and "1 logits differ, the first is 7" in said and "\nbeside     " in said
-    assert "suspect    the plans are right, but the results are not" in said
+    code, output, _ = run("--requests", "3", "--seed", "5")
+    assert code == 1 and "1 logits differ, the first is 7" in output and "\nbeside     " in output
+    assert "suspect    the plans are right, but the results are not" in output
 
 
 @pytest.mark.rest
@@ -132,9 +132,9 @@ def test_wrong_plan_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         return plan
 
     monkeypatch.setattr(Scheduler, "schedule", schedule)
-    code, said, _ = run("--requests", "3", "--seed", "5")
-    assert code == 1 and "samples position" in said
-    assert "suspect    the plans themselves are wrong: suspect the scheduler" in said
+    code, output, _ = run("--requests", "3", "--seed", "5")
+    assert code == 1 and "samples position" in output
+    assert "suspect    the plans themselves are wrong: suspect the scheduler" in output
 
 
 @pytest.mark.rest
@@ -146,8 +146,10 @@ def test_stalled_scheduler_is_a_finding(run: Run, monkeypatch: pytest.MonkeyPatc
         return real(self)
 
     monkeypatch.setattr(Scheduler, "schedule", schedule)
-    code, said, _ = run("--requests", "3", "--seed", "5")
-    assert code == 1 and "stopped in test_isolation.schedule" in said and "a book that does not balance" in said
+    code, output, _ = run("--requests", "3", "--seed", "5")
+    assert (
+        code == 1 and "stopped in test_isolation.schedule" in output and "a book that does not balance" in output
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,23 +22,23 @@ def test_request_mix_is_determined_by_its_seed() -> None:
 
 def story(*steps: list[tuple[Who, int, int, int]]) -> MixStory:
     """Of each step: who, slot, first and last token."""
-    made = MixStory()
+    story = MixStory()
     for step in steps:
         who: list[Who] = [(0, 0)] * 8
         slot, sequence, position = [], [], []
-        for ordinal, (each, at, first, last) in enumerate(step):
-            who[at] = each
+        for ordinal, (item, at, first, last) in enumerate(step):
+            who[at] = item
             count = last - first
             slot += [at] * count
             sequence += [ordinal] * count
             position += range(first, last)
-        made.step(who, np.array(slot), np.array(sequence), np.array(position))
-    return made
+        story.step(who, np.array(slot), np.array(sequence), np.array(position))
+    return story
 
 
 def test_request_trace_is_printed_in_order() -> None:
     a, b, fork = (1, 0), (2, 0), (1, 1)
-    told = story(
+    message = story(
         [(a, 0, 16, 20), (b, 1, 0, 3)],
         [(b, 1, 3, 4), (a, 0, 20, 30)],
         [(fork, 2, 30, 31), (a, 0, 30, 31)],
@@ -47,16 +47,16 @@ def test_request_trace_is_printed_in_order() -> None:
         [(b, 1, 5, 6)],
         [(a, 3, 0, 33)],
     )
-    assert list(told.told(a, 30, 7)) == [
+    assert list(message.told(a, 30, 7)) == [
         "hit: its first 16 tokens came from the cache, step 1",
         "chunked: its prompt took 2 steps, 1 to 2",
         "paused: parked or held after step 3, went on in step 5, slot 0 to 3",
         "evicted: after step 5, computed again from 0 in step 7, slot 3 again",
     ]
-    assert list(told.told(fork, 30, 7)) == ["forked: its first 30 tokens came from the cache, step 3"]
-    assert list(told.told(b, 3, 7)) == [
+    assert list(message.told(fork, 30, 7)) == ["forked: its first 30 tokens came from the cache, step 3"]
+    assert list(message.told(b, 3, 7)) == [
         "paused: parked or held after step 2, went on in step 4, slot 1 again",
         "paused: parked or held after step 4, went on in step 6, slot 1 again",
     ]
-    assert told.neighbours(a, 1) == [b] and told.neighbours(a, 7) == []
-    assert told.counts() == {"hits": 1, "forks": 1, "chunks": 1, "pauses": 3, "evictions": 1}
+    assert message.neighbours(a, 1) == [b] and message.neighbours(a, 7) == []
+    assert message.counts() == {"hits": 1, "forks": 1, "chunks": 1, "pauses": 3, "evictions": 1}

@@ -57,10 +57,10 @@ def test_ulps_count_steps_between_adjacent_floats(a: float, b: float, ulp: int) 
 
 @given(st.floats(-(2.0**100), 2.0**100, width=32), st.integers(0, 100))
 def test_n_steps_up_are_n_ulps(start: float, steps: int) -> None:
-    there = np.float32(start)
+    float32 = np.float32(start)
     for _ in range(steps):
-        there = np.nextafter(there, np.float32(INF))
-    assert compare(f32(there), f32(start), SHOWN).max_ulp == steps
+        float32 = np.nextafter(float32, np.float32(INF))
+    assert compare(f32(float32), f32(start), SHOWN).max_ulp == steps
 
 
 @given(any_float, any_float)
@@ -211,12 +211,12 @@ def test_strided_view_is_measured_by_logical_order() -> None:
 
 def by_hand(got: np.ndarray, want: np.ndarray) -> list[float]:
     """KL(want || got) of each row, written out."""
-    found = []
+    result = []
     for g, w in zip(got.tolist(), want.tolist(), strict=True):
         p, q = ([math.exp(value - max(row)) for value in row] for row in (w, g))
         p, q = [value / math.fsum(p) for value in p], [value / math.fsum(q) for value in q]
-        found.append(math.fsum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a))
-    return found
+        result.append(math.fsum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a))
+    return result
 
 
 @given(

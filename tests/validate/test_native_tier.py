@@ -57,19 +57,19 @@ def native(
 
 def tapped(engine: Engine, tokens: list[int], prefill: str = "batched") -> Values:
     """Every node's results in graph order, then the logits."""
-    found: Values = []
+    values: Values = []
 
     def tap(node: Node, name: str, array: np.ndarray) -> None:
-        found.append((f"{node.op.name} {name}", array.copy()))
+        values.append((f"{node.op.name} {name}", array.copy()))
 
     logits = engine.forward(tokens, tap=tap, prefill=prefill)  # type: ignore[arg-type]
-    return [*found, ("logits", logits)]
+    return [*values, ("logits", logits)]
 
 
-def same(got: Values, wanted: Values) -> None:
+def same(got: Values, values: Values) -> None:
     """The first value that parts is named. A NaN equals any NaN."""
-    assert [name for name, _ in got] == [name for name, _ in wanted]
-    for (name, mine), (_, theirs) in zip(got, wanted, strict=True):
+    assert [name for name, _ in got] == [name for name, _ in values]
+    for (name, mine), (_, theirs) in zip(got, values, strict=True):
         equal = mine.view(np.uint32) == theirs.view(np.uint32)
         if mine.dtype == np.float32:
             equal |= np.isnan(mine) & np.isnan(theirs)
@@ -105,10 +105,10 @@ def _wanted(gguf: GGUFFile, ordering: str) -> Values:
 @pytest.mark.slow(keep=12)
 def test_every_node_matches_oracle_bits(architecture: str, ordering: str, tiny: Callable[[str], GGUFFile]) -> None:
     gguf = tiny(architecture)
-    wanted = _wanted(gguf, ordering)
+    values = _wanted(gguf, ordering)
     with native(gguf, ordering) as engine:
-        same(tapped(engine, TOKENS), wanted)
-    assert np.isfinite(wanted[-1][1]).all() and wanted[-1][1].std() > 0.1
+        same(tapped(engine, TOKENS), values)
+    assert np.isfinite(values[-1][1]).all() and values[-1][1].std() > 0.1
 
 
 @pytest.mark.rest(keep=3)
@@ -139,9 +139,9 @@ def test_results_do_not_depend_on_threads_claims_or_order(
 ) -> None:
     """Shuffled claims find a missing barrier: what should have waited runs first."""
     gguf = tiny(architecture)
-    wanted = _wanted(gguf, "canonical-1-q8")
+    values = _wanted(gguf, "canonical-1-q8")
     with native(gguf, "canonical-1-q8", threads=threads, splitting=splitting) as engine:
-        same(tapped(engine, TOKENS), wanted)
+        same(tapped(engine, TOKENS), values)
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen35moe"])
@@ -164,7 +164,7 @@ def test_model_exceeding_memory_is_prefetched_with_same_bits(tiny: Callable[[str
         same(tapped(engine, TOKENS), _wanted(gguf, "canonical-1"))
         for _ in range(20):
             engine.forward(TOKENS[:4], prefill="stepwise")
-    assert len({each.address for each in asked}) > 3
+    assert len({item.address for item in asked}) > 3
 
 
 @pytest.mark.rest
@@ -172,5 +172,5 @@ def test_validate_compares_native_tier_with_oracle(capsys: pytest.CaptureFixture
     code()
     model = str(next(pair.model for pair in embedded() if "qwen3-q" in pair.model.name))
     assert main(["--tiers", "t_cpu_native,t_cpu", "--model", model]) == 0
-    said = capsys.readouterr().out
-    assert any("t_cpu_native" in line and "bit-exact" in line for line in said.splitlines())
+    output = capsys.readouterr().out
+    assert any("t_cpu_native" in line and "bit-exact" in line for line in output.splitlines())

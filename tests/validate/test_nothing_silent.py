@@ -34,8 +34,8 @@ def test_cached_results_are_marked_everywhere(kept: Path, qwen3: str, capsys: py
     assert "from_disk" not in json.loads((kept / "r.json").read_text())["details"]
     assert main(line) == 0
     assert "cached results: t_cpu: forward" in capsys.readouterr().out
-    told = json.loads((kept / "r.json").read_text())["details"]["from_disk"]
-    assert told[0] == "qwen3-q, t_cpu: forward" and len(told) == 4
+    from_disk = json.loads((kept / "r.json").read_text())["details"]["from_disk"]
+    assert from_disk[0] == "qwen3-q, t_cpu: forward" and len(from_disk) == 4
     assert "read from the cache of an earlier run" in (kept / "r.html").read_text()
     assert main([*line, "--no-cache"]) == 0
     assert "from_disk" not in json.loads((kept / "r.json").read_text())["details"]
@@ -64,7 +64,7 @@ def test_trace_of_cached_run_records_everything(
         log = kept / f"{name}.zlog"
         assert trace.main(["-o", str(log), "--", "validate", "--model", qwen3, *FEW, "--tiers", "t_cpu"]) == 0
         with LogReader(log) as reader:
-            steps.append(sum(isinstance(each, Replayed) for each in reader))
+            steps.append(sum(isinstance(item, Replayed) for item in reader))
     assert "cached results" not in capsys.readouterr().out
     assert steps[0] == steps[1] > 0
 

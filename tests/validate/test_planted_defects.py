@@ -51,16 +51,16 @@ def nan(value: np.float32) -> float:
 
 
 def cases() -> list[Case]:
-    found = []
+    result = []
     for model, layers in (("qwen3-q", (0, 1, 2)), ("qwen35moe-q", (0, 2, 3)), ("gemma4-q", (0, 3, 5))):
         for at in layers:
             norm, out = f"attn_norm-{at}", f"l_out-{at}"
             sharing = (5,) if (model, at) == ("gemma4-q", 3) else ()
-            found.append(Case("wrong rms eps", model, at, norm, instead(norm, eps=1e-5), sharing))
-            found.append(Case("one ulp", model, at, out, element(out, 2, 17, one_ulp_up)))
-            found.append(Case("an output NaN", model, at, out, element(out, 4, 255, nan)))
+            result.append(Case("wrong rms eps", model, at, norm, instead(norm, eps=1e-5), sharing))
+            result.append(Case("one ulp", model, at, out, element(out, 2, 17, one_ulp_up)))
+            result.append(Case("an output NaN", model, at, out, element(out, 4, 255, nan)))
     for at in (0, 1, 2):
-        found += [
+        result += [
             Case("dropped KV write", "qwen3-q", at, f"kqv_out-{at}", written_nowhere(f"kv_write-{at}")),
             Case("one position late", "qwen3-q", at, f"Kcur-{at}", one_position_late(f"Kcur-{at}")),
             Case("flipped bit", "qwen3-q", at, f"Vcur-{at}", bit_flipped(f"model.attn.v_weight[{at}]", 40, 1)),
@@ -73,13 +73,13 @@ def cases() -> list[Case]:
             ),
             Case("stale buffer", "qwen35moe-q", at, f"ffn_moe_swiglu-{at}", left_out(f"ffn_moe_swiglu-{at}")),
         ]
-        found += moe
+        result += moe
     shifted = table_shifted("constant.rope.cos", "constant.rope.sin")
-    found.append(Case("rope table off by one", "qwen3-q", 0, "Qcur-0", shifted, sharing=(1, 2)))
-    found.append(Case("rope table off by one", "qwen35moe-q", 3, "Qcur-3", shifted))
+    result.append(Case("rope table off by one", "qwen3-q", 0, "Qcur-0", shifted, sharing=(1, 2)))
+    result.append(Case("rope table off by one", "qwen35moe-q", 3, "Qcur-3", shifted))
     flipped = bit_flipped("model.ssm.beta_weight[1]", 70, 3)
-    found.append(Case("flipped state-space weight", "qwen35moe-q", 1, "beta-1", flipped))
-    return found
+    result.append(Case("flipped state-space weight", "qwen35moe-q", 1, "beta-1", flipped))
+    return result
 
 
 def assert_it_is_found_in(seen: Seen, case: Case) -> None:
@@ -179,9 +179,9 @@ def test_repro_line_reproduces_failure_and_passes_once_fixed(
     first = judge(qwen3, element("l_out-2", 1, 3, one_ulp_up), "--resync")
     program, name, *options = shlex.split(first.result("l_out-2")["repro"])
     assert (program, name) == ("zinc-rt", "validate")
-    again = validate(*options)
-    assert again.exit == 1
-    assert again.result("l_out-2")["first_bad"] == first.result("l_out-2")["first_bad"]
+    second = validate(*options)
+    assert second.exit == 1
+    assert second.result("l_out-2")["first_bad"] == first.result("l_out-2")["first_bad"]
     plant(Plant())
     assert validate(*options).exit == 0
 

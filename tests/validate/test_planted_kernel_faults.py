@@ -79,8 +79,8 @@ def test_stalled_wave_ends_the_run_at_once_with_its_report(
     plant_kernel(monkeypatch, "swiglu", lambda zrt: replace(zrt, code=b"\xff" * 4 + zrt.code[4:]))
     monkeypatch.chdir(tmp_path)
     assert main(["--model", str(FOLDER / "qwen3-q.gguf"), "--tiers", "t1,t_cpu", "--tokens", "3,1"]) == 1
-    said = capsys.readouterr().err
-    assert "a wave stopped for good" in said and "kernel swiglu" in said
+    errors = capsys.readouterr().err
+    assert "a wave stopped for good" in errors and "kernel swiglu" in errors
     [report] = tmp_path.glob("zinc-rt-hangs/*/report.txt")
     assert "swiglu" in report.read_text() and "\nnode     SWIGLU" in report.read_text()
     assert "ffn_swiglu-0" in json.loads(report.with_name("report.json").read_text())["node"]
@@ -146,8 +146,8 @@ def test_damaged_graph_of_a_sampling_form_is_refused_and_replaced(
     stored = seen.result("stored")
     assert seen.exit == 0 and len(damaged) == len(stored["measure"]["refused"]) == 3
     assert "3 stored graphs were refused: " in stored["reason"] and "checksum" in stored["reason"]
-    again = validate(*line).result("stored")
-    assert again["measure"]["read"] == len(plans) and again["measure"]["refused"] == []
+    result = validate(*line).result("stored")
+    assert result["measure"]["read"] == len(plans) and result["measure"]["refused"] == []
 
 
 @pytest.mark.rest

@@ -52,7 +52,7 @@ def judged(validate: Validate, model: str) -> Seen:
 @pytest.mark.rest
 def test_correct_steps_produce_no_results(validate: Validate, tiny: str) -> None:
     seen = judged(validate, tiny)
-    assert seen.exit == 0 and not [each for each in seen.results if each["kind"] == "step"]
+    assert seen.exit == 0 and not [result for result in seen.results if result["kind"] == "step"]
 
 
 def late(tables: Tables, parts: Parts) -> None:
@@ -99,7 +99,7 @@ def test_step_part_unlike_the_request_is_named(
     built(change)
     seen = judged(validate, tiny)
     assert seen.exit == 1
-    [wrong, *_] = [each for each in seen.results if each["kind"] == "step"]
+    [wrong, *_] = [result for result in seen.results if result["kind"] == "step"]
     assert wrong["cause"].startswith("step 0 as the host built it: ") and wrong["cause"].endswith(says)
     out = capsys.readouterr().out
     assert "suspect    t_cpu" in out and "suspect the runtime that builds steps" in out
@@ -112,9 +112,9 @@ def test_page_never_sent_to_the_device_is_named(
 
     def forgets(self: Engine, sequence: Sequence, tokens: int, plan: StepPlan) -> None:
         real(self, sequence, tokens, plan)
-        for place in [place for place in plan.table_changes[0] if place]:
-            plan.table_changes[0].pop(place)
+        for location in [location for location in plan.table_changes[0] if location]:
+            plan.table_changes[0].pop(location)
 
     monkeypatch.setattr(Engine, "_cover", forgets)
-    causes = [each["cause"] for each in judged(validate, tiny).results if each["kind"] == "step"]
+    causes = [result["cause"] for result in judged(validate, tiny).results if result["kind"] == "step"]
     assert causes and "slot 0, place 1 is never sent to the device" in causes[0]

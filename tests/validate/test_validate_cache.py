@@ -85,8 +85,10 @@ def test_result_stored_under_wrong_key_is_reported_and_ignored(
     monkeypatch.setattr(cache, "key_of", lambda **parts: key_of(**{**parts, "tokens": None}))
     assert validate("--model", tiny, "--tokens", "3,1,4", "--steps", "0").exit == 0
     assert validate("--model", tiny, "--tokens", "1,5,9", "--steps", "0").exit == 1
-    said = capsys.readouterr().err
-    assert "the cache gives the result of another run" in said and "[3, 1, 4]" in said and "--no-cache" in said
+    errors = capsys.readouterr().err
+    assert (
+        "the cache gives the result of another run" in errors and "[3, 1, 4]" in errors and "--no-cache" in errors
+    )
 
 
 def test_no_cache_leaves_no_files(tiny: str, validate: Validate, empty_cache: Path) -> None:
@@ -114,8 +116,8 @@ def test_corrupted_file_is_recomputed(
     first = validate("--model", tiny, *FEW)
     for file in files(empty_cache):
         file.write_bytes(damage(file.read_bytes()))
-    again = validate("--model", tiny, *FEW)
-    assert len(computed) == 8 and without_clock(first) == without_clock(again)
+    second = validate("--model", tiny, *FEW)
+    assert len(computed) == 8 and without_clock(first) == without_clock(second)
     assert validate("--model", tiny, *FEW).exit == 0 and len(computed) == 8, "written whole again"
 
 
@@ -227,23 +229,23 @@ def test_any_flipped_byte_is_a_cache_miss(empty_cache: Path, slow_counts: Counts
     )
     cache.store("key", kept)
     path = empty_cache / "key.npz"
-    whole = path.read_bytes()
+    data = path.read_bytes()
     rng = np.random.default_rng(0)
-    for at in rng.choice(len(whole), min(len(whole), slow_counts(400, len(whole))), replace=False):
-        torn = bytearray(whole)
+    for at in rng.choice(len(data), min(len(data), slow_counts(400, len(data))), replace=False):
+        torn = bytearray(data)
         torn[at] ^= 1 << int(rng.integers(8))
         path.write_bytes(torn)
         cache.load("key")  # None, or what a byte that nothing reads left alone
 
 
 def test_oldest_results_are_evicted_first(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = CapturedRun(np.zeros((1, 100), np.float32), {})
+    run = CapturedRun(np.zeros((1, 100), np.float32), {})
     for age, key in enumerate(["newest", "middle", "oldest"]):
-        cache.store(key, made)
+        cache.store(key, run)
         os.utime(empty_cache / f"{key}.npz", (1e9 - age, 1e9 - age))
     size_bytes = (empty_cache / "newest.npz").stat().st_size
     monkeypatch.setattr(cache, "KEEP_BYTES", 3 * size_bytes)
-    cache.store("now", made)
+    cache.store("now", run)
     assert {file.stem for file in files(empty_cache)} == {"now", "newest", "middle"}
 
 

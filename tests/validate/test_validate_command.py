@@ -56,15 +56,15 @@ def test_golden_of_same_shape_and_other_weights_is_rejected(qwen3: str, tmp_path
     arrays = read_arrays(Path(golden_of(qwen3)))
     meta = {"arch": "qwen3", "model_digest": "0" * 64, "command": "make it so"}
     write_golden(tmp_path / "g.npz", {n: a for n, a in arrays.items() if n != "meta"}, meta)
-    said = refused(capsys, "--model", qwen3, "--golden", str(tmp_path / "g.npz"))
-    assert "digest 000000000000" in said and "make it so" not in said, "another engine's is not ours to make"
+    output = refused(capsys, "--model", qwen3, "--golden", str(tmp_path / "g.npz"))
+    assert "digest 000000000000" in output and "make it so" not in output, "another engine's is not ours to make"
 
 
 def test_truncated_golden_is_rejected(qwen3: str, tmp_path: Path, capsys: Capture) -> None:
-    whole = Path(golden_of(qwen3)).read_bytes()
-    (tmp_path / "torn.npz").write_bytes(whole[: len(whole) // 2])
-    said = refused(capsys, "--model", qwen3, "--golden", str(tmp_path / "torn.npz"))
-    assert "not a readable golden" in said
+    data = Path(golden_of(qwen3)).read_bytes()
+    (tmp_path / "torn.npz").write_bytes(data[: len(data) // 2])
+    output = refused(capsys, "--model", qwen3, "--golden", str(tmp_path / "torn.npz"))
+    assert "not a readable golden" in output
 
 
 def test_golden_recorded_by_this_runtime_is_matched_bit_exactly(
@@ -72,14 +72,14 @@ def test_golden_recorded_by_this_runtime_is_matched_bit_exactly(
 ) -> None:
     gguf, tokens, path = read_gguf(qwen35moe), [5, 6, 7], tmp_path / "own.npz"
     with Engine(gguf, CpuBackend("canonical-1")) as engine:
-        made = capture(engine, tokens, Selection(("l_out-*", "ffn_moe_topk-*", "attn_norm-*")), steps=2)
+        output = capture(engine, tokens, Selection(("l_out-*", "ffn_moe_topk-*", "attn_norm-*")), steps=2)
     arrays = {
         "ids": np.array(tokens, np.int32),
-        "logits": made.logits[:3],
-        "l_out": np.stack(list(made.layers.values())),
-        "greedy_tokens": np.array(made.generated, np.int32),
-        "greedy_logits": made.logits[3:],
-        **{label: value for label, value in made.values.items() if not label.startswith("l_out")},
+        "logits": output.logits[:3],
+        "l_out": np.stack(list(output.layers.values())),
+        "greedy_tokens": np.array(output.generated, np.int32),
+        "greedy_logits": output.logits[3:],
+        **{label: value for label, value in output.values.items() if not label.startswith("l_out")},
     }
     meta = {"source": "zinc-rt t_cpu", "ordering": "canonical-1", "model_digest": digest(gguf)}
     write_golden(path, arrays, meta)
@@ -146,18 +146,18 @@ def test_tokens_outside_the_vocabulary_are_rejected(tokens: str, qwen3: str, cap
 def test_empty_prompt_is_not_the_default_prompt(
     options: list[str], gemma4: str, qwen3: str, capsys: Capture
 ) -> None:
-    said = refused(capsys, "--model", qwen3, *options)
-    assert "nothing to run" in said or "no tokens" in said
+    output = refused(capsys, "--model", qwen3, *options)
+    assert "nothing to run" in output or "no tokens" in output
 
 
 def test_golden_of_other_tokens_is_rejected(qwen3: str, capsys: Capture) -> None:
-    said = refused(capsys, "--model", qwen3, "--golden", golden_of(qwen3), "--tokens", "1,2")
-    assert "was made for other tokens" in said
+    output = refused(capsys, "--model", qwen3, "--golden", golden_of(qwen3), "--tokens", "1,2")
+    assert "was made for other tokens" in output
 
 
 def test_random_input_has_no_golden(qwen3: str, capsys: Capture) -> None:
-    said = refused(capsys, "--model", qwen3, "--golden", golden_of(qwen3), "--layers", "1")
-    assert "contains values of the model's own input" in said
+    output = refused(capsys, "--model", qwen3, "--golden", golden_of(qwen3), "--layers", "1")
+    assert "contains values of the model's own input" in output
 
 
 @pytest.mark.parametrize("flag", ["--golden", "--prompt", "--tokens"])
@@ -188,8 +188,8 @@ def test_steps_end_at_the_context_limit(qwen3: str, validate: Validate) -> None:
 def test_nodes_matching_a_pattern_are_compared_too(qwen3: str, validate: Validate) -> None:
     seen = validate("--model", qwen3, *TWO, *FEW, "--nodes", "Qcur-*", "--nodes", "result_norm")
     names = [name_of(result) for result in seen.results if result["kind"] == "node"]
-    each = [f"{name}-{layer}" for layer in range(3) for name in ("Qcur.matmul", "Qcur")]
-    assert names == [*each, "result_norm"], "before and after rope are two values"
+    texts = [f"{name}-{layer}" for layer in range(3) for name in ("Qcur.matmul", "Qcur")]
+    assert names == [*texts, "result_norm"], "before and after rope are two values"
     assert all(result["measure"]["max_ulp"] for result in seen.results if result["kind"] == "node")
 
 

@@ -19,8 +19,8 @@ from zinc_rt.model.gguf import read_gguf
 def l_out(model: str, tokens: list[int]) -> np.ndarray:
     """f32 [L, T, D], computed here."""
     with Engine(read_gguf(model), CpuBackend("canonical-1")) as engine:
-        found = capture(engine, tokens, Selection(("l_out-*",)))
-    return np.stack(list(found.values.values()))
+        result = capture(engine, tokens, Selection(("l_out-*",)))
+    return np.stack(list(result.values.values()))
 
 
 @pytest.mark.rest(keep=2)
@@ -134,5 +134,5 @@ def test_npz_that_cannot_feed_the_layer_is_rejected(
     else:
         np.savez(path, something=np.zeros(3))
         sentence = "array logits is missing"
-    said = refused(capsys, "--model", qwen3, "--tokens", "1,2,3", "--layers", "2", "--input", str(path))
-    assert sentence in said
+    output = refused(capsys, "--model", qwen3, "--tokens", "1,2,3", "--layers", "2", "--input", str(path))
+    assert sentence in output

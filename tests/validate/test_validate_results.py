@@ -79,8 +79,8 @@ def test_junit_counts_match_the_report(broken: tuple[Seen, str, str]) -> None:
     simulated = [
         "t1" in (result["tier"], result["reference"]) or name_of(result) == "sanitizer" for result in seen.results
     ]
-    wanted = [f"{name_of(result)}{MARK * of}" for result, of in zip(seen.results, simulated, strict=True)]
-    assert [case.attrib["name"] for case in cases] == wanted and any(simulated)
+    texts = [f"{name_of(result)}{MARK * of}" for result, of in zip(seen.results, simulated, strict=True)]
+    assert [case.attrib["name"] for case in cases] == texts and any(simulated)
     text = suite.find(f"testcase[@name='l_out-1{MARK}']/failure").text  # type: ignore[union-attr]
     assert text is not None and "'token': 2, 'dim': 17" in text and "repro zinc-rt validate" in text
 
@@ -208,7 +208,7 @@ def test_repro_of_embedded_model_gives_same_measurements(
     seen = validate(*options)
     assert seen.exit == 1
     vocabulary = f"{VOCABULARY.model.stem}/"  # is held beside the embedded models, not beside one that is named
-    of_the_model = {id: each for id, each in measured(seen).items() if not id.startswith(vocabulary)}
+    of_the_model = {id: item for id, item in measured(seen).items() if not id.startswith(vocabulary)}
     assert measured(validate(*repro_of(seen))) == of_the_model
 
 

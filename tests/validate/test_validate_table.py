@@ -155,4 +155,4 @@ def test_shared_cause_is_printed_once() -> None:
     ],
 )
 def test_verdict_is_one_line(results: list[CheckResult], strict: bool, line: str) -> None:
-    assert verdict(Report("validate", results=[each.reported() for each in results]), 1, strict=strict) == line
+    assert verdict(Report("validate", results=[result.reported() for result in results]), 1, strict=strict) == line

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("vulkan_driver")
 def wrong_swiglu(monkeypatch: pytest.MonkeyPatch) -> None:
     """One multiplication of the kernel is an addition."""
     own = table.KERNELS
-    added = first(Opcode.FMul, lambda each: instruction(Opcode.FAdd, *each.operands))
+    added = first(Opcode.FMul, lambda item: instruction(Opcode.FAdd, *item.operands))
     wrong = edited(own.module("swiglu"), added)
     planted = SpirvKernels(
         own.target,
@@ -47,7 +47,7 @@ def recorded(model: str, log: Path) -> str:
 @pytest.mark.rest
 def test_every_node_matches_the_oracle(qwen3: str, validate: Validate, capsys: Capture) -> None:
     seen = validate("--model", qwen3, *FEW, *VULKAN, "--nodes", "*")
-    assert seen.exit == 0 and {each["status"] for each in seen.results} == {"pass"}
+    assert seen.exit == 0 and {result["status"] for result in seen.results} == {"pass"}
     assert seen.result("Qcur-1")["measure"]["equal_bits"] and len(seen.named("pass", "node")) > 30
     [pair] = seen.report["details"]["histograms"]["qwen3-q"]["pairs"]
     assert pair["same_bits"] and pair["logits"]["equal_bits"]
@@ -70,9 +70,9 @@ def test_wrong_kernel_is_reported_with_its_node(
     seen = validate("--model", qwen3, *FEW, *VULKAN)
     bad = seen.result("first-divergent")["first_bad"]
     assert seen.exit == 1 and bad["node"] == "ffn_swiglu-0" and bad["kernels"] == ["swiglu"]
-    said = capsys.readouterr().out
-    assert any(line.split()[:3] == ["vulkan", "t_cpu", "FAIL"] for line in said.splitlines())
-    assert "replay" in next(line for line in said.splitlines() if line.startswith("next "))
+    output = capsys.readouterr().out
+    assert any(line.split()[:3] == ["vulkan", "t_cpu", "FAIL"] for line in output.splitlines())
+    assert "replay" in next(line for line in output.splitlines() if line.startswith("next "))
 
 
 @pytest.mark.rest
@@ -84,10 +84,10 @@ def test_bisect_names_the_node_of_a_recorded_run(
     assert cli(["replay", log, "--tiers", "t_cpu"]) == 1
     capsys.readouterr()
     assert cli(["replay", log, "--tiers", "vulkan", "--bisect", "--emit-repro", str(tmp_path / "one")]) == 1
-    said = capsys.readouterr().out
-    assert "SWIGLU layer 0 ffn_swiglu-0" in said and "kernels swiglu" in said
-    [again] = [shlex.split(line)[1:] for line in said.splitlines() if line.startswith("repro ")]
-    assert again[0] == "zinc-rt-replay" and cli(["replay", *again[1:]]) == 1  # the node alone shows it
+    output = capsys.readouterr().out
+    assert "SWIGLU layer 0 ffn_swiglu-0" in output and "kernels swiglu" in output
+    [second] = [shlex.split(line)[1:] for line in output.splitlines() if line.startswith("repro ")]
+    assert second[0] == "zinc-rt-replay" and cli(["replay", *second[1:]]) == 1  # the node alone shows it
 
 
 @pytest.mark.rest

@@ -33,12 +33,12 @@ def _attention(heads: int, kv_heads: int, head_dim: int, value_dim: int, **more:
 
 
 SMALL_HEADS = tuple(
-    _attention(*each)
-    for each in ((1, 1, 4, 4), (6, 3, 16, 16), (8, 1, 64, 64), (3, 1, 128, 64), (4, 2, 128, 128), (5, 5, 20, 16))
+    _attention(*item)
+    for item in ((1, 1, 4, 4), (6, 3, 16, 16), (8, 1, 64, 64), (3, 1, 128, 64), (4, 2, 128, 128), (5, 5, 20, 16))
 )
 WIDE_HEADS = tuple(
-    _attention(*each)
-    for each in (
+    _attention(*item)
+    for item in (
         (2, 1, 132, 4),
         (2, 1, 192, 128),
         (2, 2, 256, 256),

@@ -76,7 +76,7 @@ def sizes(named: Mapping[str, Size], attrs: Mapping[str, Any]) -> dict[str, int]
 def shapes(**axes: tuple[Size, ...] | Size) -> tuple[dict[str, Size], ...]:
     """Return every combination."""
     lists = [value if isinstance(value, tuple) else (value,) for value in axes.values()]
-    return tuple(dict(zip(axes, each, strict=True)) for each in product(*lists))
+    return tuple(dict(zip(axes, combination, strict=True)) for combination in product(*lists))
 
 
 def paired(**axes: tuple[Size, ...]) -> tuple[dict[str, Size], ...]:

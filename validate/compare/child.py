@@ -53,7 +53,7 @@ def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str
     are added to the environment.
     """
     command = shlex.join(words)
-    began = time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             child = subprocess.Popen(
@@ -65,8 +65,8 @@ def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str
                 start_new_session=True,
             )
         except OSError as error:
-            why = f"cannot be started: {error.strerror or error}"
-            return ChildRun(command, 0.0, None, "", "", error=why)
+            text = f"cannot be started: {error.strerror or error}"
+            return ChildRun(command, 0.0, None, "", "", error=text)
         timed_out = False
         try:
             code: int | None = child.wait(timeout_seconds)
@@ -80,7 +80,7 @@ def run(words: Sequence[str], timeout_seconds: float, settings: Mapping[str, str
         for file in (out, err):
             file.seek(0)
             texts.append(file.read(MAX_OUTPUT_BYTES).decode(errors="replace"))
-    return ChildRun(command, time.monotonic() - began, code, texts[0], texts[1], timed_out=timed_out)
+    return ChildRun(command, time.monotonic() - start, code, texts[0], texts[1], timed_out=timed_out)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

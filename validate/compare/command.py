@@ -242,8 +242,10 @@ def _task(arguments: argparse.Namespace, gguf: GGUFFile, folder: Path) -> PeerTa
 def _judged(outcomes: list[PeerOutcome], reference: str) -> list[tuple[PeerOutcome, Distance]]:
     from zinc_rt.validate.compare.judge import Distance, distance
 
-    right = next((each for each in outcomes if each.peer == reference and each.logits is not None), None)
-    return [(each, Distance() if right is None else distance(each, right)) for each in outcomes]
+    right = next(
+        (outcome for outcome in outcomes if outcome.peer == reference and outcome.logits is not None), None
+    )
+    return [(outcome, Distance() if right is None else distance(outcome, right)) for outcome in outcomes]
 
 
 def result_of(outcome: PeerOutcome, distance: Distance, arguments: argparse.Namespace, task: PeerTask) -> Result:
@@ -270,12 +272,12 @@ def result_of(outcome: PeerOutcome, distance: Distance, arguments: argparse.Name
         "software": outcome.software,
         "notes": outcome.notes,
         "commands": [
-            {"command": each.command, "seconds": each.seconds, "exit_code": each.code, "timed_out": each.timed_out}
-            for each in outcome.ran
+            {"command": item.command, "seconds": item.seconds, "exit_code": item.code, "timed_out": item.timed_out}
+            for item in outcome.ran
         ],
         **(distance.as_dict() if distance.logits is not None else {}),
     }
-    repro = next((each.command for each in outcome.ran if not each.ok), "")
+    repro = next((item.command for item in outcome.ran if not item.ok), "")
     repro = repro.replace(f"{task.folder}/", "")  # that folder is gone
     return Result(
         outcome.peer,

@@ -30,7 +30,7 @@ class Distance:
 
     @property
     def worst_layer(self) -> tuple[int, float] | None:
-        return max(self.layers.items(), key=lambda each: each[1]) if self.layers else None
+        return max(self.layers.items(), key=lambda item: item[1]) if self.layers else None
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -48,7 +48,7 @@ def _block(lines: Iterator[str]) -> tuple[list[list[float]], re.Match[str] | Non
         if head := HEAD.match(line):
             return values, head
         if row := ROW.match(line):
-            values.append([float(each) for each in re.findall(NUMBER, row[1], re.IGNORECASE)])
+            values.append([float(match) for match in re.findall(NUMBER, row[1], re.IGNORECASE)])
     return values, None
 
 
@@ -101,8 +101,8 @@ def _never(task: PeerTask) -> PeerOutcome:
 
 def _builds(folder: Path) -> Iterator[Path]:
     seen = set()
-    for place in PLACES:
-        for program in sorted(folder.glob(place)) if place else [folder]:
+    for location in PLACES:
+        for program in sorted(folder.glob(location)) if location else [folder]:
             if program.resolve() not in seen and any((program / name).is_file() for name in (BENCH, EVAL)):
                 seen.add(program.resolve())
                 yield program
@@ -191,7 +191,7 @@ def _take_dump(outcome: PeerOutcome, path: Path) -> None:
 def _take_print(outcome: PeerOutcome, text: str, tokens: int) -> None:
     printed = samples(text)
     layers = {
-        int(name.removeprefix("l_out-")): each for name, each in printed.items() if name.startswith("l_out-")
+        int(name.removeprefix("l_out-")): item for name, item in printed.items() if name.startswith("l_out-")
     }
     if not layers or "result_output" not in printed:
         outcome.failed = True
@@ -200,7 +200,7 @@ def _take_print(outcome: PeerOutcome, text: str, tokens: int) -> None:
             f"its format may have changed; {DUMP} does not depend on it: zinc-rt golden dumper llama-cpp"
         )
         return
-    if (row_count := max(each.rows for each in layers.values())) != tokens:
+    if (row_count := max(layer.rows for layer in layers.values())) != tokens:
         outcome.notes.append(f"no values: its tokenizer makes {row_count} tokens of the prompt, ours {tokens}")
         return
     outcome.sampled_layers, outcome.sampled_logits = layers, printed["result_output"]

@@ -71,7 +71,9 @@ def _speed(outcome: PeerOutcome, task: PeerTask, where: list[str]) -> None:
     outcome.backend = outcome.backend or _device(report)
     outcome.software = bool(report["device"].get("software"))
     speeds = {
-        each["id"]: each["measure"]["tokens_per_second"] for each in report["results"] if each["id"] != "ttft"
+        result["id"]: result["measure"]["tokens_per_second"]
+        for result in report["results"]
+        if result["id"] != "ttft"
     }
     outcome.decode_tokens_per_second = speeds.get("decode")
     outcome.prefill_tokens_per_second = speeds.get("prefill")

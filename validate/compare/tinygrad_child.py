@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path[:] = [each for each in sys.path if Path(each or ".").resolve() != HERE]  # its names would shadow packages
+sys.path[:] = [item for item in sys.path if Path(item or ".").resolve() != HERE]  # its names would shadow packages
 
 MODULES = ("tinygrad.llm.model", "tinygrad.apps.llm")
 

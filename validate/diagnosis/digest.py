@@ -22,8 +22,8 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
     if not evidence.failed:
         return
     places = list(dict.fromkeys(_position(result) for result in _places(evidence)))
-    for place in places[:PLACES]:
-        yield f"first bad  {evidence.job.name}, {place}"
+    for location in places[:PLACES]:
+        yield f"first bad  {evidence.job.name}, {location}"
     yield f"agree      {agreement(evidence.same_bits)}"
     for text in dict.fromkeys(result.cause for result in evidence.nodes):
         yield f"node       {text}"
@@ -31,7 +31,7 @@ def diagnosis(evidence: ModelFailures) -> Iterator[str]:
         yield f"not finite {text}"
     for text in dict.fromkeys(result.cause for result in evidence.of("step")):
         yield f"step       {text}"
-    if findings := sum(each.findings for each in evidence.measures(SanitizerMeasure)):
+    if findings := sum(measure.findings for measure in evidence.measures(SanitizerMeasure)):
         yield f"sanitizer  {findings} finding{'s' * (findings > 1)}, first {evidence.words['finding']}"
         rule = RULES.get(evidence.words["rule"])
         if rule is not None and rule.advice:

@@ -35,8 +35,8 @@ def run_again(job: ValidationJob, spec: TierSpec) -> list[str]:
     """Return the command that reproduces the error of the tier alone, to be recorded."""
     tokens = ["--tokens", ",".join(map(str, job.tokens)), "--ctx", str(job.ctx)]
     ordering = ["--ordering", spec.ordering] if spec.ordering != DEFAULT_ORDERING else []
-    asked = spec.choice.options
-    ordering += ["--device", simulated_name(asked), *order_words(asked)] if spec.choice.simulated else []
+    options = spec.choice.options
+    ordering += ["--device", simulated_name(options), *order_words(options)] if spec.choice.simulated else []
     if job.layers.whole:
         few = ["--max-tokens", str(job.steps + 1), "--ignore-eos"]
         return ["run", "--model", str(job.gguf.path), *tokens, *few, "--tier", spec.name, *ordering]
@@ -228,7 +228,7 @@ class ModelFailures:
             "kernel_file": shlex.quote(kernel_file(finding.get("kernel", ""), self.job)),
             "fed": listed(list(dict.fromkeys(r.tier for r in self.of("step")))),
             "wrong_step": next((r.cause for r in self.of("step")), ""),
-            "weight": next((text for each in self.measures(NonfiniteMeasure) for text in each.weights), ""),
+            "weight": next((text for measure in self.measures(NonfiniteMeasure) for text in measure.weights), ""),
             "with_oracle": with_oracle(self.job),
             "resync": resynced(self.job, layer_of(self.place)),
             "run": shlex.join(run_again(self.job, self.suspect)),

@@ -69,11 +69,11 @@ def _out(arguments: argparse.Namespace, *, folder: bool = False) -> Path:
     return path
 
 
-def _forbid(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+def _forbid(arguments: argparse.Namespace, names: tuple[str, ...], reason: str) -> None:
     """Reject options that would have no effect."""
     for name in names:
         if getattr(arguments, name) not in (None, False, []):
-            raise UsageError(f"--{name.replace('_', '-')} {why}")
+            raise UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
 def _make(arguments: argparse.Namespace) -> int:
@@ -159,9 +159,9 @@ def _tiny(arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise OutputError(f"{folder}: cannot make the folder: {error.strerror}") from error
         targets = {name: folder / f"tiny-{name}-{quant}.gguf" for name in ARCHITECTURES}
-        there = [path for path in targets.values() if path.exists()]
-        if there and not arguments.force:
-            raise OutputError(f"{there[0]}: already there", next="--force replaces it, or choose another folder")
+        paths = [path for path in targets.values() if path.exists()]
+        if paths and not arguments.force:
+            raise OutputError(f"{paths[0]}: already there", next="--force replaces it, or choose another folder")
         check_writable(*map(str, targets.values()))
     report = begin(Report("golden make"), arguments)
     for name, path in targets.items():
@@ -199,7 +199,7 @@ def check_goldens(arguments: argparse.Namespace) -> GoldenReport:
         )
         results = list(checks)
         report.checks += results
-        report.results += [each.reported() for each in results]
+        report.results += [result.reported() for result in results]
         _show_golden(golden, results, show)
     for clamp in settings.clamps():
         show(f"shortcut  {clamp}")
@@ -223,7 +223,7 @@ def compare_goldens(arguments: argparse.Namespace) -> GoldenReport:
         show(f"{golden.path.name}  {golden.source}{f', {golden.ordering}' if golden.ordering else ''}")
     comparison = diff_goldens(got, want, repro=arguments.line)
     report.checks = list(comparison.results)
-    report.results = [each.reported() for each in comparison.results]
+    report.results = [result.reported() for result in comparison.results]
     report.details["histograms"] = comparison.matrix.as_dict()
     for page in sections(comparison.results, verbose=arguments.verbose):
         show(page)

@@ -125,7 +125,7 @@ def _arrays(subject: CheckedPair, got: Golden, want: Golden) -> Iterator[CheckRe
         if not len(at):
             yield subject.skip(label, kind, "no position in common")
             continue
-        x, y = (each.values[np.searchsorted(each.positions, at)].reshape(len(at), -1) for each in (a, b))
+        x, y = (item.values[np.searchsorted(item.positions, at)].reshape(len(at), -1) for item in (a, b))
         limit = SAME_CHOICE if kind == "experts" else subject.limit
         limit = at_scale(limit, y) if kind in ("layer", "node") else limit
         measured = compare(x, y, limit)
@@ -168,7 +168,15 @@ def _values(golden: Golden) -> dict[str, PositionedArray]:
 
 def _common(a: Golden, b: Golden) -> int:
     """Return the number of leading greedy tokens that are equal."""
-    pairs = list(zip(*([] if each is None else each for each in (a.greedy_tokens, b.greedy_tokens)), strict=False))
+    pairs = list(
+        zip(
+            *(
+                [] if greedy_tokens is None else greedy_tokens
+                for greedy_tokens in (a.greedy_tokens, b.greedy_tokens)
+            ),
+            strict=False,
+        )
+    )
     return next((at for at, (x, y) in enumerate(pairs) if x != y), len(pairs))
 
 

@@ -22,15 +22,15 @@ class LogitMatrix:
 
     def pair(self, got: str, want: str) -> LogitPair | None:
         """Return the pair of two names in either order; None for a name with itself."""
-        return next((each for each in self.pairs if {each.got, each.want} == {got, want}), None)
+        return next((pair for pair in self.pairs if {pair.got, pair.want} == {got, want}), None)
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "sources": list(self.names),
             "pairs": [pair.as_dict() for pair in self.pairs],
             "bins": {
-                "differences": [bins.signed_name(place) for place in range(bins.SIGNED_BINS)],
-                "ulps": [bins.doubling_name(place) for place in range(bins.DOUBLING_BINS)],
+                "differences": [bins.signed_name(index) for index in range(bins.SIGNED_BINS)],
+                "ulps": [bins.doubling_name(index) for index in range(bins.DOUBLING_BINS)],
                 "ranks": f"as ulps, of the {TOP} likeliest tokens",
             },
         }

@@ -91,8 +91,8 @@ def _pair_section(pair: LogitPair) -> PairSection:
         _doubling_chart(pair.ranks),
         _kl_chart(pair),
         tuple(
-            LayerStrip(label, _shades(each.differences), f"{each.max_abs:.1e}")
-            for label, each in pair.layers.items()
+            LayerStrip(label, _shades(item.differences), f"{item.max_abs:.1e}")
+            for label, item in pair.layers.items()
         ),
     )
 
@@ -101,10 +101,10 @@ def signed_chart(counts: Sequence[int], width: int, height: int, *, ticks: bool 
     """Draw a signed histogram. The bins of 0 and of non-finite values have their own colours."""
     every = range(-bins.LOWEST % 4, bins.MAGNITUDES, 4) if ticks else ()
     marks = [
-        (place * width, f"{sign}2^{bins.LOWEST - 1 + magnitude}")
+        (location * width, f"{sign}2^{bins.LOWEST - 1 + magnitude}")
         for magnitude in every
         if magnitude
-        for sign, place in (("-", bins.ZERO - magnitude), ("", bins.ZERO + 1 + magnitude))
+        for sign, location in (("-", bins.ZERO - magnitude), ("", bins.ZERO + 1 + magnitude))
     ]
     middle = [(bins.ZERO * width + width // 2, "0")] if ticks else []
     return _chart(counts, width, height, bins.signed_name, (*marks, *middle))
@@ -135,10 +135,10 @@ def _chart(
     ticks: tuple[tuple[int, str], ...] = (),
 ) -> BarChart:
     bars = []
-    for place, share in enumerate(_logarithms(counts)):
+    for location, share in enumerate(_logarithms(counts)):
         tall = round(height * share, 1)
-        text = f"{name(place)}: {counts[place]:,}"
-        bars.append(Bar(place * width, height - tall, max(1, width - 1), tall, _kind(place, name), text))
+        text = f"{name(location)}: {counts[location]:,}"
+        bars.append(Bar(location * width, height - tall, max(1, width - 1), tall, _kind(location, name), text))
     return BarChart(tuple(bars), max(1, len(counts) * width), height, ticks)
 
 
@@ -146,8 +146,15 @@ def _shades(counts: Sequence[int]) -> tuple[Bar, ...]:
     """Draw a strip of squares of height 1; the `height` field is the shade."""
     width, name = LARGE[0], bins.signed_name
     return tuple(
-        Bar(place * width, 0, width - 1, round(share, 2), _kind(place, name), f"{name(place)}: {counts[place]:,}")
-        for place, share in enumerate(_logarithms(counts))
+        Bar(
+            location * width,
+            0,
+            width - 1,
+            round(share, 2),
+            _kind(location, name),
+            f"{name(location)}: {counts[location]:,}",
+        )
+        for location, share in enumerate(_logarithms(counts))
         if share
     )
 

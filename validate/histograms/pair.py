@@ -66,7 +66,7 @@ class LogitPair:
     def wrong(self) -> bool:
         """Return whether a pair that must be equal has a difference."""
         every = [*self.layers.values(), *([self.logits] if self.logits is not None else [])]
-        return self.same_bits and not all(each.equal_bits for each in every)
+        return self.same_bits and not all(item.equal_bits for item in every)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -78,7 +78,7 @@ class LogitPair:
             "ranks": list(self.ranks),
             "top1": self.top1,
             "kl": list(self.kl),
-            "layers": {label: each.as_dict() for label, each in self.layers.items()},
+            "layers": {label: item.as_dict() for label, item in self.layers.items()},
         }
 
 
@@ -93,7 +93,7 @@ def compare_pair(got: LogitSource, want: LogitSource, *, same_bits: bool) -> Log
     at = np.intersect1d(got.positions[got.positions < limit], want.positions[want.positions < limit])
     if not len(at) or got.logits.shape[-1] != want.logits.shape[-1]:
         return LogitPair(got.name, want.name, same_bits, layers=layers)
-    a, b = (each.logits[np.searchsorted(each.positions, at)] for each in (got, want))
+    a, b = (item.logits[np.searchsorted(item.positions, at)] for item in (got, want))
     return LogitPair(
         got.name,
         want.name,

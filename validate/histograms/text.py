@@ -75,8 +75,8 @@ def _in_full(pair: LogitPair) -> Iterator[str | Table]:
         yield Table((number("position"), number("KL")), rows) if rows else "KL is 0 at every position"
     if pair.layers:
         rows = [
-            [label, spread(each.differences), f"{each.zero / each.total:.1%}", f"{each.max_abs:.1e}"]
-            for label, each in pair.layers.items()
+            [label, spread(item.differences), f"{item.zero / item.total:.1%}", f"{item.max_abs:.1e}"]
+            for label, item in pair.layers.items()
         ]
         yield Table(("layer", "differences", number("0"), number("max abs")), rows)
 

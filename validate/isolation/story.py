@@ -44,7 +44,7 @@ class MixStory:
 
     def neighbours(self, who: Who, step: int) -> list[Who]:
         """Return the other requests of that step."""
-        return [each for each in self.steps[step - 1] if each != who]
+        return [item for item in self.steps[step - 1] if item != who]
 
     def counts(self) -> dict[str, int]:
         """Count the events of requests by kind."""
@@ -63,13 +63,13 @@ class MixStory:
 
     def told(self, who: Who, prompt: int, until: int) -> Iterator[str]:
         """Return the events of a request up to a step, in order."""
-        stretches = [each for each in self.of.get(who, []) if each.step <= until]
+        stretches = [item for item in self.of.get(who, []) if item.step <= until]
         if not stretches:
             return
         if stretches[0].first:
             what = "forked" if who[1] else "hit"
             yield f"{what}: its first {stretches[0].first} tokens came from the cache, step {stretches[0].step}"
-        whole = next((at for at, each in enumerate(stretches) if each.last >= prompt), len(stretches) - 1)
+        whole = next((at for at, item in enumerate(stretches) if item.last >= prompt), len(stretches) - 1)
         if whole:
             yield f"chunked: its prompt took {whole + 1} steps, {stretches[0].step} to {stretches[whole].step}"
         for before, after in pairwise(stretches):
@@ -77,8 +77,8 @@ class MixStory:
                 f"slot {before.slot} to {after.slot}" if before.slot != after.slot else f"slot {after.slot} again"
             )
             if after.first < before.last:
-                again = f"computed again from {after.first} in step {after.step}"
-                yield f"evicted: after step {before.step}, {again}, {moved}"
+                text = f"computed again from {after.first} in step {after.step}"
+                yield f"evicted: after step {before.step}, {text}, {moved}"
             elif after.step > before.step + 1 or after.slot != before.slot:
                 yield f"paused: parked or held after step {before.step}, went on in step {after.step}, {moved}"
 

@@ -123,7 +123,7 @@ class MixTrial:
 
     def _differs_alone(self, spec: TierSpec, mix: RequestMix, who: Who) -> bool:
         """Return whether a solo run of the request on this tier gives other logits than on T-CPU."""
-        request = next(each for each in mix.requests if each.number == who[0])
+        request = next(request for request in mix.requests if request.number == who[0])
         with self.opened(spec, alone=True) as engine:
             here = answer_alone(engine, request, who[1])
         there = self._alone[spec.ordering][who]

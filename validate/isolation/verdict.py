@@ -38,7 +38,7 @@ class MixVerdict:
 
     @property
     def first(self) -> RowDivergence | None:
-        return min(self.witness.diverged.values(), key=lambda each: each.step, default=None)
+        return min(self.witness.diverged.values(), key=lambda item: item.step, default=None)
 
     @property
     def story(self) -> MixStory:
@@ -98,8 +98,8 @@ class MixVerdict:
             prompt = self._request(first).prompt
             for text in self.story.told(first.who, len(prompt), first.step):
                 yield f"befell     {text}"
-            beside = self.story.neighbours(first.who, first.step)
-            yield f"beside     {', '.join(map(named, beside)) or 'nobody'}"
+            neighbours = self.story.neighbours(first.who, first.step)
+            yield f"beside     {', '.join(map(named, neighbours)) or 'nobody'}"
             if len(self.witness.diverged) > 1:
                 others = [named(who) for who in self.witness.diverged if who != first.who]
                 more = f" and {len(others) - FEW} more" if len(others) > FEW else ""
@@ -148,7 +148,7 @@ class MixVerdict:
         )
 
     def _request(self, first: RowDivergence) -> MixedRequest:
-        return next(each for each in self.mix.requests if each.number == first.who[0])
+        return next(request for request in self.mix.requests if request.number == first.who[0])
 
     def results(self) -> Iterator[Result]:
         """Return the rows of the report: rows, deliveries, invariants, plans, sanitizer."""

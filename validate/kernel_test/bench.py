@@ -115,7 +115,7 @@ class CaseBench:
                 blamed=_named(last_words or str(error), kernels),
             )
         if findings := ready.new_findings():
-            last_words = "\n".join(dict.fromkeys(each.text for each in findings))
+            last_words = "\n".join(dict.fromkeys(finding.text for finding in findings))
             self._abandon()
             return CaseOutcome("finding", kernels, last_words, blamed=findings[0].kernel)
         return _compared(expected, node, got, kernels)
@@ -185,9 +185,9 @@ class _OpenedBackend:
         taken = []
         with _Built(self, node, program) as built:
             for _ in range(count):
-                begun = perf_counter()
+                start = perf_counter()
                 self.backend.wait(self.backend.submit(built, self._stream), timeout_seconds)
-                taken.append(perf_counter() - begun)
+                taken.append(perf_counter() - start)
         return taken
 
     def new_findings(self) -> list[Finding]:
@@ -199,7 +199,7 @@ class _OpenedBackend:
     def last_words(self) -> str:
         """Return the findings of a simulated device before it stopped."""
         try:
-            return "\n".join(dict.fromkeys(each.text for each in self.new_findings()))
+            return "\n".join(dict.fromkeys(finding.text for finding in self.new_findings()))
         except ZincError:  # its process has gone
             return ""
 
@@ -236,8 +236,8 @@ class _Built:
         if instrument is not None:
             for name in node.node.outputs:
                 if node.storage(name) == name:
-                    place = program.plan.placements[name]
-                    instrument.discard(arena, place.offset_bytes, place.size_bytes)
+                    placement = program.plan.placements[name]
+                    instrument.discard(arena, placement.offset_bytes, placement.size_bytes)
 
     def __enter__(self) -> Any:
         return self._built
@@ -253,7 +253,7 @@ class _Built:
 
 def _oracle_answer(case: Case, ordering: str) -> OracleAnswer:
     operands = case.operands()
-    mine = [each.copy() if isinstance(each, np.ndarray) else each for each in operands]
+    mine = [operand.copy() if isinstance(operand, np.ndarray) else operand for operand in operands]
     with np.errstate(all="ignore"):
         result = FUNCTIONS[case.op](arithmetic(ordering), *mine, **case.attrs)
     fresh = result if isinstance(result, tuple) else () if result is None else (result,)
@@ -261,8 +261,8 @@ def _oracle_answer(case: Case, ordering: str) -> OracleAnswer:
 
 
 def _view(image: np.ndarray, program: LoweredGraph, name: str, like: np.ndarray) -> np.ndarray:
-    place = program.plan.placements[name]
-    part = image[place.offset_bytes : place.offset_bytes + place.size_bytes]
+    placement = program.plan.placements[name]
+    part = image[placement.offset_bytes : placement.offset_bytes + placement.size_bytes]
     return part.view(like.dtype).reshape(like.shape)
 
 

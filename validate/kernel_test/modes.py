@@ -61,27 +61,27 @@ def _one_side(
     """
     first = side.name not in met
     chosen = _plans(arguments, side, met)
-    runnable = sum(1 for each in chosen if each.kernels)
+    runnable = sum(1 for item in chosen if item.kernels)
     names = _names(arguments, side, chosen, every=first)
     terminal.show(text.heading(side, runnable, len(chosen) - runnable, len(names)), out=out)
     with progress(runnable, f"kernels of {side.label}", "case", plain=True) as advance:
         ran = run_all(side, chosen, _jobs(arguments, side), ran=lambda: advance(1))
     by_kernel = verdicts(ran, names)
-    bad = [each for each in by_kernel.values() if each.failed]
+    bad = [item for item in by_kernel.values() if item.failed]
     shown = _smallest(arguments, side, bad)
     if arguments.case:
-        for each in ran:
-            terminal.show(text.case(side, each), out=out)
+        for item in ran:
+            terminal.show(text.case(side, item), out=out)
     else:
         terminal.show(text.table(by_kernel), out=out)
         for verdict in bad:
             terminal.show("\n".join(text.failure(side, verdict, shown[verdict.kernel])), out=out)
-    if missing := [name for name, each in by_kernel.items() if not each.cases and not each.left_out]:
+    if missing := [name for name, item in by_kernel.items() if not item.cases and not item.left_out]:
         terminal.show(text.uncovered(missing), out=out)
     terminal.show("", out=out)
     report.results += [_result(side, verdict, shown.get(name)) for name, verdict in by_kernel.items()]
-    run = sum(1 for each in ran if each.outcome.status not in ("refused", "left out"))
-    return run, sum(1 for each in by_kernel.values() if each.cases), len(bad)
+    run = sum(1 for item in ran if item.outcome.status not in ("refused", "left out"))
+    return run, sum(1 for item in by_kernel.values() if item.cases), len(bad)
 
 
 def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCase], *, every: bool) -> list[str]:
@@ -89,18 +89,18 @@ def _names(arguments: argparse.Namespace, side: Side, chosen: Sequence[PlannedCa
     names = [name for name in side.set().names() if matches(name, arguments.kernel)]
     if every and not (arguments.case or arguments.family or arguments.kernel):
         return names
-    dispatched = {name for each in chosen for name in each.kernels}
+    dispatched = {name for case in chosen for name in case.kernels}
     return [name for name in names if name in dispatched]
 
 
 def _plans(arguments: argparse.Namespace, side: Side, met: Met) -> list[PlannedCase]:
-    given = [parse(line) for line in arguments.case] or all_cases(arguments.family)
-    chosen = selected(_new_plans(side, given, met), arguments.kernel)
+    argument = [parse(line) for line in arguments.case] or all_cases(arguments.family)
+    chosen = selected(_new_plans(side, argument, met), arguments.kernel)
     return thinned(chosen, arguments.most) if arguments.most else chosen
 
 
-def _new_plans(side: Side, given: Sequence[Case], met: Met) -> list[PlannedCase]:
-    every, known = plans(given, side.set(), side.ordering), met.setdefault(side.name, [])
+def _new_plans(side: Side, cases: Sequence[Case], met: Met) -> list[PlannedCase]:
+    every, known = plans(cases, side.set(), side.ordering), met.setdefault(side.name, [])
     chosen = anew(every, known)
     known += every
     return chosen
@@ -112,7 +112,7 @@ def _smallest(arguments: argparse.Namespace, side: Side, bad: Sequence[KernelVer
     worker = Worker(side)
     try:
         for verdict in bad:
-            first = min(verdict.failed, key=lambda each: size(each.case))
+            first = min(verdict.failed, key=lambda item: size(item.case))
             if arguments.no_shrink or arguments.case:
                 by_kernel[verdict.kernel] = Smallest(first, 0)
             else:
@@ -172,9 +172,9 @@ def _sides(arguments: argparse.Namespace, report: Report, out: TextIO, *, oracle
     tier accepts.
     """
 
-    def unusable(tier: str, why: str) -> None:
-        terminal.show(f"{tier} cannot run here: {why}", out=out)
-        report.results.append(Result(tier, "kernel", "skip", tier=tier, reason=why))
+    def unusable(tier: str, reason: str) -> None:
+        terminal.show(f"{tier} cannot run here: {reason}", out=out)
+        report.results.append(Result(tier, "kernel", "skip", tier=tier, reason=reason))
 
     sides_compared = sides(
         arguments.tier,
@@ -215,13 +215,13 @@ def run_support(arguments: argparse.Namespace, report: Report, out: TextIO) -> N
         by_side[name] = support(kernels, arguments.ordering or "canonical-1")
         report.results += [
             Result(
-                f"{name} {each.op.name} {each.dtype}",
+                f"{name} {item.op.name} {item.dtype}",
                 "support",
-                "skip" if each.refused else "pass",
-                reason=each.refused,
-                measure={"kernels": list(each.kernels), "cases": each.cases, "taken": each.taken},
+                "skip" if item.refused else "pass",
+                reason=item.refused,
+                measure={"kernels": list(item.kernels), "cases": item.cases, "taken": item.taken},
             )
-            for each in by_side[name]
+            for item in by_side[name]
         ]
     terminal.show(matrix(by_side), out=out)
     terminal.show(
@@ -243,22 +243,22 @@ def run_perf(arguments: argparse.Namespace, report: Report, out: TextIO) -> None
     software: set[str] = set()
     met: Met = {}
     for side in sides_compared:
-        given = [parse(each) for each in arguments.case] or SPEED
-        chosen = selected(_new_plans(side, given, met), arguments.kernel)
+        argument = [parse(item) for item in arguments.case] or SPEED
+        chosen = selected(_new_plans(side, argument, met), arguments.kernel)
         if not chosen:
             continue
         terminal.show(speed_text.title(side), out=out)
-        for each in timings(side, [plan for plan in chosen if plan.kernels]):
-            terminal.show(speed_text.line(each), out=out)
+        for item in timings(side, [plan for plan in chosen if plan.kernels]):
+            terminal.show(speed_text.line(item), out=out)
             timed += 1
-            software |= {side.tier} if each.software else set()
+            software |= {side.tier} if item.software else set()
             report.results.append(
                 Result(
-                    f"{side.label} {side.ordering} {each.case.text()}",
+                    f"{side.label} {side.ordering} {item.case.text()}",
                     "speed",
                     "pass",
                     tier=side.tier,
-                    measure=each.as_dict(),
+                    measure=item.as_dict(),
                 )
             )
         terminal.show("", out=out)

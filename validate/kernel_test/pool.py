@@ -98,13 +98,13 @@ def run_all(
     the device COSTLY_MOST times are skipped. Raises the workers' exceptions.
     """
     work: queue.SimpleQueue[list[tuple[int, PlannedCase]]] = queue.SimpleQueue()
-    runnable = [(number, each) for number, each in enumerate(plans) if each.kernels]
+    runnable = [(number, item) for number, item in enumerate(plans) if item.kernels]
     for start in range(0, len(runnable), BATCH):
         work.put(runnable[start : start + BATCH])
     outcomes = {
-        number: CaseRun(each.case, CaseOutcome("refused", said=each.refused))
-        for number, each in enumerate(plans)
-        if not each.kernels
+        number: CaseRun(item.case, CaseOutcome("refused", said=item.refused))
+        for number, item in enumerate(plans)
+        if not item.kernels
     }
     failures: list[BaseException] = []
     costly: Counter[str] = Counter()
@@ -118,10 +118,10 @@ def run_all(
                     batch = work.get_nowait()
                 except queue.Empty:
                     return
-                for number, each in batch:
+                for number, item in batch:
                     if stop.is_set():
                         return
-                    outcomes[number] = result = _left_out(each, costly) or worker.run(each.case, each.kernels)
+                    outcomes[number] = result = _left_out(item, costly) or worker.run(item.case, item.kernels)
                     _count(costly, result.outcome)
                     ran()
         except BaseException as error:
@@ -163,4 +163,4 @@ def _error(reply: dict[str, Any]) -> ZincError:
 
 
 def outcomes(ran: Iterable[CaseRun]) -> Counter[str]:
-    return Counter(each.outcome.status for each in ran)
+    return Counter(run.outcome.status for run in ran)

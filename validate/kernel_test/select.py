@@ -110,7 +110,7 @@ def selected(plans: Iterable[PlannedCase], globs: Sequence[str]) -> list[Planned
     """
     if not globs:
         return list(plans)
-    return [each for each in plans if any(matches(name, globs) for name in each.kernels)]
+    return [plan for plan in plans if any(matches(name, globs) for name in plan.kernels)]
 
 
 def matches(kernel: str, globs: Sequence[str]) -> bool:
@@ -139,13 +139,13 @@ def all_cases(families: Sequence[str]) -> list[Case]:
     return [case for name in families or FAMILIES for case in cases(name)]
 
 
-def thinned(plans: Sequence[PlannedCase], most: int) -> list[PlannedCase]:
-    """Return a sample of at most `most` cases for each group of kernels, evenly spread; rejected ones are kept."""
+def thinned(plans: Sequence[PlannedCase], maximum: int) -> list[PlannedCase]:
+    """Return a sample of at most `maximum` cases per kernel group, evenly spread; keep rejected cases."""
     groups: dict[tuple[str, ...], list[int]] = {}
-    for number, each in enumerate(plans):
-        groups.setdefault(each.kernels, []).append(number)
+    for number, plan in enumerate(plans):
+        groups.setdefault(plan.kernels, []).append(number)
     kept = set()
     for kernels, numbers in groups.items():
-        count = len(numbers) if not kernels else min(most, len(numbers))
+        count = len(numbers) if not kernels else min(maximum, len(numbers))
         kept |= {numbers[(2 * i + 1) * len(numbers) // (2 * count)] for i in range(count)}
     return [plans[number] for number in sorted(kept)]

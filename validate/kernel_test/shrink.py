@@ -31,15 +31,15 @@ def smallest(failed: CaseRun, fails: Callable[[Case], CaseRun | None]) -> tuple[
     going = True
     while going:
         going = False
-        for each in smaller(failed.case):
-            line = each.text()
-            if line in seen or each.refusal():
+        for case in smaller(failed.case):
+            line = case.text()
+            if line in seen or case.refusal():
                 continue
             if tried >= MOST_TRIED or time.monotonic() > ends:
                 return failed, tried
             seen.add(line)
             tried += 1
-            if (ran := fails(each)) is not None:
+            if (ran := fails(case)) is not None:
                 failed, going = ran, True
                 break
     return failed, tried
@@ -95,8 +95,8 @@ def _less(value: int, block: int, coarse: bool) -> list[int]:
     else:
         candidates = [value * (part - 1) // part for part in (4, 8, 16, 32, 64)] + [value - 1]
     if block > 1:
-        candidates += [each // block * block for each in (*candidates, block, value - 1)]
-    return sorted({each for each in candidates if 0 < each < value})
+        candidates += [candidate // block * block for candidate in (*candidates, block, value - 1)]
+    return sorted({candidate for candidate in candidates if 0 < candidate < value})
 
 
 def _with(case: Case, sizes: dict[str, int]) -> Case:

@@ -96,7 +96,7 @@ def sides(
     coherence: str | None = None,
     reorder: int | None = None,
     chip: str | None = None,
-    unusable: Callable[[str, str], None] = lambda tier, why: None,
+    unusable: Callable[[str, str], None] = lambda tier, reason: None,
     oracle: bool = False,
 ) -> list[Side]:
     """Return the sides for the comma-separated tiers `asked`; "" selects one tier for each kernel set except the
@@ -124,7 +124,7 @@ def sides(
             selected += [
                 Side(
                     row.tier,
-                    each,
+                    ordering,
                     named or _set_of(choice),
                     choice.simulated,
                     device,
@@ -135,7 +135,7 @@ def sides(
                     reorder,
                     chip,
                 )
-                for each in orderings(row.tier, ordering)
+                for ordering in orderings(row.tier, ordering)
             ]
             break
         else:
@@ -165,7 +165,7 @@ def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
     """
     if not isinstance(kernels, BinaryKernels):
         raise UsageError(f"--replace: the kernels of {kernels.target} are not .zrt containers")
-    given: dict[str, Zrt] = {}
+    argument: dict[str, Zrt] = {}
     for path in paths:
         try:
             zrt = read_zrt(Path(path).read_bytes(), path)
@@ -175,9 +175,9 @@ def with_replaced(kernels: KernelSet, paths: tuple[str, ...]) -> KernelSet:
             raise InputError(f"{path} is for {zrt.target}, not {kernels.target}")
         if zrt.name not in kernels.names():
             raise UsageError(f"{path}: {kernels.target} has no kernel {zrt.name}")
-        given[zrt.name] = zrt
+        argument[zrt.name] = zrt
     load = kernels.load
-    return replace(kernels, load=lambda name: given[name] if name in given else load(name))
+    return replace(kernels, load=lambda name: argument[name] if name in argument else load(name))
 
 
 def _by_set() -> list[list[str]]:

@@ -38,19 +38,19 @@ def support(kernels: KernelSet, ordering: str) -> list[Support]:
     examples: dict[tuple[Op, str], list[Case]] = {}
     for family in FAMILIES:
         for case in cases(family):
-            given = examples.setdefault((case.op, case.dtype), [])
-            if not given or case.values == given[0].values:
-                given.append(case)
+            setdefault = examples.setdefault((case.op, case.dtype), [])
+            if not setdefault or case.values == setdefault[0].values:
+                setdefault.append(case)
     supported = []
     for op in Op:
         if op in LEFT_OUT:
             continue
         for dtype in TYPES if reads_matrices(op) else ("f32",):
-            given = examples.get((op, dtype)) or [
+            setdefault = examples.get((op, dtype)) or [
                 replace(case, dtype=dtype) for case in examples.get((op, "f32")) or _of(examples, op)
             ]
             supported.append(
-                _support(op, dtype, [case for case in given if not case.refusal()], kernels, ordering)
+                _support(op, dtype, [case for case in setdefault if not case.refusal()], kernels, ordering)
             )
     return supported
 
@@ -67,16 +67,16 @@ def reads_matrices(op: Op) -> bool:
     ) and op not in (Op.SSM_CONV1D, Op.SSM_CONV1D_UPDATE, Op.SSM_CONV1D_UPDATE_IDS, Op.SSM_SCAN)
 
 
-def _support(op: Op, dtype: str, given: Sequence[Case], kernels: KernelSet, ordering: str) -> Support:
+def _support(op: Op, dtype: str, cases: Sequence[Case], kernels: KernelSet, ordering: str) -> Support:
     if not any(entry.op is op for entry in kernels.entries):
         return Support(op, dtype, (), "no kernel for this opcode")
-    if not given:
+    if not cases:
         return Support(op, dtype, (), "no case in validate/cases")
-    plans = [planned(case, kernels, ordering) for case in given]
-    taken = [each for each in plans if each.kernels]
+    plans = [planned(case, kernels, ordering) for case in cases]
+    taken = [plan for plan in plans if plan.kernels]
     if not taken:
         return Support(op, dtype, (), plans[0].refused, 0, len(plans))
-    names = tuple(dict.fromkeys(name for each in taken for name in each.kernels))
+    names = tuple(dict.fromkeys(name for item in taken for name in item.kernels))
     return Support(op, dtype, names, "", len(taken), len(plans))
 
 
@@ -91,10 +91,10 @@ def matrix(by_side: Mapping[str, Sequence[Support]]) -> Page:
 def _one(name: str, rows: Sequence[Support]) -> list[str | Table]:
     reasons: dict[str, int] = {}
     lines = []
-    for op in dict.fromkeys(each.op for each in rows):
+    for op in dict.fromkeys(row.op for row in rows):
         by_answer: dict[str, list[str]] = {}
-        for each in (each for each in rows if each.op is op):
-            by_answer.setdefault(_cell(each, reasons), []).append(each.dtype)
+        for item in (row for row in rows if row.op is op):
+            by_answer.setdefault(_cell(item, reasons), []).append(item.dtype)
         for answer, types in by_answer.items():
             summary = _types(types, whole=len(by_answer) == 1)
             lines.append([op.name, answer, summary])

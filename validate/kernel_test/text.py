@@ -29,7 +29,7 @@ def heading(side: Side, cases: int, refused: int, kernels: int) -> str:
 
 
 def table(by_kernel: Mapping[str, KernelVerdict]) -> Table:
-    rows = [(name, each.cases, len(each.types), _result(each)) for name, each in by_kernel.items()]
+    rows = [(name, item.cases, len(item.types), _result(item)) for name, item in by_kernel.items()]
     return Table(("kernel", number("cases"), number("types"), ""), rows)
 
 

@@ -33,19 +33,19 @@ def verdicts(ran: Sequence[CaseRun], kernels: Sequence[str]) -> dict[str, Kernel
     """Return the verdict on each of these kernels, and on others that caused a failure."""
     blamed = blame(ran, kernels)
     by_kernel = {name: KernelVerdict(name) for name in dict.fromkeys((*kernels, *blamed.values()))}
-    for number, each in enumerate(ran):
-        for name in each.outcome.kernels:
+    for number, run in enumerate(ran):
+        for name in run.outcome.kernels:
             if name not in by_kernel:
                 continue
             verdict = by_kernel[name]
-            if each.outcome.status == "left out":
-                verdict.left_out[each.outcome.blamed] += 1
+            if run.outcome.status == "left out":
+                verdict.left_out[run.outcome.blamed] += 1
                 continue
             verdict.cases += 1
-            verdict.types.add(each.case.dtype)
-            if each.outcome.failed:
+            verdict.types.add(run.case.dtype)
+            if run.outcome.failed:
                 if name == blamed[number]:
-                    verdict.failed.append(each)
+                    verdict.failed.append(run)
                 else:
                     verdict.others += 1
     return by_kernel
@@ -58,12 +58,12 @@ def blame(ran: Sequence[CaseRun], among: Sequence[str] = ()) -> dict[int, str]:
     determined, so a broken kernel does not incriminate the kernels used with it. If a case has kernels of `among`,
     one of these is chosen, because too few cases of the others may have run.
     """
-    failed = {i: each for i, each in enumerate(ran) if each.outcome.failed}
-    blamed = {i: each.outcome.blamed for i, each in failed.items() if each.outcome.blamed}
-    alone = [each.outcome.kernels[0] for each in failed.values() if len(each.outcome.kernels) == 1]
-    cases = Counter(name for each in ran if each.outcome.status != "left out" for name in each.outcome.kernels)
+    failed = {i: item for i, item in enumerate(ran) if item.outcome.failed}
+    blamed = {i: item.outcome.blamed for i, item in failed.items() if item.outcome.blamed}
+    alone = [item.outcome.kernels[0] for item in failed.values() if len(item.outcome.kernels) == 1]
+    cases = Counter(name for run in ran if run.outcome.status != "left out" for name in run.outcome.kernels)
     guilty = list(dict.fromkeys((*blamed.values(), *alone)))
-    left = {i: _suspects(each, among) for i, each in failed.items() if i not in blamed and each.outcome.kernels}
+    left = {i: _suspects(item, among) for i, item in failed.items() if i not in blamed and item.outcome.kernels}
     while left:
         if not guilty:
             count = Counter(name for suspects in left.values() for name in suspects)

@@ -27,10 +27,10 @@ def main(argv: list[str]) -> int:
     try:
         with CaseBench(side.open) as bench:
             for line in sys.stdin:
-                asked = json.loads(line)
-                begun = time.monotonic()
-                outcome = bench.run(parse(asked["case"]), asked["timeout"])
-                reply = {**to_json(outcome), "seconds": time.monotonic() - begun}
+                document = json.loads(line)
+                start = time.monotonic()
+                outcome = bench.run(parse(document["case"]), document["timeout"])
+                reply = {**to_json(outcome), "seconds": time.monotonic() - start}
                 print(json.dumps(reply), file=answers, flush=True)
     except ZincError as error:
         print(json.dumps({"error": str(error), "exit": error.exit_code}), file=answers, flush=True)

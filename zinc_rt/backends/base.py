@@ -208,13 +208,13 @@ def gpu_va(buffer: Buffer) -> int:
     return buffer.gpu_va
 
 
-def gpu_address(lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer], place: Ref) -> int:
+def gpu_address(lowered: LoweredGraph | PlannedGraph, buffers: Mapping[str, Buffer], ref: Ref) -> int:
     """Return the address of a byte of a graph's buffer: in a resident weight, or an allocation of the memory
     plan."""
-    if place.name in buffers:
-        return gpu_va(buffers[place.name]) + place.offset_bytes
-    placement = lowered.plan.placements[place.name]
-    return gpu_va(buffers[placement.allocation]) + placement.offset_bytes + place.offset_bytes
+    if ref.name in buffers:
+        return gpu_va(buffers[ref.name]) + ref.offset_bytes
+    placement = lowered.plan.placements[ref.name]
+    return gpu_va(buffers[placement.allocation]) + placement.offset_bytes + ref.offset_bytes
 
 
 def findings_of(backend: Backend) -> list[Finding]:

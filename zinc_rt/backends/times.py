@@ -47,10 +47,13 @@ class Times:
     def wrong(self) -> Iterator[str]:
         """Return sentences about implausible readings: ones that do not increase, or decrease."""
         before = None
-        for number, each in enumerate(self.dispatches):
-            if each.ended_ns < each.began_ns or (before is not None and each.began_ns < before):
-                yield f"{self.clock}: dispatch {number}, {each.kernel}, ends before it begins or begins too early"
+        for number, dispatch in enumerate(self.dispatches):
+            if dispatch.ended_ns < dispatch.began_ns or (before is not None and dispatch.began_ns < before):
+                yield (
+                    f"{self.clock}: dispatch {number}, {dispatch.kernel}, ends before it begins or begins before the "
+                    "previous dispatch ends"
+                )
                 return
-            before = each.ended_ns
+            before = dispatch.ended_ns
         if self.dispatches and not self.span_ns:
             yield f"{self.clock} does not advance: {len(self.dispatches)} dispatches took no time at all"

@@ -111,9 +111,9 @@ def _assembled(sources: list[Source]) -> tuple[list[tuple[Source, bytes]], list[
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each thread waits for a process
-        done = list(zip(sources, pool.map(one, sources), strict=True))
-    assembled = [(source, data) for source, data in done if isinstance(data, bytes)]
-    return assembled, [error for _, error in done if isinstance(error, ZincError)]
+        result = list(zip(sources, pool.map(one, sources), strict=True))
+    assembled = [(source, data) for source, data in result if isinstance(data, bytes)]
+    return assembled, [error for _, error in result if isinstance(error, ZincError)]
 
 
 def _stale(source: Source, data: bytes) -> bool:

@@ -79,8 +79,8 @@ def _say_what_completes(parser: argparse.ArgumentParser) -> None:
     tiers = ("auto", *(row.tier for row in registry.built()))
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for each in action.choices.values():
-                _say_what_completes(each)
+            for choice in action.choices.values():
+                _say_what_completes(choice)
         elif action.dest == "device" and action.choices is None:
             action.complete = DYNAMIC  # type: ignore[attr-defined]
         elif action.dest in ("tier", "tiers"):

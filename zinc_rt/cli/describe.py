@@ -47,7 +47,7 @@ def describe_run(report: Report, engine: Engine) -> None:
     if residency := engine.variants.residency:
         report.details["weights"] = residency.as_dict()
     if expanded := expanded_weights(engine):
-        report.details["expanded"] = [asdict(each) for each in expanded]
+        report.details["expanded"] = [asdict(item) for item in expanded]
     describe_ran(report, engine)
 
 
@@ -74,15 +74,15 @@ def describe_ran(report: Report, engine: Engine, drawn: DrawCounts | None = None
     sampled."""
     tier = engine.backend.spec.tier
     programs = [_program(variant) for variant in engine.variants.ran()]
-    decode = [each for each in programs if each.stage == "decode"]
-    most = max(decode or programs, key=lambda each: each.nodes, default=None)
-    report.direct_compute_ops = 0 if most is None else most.nodes
+    decode = [program for program in programs if program.stage == "decode"]
+    maximum = max(decode or programs, key=lambda item: item.nodes, default=None)
+    report.direct_compute_ops = 0 if maximum is None else maximum.nodes
     report.model_execution = (
         f"{tier}: nothing ran here; its values are cached from an earlier run"
-        if most is None
-        else f"{tier}: {most.nodes} of {most.of} nodes of {most.graph}, in {engine.backend.ordering}"
+        if maximum is None
+        else f"{tier}: {maximum.nodes} of {maximum.of} nodes of {maximum.graph}, in {engine.backend.ordering}"
     )
-    report.details["programs"] = [asdict(each) for each in programs]
+    report.details["programs"] = [asdict(program) for program in programs]
     if drawn is not None:
         report.details["sampled"] = asdict(drawn)
 
@@ -111,7 +111,7 @@ def fail_for_findings(report: Report, findings: Sequence[Finding], model: str) -
         return
     tier = str(report.device["tier"])
     repro = f"zinc-rt validate --model {shlex.quote(model)} --tiers {tier}"
-    report.details["findings"] = [each.text for each in findings]
+    report.details["findings"] = [finding.text for finding in findings]
     report.results.append(
         Result(
             "sanitizer",

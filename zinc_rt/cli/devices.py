@@ -121,13 +121,14 @@ def survey(machine: GpuInventory, driver: Driver | None) -> list[TierRow]:
         availability = spec.probe(host)
         if driver is not None and spec.simulable:
             availability = replace(
-                availability, devices=tuple(_brought_up(driver, spec.tier, each) for each in availability.devices)
+                availability,
+                devices=tuple(_brought_up(driver, spec.tier, device) for device in availability.devices),
             )
         is_shown = availability.usable or spec.lists_devices  # that none has a driver is worth a row
         alone = [OnDevice("host", availability.usable, availability.why, availability.next)] if is_shown else []
         rows += [
-            TierRow(each.device, spec.tier, each.usable, each.why, each.next, each.facts)
-            for each in availability.devices or alone
+            TierRow(device.device, spec.tier, device.usable, device.why, device.next, device.facts)
+            for device in availability.devices or alone
         ]
     order = list(dict.fromkeys(f"{gpu.name} {gpu.arch}".strip() for gpu in machine.gpus))
     return sorted(rows, key=lambda row: order.index(row.device) if row.device in order else len(order))

@@ -211,12 +211,12 @@ def _print_file(gguf: GGUFFile, arguments: argparse.Namespace, out: TextIO) -> N
         f"{readable_size(sum(t.nbytes for t in tensors))}",
         out=out,
     )
-    rows = [(each.name, each.dtype, each.count, each.shape, f"{each.size_bytes:,}") for each in _classes(gguf)]
+    rows = [(item.name, item.dtype, item.count, item.shape, f"{item.size_bytes:,}") for item in _classes(gguf)]
     _table(out, ("class", "type", "count", "shape (rows, columns)", "bytes"), rows)
     if arguments.tensors:
         terminal.show("", out=out)
-        each = ((printable(t.name), t.dtype, _shape(t.shape), f"{t.nbytes:,}") for t in tensors)
-        _table(out, ("tensor", "type", "shape (rows, columns)", "bytes"), each)
+        item = ((printable(t.name), t.dtype, _shape(t.shape), f"{t.nbytes:,}") for t in tensors)
+        _table(out, ("tensor", "type", "shape (rows, columns)", "bytes"), item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +250,8 @@ def _classes(gguf: GGUFFile) -> list[_TensorClass]:
             printable(name),
             dtype,
             len(group),
-            " or ".join(dict.fromkeys(_shape(each.shape) for each in group)),
-            sum(each.nbytes for each in group),
+            " or ".join(dict.fromkeys(_shape(item.shape) for item in group)),
+            sum(item.nbytes for item in group),
         )
         for (name, dtype), group in groups.items()
     ]
@@ -287,7 +287,7 @@ def _file_details(gguf: GGUFFile) -> dict[str, Any]:
         "file_bytes": gguf.file_bytes,
         "metadata": {key: metadata(value) for key, value in gguf.metadata.items()},
         "parameters": sum(map(_elements, gguf.tensors.values())),
-        "tensor_classes": [each.as_dict() for each in _classes(gguf)],
+        "tensor_classes": [item.as_dict() for item in _classes(gguf)],
         "tensors": [
             {"name": t.name, "dtype": t.dtype, "shape": t.shape, "bytes": t.nbytes} for t in gguf.tensors.values()
         ],
@@ -392,14 +392,14 @@ class _Needs:
 
     def _context(self) -> list[tuple[str, ...]]:
         """Return a row for each page group, then one for the recurrent state."""
-        one = replace(self.limits, slots=1)
+        text = replace(self.limits, slots=1)
         rows: list[tuple[str, ...]] = [
             (
                 f"pages, {group.name}",
                 str(group.layers),
                 f"{group.bytes_per_token:,}",
                 f"{group.page_bytes(self.limits.page_tokens):,}",
-                f"{one.group_pages(number, group.window) * group.page_bytes(one.page_tokens):,}",
+                f"{text.group_pages(number, group.window) * group.page_bytes(text.page_tokens):,}",
             )
             for number, group in enumerate(self.page_groups)
         ]

@@ -47,11 +47,11 @@ def parser() -> argparse.ArgumentParser:
         description="Print instructions in LLVM's syntax.",
         epilog=EXAMPLES,
     )
-    given = disasm.add_mutually_exclusive_group(required=True)
-    given.add_argument("file", nargs="?", metavar="FILE", help="an ELF code object or a .zrt kernel")
-    given.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction per line")
-    given.add_argument("--elf", metavar="FILE", help="executable sections of an ELF code object")
-    given.add_argument(
+    group = disasm.add_mutually_exclusive_group(required=True)
+    group.add_argument("file", nargs="?", metavar="FILE", help="an ELF code object or a .zrt kernel")
+    group.add_argument("--hex", metavar="FILE", help="hex bytes; - is stdin, one instruction per line")
+    group.add_argument("--elf", metavar="FILE", help="executable sections of an ELF code object")
+    group.add_argument(
         "--zrt", metavar="FILE", help="a .zrt kernel: header, constant slots, code with source lines"
     )
     disasm.add_argument("--arch", metavar="NAME", help=f"chip (default: the code object's, else {DEFAULT_ARCH})")
@@ -122,14 +122,14 @@ def _listing(arguments: argparse.Namespace) -> int:
             here = section.address + item.at
             for name in (name for value, name in section.symbols if value == here):
                 print(f"{printable(name)}:", file=out)
-            place = section.line_at(item.at)
+            location = section.line_at(item.at)
             words_of_place = section.place_at(item.at)
             notes = [printable(words_of_place)] if words_of_place not in ("", before) else []
             notes += [mark for at, mark in section.marks if item.at <= at < item.at + item.size_bytes]
             print(f"{text:<{_TEXT_COLUMNS}} // {', '.join(notes)}" if notes else text, file=out)
             before = words_of_place
             row = _row(here, section.code[item.at : item.at + item.size_bytes], item.instruction)
-            rows.append(row if place is None else row | {"file": place[0], "line": place[1]})
+            rows.append(row if location is None else row | {"file": location[0], "line": location[1]})
             if item.instruction is None and not first_bad:
                 first_bad = {"section": section.name, "address": here}
     bad = sum(row["text"] is None for row in rows)
@@ -141,8 +141,8 @@ def _listing(arguments: argparse.Namespace) -> int:
         **code.details,
         "instructions": rows,
     }
-    again = f"zinc-rt isa disasm {code.given} --arch {code.arch} --wave {code.wave}"
-    again += f" --true16 {arguments.true16}" if arguments.true16 else ""
+    second = f"zinc-rt isa disasm {code.given} --arch {code.arch} --wave {code.wave}"
+    second += f" --true16 {arguments.true16}" if arguments.true16 else ""
     report.results.append(
         Result(
             "disasm",
@@ -151,7 +151,7 @@ def _listing(arguments: argparse.Namespace) -> int:
             reason=f"{bad} offsets are not valid instructions" if bad else "",
             measure={"instructions": len(rows) - bad, "invalid": bad},
             first_bad=first_bad,
-            repro=again if bad else "",
+            repro=second if bad else "",
         )
     )
     code_ = finish(report, arguments)

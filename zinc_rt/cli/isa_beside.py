@@ -34,7 +34,7 @@ def report_beside(arguments: argparse.Namespace) -> int:
                 built = _report_of(kernels, name)
                 rows.append([name, title, *_figures(built)])
                 whole.results.append(Result(f"{title}:{name}", "isa-report", "pass", measure=asdict(built)))
-    terminal.show(Table(["kernel", "set", *(Column(each, right=True) for each in _HEAD)], rows), out=out)
+    terminal.show(Table(["kernel", "set", *(Column(item, right=True) for item in _HEAD)], rows), out=out)
     terminal.show(
         "\nloop: instructions of the innermost loop that loads most; its bytes are of all lanes", out=out
     )
@@ -48,10 +48,10 @@ def _sets(beside: str) -> dict[str, BinaryKernelSet]:
     from zinc_rt.kernels.sets import SETS, BinaryKernelSet, kernel_set
 
     known = {name: kernel_set(name) for name in SETS}
-    others = {name: each for name, each in known.items() if isinstance(each, BinaryKernelSet)}
+    others = {name: item for name, item in known.items() if isinstance(item, BinaryKernelSet)}
     other = others.get(beside)
     if other is None or beside == other.target:
-        fit = ", ".join(name for name, each in others.items() if name != each.target)
+        fit = ", ".join(name for name, item in others.items() if name != item.target)
         raise UsageError(f"--beside {beside}: not a second kernel set of a chip", next=f"--beside {fit}")
     return {other.target: others[other.target], beside: other}
 
@@ -63,14 +63,14 @@ def _names(asked: Sequence[str], sets: Sequence[BinaryKernelSet]) -> list[str]:
 
     from zinc_rt.host.errors import UsageError
 
-    either = sorted({name for each in sets for name in each.names()})
+    either = sorted({name for item in sets for name in item.names()})
     names = []
     for pattern in asked:
         some = matching(either, pattern)
         if not some:
             raise UsageError(f"unknown kernel {pattern}", next=f"--beside takes names: {', '.join(either[:6])}")
         names += some
-    return names or [name for name in either if all(name in each.names() for each in sets)]
+    return names or [name for name in either if all(name in item.names() for item in sets)]
 
 
 def _report_of(kernels: BinaryKernelSet, name: str) -> KernelReport:

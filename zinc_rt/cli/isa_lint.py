@@ -57,8 +57,8 @@ def _lint(arguments: argparse.Namespace) -> int:
         all_findings = lint(
             kernel.section.code, kernel.target, kernel.limits, entry=kernel.entry, kernel=kernel.kernel
         )
-        remarked = [each for each in all_findings if is_remark(each.rule, kernel.compiler)]
-        unexplained = [each for each in all_findings if each not in remarked]
+        remarked = [all_finding for all_finding in all_findings if is_remark(all_finding.rule, kernel.compiler)]
+        unexplained = [all_finding for all_finding in all_findings if all_finding not in remarked]
         for finding in all_findings if arguments.remarks else unexplained:
             words = f"{'remark: ' if finding in remarked else ''}{printable(finding.sentence())}"
             terminal.show(f"{printable(kernel.name)} {words}{_location(kernel, finding.pc)}", out=out)
@@ -83,12 +83,12 @@ def _count(number: int, what: str) -> str:
 
 
 def _location(kernel: KernelInput, pc: int) -> str:
-    place = kernel.section.place_at(pc)
-    return f"  {printable(place)}" if place else ""
+    location = kernel.section.place_at(pc)
+    return f"  {printable(location)}" if location else ""
 
 
 def _row(kernel: KernelInput, finding: LintFinding) -> dict[str, Any]:
-    place = kernel.section.line_at(finding.pc)
+    line = kernel.section.line_at(finding.pc)
     row = {
         "rule": finding.rule,
         "pc": finding.pc,
@@ -97,7 +97,7 @@ def _row(kernel: KernelInput, finding: LintFinding) -> dict[str, Any]:
         "producer_pc": finding.producer_pc,
         "producer_text": finding.producer_text,
     }
-    return row if place is None else row | {"file": place[0], "line": place[1]}
+    return row if line is None else row | {"file": line[0], "line": line[1]}
 
 
 def _add_result(

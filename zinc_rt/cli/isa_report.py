@@ -127,10 +127,10 @@ def _of(used: int, declared: int) -> str:
 
 
 def _loop_row(name: str, kernel: KernelInput, loop: LoopReport) -> list[Any]:
-    place = kernel.section.place_at(loop.begin)
+    location = kernel.section.place_at(loop.begin)
     where = f"{loop.begin - kernel.entry:#x}-{loop.end - kernel.entry:#x}"
     moved = [loop.load_bytes or "", loop.scalar_bytes or "", loop.lds_bytes or ""]
-    title = f"{name} {printable(place)}".rstrip()
+    title = f"{name} {printable(location)}".rstrip()
     counts = (loop.mix[unit] or "" for unit in _COLUMNS)
     rates = [f"{loop.bytes_per_instruction:.1f}", *_pending(loop.in_flight)]
     return [title, where, loop.depth, loop.instructions, *moved, *rates, *counts]

@@ -57,7 +57,11 @@ def _support(arguments: argparse.Namespace) -> int:
     report = begin(Report("isa support", details={"arch": arguments.arch}), arguments)
     rows = support(target_of(arguments.arch))
     if arguments.instructions:
-        rows = [row for row in rows if any(fnmatchcase(row.mnemonic, each) for each in arguments.instructions)]
+        rows = [
+            row
+            for row in rows
+            if any(fnmatchcase(row.mnemonic, instruction) for instruction in arguments.instructions)
+        ]
         if not rows:
             raise UsageError(
                 f"no instruction of {arguments.arch} is called {' or '.join(arguments.instructions)}",
@@ -124,6 +128,6 @@ def page(arch: str) -> str:
         "| encoding | reason | instructions |",
         "|---|---|---|",
     ]
-    for (encoding, why), names in refusals(rows).items():
-        lines.append(f"| {encoding} | {why} | {' '.join(f'`{name}`' for name in names)} |")
+    for (encoding, reason), names in refusals(rows).items():
+        lines.append(f"| {encoding} | {reason} | {' '.join(f'`{name}`' for name in names)} |")
     return "\n".join(lines) + "\n"

@@ -73,12 +73,12 @@ def form_of(name: str) -> str:
 
 def _of_file(arguments: argparse.Namespace, form: str, name: str) -> Iterator[KernelInput]:
     source = printable(name)
-    given = argparse.Namespace(**{"hex": None, "elf": None, "zrt": None, form: name})
-    given.arch, given.wave = arguments.arch, arguments.wave
-    code = read_code(given, source)
-    made = _of_elf if form == "elf" else _of_whole
+    namespace = argparse.Namespace(**{"hex": None, "elf": None, "zrt": None, form: name})
+    namespace.arch, namespace.wave = arguments.arch, arguments.wave
+    code = read_code(namespace, source)
+    of_elf = _of_elf if form == "elf" else _of_whole
     target = target_of_code(code, getattr(arguments, "true16", None))
-    for kernel in made(code.sections, name, source, code.details, target):
+    for kernel in of_elf(code.sections, name, source, code.details, target):
         if arguments.wave is None or arguments.wave == kernel.target.wave:
             limits = kernel.limits
             limits = limits if arguments.vgprs is None else replace(limits, vgprs=arguments.vgprs)
@@ -130,14 +130,16 @@ def _of_elf(
     declared = descriptors(data, source)
     compiler = compiler_of(data, source)
     buffers = _pointers(data, source)
-    waves = {each.wave for each in declared.values()}
-    beside = target.with_wave(waves.pop()) if len(waves) == 1 else target
+    waves = {item.wave for item in declared.values()}
+    with_wave = target.with_wave(waves.pop()) if len(waves) == 1 else target
     for section in sections:
         for address, symbol in section.symbols:
             known = declared.get(symbol)
             entry = address - section.address
             if known is None:
-                yield KernelInput(symbol, section, entry, beside, Limits(), name, kernel=False, compiler=compiler)
+                yield KernelInput(
+                    symbol, section, entry, with_wave, Limits(), name, kernel=False, compiler=compiler
+                )
                 continue
             limits = Limits(
                 vgprs=known.vgprs,
@@ -161,9 +163,9 @@ def _pointers(data: bytes, source: str) -> dict[str, Pointers]:
         kernels = read_code_object(data, source).kernels
     except InputError:
         return {}
-    found = {}
+    result = {}
     for name, kernel in kernels.items():
         before = sum(size for bit, size in ((0, 4), (1, 2), (2, 2)) if kernel.properties >> bit & 1)
-        offsets = frozenset(each.offset for each in kernel.arguments if each.kind == "global_buffer")
-        found[name] = Pointers(before, offsets)
-    return found
+        offsets = frozenset(argument.offset for argument in kernel.arguments if argument.kind == "global_buffer")
+        result[name] = Pointers(before, offsets)
+    return result

@@ -143,7 +143,7 @@ def _result(finding: PacketFinding, arguments: argparse.Namespace) -> Any:
     from zinc_rt.cli.report import Result
 
     failed = finding.severity == "error"
-    again = f"zinc-rt pm4 decode {arguments.file} --arch {arguments.arch} --lint --queue {arguments.queue}"
+    text = f"zinc-rt pm4 decode {arguments.file} --arch {arguments.arch} --lint --queue {arguments.queue}"
     return Result(
         f"{finding.rule}@{finding.offset:#06x}",
         "pm4-lint",
@@ -153,7 +153,7 @@ def _result(finding: PacketFinding, arguments: argparse.Namespace) -> Any:
         advice=finding.next,
         first_bad={"offset_dw": finding.offset},
         measure={"severity": finding.severity},
-        repro=f"{again}{' --hex' * arguments.hex}{' --ib' * arguments.ib}" if failed else "",
+        repro=f"{text}{' --hex' * arguments.hex}{' --ib' * arguments.ib}" if failed else "",
     )
 
 

@@ -186,16 +186,16 @@ def joined(reports: Sequence[Report]) -> Report:
     first = reports[0]
     if len(reports) == 1:
         return first
-    names = [Path(str(each.model.get("path", at))).name for at, each in enumerate(reports)]
+    names = [Path(str(item.model.get("path", at))).name for at, item in enumerate(reports)]
     return replace(
         first,
         model={},
-        shortcuts=list(dict.fromkeys(text for each in reports for text in each.shortcuts)),
-        details={"models": [{"model": each.model, "ctx": each.ctx, **each.details} for each in reports]},
+        shortcuts=list(dict.fromkeys(text for report in reports for text in report.shortcuts)),
+        details={"models": [{"model": report.model, "ctx": report.ctx, **report.details} for report in reports]},
         results=[
             replace(result, id=f"{name}/{result.id}")
-            for name, each in zip(names, reports, strict=True)
-            for result in each.results
+            for name, item in zip(names, reports, strict=True)
+            for result in item.results
         ],
     )
 

@@ -156,7 +156,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     if both and arguments.chrome:
         raise UsageError("--chrome: ZINC_BATCHED_PREFILL=validate has no scheduler to show", next="leave out one")
     check_writable(arguments.chrome, report=arguments.json)
-    why = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
+    cause = choose_tier(arguments.tier or knobs.tier, arguments.device, unchecked=arguments.unchecked).why
     report = begin(Report("run"), arguments)
     gguf = read_model(arguments.model)
     tokenizer = _tokenizer(gguf, needed=arguments.prompt is not None)
@@ -164,7 +164,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     text = _Stream(tokenizer, output_stream(arguments))
     started = time.monotonic()
     with open_engine(gguf, arguments, knobs, slots=2 if both else 1, stored=True) as engine:
-        say(f"tier      {why}")
+        say(f"tier      {cause}")
         for clamp in (*knobs.clamps(), engine.backend.device.unchecked):
             if clamp:
                 say(f"shortcut  {clamp}")
@@ -205,7 +205,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     say(f"sampled   {drawn.text}")
     say(f"stopped   {reason}")
     if leans:
-        say(f"device    simulated{leaning([each.id for each in leans])}")
+        say(f"device    simulated{leaning([lean.id for lean in leans])}")
     report.results.append(
         Result(
             "generate",
@@ -233,7 +233,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
     if arguments.json:
         report.model = describe_model(gguf)
         report.details |= {
-            "tier_choice": why,
+            "tier_choice": cause,
             "submission": submission,
             "step_cost": [asdict(row) for row in asking.scheduler.cost.report()],
             "prompt_ids": tokens,
@@ -242,7 +242,7 @@ def _generate(arguments: argparse.Namespace, knobs: Settings) -> int:
             **(
                 {}
                 if sampling.logprobs is None
-                else {"logprobs": [asdict(each) for each in answer.answer.logprobs]}
+                else {"logprobs": [asdict(logprob) for logprob in answer.answer.logprobs]}
             ),
             "stopped": stopped,
             "batched_prefill": knobs.batched_prefill,
@@ -274,9 +274,9 @@ def _ask(
         computed = 0
         while not (answer.token_ids or answer.ended):
             asking.step()
-            done = len(tokens) if answer.token_ids else asked.computed
-            advance(done - computed)
-            computed = done
+            count = len(tokens) if answer.token_ids else asked.computed
+            advance(count - computed)
+            computed = count
     prompted, before = time.monotonic(), asking.engine.runner.submission
     try:
         text.show(answer)
@@ -344,16 +344,16 @@ def _where(report: Report, engine: Engine) -> str:
 def _prefill_result(check: PrefillCheck, tier: str) -> Result:
     from zinc_rt.cli.report import Result
 
-    place = {"index": check.index, "reference": check.reference, "batched": check.batched}
+    location = {"index": check.index, "reference": check.reference, "batched": check.batched}
     return Result(
         "prefill",
         "prefill-validate",
         "pass" if check.ok else "fail",
         tier=tier,
         reference="token by token",
-        measure={"max_abs_diff": check.max_abs_diff, "prompt_tokens": check.prompt_tokens, **place},
+        measure={"max_abs_diff": check.max_abs_diff, "prompt_tokens": check.prompt_tokens, **location},
         limit={"max_abs_diff": check.tolerance},
-        first_bad={} if check.ok else place,
+        first_bad={} if check.ok else location,
     )
 
 

@@ -206,7 +206,7 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
     )
     tenants = _tenants(workload, arguments, settings)
     fair = arguments.policy == "fair"
-    compared = fair and not arguments.tenants and any(each.needs_baseline for each in workload.checks)
+    compared = fair and not arguments.tenants and any(check.needs_baseline for check in workload.checks)
     with progress(len(arrivals) * (1 + compared), printable(name), "request") as advance:
         traced = bool(arguments.trace)
         seen = simulate(arrivals, tenants, settings, PREDICTED, advance=advance, traced=traced)
@@ -214,11 +214,11 @@ def _run(name: str, workload: Workload, arguments: argparse.Namespace, report: R
         compared = compared and seen.broken is None
         baseline = simulate(arrivals, tenants, plain, PREDICTED, advance=advance) if compared else None
     report.shortcuts = list(dict.fromkeys([*report.shortcuts, *seen.shortcuts]))
-    found = of_every_run(seen)
+    result = of_every_run(seen)
     if fair and not arguments.tenants:
-        found += judged(workload.checks, seen, baseline)
-    again = _again(name, arguments, seen)
-    results = [_result(name, finding, again) for finding in found]
+        result += judged(workload.checks, seen, baseline)
+    second = _again(name, arguments, seen)
+    results = [_result(name, finding, second) for finding in result]
     report.results += results
     report.details.setdefault("workloads", {})[name] = _figures(workload, seen)
     _show(name, workload, seen, results, out)
@@ -324,9 +324,9 @@ def _show(name: str, workload: Workload, seen: SimulatedRun, results: Sequence[R
         f"{seen.counts.parked} parked, {seen.counts.evicted} evicted",
         out=out,
     )
-    for each, row in figures["classes"].items():
+    for item, row in figures["classes"].items():
         terminal.show(
-            f"  {each:<12}first token p50 {1e3 * row['first_token_p50_seconds']:.0f} ms, "
+            f"  {item:<12}first token p50 {1e3 * row['first_token_p50_seconds']:.0f} ms, "
             f"p99 {1e3 * row['first_token_p99_seconds']:.0f} ms; "
             f"gap p50 {1e3 * row['gap_p50_seconds']:.1f} ms, p99 {1e3 * row['gap_p99_seconds']:.1f} ms",
             out=out,

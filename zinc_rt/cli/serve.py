@@ -109,7 +109,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     from zinc_rt.serve.http.listening import bind, listen, url_of
     from zinc_rt.serve.observe.logs import ServerLog
 
-    began = time.monotonic()
+    start = time.monotonic()
     if arguments.new_key is not None:
         return show_new_key(arguments)
     config = _config(arguments)
@@ -121,7 +121,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
         def ready() -> None:
             _describe(server)
-            print(f"ready     {url_of(bound)} after {time.monotonic() - began:.1f} s", flush=True)
+            print(f"ready     {url_of(bound)} after {time.monotonic() - start:.1f} s", flush=True)
 
         return listen(server, app(server), bound, ready=ready, say=say)
 

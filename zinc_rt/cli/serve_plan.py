@@ -41,9 +41,9 @@ def show_plan(config: Config, *, tenants: bool) -> int:
             ["tenant", "class", "model", number("slots, sure"), number("at most"), number("KV tokens guaranteed"),
              number("at most"), number("keys")],
             [
-                (each.tenant, named[each.tenant].priority.name.lower(), each.model, each.slots, each.most_slots,
-                 f"{each.tokens:,}", f"{each.most_tokens:,}", len(named[each.tenant].keys))
-                for each in tenant_shares(config, models)
+                (share.tenant, named[share.tenant].priority.name.lower(), share.model, share.slots, share.most_slots,
+                 f"{share.tokens:,}", f"{share.most_tokens:,}", len(named[share.tenant].keys))
+                for share in tenant_shares(config, models)
             ],
         )  # fmt: skip
     total_bytes, memory = sum(model.total_bytes for model in models), memories[0]

@@ -47,8 +47,8 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
     if not words:
         raise UsageError("no program after --")
     check_writable(None, report=arguments.json)
-    usual = {each.dest: each.default for each in server.parser()._actions}
-    names = {each.name for each in fields(MachineOptions)}
+    usual = {action.dest: action.default for action in server.parser()._actions}
+    names = {field.name for field in fields(MachineOptions)}
     options = {name: value for name, value in vars(arguments).items() if name in names and value != usual[name]}
     report = begin(Report("sim"), arguments)
     client = SimClient(name=f"program-{os.getpid()}-{os.urandom(4).hex()}", **options)
@@ -58,7 +58,7 @@ def _program(arguments: argparse.Namespace, words: list[str]) -> int:
         report.device = {"simulated": True, **client.device}
         report.details = {
             "exit_code": code,
-            "findings": [asdict(each) for each in groups],
+            "findings": [asdict(group) for group in groups],
             "dmesg": client.dmesg(),
         }
         reason = "; ".join(f"{count} x {rule}" for rule, count in times_of_rules(groups).items())
@@ -78,11 +78,11 @@ def show(found: tuple[FindingGroup, ...], out: TextIO) -> None:
     from zinc_rt.launching.finding_groups import times_of_rules
 
     left: dict[str, list[FindingGroup]] = {}
-    for each in found:
-        of_rule = left.setdefault(each.rule, [])
-        of_rule.append(each)
+    for group in found:
+        of_rule = left.setdefault(group.rule, [])
+        of_rule.append(group)
         if len(of_rule) <= SHOWN_OF_RULE:
-            terminal.show(f"zinc-rt sim: {each.count} x {each.rule}: {each.first}", out=out)
+            terminal.show(f"zinc-rt sim: {group.count} x {group.rule}: {group.first}", out=out)
     for rule, groups in left.items():
         more = groups[SHOWN_OF_RULE:]
         if more:

@@ -17,7 +17,7 @@ from zinc_rt.host.input_files import unreadable
 from zinc_rt.sched.kv.pages import PageQuota
 from zinc_rt.sched.tenant import Priority, Tenant
 
-CLASS_NAMES = [each.name.lower() for each in Priority]
+CLASS_NAMES = [item.name.lower() for item in Priority]
 # What each field is, and what is wanted where it is not.
 _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "id": (lambda v: isinstance(v, str) and bool(v), "a name"),
@@ -104,9 +104,9 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _whole(value: Any, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
 
 
-def _pages(value: Any, least: int) -> bool:
-    return 0 < value + (least == 0) <= 1 + (least == 0) if isinstance(value, float) else _whole(value, least)
+def _pages(value: Any, minimum: int) -> bool:
+    return 0 < value + (minimum == 0) <= 1 + (minimum == 0) if isinstance(value, float) else _whole(value, minimum)

@@ -127,9 +127,9 @@ def _balance(usage: UsageFound, *, whole: bool) -> list[Result]:
     results = []
     for line in LINES:
         if line is not l6_delivered or whole:
-            why = line(usage.usage, usage.device)
+            reason = line(usage.usage, usage.device)
             name = line.__name__.partition("_")[0].upper()
-            results.append(Result(name, "ledger", "fail" if why else "pass", reason=why or ""))
+            results.append(Result(name, "ledger", "fail" if reason else "pass", reason=reason or ""))
     return results
 
 

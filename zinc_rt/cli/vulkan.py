@@ -100,7 +100,7 @@ def _check(sources: list[GlslSource], *, orphans: bool) -> int:
 
     bad = 0
     there = [source for source in sources if source.built.is_file()]
-    for source in (each for each in there if each.linted):
+    for source in (item for item in there if item.linted):
         for remark in lint(read(source.built.read_bytes(), source.built.name)):
             bad += 1
             terminal.show(f"{source.built.name}: {remark}")
@@ -147,9 +147,9 @@ def _compiled(
             return error
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for processes of its own
-        done = list(zip(sources, pool.map(one, sources), strict=True))
-    compiled = [(source, data) for source, data in done if isinstance(data, bytes)]
-    return compiled, [error for _, error in done if isinstance(error, ZincError)]
+        result = list(zip(sources, pool.map(one, sources), strict=True))
+    compiled = [(source, data) for source, data in result if isinstance(data, bytes)]
+    return compiled, [error for _, error in result if isinstance(error, ZincError)]
 
 
 main = Command("vulkan", parser, lambda arguments: arguments.body(arguments))

@@ -57,7 +57,7 @@ def compile_radv(arguments: argparse.Namespace) -> int:
         terminal.show(f"{'FAIL' if orphans else 'PASS'}  every container belongs to a module")
         return int(bool(orphans))
     compiled = compile_modules(
-        {each.name: each.spirv for each in requested}, arguments.radv, driver=arguments.driver
+        {item.name: item.spirv for item in requested}, arguments.radv, driver=arguments.driver
     )
     terminal.show(f"RADV of Mesa {compiled.mesa}: {compiled.driver}")
     rows, bad = [], set()
@@ -123,7 +123,7 @@ def _requested(arguments: argparse.Namespace) -> tuple[list[RadvKernel], list[Pa
         zrt = read_zrt(kernel.output.read_bytes(), kernel.output.name)
         return zrt.source_hash == module_hash(kernel.spirv)
 
-    return [each for each in modules if not current(each)], orphans
+    return [module for module in modules if not current(module)], orphans
 
 
 def _container(
@@ -138,8 +138,8 @@ def _container(
     zrt = container(kernel.name, kernel.spirv, caches[kernel.name], mesa)
     limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
     findings = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
-    remarks = [each for each in findings if is_remark(each.rule, zrt.compiler)]
-    return zrt, [each for each in findings if each not in remarks], remarks
+    remarks = [finding for finding in findings if is_remark(finding.rule, zrt.compiler)]
+    return zrt, [finding for finding in findings if finding not in remarks], remarks
 
 
 def _put(data: bytes, file: BinaryIO) -> object:

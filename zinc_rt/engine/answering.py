@@ -46,9 +46,9 @@ class TextOut:
             return ""
         text = self._held + text
         # The first to be complete ends it, not the first to begin: so it does not matter how the text is cut.
-        found = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
-        if found:
-            _, at, self.stopped = min(found)
+        result = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if result:
+            _, at, self.stopped = min(result)
             self._held = ""
             return text[:at]
         safe = len(text) - self._undecided(text)
@@ -276,10 +276,10 @@ class Answering(EngineCore):
 
     def _abandon(self, asked: Sequence[Asked]) -> None:
         """Cancel what is still made of them, and have the scheduler let go of it now."""
-        for one in asked:
-            if self._asked.pop(one.number, None) is not None:
-                self.scheduler.cancel(one.number)
-                for answer in one.answers:
+        for item in asked:
+            if self._asked.pop(item.number, None) is not None:
+                self.scheduler.cancel(item.number)
+                for answer in item.answers:
                     answer.end("cancelled")
         if not self._closed:
             self.scheduler.receive()

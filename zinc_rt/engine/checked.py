@@ -45,13 +45,13 @@ class Setup:
 
     def differences(self, earlier: Setup) -> list[str]:
         """Return the differences from an earlier setup as sentences."""
-        said = [
+        texts = [
             f"{name} {getattr(earlier, key) or 'unknown'} → {getattr(self, key) or 'unknown'}"
             for key, name in NAMES.items()
             if getattr(self, key) != getattr(earlier, key)
         ]
         names = sorted({*self.firmware, *earlier.firmware})
-        return said + [
+        return texts + [
             f"{name} firmware {earlier.firmware.get(name, 'unknown')} → {self.firmware.get(name, 'unknown')}"
             for name in names
             if self.firmware.get(name) != earlier.firmware.get(name)
@@ -144,8 +144,8 @@ def write(
             rows = read(path)
         except InputError:
             rows = []  # a damaged record proves nothing, and is replaced
-        rows = [each for each in rows if (each["setup"], each["tier"]) != (setup, tier)] + [row]
-        body = {"schema": SCHEMA, "rows": [{**each, "setup": asdict(each["setup"])} for each in rows]}
+        rows = [row for row in rows if (row["setup"], row["tier"]) != (setup, tier)] + [row]
+        body = {"schema": SCHEMA, "rows": [{**row, "setup": asdict(row["setup"])} for row in rows]}
         write_whole(path, lambda file: file.write((json.dumps(body, indent=1) + "\n").encode()))
 
 

@@ -142,11 +142,11 @@ def choose_tier(
             continue
         if device == "sim" and row.simulable:
             return _simulated_choice(row, "the first choice", "", options)
-        found = _probe(row, device, unchecked)
-        if found.usable:
-            why = "; ".join([*passed_over, found.why, *_beside(row, device)])
-            return Choice(row, f"{row.tier}: {why}", gpu=found.gpu, unchecked=found.unchecked)
-        passed_over.append(f"not {row.tier}: {found.why}")
+        probe = _probe(row, device, unchecked)
+        if probe.usable:
+            text = "; ".join([*passed_over, probe.why, *_beside(row, device)])
+            return Choice(row, f"{row.tier}: {text}", gpu=probe.gpu, unchecked=probe.unchecked)
+        passed_over.append(f"not {row.tier}: {probe.why}")
     raise UnsupportedError(f"no tier is usable: {'; '.join(passed_over)}", next="zinc-rt devices says more")
 
 
@@ -166,35 +166,35 @@ def _asked(
     row: BackendSpec, kernel_set: str, device: str, simulate: bool, unchecked: bool, options: dict[str, Any]
 ) -> Choice:
     if row.lists_devices:
-        found = _probe(row, device)
-        if not found.usable:
-            raise UnsupportedError(f"tier {row.tier}: {found.why}", next=found.next)
-        why = f"{row.tier}: asked for; {found.why}"
-        return Choice(row, why, kernel_set=kernel_set, device=_which(device))
+        probe = _probe(row, device)
+        if not probe.usable:
+            raise UnsupportedError(f"tier {row.tier}: {probe.why}", next=probe.next)
+        text = f"{row.tier}: asked for; {probe.why}"
+        return Choice(row, text, kernel_set=kernel_set, device=_which(device))
     if not row.simulable:
         if device in ("sim", "hw") and not simulate:  # one tier was asked for, and not for its device
-            gpus = ", ".join(each.tier for each in registry.built() if each.simulable)
+            gpus = ", ".join(item.tier for item in registry.built() if item.simulable)
             raise UsageError(f"--device {device} runs {gpus}, not {row.tier}", next="remove one of them")
-        found = _probe(row, device)
-        if not found.usable:
-            raise UnsupportedError(f"tier {row.tier}: {found.why}", next=found.next)
-        return Choice(row, f"{row.tier}: asked for", gpu=found.gpu, kernel_set=kernel_set)
+        probe = _probe(row, device)
+        if not probe.usable:
+            raise UnsupportedError(f"tier {row.tier}: {probe.why}", next=probe.next)
+        return Choice(row, f"{row.tier}: asked for", gpu=probe.gpu, kernel_set=kernel_set)
     if device == "cpu":
-        cpu = ", ".join(each.tier for each in registry.built() if not each.simulable)
+        cpu = ", ".join(item.tier for item in registry.built() if not item.simulable)
         raise UsageError(f"--device cpu runs {cpu}, not {row.tier}", next="remove one of them")
     if device == "sim" or (device == "auto" and simulate and not amd_gpus()):
-        why = "asked for" if device == "sim" else "this machine has no AMD GPU"
-        return _simulated_choice(row, why, kernel_set, options)
-    found = _probe(row, device, unchecked)
-    if not found.usable:
+        text = "asked for" if device == "sim" else "this machine has no AMD GPU"
+        return _simulated_choice(row, text, kernel_set, options)
+    probe = _probe(row, device, unchecked)
+    if not probe.usable:
         raise UnsupportedError(
-            f"tier {row.tier}: {found.why}",
-            next=f"{found.next}; or use a simulated GPU: --device sim"
-            if found.next
+            f"tier {row.tier}: {probe.why}",
+            next=f"{probe.next}; or use a simulated GPU: --device sim"
+            if probe.next
             else "--device sim simulates one",
         )
-    why = f"{row.tier}: asked for; {found.why}"
-    return Choice(row, why, gpu=found.gpu, kernel_set=kernel_set, unchecked=found.unchecked)
+    text = f"{row.tier}: asked for; {probe.why}"
+    return Choice(row, text, gpu=probe.gpu, kernel_set=kernel_set, unchecked=probe.unchecked)
 
 
 def _simulated(name: str | None) -> Availability:
@@ -210,12 +210,12 @@ def _simulated(name: str | None) -> Availability:
     )
 
 
-def _simulated_choice(row: BackendSpec, why: str, kernel_set: str, options: dict[str, Any]) -> Choice:
+def _simulated_choice(row: BackendSpec, reason: str, kernel_set: str, options: dict[str, Any]) -> Choice:
     """Return the choice of a simulated device. Raises UnsupportedError for a chip without kernels."""
-    found = _simulated(options.get("chip"))
-    if not found.usable:
-        raise UnsupportedError(found.why, next=found.next)
-    return Choice(row, f"{row.tier}: {why}; {SIMULATED}", True, kernel_set=kernel_set, options=options)
+    result = _simulated(options.get("chip"))
+    if not result.usable:
+        raise UnsupportedError(result.why, next=result.next)
+    return Choice(row, f"{row.tier}: {reason}; {SIMULATED}", True, kernel_set=kernel_set, options=options)
 
 
 def _probe(row: BackendSpec, device: str, unchecked: bool = False, chip: str | None = None) -> Availability:
@@ -229,8 +229,8 @@ def _probe(row: BackendSpec, device: str, unchecked: bool = False, chip: str | N
         return Availability(False, "--device cpu")
     if row.simulable:
         driver = linux_driver()
-        found = row.probe(Host(available_cores(), driver, amd_gpus()))
-        return found if driver is None else brought_up(row, driver, found, unchecked)
+        probe = row.probe(Host(available_cores(), driver, amd_gpus()))
+        return probe if driver is None else brought_up(row, driver, probe, unchecked)
     return row.probe(Host(available_cores()))
 
 
@@ -245,7 +245,9 @@ def _beside(taken: BackendSpec, device: str) -> list[str]:
         return []
     others = [(row, _probe(row, "hw")) for row in registry.built() if row.lists_devices]
     return [
-        f"{row.title.split()[-1]} runs on {found.why}: --tier {row.tier}" for row, found in others if found.usable
+        f"{row.title.split()[-1]} runs on {result.why}: --tier {row.tier}"
+        for row, result in others
+        if result.usable
     ]
 
 
@@ -256,23 +258,23 @@ def has_gpu() -> bool:
     return sys.platform != "linux" or bool(nodes)
 
 
-def brought_up(row: BackendSpec, driver: Driver, found: Availability, unchecked: bool) -> Availability:
-    """Return `found`, marked unusable if it is a GPU on whose setup pm4-test has not passed with this tier,
+def brought_up(row: BackendSpec, driver: Driver, availability: Availability, unchecked: bool) -> Availability:
+    """Return `availability`, marked unusable if it is a GPU on whose setup pm4-test has not passed with this tier,
     unless `unchecked`."""
-    ready = [each for each in found.devices if each.usable and each.gpu is not None]
-    if not found.usable or driver.simulated:
-        return found
-    verdicts = [checked.verdict(checked.identify(driver, each.gpu), row.tier) for each in ready if each.gpu]
-    for each, verdict in zip(ready, verdicts, strict=True):
+    ready = [device for device in availability.devices if device.usable and device.gpu is not None]
+    if not availability.usable or driver.simulated:
+        return availability
+    verdicts = [checked.verdict(checked.identify(driver, item.gpu), row.tier) for item in ready if item.gpu]
+    for item, verdict in zip(ready, verdicts, strict=True):
         if verdict.passed:
-            return replace(found, why=f"{each.device}: {each.why}, {verdict.why}", gpu=each.gpu)
+            return replace(availability, why=f"{item.device}: {item.why}, {verdict.why}", gpu=item.gpu)
     if not ready:
-        return found
+        return availability
     if unchecked:
-        return replace(found, unchecked=verdicts[0].why)
+        return replace(availability, unchecked=verdicts[0].why)
     path = ready[0].gpu.render_path if ready[0].gpu else "auto"
     return replace(
-        found,
+        availability,
         usable=False,
         why=f"{ready[0].device}: {verdicts[0].why}",
         next=f"zinc-rt pm4-test --device {path} --tiers {row.tier} --hazard 1, or zinc-rt bring-up from the "
@@ -297,7 +299,7 @@ def linux_driver() -> Driver | None:
 def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
     """Open a new backend, which owns its device. `options`: tier options; each tier uses those it supports,
     and a value of 0 or empty selects the tier's default."""
-    given = {name: value for name, value in options.items() if value}
+    argument = {name: value for name, value in options.items() if value}
     with ExitStack() as undo:
         driver: Driver | None = None
         if choice.simulated:
@@ -317,7 +319,7 @@ def open_backend(choice: Choice, ordering: str, **options: Any) -> Backend:
             kernel_set=choice.kernel_set,
             driver=driver,
             gpu=choice.gpu,
-            options=given,
+            options=argument,
             after=after,
             device=choice.device,
         )

@@ -323,7 +323,7 @@ class Engine:
             )
         base = sequence.slot * self.limits.pages_per_slot
         for changes, table, known in zip(plan.table_changes, sequence.holding.tables, sequence.told, strict=True):
-            changes.update({base + place: table[place] for place in range(known, len(table))})
+            changes.update({base + index: table[index] for index in range(known, len(table))})
 
     def graph(self, stage: Stage, inject: tuple[str, ...] = ()) -> ir.OpGraph:
         """Return the graph of a stage, with the labelled values replaced by host inputs, after `transform`."""

@@ -140,10 +140,13 @@ class EngineCore:
 
     def build(self, tokens: int, sampling: Sampling = Sampling()) -> None:  # noqa: B008
         """Load the weights and build the graphs for a prompt of this length and its answer, in advance."""
-        most, page = self.scheduler.limits.step_tokens, self.engine.limits.page_tokens
+        maximum, page = self.scheduler.limits.step_tokens, self.engine.limits.page_tokens
         whole = tokens // page * page if self.scheduler.cache.rows is not None else 0  # a state is kept behind it
         pieces = [
-            size for part in (whole, tokens - whole) for size in (*[most] * (part // most), part % most) if size
+            size
+            for part in (whole, tokens - whole)
+            for size in (*[maximum] * (part // maximum), part % maximum)
+            if size
         ]
         draws = {pieces.pop(), 1} if sampling.max_tokens > 1 else {pieces.pop()}
         for size in sorted({*pieces, *draws}, reverse=True):

@@ -49,18 +49,18 @@ class Starts:
 
     @property
     def text(self) -> str:
-        told = f"{self.read} read from the cache, {self.planned} planned"
+        text = f"{self.read} read from the cache, {self.planned} planned"
         if self.refused:
-            told += f", {len(self.refused)} refused ({self.refused[0]})"
-        return f"{told}, in {1000 * self.seconds:.0f} ms"
+            text += f", {len(self.refused)} refused ({self.refused[0]})"
+        return f"{text}, in {1000 * self.seconds:.0f} ms"
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        began = time.monotonic()
+        start = time.monotonic()
         try:
             yield
         finally:
-            self.seconds += time.monotonic() - began
+            self.seconds += time.monotonic() - start
 
 
 class GraphStore:
@@ -111,13 +111,13 @@ class StoredGraphs:
         """Return a graph as variants run it. `what` identifies it by its repr: the stage and the sampling form."""
         key = self._key("graph", what)
         with self.starts.timed():
-            found = self._read(key, lambda form: (serial.from_bytes(form, name="graph"), form))
-            if found is None:
+            result = self._read(key, lambda form: (serial.from_bytes(form, name="graph"), form))
+            if result is None:
                 graph = make()
                 form = memoryview(serial.to_bytes(graph))
                 self._store(key, form)
-                found = graph, form
-            graph, form = found
+                result = graph, form
+            graph, form = result
             self._given[what] = graph, hashlib.sha256(form).digest()
             return graph
 
@@ -186,7 +186,7 @@ def _difference(head: bytes, key: str) -> str:
         return f"its key does not begin with {MAGIC!r}: another version of the format"
     size = int.from_bytes(head[len(MAGIC) : len(MAGIC) + 4], "little")
     there = head[len(MAGIC) + 4 :][:size].decode(errors="replace").splitlines()
-    for one, other in zip_longest(there, key.splitlines(), fillvalue="nothing"):
-        if one != other:
-            return f"it was stored for another {other.partition(':')[0]}: {one[:100]}; expected {other[:100]}"
+    for item, other in zip_longest(there, key.splitlines(), fillvalue="nothing"):
+        if item != other:
+            return f"it was stored for another {other.partition(':')[0]}: {item[:100]}; expected {other[:100]}"
     return "its key has another length"

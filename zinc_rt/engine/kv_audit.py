@@ -41,11 +41,11 @@ def _tables(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
             assert holding is not None
             wanted = np.array(holding.tables[group], np.int32)
             here = table[slot, : len(wanted)]
-            for place in np.flatnonzero((here != wanted) & (wanted != UNSET)).tolist():
-                if slot * width + place not in pending[group]:
+            for location in np.flatnonzero((here != wanted) & (wanted != UNSET)).tolist():
+                if slot * width + location not in pending[group]:
                     where = f"slot {slot}, request {request.number}, group {spec.name}"
-                    told = f"page {here[place]} at index {place}, the host expects page {wanted[place]}"
-                    yield f"{where}: the device has {told}"
+                    text = f"page {here[location]} at index {location}, the host expects page {wanted[location]}"
+                    yield f"{where}: the device has {text}"
                     break
 
 
@@ -65,5 +65,5 @@ def _records(scheduler: Scheduler, runner: ModelRunner) -> Iterator[str]:
         elif request is not None and slot not in scheduler.slots.bound:
             names = [name for name in AUDITED if here[name] != mine[name]]
             if names:
-                told = f"{names[0]} {here[names[0]]}, the host {mine[names[0]]}"
-                yield f"slot {slot}, request {request.number}: the device's record has {told}"
+                text = f"{names[0]} {here[names[0]]}, the host {mine[names[0]]}"
+                yield f"slot {slot}, request {request.number}: the device's record has {text}"

@@ -153,20 +153,20 @@ class LLM(Answering):
         if a simulated device has reported an error, in this call or before.
         """
         whole = _prompts(prompts)
-        each = [sampling] * len(whole) if isinstance(sampling, Sampling) else list(sampling)
-        if len(each) != len(whole):
+        entry = [sampling] * len(whole) if isinstance(sampling, Sampling) else list(sampling)
+        if len(entry) != len(whole):
             raise UsageError(
-                f"{len(whole)} prompts and {len(each)} samplings", next="give one for all, or one each"
+                f"{len(whole)} prompts and {len(entry)} samplings", next="give one for all, or one each"
             )
-        asked = [self._prepare(prompt, one) for prompt, one in zip(whole, each, strict=True)]
+        asked = [self._prepare(prompt, item) for prompt, item in zip(whole, entry, strict=True)]
         try:
-            for one in asked:
-                self._submit(one, tenant, grammar)
-            while not all(one.done for one in asked):
+            for item in asked:
+                self._submit(item, tenant, grammar)
+            while not all(item.done for item in asked):
                 self.step()
         finally:
             self._abandon(asked)
-        completions = [completion for one in asked for completion in one.completions()]
+        completions = [completion for item in asked for completion in item.completions()]
         self._check(completions)
         return completions
 
@@ -216,6 +216,6 @@ def _prompts(prompts: str | Sequence[Prompt] | Sequence[int]) -> list[Prompt]:
     """A list of prompts, also where one alone was given."""
     if isinstance(prompts, str):
         return [prompts]
-    if len(prompts) and all(isinstance(each, Integral) for each in prompts):
-        return [[int(each) for each in prompts]]  # type: ignore[arg-type]  # token ids of one prompt
+    if len(prompts) and all(isinstance(prompt, Integral) for prompt in prompts):
+        return [[int(prompt) for prompt in prompts]]  # type: ignore[arg-type]  # token ids of one prompt
     return list(prompts)  # type: ignore[arg-type]

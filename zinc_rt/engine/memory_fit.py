@@ -122,11 +122,11 @@ def check_context_memory(
     if fits(limits.ctx):
         return
     wanted = limits.ctx * table_rate + _cache_bytes(limits, groups)
-    most = bisect_left(range(1, limits.ctx), True, key=lambda ctx: not fits(ctx))
+    maximum = bisect_left(range(1, limits.ctx), True, key=lambda ctx: not fits(ctx))
     raise UsageError(
         f"--ctx {limits.ctx} needs about {_gib(wanted)} of memory for this model, this machine has "
         f"{_gib(memory.total)}, {_gib(memory.available)} of it free",
-        next=f"use a smaller --ctx: about {_rounded(most):,} tokens fit",
+        next=f"use a smaller --ctx: about {_rounded(maximum):,} tokens fit",
     )
 
 

@@ -163,10 +163,10 @@ class PageCopier:
 
     def copy(self, copies: Sequence[PageCopy]) -> None:
         """Perform the copies in order, before the next submission."""
-        for group in sorted({each.group for each in copies}):
-            here = [each for each in copies if each.group == group]
-            source = np.concatenate([self._rows(each.source, each.tokens) for each in here])
-            target = np.concatenate([self._rows(each.target, each.tokens) for each in here])
+        for group in sorted({item.group for item in copies}):
+            here = [item for item in copies if item.group == group]
+            source = np.concatenate([self._rows(item.source, item.tokens) for item in here])
+            target = np.concatenate([self._rows(item.target, item.tokens) for item in here])
             for start in range(0, len(source), ROWS):
                 self._replay(group, source[start : start + ROWS], target[start : start + ROWS])
 

@@ -106,8 +106,8 @@ class Variant:
 
     def write(self, name: str, data: np.ndarray | bytes, *, offset_bytes: int = 0) -> None:
         """Write a buffer by its logical name. Refused while a replay may still read it (exec.InFlight)."""
-        place = self.plan.placements[name]
-        self.replays.write(port(place.allocation, self.key), place.offset_bytes + offset_bytes, data)
+        placement = self.plan.placements[name]
+        self.replays.write(port(placement.allocation, self.key), placement.offset_bytes + offset_bytes, data)
 
     def write_step(self, block: np.ndarray) -> None:
         """Write the whole step block in one transfer, u8 in the layout of the plan."""
@@ -115,27 +115,27 @@ class Variant:
 
     def read(self, name: str, counts: Counts) -> np.ndarray:
         """Return a view of the rows that a step of `counts` wrote, valid until the next replay."""
-        place = self._places.get(name) or self._place(name)
-        rows = place.rows if place.symbol is None else counts[place.symbol]
-        view = self.replays.view(place.port, place.offset_bytes, rows * place.row_bytes)
-        return np.frombuffer(view, place.dtype).reshape(rows, *place.inner)
+        location = self._places.get(name) or self._place(name)
+        rows = location.rows if location.symbol is None else counts[location.symbol]
+        view = self.replays.view(location.port, location.offset_bytes, rows * location.row_bytes)
+        return np.frombuffer(view, location.dtype).reshape(rows, *location.inner)
 
     def read_back(self, name: str) -> np.ndarray:
         """Return a copy of a fixed-size buffer, even if the host cannot map it. No replay may be in flight."""
-        place = self._places.get(name) or self._place(name)
-        size_bytes = place.rows * place.row_bytes
+        location = self._places.get(name) or self._place(name)
+        size_bytes = location.rows * location.row_bytes
         look = getattr(self.backend, "read_back", None)
         if look is None:
             return self.read(name, ()).copy()
         buffer = self.buffers[self.plan.placements[name].allocation]
-        return np.frombuffer(look(buffer, place.offset_bytes, size_bytes), place.dtype).reshape(
-            place.rows, *place.inner
+        return np.frombuffer(look(buffer, location.offset_bytes, size_bytes), location.dtype).reshape(
+            location.rows, *location.inner
         )
 
     def shape(self, name: str, counts: Counts) -> tuple[int, ...]:
         """Return a buffer's shape in a step of `counts`."""
-        place = self._places.get(name) or self._place(name)
-        return place.rows if place.symbol is None else counts[place.symbol], *place.inner
+        location = self._places.get(name) or self._place(name)
+        return location.rows if location.symbol is None else counts[location.symbol], *location.inner
 
     def _place(self, name: str) -> _Place:
         spec, placed = self.graph.buffers[name], self.plan.placements[name]
@@ -143,7 +143,7 @@ class Variant:
         sizes = tuple(int(dim) for dim in inner)  # only a first dimension is a symbol
         dtype = NUMPY_DTYPES[spec.dtype]
         symbol = SYMBOLS.index(first) if isinstance(first, str) else None
-        place = self._places[name] = _Place(
+        location = self._places[name] = _Place(
             port(placed.allocation, self.key),
             placed.offset_bytes,
             dtype,
@@ -152,7 +152,7 @@ class Variant:
             sizes,
             dtype.itemsize * math.prod(sizes),
         )
-        return place
+        return location
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,10 +340,10 @@ class Resident:
             return
         for spec in variant.graph.by_role("state"):
             if spec.name.startswith(prefix) and spec.shape[0] == rows:
-                place = variant.plan.placements[spec.name]
-                size_bytes = place.size_bytes // rows
-                allocation = port(place.allocation, variant.key)
-                variant.replays.fill(allocation, place.offset_bytes + row * size_bytes, size_bytes, stream)
+                placement = variant.plan.placements[spec.name]
+                size_bytes = placement.size_bytes // rows
+                allocation = port(placement.allocation, variant.key)
+                variant.replays.fill(allocation, placement.offset_bytes + row * size_bytes, size_bytes, stream)
 
     def spoilt(self, node: ir.Node) -> Iterator[tuple[str, int]]:
         """Return the weights and constants of a node whose device contents differ from the original, each
@@ -351,9 +351,13 @@ class Resident:
         look: Callable[[Buffer, Weight | np.ndarray], int] | None = getattr(self.backend, "spoilt", None)
         if look is None:
             return
-        given: dict[str, Weight | np.ndarray] = {**self._given[0], **self._given[1]}
+        argument: dict[str, Weight | np.ndarray] = {**self._given[0], **self._given[1]}
         for name in node.inputs:
-            if name in self._weights and name in given and (at := look(self._weights[name], given[name])) >= 0:
+            if (
+                name in self._weights
+                and name in argument
+                and (at := look(self._weights[name], argument[name])) >= 0
+            ):
                 yield name, at
 
     def unload(self) -> None:

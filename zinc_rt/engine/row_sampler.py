@@ -73,11 +73,11 @@ class RowSampler:
         rows = plan.row_slot[: plan.rows]
         flags = self._records["flags"][rows]
         if not _samples(flags).any():
-            least = self._records["min_tokens"][rows]
-            if not least.any():
+            min_token = self._records["min_tokens"][rows]
+            if not min_token.any():
                 return self._greedy
-            made = plan.row_position[: plan.rows] - self._records["prompt_len"][rows]
-            if not (made < least).any():
+            result = plan.row_position[: plan.rows] - self._records["prompt_len"][rows]
+            if not (result < min_token).any():
                 return self._greedy
         biased, masked = bool((flags & SlotFlag.BIAS).any()), int(np.count_nonzero(flags & SlotFlag.MASK))
         return self._form(int(self._records["logprobs"][rows].max()), biased=biased, masked=masked)
@@ -132,8 +132,8 @@ class RowSampler:
             return Drawn(tokens, nonfinite, None, skipped if expected.skips else None)
         if not len(nonfinite):  # of a late draw
             nonfinite = np.full(plan.rows, -1, np.int32)
-        why = np.where(nonfinite < 0, NO_CANDIDATE, nonfinite)
-        wrong = np.where((tokens < 0) & ~skipped, why, -1).astype(np.int32)
+        reason = np.where(nonfinite < 0, NO_CANDIDATE, nonfinite)
+        wrong = np.where((tokens < 0) & ~skipped, reason, -1).astype(np.int32)
         return Drawn(tokens, wrong, _logprobs(variant, counts), skipped)
 
     def abandon(self) -> None:
@@ -143,7 +143,7 @@ class RowSampler:
     def stored(self) -> tuple[np.ndarray, list[int]] | None:
         """Return, for an audit, the device's records, RECORD [slots], and which slots are current. None
         before the first step."""
-        ran = (each for each in self._runner.variants.ran() if RECORD_TABLE in each.graph.buffers)
+        ran = (item for item in self._runner.variants.ran() if RECORD_TABLE in item.graph.buffers)
         variant = next(ran, None)
         if variant is None:
             return None
@@ -151,11 +151,11 @@ class RowSampler:
 
     def form_of(self, sampling: Sampling) -> SampleForm:
         """Return the form of steps whose requests all have this sampling and no mask; see `form`."""
-        asked = -1 if sampling.logprobs is None else sampling.logprobs
+        logprobs = -1 if sampling.logprobs is None else sampling.logprobs
         plain = sampling.greedy and not (sampling.penalised or sampling.logit_bias or sampling.min_tokens)
-        if plain and asked < 0:
+        if plain and logprobs < 0:
             return self._greedy
-        return self._form(asked, biased=bool(sampling.logit_bias), masked=0)
+        return self._form(logprobs, biased=bool(sampling.logit_bias), masked=0)
 
     def _form(self, asked: int, *, biased: bool, masked: int) -> SampleForm:
         """`asked`: the most alternatives to a token, -1 for no log-probabilities. `masked`: rows with a mask.
@@ -213,12 +213,12 @@ def _samples(flags: np.ndarray) -> np.ndarray:
     return needs
 
 
-def _room(count: int, most: int) -> int:
-    """Return the smallest size of at least `count`, of a few sizes up to `most`."""
+def _room(count: int, maximum: int) -> int:
+    """Return the smallest size of at least `count`, of a few sizes up to `maximum`."""
     size = 1
     while size < count:
         size *= MASKS
-    return min(size, most)
+    return min(size, maximum)
 
 
 def _logprobs(variant: Variant, counts: tuple[int, ...]) -> RowLogprobs | None:

@@ -64,8 +64,8 @@ class StepBlock:
         self.views: dict[str, np.ndarray] = {}
         capacity = [most(symbol, plan.capacity) or 0 for symbol in SYMBOLS]
         for spec in graph.by_role("step"):
-            place = plan.placements[spec.name]
-            part = self.raw[place.offset_bytes : place.offset_bytes + place.size_bytes]
+            placement = plan.placements[spec.name]
+            part = self.raw[placement.offset_bytes : placement.offset_bytes + placement.size_bytes]
             self.views[spec.name] = part.view(NUMPY_DTYPES[spec.dtype]).reshape(variant.shape(spec.name, capacity))
         self.counts = self.views[COUNTS]
         self._arrays = [
@@ -98,10 +98,10 @@ class StepBlock:
     def inject(self, label: str, value: np.ndarray) -> None:
         """Replace a labelled value for its consumers, f32 [tokens, ...]. Raises UsageError for another shape."""
         name = injected_name(label)
-        wanted = self.variant.shape(name, self.counts.tolist())
-        if np.shape(value) != wanted:
-            raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, expected {wanted}")
-        self.views[name][: wanted[0]] = value
+        shape = self.variant.shape(name, self.counts.tolist())
+        if np.shape(value) != shape:
+            raise UsageError(f"the value to inject for {label} has shape {np.shape(value)}, expected {shape}")
+        self.views[name][: shape[0]] = value
 
 
 def block_of(variant: Variant) -> StepBlock:
@@ -186,10 +186,10 @@ class Deadlines:
         policy = STEP_DEADLINES.get(device_kind(backend))
         if policy is None:
             return None
-        least = policy.seconds if variant.ran else policy.first
+        seconds = policy.seconds if variant.ran else policy.first
         if not backend.device.memory_bytes_per_second:
-            return max(least, policy.unmeasured)
-        return max(least, policy.factor * _predicted_seconds(backend, variant, counts))
+            return max(seconds, policy.unmeasured)
+        return max(seconds, policy.factor * _predicted_seconds(backend, variant, counts))
 
     def seconds(self, backend: Backend, variant: Variant, counts: Counts) -> float:
         """Return the deadline, or the longest possible wait if there is none."""
@@ -200,7 +200,7 @@ class Deadlines:
 def _predicted_seconds(backend: Backend, variant: Variant, counts: Counts) -> float:
     """An upper bound of a step's time: every token reads every weight once, at the memory's bandwidth."""
     allocations = variant.plan.allocations
-    weights = sum(each.size_bytes for name, each in allocations.items() if name.startswith("weight/"))
+    weights = sum(item.size_bytes for name, item in allocations.items() if name.startswith("weight/"))
     return weights * max(1, counts[0]) / backend.device.memory_bytes_per_second
 
 
@@ -309,13 +309,13 @@ class Runner:
     def submission(self) -> dict[str, int]:
         """Return the host cost of steps, for reports: the backend's Submissions, and the writes and steps
         here. `submissions` are those of the backend, `fast` and `careful`."""
-        made = self.backend.submissions
+        submissions = self.backend.submissions
         return {
-            "submissions": made.fast + made.careful,
-            "fast": made.fast,
-            "careful": made.careful,
+            "submissions": submissions.fast + submissions.careful,
+            "fast": submissions.fast,
+            "careful": submissions.careful,
             "host_writes": self.host_writes,
-            "doorbells": made.doorbells,
+            "doorbells": submissions.doorbells,
             "steps": self.steps,
             "waits": self.waits,
         }

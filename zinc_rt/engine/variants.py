@@ -168,13 +168,13 @@ class Variants:
                     next=f"unset {EXPERTS}, or use t1 or t2",
                 )
             return None
-        most = self._capacities[-1]
+        capacity = self._capacities[-1]
         return fit(
             model,
             self.backend.kernels,
             memory_bytes,
-            tokens=most,
-            rows=most if self.limits.rows is None else min(most, self.limits.rows),
+            tokens=capacity,
+            rows=capacity if self.limits.rows is None else min(capacity, self.limits.rows),
             experts=self._experts,
             overrides=self._overrides,
         )
@@ -306,7 +306,7 @@ class Variants:
 
     def ran(self) -> list[Variant]:
         """Return the built variants that completed a replay."""
-        return [each for table in self._built.values() for each in table.values() if each.ran]
+        return [item for table in self._built.values() for item in table.values() if item.ran]
 
     def find(self, replays: Graph, key: tuple[int, ...]) -> Variant:
         """Return the variant of an executable graph's key. Raises KeyError."""

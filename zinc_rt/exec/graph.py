@@ -310,7 +310,7 @@ class Graph:
         while replays and replays[0][0].done():
             self._retire_one(*replays.popleft())
         if len(replays) > 1:  # another stream may have finished later ones
-            for replay in [each for each in replays if each[0].done()]:
+            for replay in [item for item in replays if item[0].done()]:
                 replays.remove(replay)
                 self._retire_one(*replay)
 

@@ -25,7 +25,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.strip("\n").split("\n\n")
-        return "\n\n".join(_paragraph(textwrap.indent(each, indent), width) for each in paragraphs)
+        return "\n\n".join(_paragraph(textwrap.indent(paragraph, indent), width) for paragraph in paragraphs)
 
 
 class Parser(argparse.ArgumentParser):

@@ -92,7 +92,7 @@ def board(vendor: int, device: int, revision: int, rows: Iterable[DeviceRow] | N
 
 def _row(key: str, row: dict[str, Any]) -> DeviceRow:
     ids = tuple(row.pop("pci_ids", ()))
-    bad = [each for each in ids if not _PCI_ID.fullmatch(each)]
+    bad = [item for item in ids if not _PCI_ID.fullmatch(item)]
     if bad:
         raise ValueError(f"{key}: pci_ids {', '.join(bad)}, expected for example 1002:7551 or 1002:7550:c0")
     return DeviceRow(key, **row, pci_ids=ids)

@@ -98,7 +98,7 @@ def fact(id: str) -> Fact:
     """Return the fact with this id. Raise UsageError with similar ids if there is none."""
     row = table().get(id)
     if row is None:
-        near = [each for each in table() if id.lower() in each.lower()][:6]
+        near = [item for item in table() if id.lower() in item.lower()][:6]
         raise UsageError(
             f"no fact {id!r}", next=f"did you mean {', '.join(near)}?" if near else "zinc-rt assumptions --all"
         )
@@ -108,7 +108,7 @@ def fact(id: str) -> Fact:
 def leaned_on(marks: Iterable[str]) -> tuple[Fact, ...]:
     """Return the assumed rows for the marks of a device, in the table's order."""
     seen = frozenset(marks)
-    return tuple(each for each in table().values() if each.assumed and each.met_by(seen))
+    return tuple(item for item in table().values() if item.assumed and item.met_by(seen))
 
 
 def read_table(path: Path) -> Mapping[str, Fact]:
@@ -129,10 +129,10 @@ def read_table(path: Path) -> Mapping[str, Fact]:
             if shared.pop("rules", None) == "all"
             else [_fact(f"{path}: {id}", str(id), {**shared, **row}) for id, row in section["rows"].items()]
         )
-        for each in facts:
-            if each.id in rows:
-                raise InputError(f"{path}: a second row {each.id}")
-            rows[each.id] = each
+        for fact in facts:
+            if fact.id in rows:
+                raise InputError(f"{path}: a second row {fact.id}")
+            rows[fact.id] = fact
     return rows
 
 

@@ -63,7 +63,7 @@ def github(names: Sequence[str], right: Sequence[bool], rows: Sequence[Sequence[
         headers="firstrow",
         tablefmt="github",
         disable_numparse=True,
-        colalign=["right" if each else "left" for each in right] if rows else None,
+        colalign=["right" if item else "left" for item in right] if rows else None,
     )
     return text.splitlines()
 

@@ -273,18 +273,19 @@ def _drawn(shown: Table, width: int | None, *, colour: bool) -> str:
     if width is None:
         return _rendered(_rich_table(Table(columns, cells, shown.headings), None, natural), None, colour=colour)
     room = width - GAP * (len(columns) - 1)
-    least = [
+    leasts = [
         _least(column, natural_width, [row[at] for row in cells], last=at == len(columns) - 1)
         for at, (natural_width, column) in enumerate(zip(natural, columns, strict=True))
     ]
-    if sum(least) > room:
+    if sum(leasts) > room:
         return _rendered(_list_of_rows(columns, cells, width), width, colour=colour)
     roomy = [
-        max(narrow, min(natural_width, LEAST_FOLDED)) for narrow, natural_width in zip(least, natural, strict=True)
+        max(narrow, min(natural_width, LEAST_FOLDED))
+        for narrow, natural_width in zip(leasts, natural, strict=True)
     ]
-    least = roomy if sum(roomy) <= room else least
+    leasts = roomy if sum(roomy) <= room else leasts
     while sum(natural) > room:  # the widest gives way first
-        at = max((at for at in range(len(natural)) if natural[at] > least[at]), key=natural.__getitem__)
+        at = max((at for at in range(len(natural)) if natural[at] > leasts[at]), key=natural.__getitem__)
         natural[at] -= 1
     return _rendered(_rich_table(Table(columns, cells, shown.headings), width, natural), width, colour=colour)
 
@@ -303,8 +304,8 @@ def _rich_table(shown: Table, width: int | None, widths: Sequence[int]) -> Any:
     table = RichTable(
         box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_header=shown.headings, header_style=STRONG
     )
-    for each, cells in zip(shown.columns, widths, strict=True):
-        column = _column(each)
+    for item, cells in zip(shown.columns, widths, strict=True):
+        column = _column(item)
         table.add_column(
             _text(column.name, ""),
             justify="right" if column.right else "left",

@@ -129,8 +129,8 @@ class Builder:
         label: str = "",
         **attrs: int | float | bool | str,
     ) -> None:
-        given = with_absent(op, tuple(inputs))
-        self._nodes.append(Node(op, given, tuple(outputs), MappingProxyType(dict(attrs)), layer, label))
+        argument = with_absent(op, tuple(inputs))
+        self._nodes.append(Node(op, argument, tuple(outputs), MappingProxyType(dict(attrs)), layer, label))
 
     def build(self) -> OpGraph:
         return OpGraph(self.name, self.stage, MappingProxyType(dict(self._buffers)), tuple(self._nodes))

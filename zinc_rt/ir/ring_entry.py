@@ -41,8 +41,8 @@ def last_entries(ring: np.ndarray, cursor: int, count: int) -> np.ndarray:
 
 def bound_entries(slots: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Return entries of slots with these records, RECORD [n], as i32 [n, 4]: position, token and row are 0."""
-    made = np.zeros((len(slots), COLUMNS), np.int32)
-    entry = entries(made)
+    result = np.zeros((len(slots), COLUMNS), np.int32)
+    entry = entries(result)
     entry["binding"] = records["epoch"] << np.uint32(SLOT_BITS) | slots.astype(np.uint32)
     entry["flags"], entry["logprobs"] = records["flags"] & ~UNDELIVERED, records["logprobs"] + 1
-    return made
+    return result

@@ -115,13 +115,13 @@ def _clang(source: Source) -> bytes:
                 marked = "".join(f'.file {n} "{f.name}"\n' for n, f in enumerate(files, 1)) + marked
                 marked += source.invocation
             (folder / file.name).write_text(marked, encoding="utf-8")
-        done, built = _run(source.arch, folder / path.name, [folder], folder / "kernel.o")
+        result, built = _run(source.arch, folder / path.name, [folder], folder / "kernel.o")
         if built is not None:
             return built
         plain = folder / f"{source.name}.plain.s"  # for the offsets in its words
         plain.write_text(f'.include "{path.resolve()}"\n{source.invocation}', encoding="utf-8")
-        done, _ = _run(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o")
-        raise InputError(f"{path}: the assembler rejected it\n{done.strip()}")
+        result, _ = _run(source.arch, plain, [path.parent, INCLUDE], folder / "kernel.o")
+        raise InputError(f"{path}: the assembler rejected it\n{result.strip()}")
 
 
 def _run(arch: str, path: Path, includes: list[Path], output: Path) -> tuple[str, bytes | None]:
@@ -130,8 +130,8 @@ def _run(arch: str, path: Path, includes: list[Path], output: Path) -> tuple[str
     for folder in includes:
         command += ["-I", str(folder)]
     command += ["-c", str(path), "-o", str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stderr, output.read_bytes() if done.returncode == 0 and output.exists() else None
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stderr, output.read_bytes() if result.returncode == 0 and output.exists() else None
 
 
 def zig_command() -> list[str]:

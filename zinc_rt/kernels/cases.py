@@ -93,23 +93,23 @@ class Case:
     def operands(self) -> tuple[Operand, ...]:
         """Return the operands in port order, the same at every call; None for absent ones."""
         random = np.random.default_rng(self.seed)
-        given = {
+        argument = {
             port.name: None if port.name in self.without else _operand(self, port, random)
             for port in OPS[self.op].inputs
         }
-        if "page_table" in given:
-            _hide_unwritten(self, given)
+        if "page_table" in argument:
+            _hide_unwritten(self, argument)
         if self.attrs.get("disjoint"):
-            _keep_apart(given, random)
-        return tuple(given.values())
+            _keep_apart(argument, random)
+        return tuple(argument.values())
 
     def outputs(self, inputs: Sequence[Operand], fresh: Sequence[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
         """Return name and expected value of each output. For an in-place output it is the modified input."""
         spec = OPS[self.op]
-        given = dict(zip((port.name for port in spec.inputs), inputs, strict=False))
+        argument = dict(zip((port.name for port in spec.inputs), inputs, strict=False))
         outputs = iter(fresh)
         for port in spec.outputs:
-            value = given[port.inplace] if port.inplace else next(outputs, None)
+            value = argument[port.inplace] if port.inplace else next(outputs, None)
             if value is None:  # an optional one at the end
                 return
             assert isinstance(value, np.ndarray)

@@ -89,7 +89,7 @@ def kernel_names(
         launches = list(code(node, graph, capacity))
     except (TypeError, AttributeError):
         return ()
-    return tuple(dict.fromkeys(each.kernel for each in launches if isinstance(each, Launch)))
+    return tuple(dict.fromkeys(item.kernel for item in launches if isinstance(item, Launch)))
 
 
 Launches = Callable[[Node, OpGraph, Mapping[str, int]], Iterable[Launch | Sync]]

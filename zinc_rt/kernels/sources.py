@@ -19,7 +19,7 @@ def with_includes(path: Path, include: re.Pattern[str], folder: Path) -> list[Pa
         for name in include.findall(read_source(file).decode("utf-8", "replace")):
             if Path(name).name != name:
                 raise InputError(f"{file}: includes {name}: expected a file name without folders")
-            where = [place / name for place in (path.parent, folder) if (place / name).is_file()]
+            where = [location / name for location in (path.parent, folder) if (location / name).is_file()]
             if not where:
                 raise InputError(f"{file}: includes {name}, which is in neither its folder nor {folder}")
             if where[0] not in paths:

@@ -121,8 +121,8 @@ class Zrt:
         if index is None:
             return ""
         line = self.lines[index]
-        here = f"{self.files[line.file]}:{line.line}"
-        return here if (line.file, line.line) == (0, line.caller) else f"{here} ({self.files[0]}:{line.caller})"
+        text = f"{self.files[line.file]}:{line.line}"
+        return text if (line.file, line.line) == (0, line.caller) else f"{text} ({self.files[0]}:{line.caller})"
 
     def line_at(self, pc: int) -> tuple[str, int] | None:
         """Return (file, line) of the instruction at byte `pc` of the code; None if there is no line for it."""
@@ -157,10 +157,10 @@ def write_zrt(zrt: Zrt) -> bytes:
     _check(zrt, f"kernel {zrt.name}")
     texts = bytearray()
     at = HEADER_BYTES + _HASH_BYTES
-    place = {}
+    location = {}
     for part, size in (("file", _FILE), ("slot", _SLOT), ("line", _LINE)):
         count = len(getattr(zrt, f"{part}s"))
-        place[part] = (at, count)
+        location[part] = (at, count)
         at += size.size * count
     compiler_at = at if zrt.compiler else 0
     at += _FILE.size * bool(zrt.compiler)
@@ -182,8 +182,8 @@ def write_zrt(zrt: Zrt) -> bytes:
     header = _HEADER.pack(
         MAGIC, ABI_VERSION, _target_number(zrt.target), len(zrt.code), zrt.entry_offset, zrt.buffers,
         zrt.constant_bytes, zrt.wave, *zrt.workgroup, zrt.lds_bytes, zrt.vgprs, zrt.sgprs, zrt.occupancy, *name,
-        zrt.rsrc1, zrt.rsrc2, zrt.rsrc3, zrt.scratch_bytes, zrt.kernarg_bytes, code_at, *place["slot"],
-        *place["line"], *place["file"], HEADER_BYTES, code_at + len(image), compiler_at, 0,
+        zrt.rsrc1, zrt.rsrc2, zrt.rsrc3, zrt.scratch_bytes, zrt.kernarg_bytes, code_at, *location["slot"],
+        *location["line"], *location["file"], HEADER_BYTES, code_at + len(image), compiler_at, 0,
     )  # fmt: skip
     data = bytearray((header + body).ljust(code_at, b"\0") + image)
     struct.pack_into("<I", data, HEADER_BYTES - 4, zlib.crc32(data))
@@ -355,9 +355,11 @@ def _check_derived(field: Mapping[str, int], zrt: Zrt, source: str) -> None:
         "kernarg_bytes": (zrt.kernarg_bytes, f"{zrt.buffers} buffers and {zrt.constant_bytes} bytes of constants"),
         "occupancy_hint": (zrt.occupancy, f"{zrt.vgprs} VGPRs"),
     }
-    for name, (value, why) in expected.items():
+    for name, (value, reason) in expected.items():
         if field[name] != value:
-            raise InputError(f"{source}: {name} is {field[name]:#x}, expected {value:#x} for {why}", next=_REBUILD)
+            raise InputError(
+                f"{source}: {name} is {field[name]:#x}, expected {value:#x} for {reason}", next=_REBUILD
+            )
 
 
 def _target_number(target: str) -> int:

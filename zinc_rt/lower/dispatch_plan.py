@@ -116,7 +116,7 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
     placed, temps_bytes = _launches(lowered)
     if lowered.merging is not None:
         placed = list(_merged(_in_levels(placed, lowered), lowered.merging))
-    dynamic_grids = (each.launch.grid for each in placed if isinstance(each, _Placed))
+    dynamic_grids = (item.launch.grid for item in placed if isinstance(item, _Placed))
     grids = tuple(dict.fromkeys(grid for grid in dynamic_grids if _is_data(grid, capacity)))
     specs_offset = align_up(temps_bytes, TEMP_ALIGNMENT)
     grids_offset = align_up(specs_offset + GRID_BYTES * len(grids), ARGUMENT_ALIGNMENT)
@@ -125,22 +125,22 @@ def dispatch_plan(lowered: LoweredGraph) -> DispatchPlan:
         placed[:0] = [_grids_launch(len(grids), specs_offset, grids_offset), Barrier(())]
     in_block = {grid: GridInBlock(grids_offset + GRID_BYTES * number, grid) for number, grid in enumerate(grids)}
     steps: list[Dispatch | Barrier] = []
-    for each in placed:
-        if isinstance(each, Barrier):
-            steps.append(each)
+    for item in placed:
+        if isinstance(item, Barrier):
+            steps.append(item)
             continue
-        grid = in_block.get(each.launch.grid) or _fixed(each, capacity)
-        steps.append(Dispatch(each.node, each.launch, each.temps, end, grid, each.merged))
-        end = align_up(end + each.launch.kernarg_bytes, ARGUMENT_ALIGNMENT)
+        grid = in_block.get(item.launch.grid) or _fixed(item, capacity)
+        steps.append(Dispatch(item.node, item.launch, item.temps, end, grid, item.merged))
+        end = align_up(end + item.launch.kernarg_bytes, ARGUMENT_ALIGNMENT)
     name = f"{lowered.graph.name} {','.join(str(capacity[symbol]) for symbol in SYMBOLS if symbol in capacity)}"
     return DispatchPlan(name, tuple(steps), grids, temps_bytes, specs_offset, grids_offset, end)
 
 
 def places(plan: DispatchPlan, graph: OpGraph, memory: MemoryPlan) -> Iterator[tuple[str, int, int, str]]:
     """Return named memory: (allocation of the memory plan, or "" for the plan's block; offset, bytes, name)."""
-    for name, place in memory.placements.items():
+    for name, placement in memory.placements.items():
         if graph.buffers[name].role not in RESIDENT:
-            yield place.allocation, place.offset_bytes, place.size_bytes, name
+            yield placement.allocation, placement.offset_bytes, placement.size_bytes, name
     for step in plan.dispatches:
         what = f"{step.node.label or step.node.op.name}" if step.node is not None else plan.name
         yield "", step.arguments_offset, step.launch.kernarg_bytes, f"arguments of {step.launch.kernel} for {what}"
@@ -159,7 +159,7 @@ def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
     """
     apart = TEMPS_APART if lowered.merging is not None else 0
     steps: list[_Placed | Barrier] = []
-    end = most = 0
+    end = maximum = 0
     numbers: dict[Launch, int] = {}
     for step in lowered.steps:
         if isinstance(step, Barrier):
@@ -170,36 +170,36 @@ def _launches(lowered: LoweredGraph) -> tuple[list[_Placed | Barrier], int]:
             continue
         temps: dict[str, int] = {}
         read: frozenset[str] = frozenset()
-        for each in step.entry.code(step.node, lowered.graph, lowered.plan.capacity):
-            if isinstance(each, Sync):
+        for item in step.entry.code(step.node, lowered.graph, lowered.plan.capacity):
+            if isinstance(item, Sync):
                 _barrier(steps, Barrier(()))
                 continue
-            if each.makes and each in numbers:
-                temps[each.makes.name] = numbers[each]
-                read |= {each.makes.name}
+            if item.makes and item in numbers:
+                temps[item.makes.name] = numbers[item]
+                read |= {item.makes.name}
                 continue
-            for buffer in each.buffers:
+            for buffer in item.buffers:
                 if isinstance(buffer, Temp) and buffer.name not in temps:
                     temps[buffer.name] = end
                     end = align_up(end + buffer.size_bytes, TEMP_ALIGNMENT)
-            steps.append(_Placed(step.node, each, temps, read=read))
-            if each.makes:
-                numbers[each] = temps[each.makes.name]
-                read |= {each.makes.name}
-        most = max(most, end)
+            steps.append(_Placed(step.node, item, temps, read=read))
+            if item.makes:
+                numbers[item] = temps[item.makes.name]
+                read |= {item.makes.name}
+        maximum = max(maximum, end)
         numbers = {launch: at for launch, at in numbers.items() if not _overwrites(step.node, launch, lowered)}
-    return steps, most
+    return steps, maximum
 
 
 def _overwrites(node: Node, launch: Launch, lowered: LoweredGraph) -> bool:
     """Return whether a node writes memory that a launch reads."""
     written = [lowered.plan.placements[name] for name in node.outputs if name]
-    read = [lowered.plan.placements[each.name] for each in launch.buffers if isinstance(each, Ref)]
+    read = [lowered.plan.placements[buffer.name] for buffer in launch.buffers if isinstance(buffer, Ref)]
     return any(
-        one.allocation == other.allocation
-        and one.offset_bytes < other.offset_bytes + other.size_bytes
-        and other.offset_bytes < one.offset_bytes + one.size_bytes
-        for one in written
+        item.allocation == other.allocation
+        and item.offset_bytes < other.offset_bytes + other.size_bytes
+        and other.offset_bytes < item.offset_bytes + item.size_bytes
+        for item in written
         for other in read
     )
 
@@ -207,8 +207,8 @@ def _overwrites(node: Node, launch: Launch, lowered: LoweredGraph) -> bool:
 def _in_levels(steps: Iterable[_Placed | Barrier], lowered: LoweredGraph) -> Iterator[_Placed | Barrier]:
     """Order the launches with as few barriers as their memory accesses allow."""
     runs = groupby(steps, lambda step: isinstance(step, Barrier))
-    intervals = ([each for each in run if isinstance(each, _Placed)] for is_barrier, run in runs if not is_barrier)
-    for number, level in enumerate(levelled(intervals, lambda each: _touches(each, lowered))):
+    intervals = ([item for item in run if isinstance(item, _Placed)] for is_barrier, run in runs if not is_barrier)
+    for number, level in enumerate(levelled(intervals, lambda item: _touches(item, lowered))):
         if number:
             yield Barrier(())
         yield from level
@@ -223,9 +223,9 @@ def _touches(each: _Placed, lowered: LoweredGraph) -> tuple[Touch, ...]:
             begin = each.temps[buffer.name]
             ranges.append(("", begin, begin + buffer.size_bytes, buffer.name not in each.read))
         elif isinstance(buffer, Ref) and lowered.graph.buffers[buffer.name].role not in RESIDENT:
-            place = lowered.plan.placements[buffer.name]
-            end = place.offset_bytes + place.size_bytes
-            ranges.append((place.allocation, place.offset_bytes, end, buffer.name in each.node.outputs))
+            placement = lowered.plan.placements[buffer.name]
+            end = placement.offset_bytes + placement.size_bytes
+            ranges.append((placement.allocation, placement.offset_bytes, end, buffer.name in each.node.outputs))
     return tuple(ranges)
 
 
@@ -237,30 +237,32 @@ def _merged(steps: Iterable[_Placed | Barrier], merging: Merging) -> Iterator[_P
             continue
         together: list[list[_Placed]] = []
         open_: dict[Hashable, list[_Placed]] = {}
-        for each in run:
-            assert isinstance(each, _Placed)
-            key = merging.key(each.launch)
+        for item in run:
+            assert isinstance(item, _Placed)
+            key = merging.key(item.launch)
             group = open_.get(key) if key is not None else None
-            if group is None or len(group) == merging.most or not _agree(group, each):
+            if group is None or len(group) == merging.most or not _agree(group, item):
                 group = []
                 together.append(group)
                 if key is not None:
                     open_[key] = group
-            group.append(each)
+            group.append(item)
         for group in together:
             yield group[0] if len(group) == 1 else _one(group, merging)
 
 
 def _agree(group: Iterable[_Placed], other: _Placed) -> bool:
     """Return whether no temporary name refers to two temporaries."""
-    return all(other.temps.get(name, place) == place for each in group for name, place in each.temps.items())
+    return all(
+        other.temps.get(name, location) == location for item in group for name, location in item.temps.items()
+    )
 
 
 def _one(group: Sequence[_Placed], merging: Merging) -> _Placed:
-    temps = {name: place for each in group for name, place in each.temps.items()}
-    nodes = {id(each.node): each.node for each in group if each.node is not None}
+    temps = {name: location for item in group for name, location in item.temps.items()}
+    nodes = {id(item.node): item.node for item in group if item.node is not None}
     others = tuple(node for node in nodes.values() if node is not group[0].node)
-    return _Placed(group[0].node, merging.merged([each.launch for each in group]), temps, others)
+    return _Placed(group[0].node, merging.merged([item.launch for item in group]), temps, others)
 
 
 def _barrier(steps: list[_Placed | Barrier], barrier: Barrier) -> None:
@@ -286,6 +288,6 @@ def _is_data(grid: Grid, capacity: Mapping[str, int]) -> bool:
 
 def _fixed(each: _Placed, capacity: Mapping[str, int]) -> tuple[int, int, int]:
     x, y, z = (capacity[dim] if isinstance(dim, str) else dim for dim in each.launch.grid)
-    if min(x, y, z) < 1 or any(size > most for size, most in zip((x, y, z), AXIS_MAXIMUM, strict=True)):
+    if min(x, y, z) < 1 or any(size > maximum for size, maximum in zip((x, y, z), AXIS_MAXIMUM, strict=True)):
         raise UnsupportedError(f"{each.node!r}: {each.launch.kernel} needs {x} x {y} x {z} workgroups")
     return x, y, z

@@ -111,15 +111,15 @@ class _Writer:
         memory, plan = program.plan, program.dispatches
         if list(memory.placements) != list(program.graph.buffers) or memory.graph != program.graph.name:
             raise InputError(f"{memory.graph}: a memory plan of another graph cannot be saved")
-        rows["capacity"] = [(self._string(symbol), 0, most) for symbol, most in memory.capacity.items()]
+        rows["capacity"] = [(self._string(symbol), 0, maximum) for symbol, maximum in memory.capacity.items()]
         numbers = {allocation: number for number, allocation in enumerate(memory.allocations)}
         rows["allocations"] = [
-            (self._string(name), HEAPS.index(each.heap), each.size_bytes, each.payload_bytes)
-            for name, each in memory.allocations.items()
+            (self._string(name), HEAPS.index(item.heap), item.size_bytes, item.payload_bytes)
+            for name, item in memory.allocations.items()
         ]
         rows["placements"] = [
-            (numbers[place.allocation], 0, place.offset_bytes, place.size_bytes)
-            for place in memory.placements.values()
+            (numbers[placement.allocation], 0, placement.offset_bytes, placement.size_bytes)
+            for placement in memory.placements.values()
         ]
         for step in plan.steps:
             self._step(step)
@@ -235,7 +235,7 @@ class _Reader:
 
     def _memory(self) -> MemoryPlan:
         header, strings = self._header, self._strings
-        capacity = {strings[symbol]: most for symbol, _, most in self._tables["capacity"].tolist()}
+        capacity = {strings[symbol]: maximum for symbol, _, maximum in self._tables["capacity"].tolist()}
         names, allocations = [], {}
         for name, heap, size_bytes, payload_bytes in self._tables["allocations"].tolist():
             names.append(strings[name])
@@ -270,11 +270,11 @@ class _Reader:
             node, kernel, buffers, values, patched, temporary, others, _, arguments, *six = row
             mine = operands.take(buffers)
             if node == IS_BARRIER:
-                steps.append(Barrier(tuple(each.name for each in mine if isinstance(each, Ref))))
+                steps.append(Barrier(tuple(item.name for item in mine if isinstance(item, Ref))))
                 continue
             launch = Launch(strings[kernel], mine, constants.take(values), _grid(six[:3]), patches.take(patched))
             places = dict(temps.take(temporary))
-            ends = [places[each.name] + each.size_bytes for each in mine if isinstance(each, Temp)]
+            ends = [places[item.name] + item.size_bytes for item in mine if isinstance(item, Temp)]
             if max((arguments + launch.kernarg_bytes, *ends)) > size_bytes:
                 raise ValueError(f"a dispatch of {launch.kernel} leaves the block of {size_bytes} bytes")
             x, y, z = six[3:]

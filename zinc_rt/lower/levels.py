@@ -28,7 +28,7 @@ def levelled(intervals: Iterable[Sequence[T]], touches: Callable[[T], Sequence[T
     for interval in intervals:
         if len(recent) == REACH:
             floor = max(floor, *(level + 1 for level, _ in recent.popleft()))
-        earlier = sorted((each for previous in recent for each in previous), key=lambda each: -each[0])
+        earlier = sorted((item for previous in recent for item in previous), key=lambda item: -item[0])
         placed = []
         for launch in interval:
             touched = touches(launch)

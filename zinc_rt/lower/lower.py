@@ -104,9 +104,9 @@ class _Pending:
         for ranges, names in ((self._read, node.inputs), (self._written, node.outputs)):
             for name in names:
                 if name != ABSENT:
-                    place = self._places[name]
-                    touched = place.offset_bytes, place.offset_bytes + place.size_bytes
-                    ranges.setdefault(place.allocation, []).append(touched)
+                    location = self._places[name]
+                    touched = location.offset_bytes, location.offset_bytes + location.size_bytes
+                    ranges.setdefault(location.allocation, []).append(touched)
 
     def conflicts(self, node: Node) -> tuple[str, ...]:
         hit = {name for name in node.inputs if self._meets(name, self._written)}
@@ -122,6 +122,6 @@ class _Pending:
     def _meets(self, name: str, ranges: Ranges) -> bool:
         if name == ABSENT:
             return False
-        place = self._places[name]
-        start, end = place.offset_bytes, place.offset_bytes + place.size_bytes
-        return any(first < end and start < behind for first, behind in ranges.get(place.allocation, ()))
+        location = self._places[name]
+        start, end = location.offset_bytes, location.offset_bytes + location.size_bytes
+        return any(first < end and start < behind for first, behind in ranges.get(location.allocation, ()))

@@ -107,15 +107,15 @@ def one_node(
     outputs that are not in place.
     """
     spec = OPS[op]
-    given = {port.name: operand for port, operand in zip(spec.inputs, operands, strict=False)}
-    counts = _counts(spec.inputs, given)
+    argument = {port.name: operand for port, operand in zip(spec.inputs, operands, strict=False)}
+    counts = _counts(spec.inputs, argument)
     room = {symbol: max((capacity or {}).get(symbol, 0), count, 1) for symbol, count in counts.items()}
     builder = Builder("node")
     arrays: dict[str, np.ndarray | Weight] = {}
     shared: dict[str, str] = {}
     inputs = []
     for port in spec.inputs:
-        operand = given.get(port.name)
+        operand = argument.get(port.name)
         if operand is None:
             inputs.append(ABSENT)
         elif isinstance(operand, Weight):
@@ -131,7 +131,7 @@ def one_node(
     for port in spec.outputs:
         name = f"{port.name}_made" if port.name in arrays else port.name
         if port.inplace:
-            like = given[port.inplace]
+            like = argument[port.inplace]
             shared[name] = port.inplace
         else:
             array = next(outputs, None)

@@ -19,9 +19,9 @@ def content(plan: DispatchPlan, va: int, address: Callable[[Ref], int]) -> bytes
 
     for step in plan.dispatches:
 
-        def resolve(place: Operand, temps: Mapping[str, int] = step.temps) -> int:
-            assert not isinstance(place, Stride), f"{place.name} is packed: its rows fix its strides"
-            return va + temps[place.name] if isinstance(place, Temp) else address(place)
+        def resolve(operand: Operand, temps: Mapping[str, int] = step.temps) -> int:
+            assert not isinstance(operand, Stride), f"{operand.name} is packed: its rows fix its strides"
+            return va + temps[operand.name] if isinstance(operand, Temp) else address(operand)
 
         block = step.launch.kernarg(resolve)
         image[step.arguments_offset : step.arguments_offset + len(block)] = block

@@ -50,18 +50,18 @@ def pack(lifetimes: Sequence[Lifetime]) -> list[int]:
 
 def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> list[int]:
     alive: dict[int, list[tuple[int, int]]] = {}  # by node: ranges in use there
-    begun: dict[int, list[tuple[int, int]]] = {}  # by node: ranges in use from there on
+    start: dict[int, list[tuple[int, int]]] = {}  # by node: ranges in use from there on
     offsets = [0] * len(lifetimes)
     for number in order:
         life = lifetimes[number]
         beside = list(alive.get(life.first, ()))
         for node in range(life.first + 1, life.last + 1):
-            beside += begun.get(node, ())
+            beside += start.get(node, ())
         offset = _lowest_gap(sorted(beside), life.size_bytes)
         taken = offset, offset + life.size_bytes
         for node in range(life.first, life.last + 1):
             alive.setdefault(node, []).append(taken)
-        begun.setdefault(life.first, []).append(taken)
+        start.setdefault(life.first, []).append(taken)
         offsets[number] = offset
     return offsets
 
@@ -82,8 +82,8 @@ def floor_bytes(lifetimes: Sequence[Lifetime]) -> int:
     for life in lifetimes:
         change[life.first] = change.get(life.first, 0) + life.size_bytes
         change[life.last + 1] = change.get(life.last + 1, 0) - life.size_bytes
-    alive = most = 0
+    alive = maximum = 0
     for node in sorted(change):
         alive += change[node]
-        most = max(most, alive)
-    return most
+        maximum = max(maximum, alive)
+    return maximum

@@ -71,9 +71,9 @@ class MemoryPlan:
         return {heap: self._usage_of(heap) for heap in BufferHeap}
 
     def _usage_of(self, heap: BufferHeap) -> HeapUsage:
-        here = [allocation for allocation in self.allocations.values() if allocation.heap is heap]
-        payload = sum(allocation.payload_bytes for allocation in here)
-        return HeapUsage(payload, sum(allocation.size_bytes for allocation in here) - payload)
+        allocations = [allocation for allocation in self.allocations.values() if allocation.heap is heap]
+        payload = sum(allocation.payload_bytes for allocation in allocations)
+        return HeapUsage(payload, sum(allocation.size_bytes for allocation in allocations) - payload)
 
     @property
     def total_bytes(self) -> int:
@@ -132,10 +132,10 @@ class MemoryPlan:
 
     def check_ranges(self) -> None:
         """Check every placement. Raise KeyError, TypeError or ValueError if one is not inside its allocation."""
-        for name, place in self.placements.items():
-            size = self.allocations[place.allocation].size_bytes
-            if not 0 <= place.offset_bytes <= place.offset_bytes + place.size_bytes <= size:
-                raise ValueError(f"{name} at {place.offset_bytes} leaves {place.allocation}, {size} bytes")
+        for name, placement in self.placements.items():
+            size = self.allocations[placement.allocation].size_bytes
+            if not 0 <= placement.offset_bytes <= placement.offset_bytes + placement.size_bytes <= size:
+                raise ValueError(f"{name} at {placement.offset_bytes} leaves {placement.allocation}, {size} bytes")
 
     @staticmethod
     def from_json(text: str) -> MemoryPlan:

@@ -89,9 +89,9 @@ def room_beside(plan: MemoryPlan, memory_bytes: int) -> int:
     It may be negative.
     """
     others = sum(
-        each.size_bytes
-        for name, each in plan.allocations.items()
-        if not name.startswith("weight/") and each.heap is not BufferHeap.HOST_VISIBLE
+        item.size_bytes
+        for name, item in plan.allocations.items()
+        if not name.startswith("weight/") and item.heap is not BufferHeap.HOST_VISIBLE
     )
     return memory_bytes - memory_bytes // VRAM_RESERVE - others
 
@@ -107,7 +107,7 @@ def place_weights(
     Raise InputError if the weights that must be in VRAM do not fit, naming the setting if one would help.
     """
     moved = len(layers) if experts == "gtt" else 0
-    bytes_of = [sum(sizes[name] for name in each.weights) for each in layers]
+    bytes_of = [sum(sizes[name] for name in layer.weights) for layer in layers]
     whole = sum(sizes.values())
     if experts == "auto" and room_bytes is not None:
         while moved < len(layers) and whole - sum(bytes_of[len(layers) - moved :]) > room_bytes:
@@ -120,13 +120,13 @@ def place_weights(
             f"{_size(max(0, room_bytes))} of them",
             next=_advice(experts, sum(bytes_of)),
         )
-    reads = sum(int(size * each.chosen_share) for size, each in zip(bytes_of[kept:], layers[kept:], strict=True))
+    reads = sum(int(size * item.chosen_share) for size, item in zip(bytes_of[kept:], layers[kept:], strict=True))
     return Residency(
         whole - host_bytes,
         host_bytes,
         reads,
-        frozenset(name for each in layers[kept:] for name in each.weights),
-        tuple(each.layer for each in layers[kept:]),
+        frozenset(name for layer in layers[kept:] for name in layer.weights),
+        tuple(layer.layer for layer in layers[kept:]),
     )
 
 

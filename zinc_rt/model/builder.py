@@ -56,7 +56,7 @@ class SequenceLimits:
             object.__setattr__(self, "page_tokens", page_tokens_of(self.ctx))
         if self.pages is not None:
             object.__setattr__(self, "pages", tuple(self.pages))  # a log's header has a list
-        for name, value, least in (
+        for name, value, minimum in (
             ("ctx", self.ctx, 1),
             ("slots", self.slots, 1),
             ("page_tokens", self.page_tokens, 8),
@@ -65,8 +65,8 @@ class SequenceLimits:
             ("step_tokens", self.step_tokens, 1),
             ("rows", 1 if self.rows is None else self.rows, 1),
         ):
-            if value < least:
-                raise UsageError(f"{name} must be at least {least}, not {value}")
+            if value < minimum:
+                raise UsageError(f"{name} must be at least {minimum}, not {value}")
 
     @property
     def pages_per_slot(self) -> int:
@@ -246,10 +246,10 @@ class ModelBuilder:
         stem, _, layer = label.partition("-")
         base = "act." + re.sub(r"[^a-z0-9_]", "_", stem.lower())
         suffix = f"[{layer}]" if layer else ""
-        name, again = base + suffix, 1
+        name, second = base + suffix, 1
         while self.builder.has(name):
-            again += 1
-            name = f"{base}_{again}{suffix}"
+            second += 1
+            name = f"{base}_{second}{suffix}"
         return name
 
     # --- weights -------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def render_chat(
                 next='write messages as {"role": "user", "content": "..."}',
             )
     environment = _Environment(now)
-    given = {
+    argument = {
         **variables,
         "messages": list(messages),
         "add_generation_prompt": add_generation_prompt,
@@ -83,7 +83,7 @@ def render_chat(
     try:
         out: list[str] = []
         room = MAX_OUTPUT_CHARS
-        for part in environment.from_string(template).generate(given):
+        for part in environment.from_string(template).generate(argument):
             room -= len(part)
             if room < 0:
                 raise _TooMuch(f"it outputs more than {MAX_OUTPUT_CHARS} characters")
@@ -246,11 +246,11 @@ def _check_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 
 def _check_text_method(name: str, text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    given = [*args, *kwargs.values()]
-    if name == "replace" and len(given) >= 2 and isinstance(given[0], str) and isinstance(given[1], str):
-        _check_length(len(text) + text.count(given[0]) * len(given[1]))
-    if name == "join" and given and isinstance(given[0], list | tuple | str):
-        _check_length(len(text) * len(given[0]))
+    argument = [*args, *kwargs.values()]
+    if name == "replace" and len(argument) >= 2 and isinstance(argument[0], str) and isinstance(argument[1], str):
+        _check_length(len(text) + text.count(argument[0]) * len(argument[1]))
+    if name == "join" and argument and isinstance(argument[0], list | tuple | str):
+        _check_length(len(text) * len(argument[0]))
     if name in ("format", "format_map") and _LONG_WIDTH.search(text):
         raise _TooMuch("it formats with a very long or computed width")
 
@@ -265,8 +265,8 @@ def _check_operation(operator: str, left: Any, right: Any) -> None:
         if operator == "*" and bits + right.bit_length() > MAX_INTEGER_BITS:
             raise _TooMuch(f"it computes a number of more than {MAX_INTEGER_BITS} bits")
     if operator == "*":
-        for one, other in ((left, right), (right, left)):
-            if isinstance(one, int) and isinstance(other, str | list | tuple):
-                _check_length(one * len(other))
+        for item, other in ((left, right), (right, left)):
+            if isinstance(item, int) and isinstance(other, str | list | tuple):
+                _check_length(item * len(other))
     if operator == "+" and isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
         _check_length(len(left) + len(right))

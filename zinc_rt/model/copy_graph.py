@@ -37,11 +37,11 @@ def copy_graph(forward: OpGraph, names: Iterable[str], *, name: str = "copy") ->
     target = builder.buffer("copy.target", ("sequences",), INDEX, "step")
     for spec in forward.by_role("state"):
         builder.buffer(spec.name, spec.shape, spec.dtype, spec.role)
-    for number, each in enumerate(names):
-        spec = forward.buffers[each]
+    for number, item in enumerate(names):
+        spec = forward.buffers[item]
         value = builder.buffer(f"copy.value[{number}]", ("sequences", *spec.shape[1:]), spec.dtype, "activation")
-        builder.node(Op.LOAD_REQUEST_STATE, (each, source), (value,), label=f"load-{number}")
-        builder.node(Op.STORE_REQUEST_STATE, (value, target, each), (each,), label=f"store-{number}")
+        builder.node(Op.LOAD_REQUEST_STATE, (item, source), (value,), label=f"load-{number}")
+        builder.node(Op.STORE_REQUEST_STATE, (value, target, item), (item,), label=f"store-{number}")
     graph = builder.build()
     verify(graph)
     return graph

@@ -160,8 +160,8 @@ def header_digest(gguf: GGUFFile) -> str:
             total.update(f"{key}\0{value!r}\0".encode())
     begin = min((tensor.data.ctypes.data for tensor in gguf.tensors.values()), default=0)
     for tensor in gguf.tensors.values():
-        place = tensor.data.ctypes.data - begin
-        total.update(f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0{place}\0".encode())
+        location = tensor.data.ctypes.data - begin
+        total.update(f"{tensor.name}\0{tensor.dtype}\0{tensor.shape}\0{location}\0".encode())
     return total.hexdigest()
 
 

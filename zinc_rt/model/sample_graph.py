@@ -86,11 +86,11 @@ def _stored_records(builder: Builder, form: SampleForm, count: Dim) -> str:
     """Store the records of the step block, one for each sequence or row, in the table of all slots. The caller
     adds a barrier."""
     record = builder.buffer(RECORD_TABLE, (form.slots, COLUMNS), INDEX, "table")
-    given = (
+    argument = (
         builder.buffer("sample.record", (count, COLUMNS), INDEX, "step"),
         builder.buffer("sample.record_slot", (count,), INDEX, "step"),
     )
-    builder.node(Op.STORE_REQUEST_STATE, (*given, record), (record,), label="record")
+    builder.node(Op.STORE_REQUEST_STATE, (*argument, record), (record,), label="record")
     return record
 
 

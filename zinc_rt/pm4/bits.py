@@ -29,8 +29,8 @@ def bit_table(text: str) -> tuple[Bits, ...]:
     """Parse a text like `"A 5:0, B 6"` into Bits, lowest first."""
     rows = []
     for part in text.split(","):
-        name, place = part.split()
-        high, _, low = place.partition(":")
+        name, location = part.split()
+        high, _, low = location.partition(":")
         rows.append(Bits(name, int(high), int(low or high)))
     return tuple(sorted(rows, key=lambda row: row.low))
 

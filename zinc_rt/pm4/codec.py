@@ -115,31 +115,31 @@ def _encode_body(
     parts: list[list[str]] = [[] for _ in range(size)]
     grown = ""
     for f in cls.FIELDS:
-        place = f.place
+        location = f.place
         if f.name == skip or f.name in rare:
             continue
-        if generation not in place.on:
+        if generation not in location.on:
             overflow.append(f.name)
             continue
-        if place.payload:
+        if location.payload:
             grown = f.name
             continue
-        overflow.append(f"{f.name} >> {sum(span.width for span in place.spans)}")
-        done = 0
-        for span in place.spans:
-            value = f"{f.name} >> {done}" if done else f.name
-            if len(place.spans) > 1 and done + span.width < sum(s.width for s in place.spans):
+        overflow.append(f"{f.name} >> {sum(span.width for span in location.spans)}")
+        result = 0
+        for span in location.spans:
+            value = f"{f.name} >> {result}" if result else f.name
+            if len(location.spans) > 1 and result + span.width < sum(s.width for s in location.spans):
                 value = f"{value} & {(1 << span.width) - 1:#x}"
             parts[span.dword].append(f"({value}) << {span.low}" if span.low else f"({value})")
-            done += span.width
+            result += span.width
     lines = []
     if overflow:
         lines += [f"if {' | '.join(overflow)}:", " _refuse(self, generation)"]
     fixed_size = size
     if grown:
-        place = next(f.place for f in cls.FIELDS if f.name == grown)
-        fixed_size = place.spans[0].dword
-        lines += _PAYLOADS[place.payload][0](grown)
+        location = next(f.place for f in cls.FIELDS if f.name == grown)
+        fixed_size = location.spans[0].dword
+        lines += _PAYLOADS[location.payload][0](grown)
         lines += [
             f"length = {fixed_size} + len(tail)",
             f"if length < {cls.DWORDS[0]} or length > {MAX_BODY_DWORDS + 1}:",
@@ -173,22 +173,22 @@ def _decode_body(cls: type[Packet], generation: Generation, size: int, skip: str
     arguments: list[str] = []
     before: list[str] = []
     for f in cls.FIELDS:
-        place = f.place
-        if f.name == skip or generation not in place.on:
+        location = f.place
+        if f.name == skip or generation not in location.on:
             arguments.append("None" if f.name == skip else "0")
-        elif place.payload:
-            first = place.spans[0].dword
+        elif location.payload:
+            first = location.spans[0].dword
             named = named[:first]
             before = [f"tail = words[offset + {first}:offset + length]"]
-            arguments.append(_PAYLOADS[place.payload][1])
+            arguments.append(_PAYLOADS[location.payload][1])
         else:
-            terms, done = [], 0
-            for span in place.spans:
+            terms, result = [], 0
+            for span in location.spans:
                 named[span.dword] |= span.mask
                 shifted = f"words[offset + {span.dword}]" + (f" >> {span.low}" if span.low else "")
                 mask = f" & {(1 << span.width) - 1:#x}" if span.high < 31 else ""
-                terms.append(f"({shifted}{mask})" + (f" << {done}" if done else ""))
-                done += span.width
+                terms.append(f"({shifted}{mask})" + (f" << {result}" if result else ""))
+                result += span.width
             arguments.append(" | ".join(terms))
     loose = [(index, ~mask & _ALL_BITS) for index, mask in enumerate(named) if mask != _ALL_BITS]
     tests = [
@@ -261,12 +261,12 @@ def _refuse(packet: Packet, generation: Generation) -> None:
     if generation not in packet.ON:
         raise EncodeError(f"{packet.NAME} is not a compute packet of {chip}")
     for f in packet.FIELDS:
-        value, place = getattr(packet, f.name), f.place
-        if place.payload or value is None:
+        value, location = getattr(packet, f.name), f.place
+        if location.payload or value is None:
             continue
-        if generation not in place.on and value:
+        if generation not in location.on and value:
             raise EncodeError(f"{packet.NAME}.{f.name} = {value:#x}: {chip} has no such field", next="leave it 0")
-        width = sum(span.width for span in place.spans)
+        width = sum(span.width for span in location.spans)
         if value >> width:
             raise EncodeError(
                 f"{packet.NAME}.{f.name} = {value:#x}: expected 0 to {(1 << width) - 1:#x} ({width} bits)"

@@ -110,9 +110,9 @@ def _claimed(header: int) -> int:
     return 1 if header & 0xFFFFFF00 == ONE_DWORD_NOP else (header >> 16 & 0x3FFF) + 2
 
 
-def _bad(why: Why, text: str, words: Sequence[int], offset: int, length: int) -> tuple[BadPacket, int]:
+def _bad(reason: Why, text: str, words: Sequence[int], offset: int, length: int) -> tuple[BadPacket, int]:
     held = tuple(words[offset : offset + length])
-    return BadPacket(why, text, held), len(held)
+    return BadPacket(reason, text, held), len(held)
 
 
 def _type_text(header: int) -> str:

@@ -91,22 +91,22 @@ def item_texts(item: DecodedPacket, generation: Generation, symbol: Symbol | Non
 
 
 def _add_field(texts: dict[int, list[str]], packet: Packet, f: Field, generation: Generation) -> None:
-    value, place = getattr(packet, f.name), f.place
-    if value is None or generation not in place.on:
+    value, location = getattr(packet, f.name), f.place
+    if value is None or generation not in location.on:
         return
-    if place.payload:
+    if location.payload:
         for dword, text in packet.payload_texts():
             texts.setdefault(dword, []).append(text)
         return
-    dword = place.spans[-1].dword
-    if place.inner is not None:
+    dword = location.spans[-1].dword
+    if location.inner is not None:
         texts.setdefault(dword, []).append(
-            f"{f.label(generation)}={value:#x}  {describe(place.inner[generation], value)}"
+            f"{f.label(generation)}={value:#x}  {describe(location.inner[generation], value)}"
         )
         return
-    names = place.values(generation)
+    names = location.values(generation)
     named = names.get(value) if names else None
-    text = f"{value:#x}" if place.is_address or value > 9 else str(value)
+    text = f"{value:#x}" if location.is_address or value > 9 else str(value)
     if f.name == "register" and (space := packet.SPACE) is not None:
         texts.setdefault(dword, []).append(
             f"register={value:#x} ({register_name(space.base + value, generation)})"

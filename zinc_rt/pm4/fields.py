@@ -93,8 +93,8 @@ def bits(
     named = known if values is None else values
     names = named if isinstance(named, tuple) or named is None else (named, named)
     span = Span(dword, high, high if low is None else low)
-    place = Place((span,), on, names, complete=known is None, labels=labels, inner=inner)
-    return field(default=default, metadata={"place": place})
+    location = Place((span,), on, names, complete=known is None, labels=labels, inner=inner)
+    return field(default=default, metadata={"place": location})
 
 
 def word(dword: int, *, default: Any = MISSING, inner: Mapping[Generation, tuple[Bits, ...]] | None = None) -> Any:
@@ -112,8 +112,8 @@ def address(dword: int, *, high_bits: int = 32, default: Any = MISSING, optional
     """Declare a GPU VA in bytes, low dword first. Low bits that alignment requires to be 0 are kept for the
     linter."""
     spans = (Span(dword, 31, 0), Span(dword + 1, high_bits - 1, 0))
-    place = Place(spans, is_address=True, optional=optional)
-    return field(default=default, metadata={"place": place})
+    location = Place(spans, is_address=True, optional=optional)
+    return field(default=default, metadata={"place": location})
 
 
 def payload(dword: int, kind: str = "values", *, default: Any = MISSING) -> Any:

@@ -119,4 +119,4 @@ def _dispatch(state: DispatchState) -> Iterator[Complaint]:
 
 
 def _has(fields: tuple[Bits, ...], value: int, name: str) -> bool:
-    return any(each.name == name and each.of(value) for each in fields)
+    return any(field.name == name and field.of(value) for field in fields)

@@ -96,10 +96,12 @@ class Packet:
 
     def payload_texts(self) -> Iterator[tuple[int, str]]:
         """Return the dword and the text of each payload item, as the disassembler shows it."""
-        for each in self.FIELDS:
-            if each.place.payload:
-                first = each.place.spans[0].dword
-                yield from ((first + i, f"[{i}] = {item:#x}") for i, item in enumerate(getattr(self, each.name)))
+        for packet_field in self.FIELDS:
+            if packet_field.place.payload:
+                first = packet_field.place.spans[0].dword
+                yield from (
+                    (first + i, f"[{i}] = {item:#x}") for i, item in enumerate(getattr(self, packet_field.name))
+                )
 
 
 BY_OPCODE: dict[int, list[type[Packet]]] = {}

@@ -36,8 +36,8 @@ def _admit_heads(s: SchedulerState) -> bool:
         if request is None:
             break
         tenant = request.tenant
-        most = s.tenants[tenant].slots_max
-        if most is not None and s.bound[tenant] >= most:
+        maximum = s.tenants[tenant].slots_max
+        if maximum is not None and s.bound[tenant] >= maximum:
             continue  # a candidate again when it gives a slot back
         if tenant in passed or _waits_for_rate(s, tenant):
             continue
@@ -56,7 +56,14 @@ def _admitted_instead(s: SchedulerState, head: Request, losers: list[preempt.Los
     parked."""
     if not s.parked[head.tenant] or head.state is State.PARKED:
         return False
-    parked = next((each for each in s.parked_requests if each.tenant == head.tenant and not each.held), None)
+    parked = next(
+        (
+            parked_request
+            for parked_request in s.parked_requests
+            if parked_request.tenant == head.tenant and not parked_request.held
+        ),
+        None,
+    )
     return parked is not None and _admitted(s, parked, losers)
 
 
@@ -129,7 +136,7 @@ def hold_pages(s: SchedulerState, request: Request) -> bool:
 def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
     capsule = request.capsule
     if capsule is not None and not capsule.lost:
-        restored = restore(s.cache, capsule, prompt=len(request.tokens), most=request.most_placed)
+        restored = restore(s.cache, capsule, prompt=len(request.tokens), maximum=request.most_placed)
         if restored is None:
             return False
         request.holding, copies = restored
@@ -146,7 +153,7 @@ def _held(s: SchedulerState, request: Request, *, spare: int) -> bool:
             match,
             spare=spare,
             ttl_ns=ttl_ns,
-            most=request.most_placed,
+            maximum=request.most_placed,
         )
         if request.holding is None:
             return False
@@ -167,9 +174,11 @@ def _rows_are_short(s: SchedulerState) -> bool:
 
 def _row_for(s: SchedulerState, request: Request, loser: Request | None) -> bool:
     """A row for a newcomer: that of the parked request with the least made, else of who loses its slot to it."""
-    parked = [each for each in s.parked_requests if each.priority >= request.priority]
+    parked = [
+        parked_request for parked_request in s.parked_requests if parked_request.priority >= request.priority
+    ]
     if parked:
-        s.evict(max(parked, key=lambda each: (each.priority, -each.made, each.number)))
+        s.evict(max(parked, key=lambda item: (item.priority, -item.made, item.number)))
     elif loser is not None:
         s.evict(loser)
     return not _rows_are_short(s)

@@ -61,10 +61,10 @@ def commit(s: SchedulerState, plan: StepPlan, drawn: Drawn, device: RunnerCounts
 
 def _begin_accounts(s: SchedulerState) -> None:
     """Who had which slots and pages while the step ran."""
-    made = s.made
-    if made is None:
+    result = s.made
+    if result is None:
         return
-    counts, pages = made.counts, made.pages
+    counts, pages = result.counts, result.pages
     counts[:] = 0
     counts[StepKind.SLOT_STEPS] = s.slot_steps
     tenants = len(s.tenants)
@@ -219,13 +219,13 @@ def _charge_prompt(s: SchedulerState, piece: StepPiece) -> None:
     the first time, computed again, or drawn before."""
     request, first, last = piece.request, piece.first, piece.last
     tenant = request.tenant
-    again = max(0, min(last, request.reached) - first)
+    second = max(0, min(last, request.reached) - first)
     fresh_prompt = max(0, min(last, request.prompt) - max(first, request.reached))
     if s.made is not None:
         counts = s.made.counts[:, tenant]
         counts[StepKind.PROMPT_TOKENS_COMPUTED] += fresh_prompt
-        counts[StepKind.TOKENS_RECOMPUTED] += again
-        counts[StepKind.DECODE_INPUTS] += last - first - again - fresh_prompt
+        counts[StepKind.TOKENS_RECOMPUTED] += second
+        counts[StepKind.DECODE_INPUTS] += last - first - second - fresh_prompt
     s.service.charge(tenant, last - first)
     prefill, _ = s.buckets[tenant]
     if prefill is not None and fresh_prompt:

@@ -83,9 +83,9 @@ def _reserves_more(before: Sequence[Tenant], tenants: Sequence[Tenant], at: int)
 
 def _shrink(s: SchedulerState, tenant: int) -> None:
     """It has no more than it may from now on: requests of it lose slots, then pages, the latest first."""
-    most = s.tenants[tenant].slots_max
+    maximum = s.tenants[tenant].slots_max
     mine = sorted((r for r in s.running() if r.tenant == tenant), key=lambda r: (-r.number, -r.choice))
-    while most is not None and s.bound[tenant] > most:
+    while maximum is not None and s.bound[tenant] > maximum:
         s.park(mine.pop(0))
     if s.collector is not None and s.collector.tenant == tenant and _has_too_much(s, tenant):
         s.stop_collecting()

@@ -15,12 +15,12 @@ def fork_choices(s: SchedulerState, request: Request) -> None:
     s.sync(request)
     holding = request.holding
     assert holding is not None
-    made = fork(s.cache, holding, s.slots.history[request.slot, : holding.computed], len(siblings))
-    if made is None:
+    result = fork(s.cache, holding, s.slots.history[request.slot, : holding.computed], len(siblings))
+    if result is None:
         request.siblings = siblings
         begin_choices(s, request)
         return
-    holdings, copies = made
+    holdings, copies = result
     s.copies += copies
     s.sync_rows(request)
     for sibling, own in reversed(list(zip(siblings, holdings, strict=True))):

@@ -126,10 +126,10 @@ def _alone(s: SchedulerState, decodes: DecodeSet) -> DecodeSet:
 
 def _gap_budget(s: SchedulerState, decodes: DecodeSet) -> GapBudget | None:
     """The smallest budget of a class that decodes. It protects the most urgent of them."""
-    budgets = [each for each in s.gap_budgets if decodes.classes[each.priority]]
+    budgets = [gap_budget for gap_budget in s.gap_budgets if decodes.classes[gap_budget.priority]]
     if len(budgets) < 2:
         return budgets[0] if budgets else None
-    return GapBudget(min(budgets).ns, min(each.priority for each in budgets))
+    return GapBudget(min(budgets).ns, min(budget.priority for budget in budgets))
 
 
 def _within(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: int) -> DecodeSet:
@@ -147,8 +147,8 @@ def _within(s: SchedulerState, decodes: DecodeSet, budget: GapBudget, prompt: in
     if not len(others):
         return decodes
     read = int(s.slots.position[others].sum()) + len(others)
-    each = read // len(others)
-    room = s.cost.further_decodes(budget.ns, prompt, count - len(others), total - read, len(others), each)
+    item = read // len(others)
+    room = s.cost.further_decodes(budget.ns, prompt, count - len(others), total - read, len(others), item)
     turns = max(1, room)
     if turns >= len(others):
         return decodes
@@ -211,15 +211,15 @@ def _plan_prompts(s: SchedulerState, plan: StepPlan, prompts: list[Request], gap
         left -= _plan_prompt(s, plan, request, left)
 
 
-def _affordable(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, most: int) -> int:
-    """Return how many further prompt tokens, at most `most`, fit a budget: LEAST_PROMPT or more."""
-    if most <= LEAST_PROMPT:
-        return most
+def _affordable(s: SchedulerState, plan: StepPlan, budget_ns: int, prompt: Request, maximum: int) -> int:
+    """Return how many further prompt tokens, at most `maximum`, fit a budget: LEAST_PROMPT or more."""
+    if maximum <= LEAST_PROMPT:
+        return maximum
     assert prompt.holding is not None
     context, tokens = plan.context + prompt.holding.computed, plan.prompt_tokens
-    room = s.cost.prompt_tokens(budget_ns, plan.decodes, context, tokens + most) - tokens
-    if room >= most:
-        return most
+    room = s.cost.prompt_tokens(budget_ns, plan.decodes, context, tokens + maximum) - tokens
+    if room >= maximum:
+        return maximum
     s.counts.limited_steps += 1
     return max(LEAST_PROMPT, room)
 

@@ -95,8 +95,8 @@ def relieve(s: SchedulerState, needing: Request) -> bool:
 def to_evict(s: SchedulerState, needing: Request) -> Request | None:
     """Return the request to evict for a growing sequence: preempted requests first, then running ones; never
     one of another tenant within its reservation, or of a higher class."""
-    found = _worst_charged(s, _may_lose(s, s.parked_requests, needing))
-    return found or _worst_charged(s, _may_lose(s, s.running(), needing))
+    result = _worst_charged(s, _may_lose(s, s.parked_requests, needing))
+    return result or _worst_charged(s, _may_lose(s, s.running(), needing))
 
 
 def _may_lose(s: SchedulerState, requests: Iterable[Request], needing: Request) -> Iterator[Request]:

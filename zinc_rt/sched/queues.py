@@ -32,7 +32,7 @@ class WaitingQueues:
         self._stale = 0
         self.count = 0
         self.by_class = dict.fromkeys(Priority, 0)
-        self.aged: dict[Priority, set[Request]] = {each: set() for each in Priority}  # waited through all bands
+        self.aged: dict[Priority, set[Request]] = {item: set() for item in Priority}  # waited through all bands
 
     def add_tenant(self) -> None:
         self._queues.append({})
@@ -67,7 +67,7 @@ class WaitingQueues:
         """No more places of those who left than of those who wait."""
         for queues in self._queues:
             for priority, queue in queues.items():
-                queues[priority] = deque(each for each in queue if each[1].ticket == each[0])
+                queues[priority] = deque(item for item in queue if item[1].ticket == item[0])
         self._stale = 0
 
     def lift(self, request: Request, *, climbs: bool) -> None:

@@ -49,18 +49,18 @@ class Sampling:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        one = (self.stop,) if isinstance(self.stop, str) else self.stop
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
         kept: tuple[tuple[str, Callable[[Any], object], Any], ...] = (
-            ("stop", tuple, one),
+            ("stop", tuple, stop),
             ("stop_token_ids", tuple, self.stop_token_ids),
             ("logit_bias", dict, self.logit_bias),
         )
-        for name, kind, given in kept:
+        for name, kind, argument in kept:
             try:
-                object.__setattr__(self, name, kind(given))
+                object.__setattr__(self, name, kind(argument))
             except (TypeError, ValueError):
                 wanted = "a mapping of token ids to numbers" if kind is dict else "a list"
-                raise UsageError(f"{name} {given!r}: expected {wanted}") from None
+                raise UsageError(f"{name} {argument!r}: expected {wanted}") from None
 
     def check(self, spelled: Callable[[str], str] = str) -> None:
         """Validate all values. Raises UsageError for a value out of range. `spelled`: the user's names of the
@@ -116,9 +116,9 @@ class Sampling:
         return self if self.seed is not None else replace(self, seed=secrets.randbits(64))
 
 
-def _count(value: Any, least: int, most: float = math.inf) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _count(value: Any, minimum: int, maximum: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
 
 
-def _within(value: Any, least: float, most: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+def _within(value: Any, minimum: float, maximum: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and minimum <= value <= maximum

@@ -93,15 +93,15 @@ class Scheduler(SchedulerState):
     def refuse(self, new: NewRequest) -> str:
         """Return why a request can never run, with the largest value that could, or "". It reads only quotas
         as mutable state."""
-        length, most = len(new.tokens), new.sampling.max_tokens
-        need = length - new.made + most
+        length, maximum = len(new.tokens), new.sampling.max_tokens
+        need = length - new.made + maximum
         if not 0 <= new.tenant < len(self.tenants):
             return f"no tenant {new.tenant}: there are {len(self.tenants)}"
         tenant = self.tenants[new.tenant]
         if length < 1 or new.sampling.max_tokens < 1:
             return "a request needs at least one token, and must generate at least one"
         if need > self.limits.ctx + 1:  # the last is drawn, and not computed
-            return f"{length} tokens and {most} to generate exceed the context of {self.limits.ctx}"
+            return f"{length} tokens and {maximum} to generate exceed the context of {self.limits.ctx}"
         most_slots = min(self.limits.slots, tenant.slots_max or self.limits.slots)
         if new.sampling.n > most_slots:
             return f"{new.sampling.n} choices need a slot each: the maximum is {most_slots}"
@@ -117,8 +117,8 @@ class Scheduler(SchedulerState):
         """Submit a request and return its first choice, read-only; may be called from any thread. Raises
         UsageError if it can never run. Expensive work is done here, not in a step."""
         new.sampling.check()
-        if why := self.refuse(new):
-            raise UsageError(f"request {new.number}: {why}")
+        if reason := self.refuse(new):
+            raise UsageError(f"request {new.number}: {reason}")
         requests = self._requests_of(new)
         self._mailbox.append(lambda: self._arrive(requests))
         return requests[0]
@@ -148,18 +148,18 @@ class Scheduler(SchedulerState):
         The future raises UsageError, and nothing changes, if a quota cannot be satisfied.
         """
         check_quotas(self, tenants)
-        done: Future[None] = Future()
+        future: Future[None] = Future()
 
         def do() -> None:
             try:
                 configure(self, tenants)
             except UsageError as error:
-                done.set_exception(error)
+                future.set_exception(error)
             else:
-                done.set_result(None)
+                future.set_result(None)
 
         self._mailbox.append(do)
-        return done
+        return future
 
     def next_event(self) -> int | None:
         """Return the time of the next timer, until which the engine may sleep. None: only a message can
@@ -185,7 +185,7 @@ class Scheduler(SchedulerState):
     def snapshot(self, number: int, choice: int = 0) -> Capsule | None:
         """Return a capsule of a request between two steps, for `NewRequest.capsule`, or None if it has
         computed nothing, waits for a token mask, or no page or row is free. Free it with `drop_capsule`."""
-        request = next((each for each in self.live.get(number, ()) if each.choice == choice), None)
+        request = next((item for item in self.live.get(number, ()) if item.choice == choice), None)
         if request is None or request.holding is None or not request.computed or request in self.late:
             return None
         self.sync(request)
@@ -276,8 +276,8 @@ class Scheduler(SchedulerState):
         if self.probation:
             acquit(self, drew=plan.rows > 0)
         every = self.limits.check_every
-        if every and not self.counts.steps % every and (found := self.check()):
-            raise AssertionError("; ".join(found))
+        if every and not self.counts.steps % every and (result := self.check()):
+            raise AssertionError("; ".join(result))
         return batch
 
     def _wait_for_masks(self) -> Batch | None:

@@ -38,18 +38,18 @@ class SessionPins:
     def everybody(self) -> list[SessionPin]:
         return list(self._pins.values())
 
-    def pin(self, holding: Holding, session: int, most: int, now_ns: int, timers: Timers) -> None:
-        """Pin the cached pages of a finished sequence, at most `most` over all sessions of its tenant."""
+    def pin(self, holding: Holding, session: int, maximum: int, now_ns: int, timers: Timers) -> None:
+        """Pin the cached pages of a finished sequence, at most `maximum` over all sessions of its tenant."""
         tenant = holding.tenant
         self.drop(tenant, session)
         pins = [pin for pin in self._pins.values() if pin.tenant == tenant]
         full = holding.registered
         wanted = max((sum(page != UNSET for page in table[:full]) for table in holding.tables), default=0)
-        if not 0 < wanted <= most:
+        if not 0 < wanted <= maximum:
             return
         used = sum(pin.pages for pin in pins)
         for pin in pins:
-            if used + wanted <= most:
+            if used + wanted <= maximum:
                 break
             used -= pin.pages
             self.drop(tenant, pin.session)

@@ -71,8 +71,8 @@ class Service:
 
     def lift(self, tenant: int, busy: Iterable[int]) -> None:
         """Raise the counter of a tenant that was idle; `busy`: the tenants that had work meanwhile."""
-        least = min((self.counters[other] for other in busy if other != tenant), default=0)
-        self.counters[tenant] = max(self.counters[tenant], least)
+        minimum = min((self.counters[other] for other in busy if other != tenant), default=0)
+        self.counters[tenant] = max(self.counters[tenant], minimum)
 
     def in_tokens(self, tenant: int) -> float:
         """Return a tenant's service, in tokens of a tenant of weight 1."""

@@ -143,8 +143,8 @@ class Slots:
         self._decodes(slot, False)
         self.requests[slot], self.tenants[slot] = None, -1
         assert request.holding is not None
-        for told, table in zip(self._told, request.holding.tables, strict=True):
-            told[slot] = len(table)
+        for message, table in zip(self._told, request.holding.tables, strict=True):
+            message[slot] = len(table)
         self.free.append(slot)
 
     def set_state(self, request: Request, state: State) -> None:

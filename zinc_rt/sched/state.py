@@ -72,22 +72,24 @@ def limit_changes(limits: SchedulerLimits) -> list[str]:
     """Return the limits that a caller changed from the defaults, as texts for a report's shortcuts. Slots and
     context have no default."""
     usual = SchedulerLimits(limits.slots, limits.ctx)
-    found = [
-        f"{each.name} {getattr(limits, each.name)} (default {getattr(usual, each.name)})"
-        for each in fields(SchedulerLimits)
-        if each.name not in ("classes", "cost", "submission_ns")
-        and getattr(limits, each.name) != getattr(usual, each.name)
+    texts = [
+        f"{field.name} {getattr(limits, field.name)} (default {getattr(usual, field.name)})"
+        for field in fields(SchedulerLimits)
+        if field.name not in ("classes", "cost", "submission_ns")
+        and getattr(limits, field.name) != getattr(usual, field.name)
     ]
     if limits.submission_ns is not None:
-        found.append(f"{_in_ms('submission', limits.submission_ns)}: longer prompts are split (default none)")
+        texts.append(f"{_in_ms('submission', limits.submission_ns)}: longer prompts are split (default none)")
     for priority, row in limits.classes.items():
-        for each in fields(row):
-            value, default = getattr(row, each.name), getattr(usual.classes[priority], each.name)
+        for option in fields(row):
+            value, default = getattr(row, option.name), getattr(usual.classes[priority], option.name)
             if value != default:
-                found.append(f"{priority.name.lower()} {_in_ms(each.name, value)} (default {_in_ms('', default)})")
+                texts.append(
+                    f"{priority.name.lower()} {_in_ms(option.name, value)} (default {_in_ms('', default)})"
+                )
     if limits.cost != usual.cost:
-        found.append(f"step cost of {limits.cost.card} (default {usual.cost.card})")
-    return [f"scheduler: {each}" for each in found]
+        texts.append(f"step cost of {limits.cost.card} (default {usual.cost.card})")
+    return [f"scheduler: {text}" for text in texts]
 
 
 def _in_ms(name: str, value: Any) -> str:
@@ -200,7 +202,7 @@ class SchedulerState:
         self.counts = SchedulerCounts()
         self.cost = MeasuredCost(limits.cost)
         self.gap_budgets = [
-            GapBudget(row.gap_ns, each) for each, row in limits.classes.items() if row.gap_ns is not None
+            GapBudget(row.gap_ns, item) for item, row in limits.classes.items() if row.gap_ns is not None
         ]
         self.last_turn = -1  # the last slot that decoded when those of lower classes took turns
         self.plan = StepPlan(limits.step_tokens, limits.slots, len(cache.groups))
@@ -431,16 +433,16 @@ class SchedulerState:
         """Evict a request: it loses its pages; full pages remain cached until reused."""
         if request.state in RUNNING:
             self._unbind(request)
-            again = True
+            second = True
         else:
             self.parked[request.tenant] -= 1
             del self.parked_requests[request]
-            again = False
+            second = False
         request.move(State.EVICTED)
         assert request.holding is not None
         request.digests = bytes(request.holding.digests)
         self.let_go(request)
-        if again:
+        if second:
             self.queue(request, first=True)
         else:
             self.candidates.put(request.tenant)
@@ -489,10 +491,10 @@ class SchedulerState:
                 self.queue(sibling, first=False)
 
     def _pin(self, request: Request) -> None:
-        most = self.tenants[request.tenant].session_pin_pages
+        session_pin_pages = self.tenants[request.tenant].session_pin_pages
         assert request.holding is not None
-        if most:
-            self.pins.pin(request.holding, request.session, most, self.now_ns, self.timers)
+        if session_pin_pages:
+            self.pins.pin(request.holding, request.session, session_pin_pages, self.now_ns, self.timers)
 
     def stop_collecting(self) -> None:
         """Release the pages set aside for a waiting request."""

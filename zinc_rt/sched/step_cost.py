@@ -109,21 +109,21 @@ class MeasuredCost:
         ratio = self._ratio(prompt > 0, (prompt + decodes - 1).bit_length())
         return round(ratio * self.prior.nanoseconds(prompt, decodes, context))
 
-    def prompt_tokens(self, budget_ns: int, decodes: int, context: int, most: int) -> int:
-        """Return how many prompt tokens, at most `most`, fit the budget beside the decodes; `context`: of the
+    def prompt_tokens(self, budget_ns: int, decodes: int, context: int, maximum: int) -> int:
+        """Return how many prompt tokens, at most `maximum`, fit the budget beside the decodes; `context`: of the
         decodes and of the prompt before these tokens."""
         fixed_ns = self.prior.nanoseconds(0, decodes, context)
         unit_us = self.prior.prompt_us + self.prior.context_us
-        return self._room(budget_ns, fixed_ns, unit_us, decodes, most, prompts=True)
+        return self._room(budget_ns, fixed_ns, unit_us, decodes, maximum, prompts=True)
 
     def further_decodes(
-        self, budget_ns: int, prompt: int, decodes: int, context: int, most: int, each: int
+        self, budget_ns: int, prompt: int, decodes: int, context: int, maximum: int, each: int
     ) -> int:
-        """Return how many further decodes, at most `most` with `each` context tokens, fit the budget beside
+        """Return how many further decodes, at most `maximum` with `each` context tokens, fit the budget beside
         `decodes` with `context`, and `prompt` prompt tokens."""
         fixed_ns = self.prior.nanoseconds(prompt, decodes, context)
         unit_us = self.prior.decode_us + self.prior.context_us * each
-        return self._room(budget_ns, fixed_ns, unit_us, prompt + decodes, most, prompts=prompt > 0)
+        return self._room(budget_ns, fixed_ns, unit_us, prompt + decodes, maximum, prompts=prompt > 0)
 
     def report(self) -> Iterator[MeasuredSize]:
         """Yield what was measured, by kind and size."""
@@ -133,14 +133,14 @@ class MeasuredCost:
                     yield MeasuredSize(bool(prompts), 1 << size, seen.steps, seen.ratio())
 
     def _room(
-        self, budget_ns: int, fixed_ns: int, unit_us: float, tokens: int, most: int, *, prompts: bool
+        self, budget_ns: int, fixed_ns: int, unit_us: float, tokens: int, maximum: int, *, prompts: bool
     ) -> int:
         """Return how many units of `unit_us` fit beside a step of `tokens` that is predicted to take `fixed_ns`.
         The largest size with room within the budget decides: each has its own ratio."""
-        for size in range((tokens + most - 1).bit_length(), -1, -1):
+        for size in range((tokens + maximum - 1).bit_length(), -1, -1):
             smallest, largest = (1 << size >> 1) + 1, 1 << size
             left_us = (budget_ns / self._ratio(prompts, size) - fixed_ns) / 1000
-            count = most if not unit_us else min(most, int(left_us // unit_us))
+            count = maximum if not unit_us else min(maximum, int(left_us // unit_us))
             if count > 0 and left_us >= 0 and tokens + count >= smallest:
                 return min(count, largest - tokens)
             if largest <= tokens:
@@ -156,7 +156,7 @@ class MeasuredCost:
 
     def _nearest_measured(self, prompts: bool, size: int) -> _Seen | None:
         for sizes in (self._seen[prompts], self._seen[not prompts]):
-            known = [each for each, seen in sizes.items() if seen.last]
+            known = [item for item, seen in sizes.items() if seen.last]
             if known:
-                return sizes[min(known, key=lambda each: (abs(each - size), each))]
+                return sizes[min(known, key=lambda item: (abs(item - size), item))]
         return None

@@ -42,8 +42,8 @@ def _entries(trace: StepTrace, id_of: Callable[[int], str]) -> Iterator[dict[str
         about = StepNumbers(*row)._asdict()
         start, end = about.pop("start_ns"), about.pop("end_ns")
         yield complete(f"step {number}", _STEPS, (start - zero) / 1000, (end - start) / 1000, about)
-    for each in Priority:
-        yield from _counter(f"waiting, {each.name.lower()}", starts - zero, {"": trace.waiting[kept, each]})
+    for item in Priority:
+        yield from _counter(f"waiting, {item.name.lower()}", starts - zero, {"": trace.waiting[kept, item]})
     for group, name in enumerate(trace.groups):
         pages = {"free": trace.free[kept, group], "idle": trace.idle[kept, group]}
         yield from _counter(f"pages, {name}", starts - zero, pages)
@@ -94,9 +94,9 @@ def _slot_slices(
     for first, last in _runs(bindings):
         if bindings[first] < 0:
             continue
-        start, end, place = int(starts[first]), int(ends[last]), (kept[first], slot)
-        request, choice = int(trace.request[place]), int(trace.choice[place])
-        tenant = trace.tenants[trace.tenant[place]]
+        start, end, location = int(starts[first]), int(ends[last]), (kept[first], slot)
+        request, choice = int(trace.request[location]), int(trace.choice[location])
+        tenant = trace.tenants[trace.tenant[location]]
         about = {"tenant": tenant, "request": request, "choice": choice, "steps": last - first + 1}
         name = f"{tenant} {request}.{choice}" if choice else f"{tenant} {request}"
         yield complete(name, _SLOTS + slot, start / 1000, (end - start) / 1000, about)

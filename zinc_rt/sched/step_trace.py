@@ -88,13 +88,13 @@ class StepTrace:
     def last(self, steps: int) -> StepTrace:
         """Return a copy of the last `steps` steps, and of the events since the first of them began."""
         kept = self.kept[max(0, len(self.kept) - steps) :]
-        made = StepTrace(self.tenants, self.phase.shape[1], self.groups, steps=max(1, len(kept)))
+        trace = StepTrace(self.tenants, self.phase.shape[1], self.groups, steps=max(1, len(kept)))
         for name in _ARRAYS:
-            getattr(made, name)[: len(kept)] = getattr(self, name)[kept]
-        made.count, made.before = len(kept), self.count - len(kept)
-        since = int(made.numbers[0, 0]) if len(kept) < self.count else 0
-        made.events.extend(event for event in tuple(self.events) if event.at_ns >= since)
-        return made
+            getattr(trace, name)[: len(kept)] = getattr(self, name)[kept]
+        trace.count, trace.before = len(kept), self.count - len(kept)
+        since = int(trace.numbers[0, 0]) if len(kept) < self.count else 0
+        trace.events.extend(event for event in tuple(self.events) if event.at_ns >= since)
+        return trace
 
     @property
     def kept(self) -> np.ndarray:
@@ -125,7 +125,7 @@ class StepRecorder:
         )
         pools = [pages.pool for pages in s.cache.pools]
         free, idle = [pool.free for pool in pools], [pool.idle for pool in pools]
-        trace.record(plan, s.records, numbers, [s.queues.by_class[each] for each in Priority], free, idle)
+        trace.record(plan, s.records, numbers, [s.queues.by_class[item] for item in Priority], free, idle)
 
 
 def _names(scheduler: SchedulerState) -> tuple[str, ...]:

@@ -58,15 +58,15 @@ def with_budgets(classes: Classes, *, gap_ms: float | None = None, first_token_m
     for name, ms in (("gap", gap_ms), ("first token", first_token_ms)):
         if ms is not None and not 0 <= ms < 1e9:
             raise UsageError(f"{name} budget {ms:g} ms: expected a positive number, or 0 for none")
-    made = dict(classes)
+    result = dict(classes)
     for priority in (Priority.INTERACTIVE, Priority.STANDARD):
-        row = made[priority]
-        made[priority] = replace(
+        row = result[priority]
+        result[priority] = replace(
             row,
             gap_ns=budget_ns(gap_ms, row.gap_ns),
             first_token_ns=budget_ns(first_token_ms, row.first_token_ns),
         )
-    return made
+    return result
 
 
 def budget_ns(ms: float | None, default: int | None) -> int | None:
@@ -78,7 +78,7 @@ def floors(slots: int, classes: Classes = CLASSES) -> dict[Priority, int]:
     """Return the slots that each class keeps against higher ones; none with fewer than 4 slots."""
     if slots < 4:
         return dict.fromkeys(classes, 0)
-    return {each: _floor(slots, row) for each, row in classes.items()}
+    return {item: _floor(slots, row) for item, row in classes.items()}
 
 
 def _floor(slots: int, row: PriorityClass) -> int:

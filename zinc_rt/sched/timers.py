@@ -22,7 +22,7 @@ class Timers:
         self._count += 1
         heapq.heappush(self._heap, (ns, self._count, do, holds))
         if len(self._heap) > self._compact_at:  # so that what was cancelled is not kept until it would be due
-            self._heap = [each for each in self._heap if each[3]()]
+            self._heap = [item for item in self._heap if item[3]()]
             heapq.heapify(self._heap)
             self._compact_at = max(256, 2 * len(self._heap))
 

@@ -36,8 +36,8 @@ def app(server: InferenceServer) -> FastAPI:
     api.include_router(metrics.router(server, responses))
     api.include_router(trace.router(server))
     api.include_router(routing.router(server))
-    for each in (tenant_routes, usage_routes, admin):
-        api.include_router(each.router(server))
+    for item in (tenant_routes, usage_routes, admin):
+        api.include_router(item.router(server))
     api.include_router(page.router())
     api.add_middleware(BoundedBodies, server=server)
     api.add_middleware(ReplyHeaders, server=server)
@@ -61,7 +61,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """Respond to a body that does not match its schema with 400, not 422."""
     assert isinstance(error, RequestValidationError)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    of_body = any(each["loc"][:1] == ("body",) for each in error.errors())
+    of_body = any(error["loc"][:1] == ("body",) for error in error.errors())
     if of_body and kind != "application/json" and not kind.endswith("+json"):
         return error_response(
             ServeError(

@@ -71,23 +71,23 @@ def of_validation(errors: Sequence[dict[str, Any]]) -> ServeError:
     furthest.
     """
     begin = _param(errors[0]["loc"])
-    first = max((each for each in errors if _param(each["loc"]).startswith(begin)), key=lambda e: len(e["loc"]))
-    kind, place = first["type"], _param(first["loc"])
+    first = max((error for error in errors if _param(error["loc"]).startswith(begin)), key=lambda e: len(e["loc"]))
+    kind, location = first["type"], _param(first["loc"])
     if kind == "json_invalid":
         return ServeError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
     if kind == "unknown_parameter":
         name = first["ctx"]["name"]
         return ServeError(400, first["msg"], param=name, code="unknown_parameter")
-    if kind == "missing" and not place:
+    if kind == "missing" and not location:
         return ServeError(400, "the body is missing: expected a JSON object")
     if kind == "missing":
-        return ServeError(400, f"{place}: required", param=place, code="missing_required_parameter")
-    if kind == "model_attributes_type" and not place:
+        return ServeError(400, f"{location}: required", param=location, code="missing_required_parameter")
+    if kind == "model_attributes_type" and not location:
         return ServeError(400, "the body: expected a JSON object", code="invalid_value")
-    same = [each["msg"] for each in errors if _param(each["loc"]) == place]
+    same = [error["msg"] for error in errors if _param(error["loc"]) == location]
     expected = " or ".join(dict.fromkeys(_PREFIX.sub("", message) for message in same))
     return ServeError(
-        400, f"{place or 'the body'}: expected {expected}", param=place or None, code="invalid_value"
+        400, f"{location or 'the body'}: expected {expected}", param=location or None, code="invalid_value"
     )
 
 

@@ -40,7 +40,7 @@ class Behaviour:
     stops_at: frozenset[str] = frozenset()
 
 
-WORDS = tuple(each.name for each in fields(Behaviour) if isinstance(each.default, str))
+WORDS = tuple(field.name for field in fields(Behaviour) if isinstance(field.default, str))
 DEFAULT = Behaviour()
 """The behaviour without a facts file."""
 
@@ -67,8 +67,8 @@ class FactsFile:
     def behaviour(self) -> Behaviour:
         """Return the behaviour; facts that are missing keep their defaults. Raises InputError for a value
         that no switch accepts."""
-        found = {name: SWITCHES[name](name, self.facts[name].value) for name in SWITCHES if name in self.facts}
-        return replace(DEFAULT, **found)
+        result = {name: SWITCHES[name](name, self.facts[name].value) for name in SWITCHES if name in self.facts}
+        return replace(DEFAULT, **result)
 
     def to_json(self) -> str:
         facts = {
@@ -94,7 +94,7 @@ def _order(name: str, value: Any) -> tuple[Place, ...]:
     if value in (table()["wmma_f16_order"].value, "neither"):
         return ()
     every = {(group, register, half) for group in range(2) for register in range(4) for half in range(2)}
-    places = [tuple(each) for each in value] if isinstance(value, list) and all(map(_is_list, value)) else []
+    places = [tuple(item) for item in value] if isinstance(value, list) and all(map(_is_list, value)) else []
     if len(places) != WMMA_LENGTH or set(places) != every:
         raise InputError(
             (

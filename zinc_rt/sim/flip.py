@@ -16,43 +16,43 @@ PERTURBED = "function_bits"  # its other value: moved by up to one ULP
 
 
 def flippable() -> tuple[Fact, ...]:
-    return tuple(each for each in table().values() if each.other)
+    return tuple(item for item in table().values() if item.other)
 
 
 def rows(ids: Iterable[str]) -> tuple[Fact, ...]:
     """Return the rows. Raises UsageError for an id that is no row, or for one that the device cannot
     negate."""
-    found = tuple(fact(id) for id in ids)
-    for each in found:
-        if not each.other:
+    facts = tuple(fact(id) for id in ids)
+    for item in facts:
+        if not item.other:
             can = ", ".join(row.id for row in flippable())
-            raise UsageError(f"{each.id} has no alternative value for a device", next=f"one of {can}")
-    return found
+            raise UsageError(f"{item.id} has no alternative value for a device", next=f"one of {can}")
+    return facts
 
 
 def behaviour(known: Behaviour, flipped: Iterable[Fact]) -> Behaviour:
     changes: dict[str, Any] = {
-        each.id: SWITCHES[each.id](each.id, each.other[0]) for each in flipped if each.id in SWITCHES
+        fact.id: SWITCHES[fact.id](fact.id, fact.other[0]) for fact in flipped if fact.id in SWITCHES
     }
-    stops = known.stops_at | {each.id for each in flipped if each.other == (STOPS,)}
+    stops = known.stops_at | {fact.id for fact in flipped if fact.other == (STOPS,)}
     return replace(known, **changes, stops_at=stops)
 
 
 def chip(known: Chip, flipped: Iterable[Fact]) -> Chip:
     changes = {}
-    for each in flipped:
-        kind, *rest = each.id.split("/")
+    for negated in flipped:
+        kind, *rest = negated.id.split("/")
         if kind == "chip" and rest[0] in ("*", known.key):
-            changes[rest[1]] = each.other[0]
+            changes[rest[1]] = negated.other[0]
     return replace(known, **changes)
 
 
 def linux(known: LinuxProfile, flipped: Iterable[Fact]) -> LinuxProfile:
     changes: dict[str, Any] = {}
     version = known.version.partition("+")[0]
-    for each in flipped:
-        kind, *rest = each.id.split("/")
-        if kind == "kernel" and len(rest) == 2 and rest[0] == version and each.other == (OPPOSITE,):
+    for negated in flipped:
+        kind, *rest = negated.id.split("/")
+        if kind == "kernel" and len(rest) == 2 and rest[0] == version and negated.other == (OPPOSITE,):
             changes[rest[1]] = not getattr(known, rest[1])
     return replace(known, **changes)
 

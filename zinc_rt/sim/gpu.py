@@ -244,7 +244,7 @@ class SimGpu:
     def take_off(self, queue: HardwareQueue, timeout_seconds: float = PREEMPT_SECONDS) -> bool:
         """Detach a queue. Return False if it could not be preempted and was reset, alone or with the whole
         GPU. The queue is detached in either case."""
-        entry = next((each for each in self.on_hardware if each.queue is queue), None)
+        entry = next((item for item in self.on_hardware if item.queue is queue), None)
         if entry is None:
             return True
         self.doorbells.unwatch(queue)
@@ -263,7 +263,7 @@ class SimGpu:
 
     def reset_queue(self, queue: HardwareQueue) -> None:
         """Reset one queue: its work is lost, other queues go on."""
-        entry = next((each for each in self.on_hardware if each.queue is queue), None)
+        entry = next((item for item in self.on_hardware if item.queue is queue), None)
         if entry is None:
             return
         self.on_hardware.remove(entry)
@@ -271,8 +271,8 @@ class SimGpu:
         self.resets += 1
         entry.owner.was_reset(queue, whole_gpu=False, guilty=True)
 
-    def _kill(self, queue: HardwareQueue, why: str) -> None:
-        queue.report = queue.report or why
+    def _kill(self, queue: HardwareQueue, reason: str) -> None:
+        queue.report = queue.report or reason
         self.doorbells.unwatch(queue)
         self.cp.detach(queue, 0)
         queue.state = QueueState.DESTROYED
@@ -328,7 +328,7 @@ class SimGpu:
             raise OSError(errno.ENODEV, "the GPU is gone")
 
     def _owner(self, queue: HardwareQueue) -> QueueOwner | None:
-        return next((each.owner for each in self.on_hardware if each.queue is queue), None)
+        return next((item.owner for item in self.on_hardware if item.queue is queue), None)
 
     def _rung(self, queue: HardwareQueue, value: int) -> None:
         if self.injector.strikes("lost-doorbell"):

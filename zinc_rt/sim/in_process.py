@@ -117,10 +117,10 @@ class SimDriver:
     def initialised(self, va: int, size_bytes: int) -> bytes:
         """Return one bit for each byte, the first in the low bit: whether it is initialised."""
         with self.machine.lock:
-            found = np.zeros(size_bytes, np.uint8)
+            result = np.zeros(size_bytes, np.uint8)
             for file in self.process.drm_files():
-                found |= file.vm.initialised(va, size_bytes)
-        return np.packbits(found, bitorder="little").tobytes()
+                result |= file.vm.initialised(va, size_bytes)
+        return np.packbits(result, bitorder="little").tobytes()
 
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Compile kernels that will be dispatched soon."""
@@ -135,7 +135,9 @@ class SimDriver:
 
     def watchpoint_hits(self) -> list[StoreSeen]:
         """Return the stores to the watched bytes, in dispatch order."""
-        return [each for file in self._drm_files() for each in file.gpu.watchpoint_hits(file.vm)]
+        return [
+            watchpoint_hit for file in self._drm_files() for watchpoint_hit in file.gpu.watchpoint_hits(file.vm)
+        ]
 
     def _drm_files(self) -> list[DrmFile]:
         with self.machine.lock:

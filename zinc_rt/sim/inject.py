@@ -85,8 +85,8 @@ class Injector:
         self._lock = threading.Lock()
         self._strikes: dict[str, tuple[int, int | None]] = {}  # name: first strike, last strike (None: no end)
         self.reached: dict[str, int] = {}
-        for each in wanted:
-            self.add(each)
+        for item in wanted:
+            self.add(item)
 
     def add(self, text: str) -> None:
         name, first, last = parse(text)
@@ -125,12 +125,12 @@ def parse(text: str) -> tuple[str, int, int | None]:
     """Parse "name", "name:3" (the first three times) or "name@3" (the third time) into name, first and
     last strike."""
     for mark in ":@":
-        name, found, number = text.partition(mark)
-        if found:
+        name, result, number = text.partition(mark)
+        if result:
             break
     if name not in BY_NAME:
         raise ValueError(f"no injection {name!r}; there are {', '.join(BY_NAME)}")
-    if not found:
+    if not result:
         return name, 1, None
     if not number.isdecimal() or int(number) < 1:
         raise ValueError(f"{text}: expected a count of 1 or more after {mark!r}")

@@ -26,11 +26,11 @@ class Fault(Exception):
     """A GPU access that the page tables do not allow. `why`: "not present", "read only", "no execute".
     `reported`: the instruction and wave, if they have already been reported."""
 
-    def __init__(self, va: int, access: AccessKind, why: str, reported: str = "") -> None:
-        super().__init__(reported or f"{access.value} at 0x{va:x}: {why}")
+    def __init__(self, va: int, access: AccessKind, reason: str, reported: str = "") -> None:
+        super().__init__(reported or f"{access.value} at 0x{va:x}: {reason}")
         self.va = va
         self.access = access
-        self.why = why
+        self.why = reason
         self.reported = reported
 
 

@@ -106,8 +106,8 @@ class SimMachine:
         version, *proposals = options.linux.split("+")
         self.consulted = Consulted(
             f"kernel {version}",
-            *(f"proposed {each}" for each in proposals),
-            *(f"chip {each.key}" for each in model.chips),
+            *(f"proposed {proposal}" for proposal in proposals),
+            *(f"chip {chip.key}" for chip in model.chips),
         )
         self.injector = Injector(options.inject)
         self.lock = threading.RLock()  # the driver's state: ioctls that do not sleep
@@ -184,7 +184,7 @@ class SimMachine:
         if self.injector.strikes("reset-in-progress") or any(gpu.resetting for gpu in self.gpus):
             raise OSError(errno.EAGAIN, "a GPU is being reset")
         if process.kfd is None:
-            if sum(each.kfd is not None for each in self.processes) >= MAX_PROCESSES:
+            if sum(item.kfd is not None for item in self.processes) >= MAX_PROCESSES:
                 raise OSError(errno.ENOMEM, "512 KFD processes")
             process.kfd = KfdProcessState(self.gpus, self.changed)
         return KfdFile(path)

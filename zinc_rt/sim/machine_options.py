@@ -57,10 +57,10 @@ class MachineOptions:
 
     def to_json(self) -> dict[str, Any]:
         """Return all options by name, in types that JSON keeps."""
-        found = asdict(self)
-        found["inject"], found["flip"] = list(self.inject), list(self.flip)
-        found["facts"] = None if self.facts is None else str(self.facts)
-        return found
+        document = asdict(self)
+        document["inject"], document["flip"] = list(self.inject), list(self.flip)
+        document["facts"] = None if self.facts is None else str(self.facts)
+        return document
 
 
 DEFAULT_OPTIONS = MachineOptions()
@@ -92,18 +92,18 @@ class MachineModel:
     def described(self) -> dict[str, Any]:
         """Return the relevant options, for reports."""
         chosen = self.options
-        said: dict[str, Any] = {"chip": chosen.chip, "kernel": chosen.linux, "coherence": self.coherence}
-        said["time_scale"] = chosen.time_scale
+        result: dict[str, Any] = {"chip": chosen.chip, "kernel": chosen.linux, "coherence": self.coherence}
+        result["time_scale"] = chosen.time_scale
         if chosen.reorder is not None:
-            said["reorder"] = chosen.reorder
-        said["sanitizer"] = chosen.sanitizer
+            result["reorder"] = chosen.reorder
+        result["sanitizer"] = chosen.sanitizer
         if chosen.perturb:
-            said["perturb"] = chosen.perturb
+            result["perturb"] = chosen.perturb
         if chosen.facts is not None:
-            said["facts"] = str(chosen.facts)
+            result["facts"] = str(chosen.facts)
         if self.flipped:
-            said["flip"] = list(self.flipped)
-        return said
+            result["flip"] = list(self.flipped)
+        return result
 
 
 def machine_model(options: MachineOptions) -> MachineModel:
@@ -120,5 +120,5 @@ def machine_model(options: MachineOptions) -> MachineModel:
         tuple(flips.chip(chip_row(name), flipped) for name in names),
         flips.linux(linux_row(options.linux), flipped),
         flips.behaviour(behaviour, flipped),
-        tuple(each.id for each in flipped),
+        tuple(item.id for item in flipped),
     )

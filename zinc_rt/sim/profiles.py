@@ -55,10 +55,10 @@ def _value(name: str, version: str) -> Any:
     """Return the value of a row at this version: that of the latest version up to it. Raise KeyError if the row
     has none."""
     values = table()[f"kernel/{name}"].versions
-    return values[[each for each in VERSIONS[: VERSIONS.index(version) + 1] if each in values][-1]]
+    return values[[version for version in VERSIONS[: VERSIONS.index(version) + 1] if version in values][-1]]
 
 
-_NAMES = [each.name for each in fields(LinuxProfile) if each.name != "version"]
+_NAMES = [field.name for field in fields(LinuxProfile) if field.name != "version"]
 LINUX_VERSIONS: Mapping[str, LinuxProfile] = {
     version: LinuxProfile(version=version, **{name: _value(name, version) for name in _NAMES})
     for version in VERSIONS

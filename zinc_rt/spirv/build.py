@@ -45,13 +45,13 @@ def finished(data: bytes, made_of: str = "") -> bytes:
     words = list(module.words[:HEADER_WORDS])
     words[GENERATOR] = 0
     added = False
-    for each in module.instructions:
-        if not added and each.opcode not in _BEFORE_ANNOTATIONS:
+    for instruction in module.instructions:
+        if not added and instruction.opcode not in _BEFORE_ANNOTATIONS:
             if made_of:
                 words += _instruction(Opcode.ModuleProcessed, *words_of_text(made_of))
             words += _decorations(module)
             added = True
-        words += _aligned(each, module)
+        words += _aligned(instruction, module)
     if not added:
         raise InputError("SPIR-V without types or functions: not a kernel")
     return bytes_of(words)
@@ -69,7 +69,7 @@ def _aligned(instruction: SpirvInstruction, module: SpirvModule) -> tuple[int, .
 
 def _decorations(module: SpirvModule) -> list[int]:
     have = module.decorated(NO_CONTRACTION)
-    missing = [each.operands[1] for each in module.of(*ROUNDED) if each.operands[1] not in have]
+    missing = [item.operands[1] for item in module.of(*ROUNDED) if item.operands[1] not in have]
     return [word for id in missing for word in _instruction(Opcode.Decorate, id, NO_CONTRACTION)]
 
 

@@ -80,13 +80,13 @@ def _read_only(module: SpirvModule, pointer: SpirvInstruction) -> bool:
 
 
 def _member_names(module: SpirvModule, struct_id: int) -> dict[int, str]:
-    named = (each.operands for each in module.of(Opcode.MemberName))
+    named = (item.operands for item in module.of(Opcode.MemberName))
     return {member: text_of(rest) for id, member, *rest_ in named if id == struct_id for rest in [tuple(rest_)]}
 
 
 def _member_decorations(module: SpirvModule, struct_id: int, decoration: int) -> dict[int, tuple[int, ...]]:
-    given = (each.operands for each in module.of(Opcode.MemberDecorate))
-    return {words[1]: words[3:] for words in given if words[0] == struct_id and words[2] == decoration}
+    operands = (item.operands for item in module.of(Opcode.MemberDecorate))
+    return {words[1]: words[3:] for words in operands if words[0] == struct_id and words[2] == decoration}
 
 
 def _spec_ids(module: SpirvModule) -> dict[str, int]:

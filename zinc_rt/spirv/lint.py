@@ -51,11 +51,11 @@ def lint(module: SpirvModule) -> tuple[Remark, ...]:
 
 def _opcodes(module: SpirvModule) -> Iterator[Remark]:
     known = frozenset(Opcode)
-    for each in module.instructions:
-        if each.opcode not in known:
-            what = _KINDS.get(each.opcode) or _kind(each.opcode)
+    for instruction in module.instructions:
+        if instruction.opcode not in known:
+            what = _KINDS.get(instruction.opcode) or _kind(instruction.opcode)
             yield Remark(
-                "opcode", place(module, each), f"{what} is not allowed in a kernel", _ADVICE.get(what, _ASK)
+                "opcode", place(module, instruction), f"{what} is not allowed in a kernel", _ADVICE.get(what, _ASK)
             )
 
 
@@ -81,57 +81,57 @@ _ADVICE = {
 
 
 def _capabilities(module: SpirvModule) -> Iterator[Remark]:
-    for each in module.of(Opcode.Capability):
-        if each.operands[0] not in CAPABILITIES:
+    for item in module.of(Opcode.Capability):
+        if item.operands[0] not in CAPABILITIES:
             allowed = ", ".join(CAPABILITIES.values())
-            message = f"capability {each.operands[0]}: expected one of {allowed}"
+            message = f"capability {item.operands[0]}: expected one of {allowed}"
             advice = "load 32-bit words and extract the parts; the loader adds float modes"
-            yield Remark("capability", place(module, each), message, advice)
-    for each in module.of(Opcode.Extension):
-        if text_of(each.operands) not in EXTENSIONS:
-            yield Remark("capability", place(module, each), f"extension {text_of(each.operands)}", _ASK)
+            yield Remark("capability", place(module, item), message, advice)
+    for item in module.of(Opcode.Extension):
+        if text_of(item.operands) not in EXTENSIONS:
+            yield Remark("capability", place(module, item), f"extension {text_of(item.operands)}", _ASK)
 
 
 def _contraction(module: SpirvModule) -> Iterator[Remark]:
     have = module.decorated(NO_CONTRACTION)
-    for each in module.of(*ROUNDED):
-        if each.operands[1] not in have:
+    for item in module.of(*ROUNDED):
+        if item.operands[1] not in have:
             message = "lacks NoContraction: a driver may fuse or reorder it"
             yield Remark(
                 "no-contraction",
-                place(module, each),
+                place(module, item),
                 message,
                 "compile it with zinc-rt vulkan compile, which adds the decoration",
             )
 
 
 def _extended(module: SpirvModule) -> Iterator[Remark]:
-    sets = {each.operands[0]: text_of(each.operands[1:]) for each in module.of(Opcode.ExtInstImport)}
-    for each in module.of(Opcode.ExtInst):
-        which, number = each.operands[2], each.operands[3]
+    sets = {item.operands[0]: text_of(item.operands[1:]) for item in module.of(Opcode.ExtInstImport)}
+    for item in module.of(Opcode.ExtInst):
+        which, number = item.operands[2], item.operands[3]
         if sets.get(which) != SET:
-            yield Remark("ext-inst", place(module, each), f"instruction of {sets.get(which)}, not of {SET}", _ASK)
-        elif number == SQRT and function_at(module, each.at) == SEEDS["square root"]:
+            yield Remark("ext-inst", place(module, item), f"instruction of {sets.get(which)}, not of {SET}", _ASK)
+        elif number == SQRT and function_at(module, item.at) == SEEDS["square root"]:
             continue
         elif number not in EXTENDED:
             message = f"{SET} {number} is not exact, or its results for NaN and zeros are unspecified"
             instead = _INSTEAD.get(number)
-            yield Remark("ext-inst", place(module, each), message, f"use {instead}" if instead else _ASK)
+            yield Remark("ext-inst", place(module, item), message, f"use {instead}" if instead else _ASK)
 
 
 def _division(module: SpirvModule) -> Iterator[Remark]:
-    for each in module.of(Opcode.FDiv):
-        if function_at(module, each.at) != SEEDS["division"]:
+    for item in module.of(Opcode.FDiv):
+        if function_at(module, item.at) != SEEDS["division"]:
             message = "Vulkan guarantees only 2.5 ULP for a division"
-            yield Remark("division", place(module, each), message, "use fdiv_, which is correctly rounded")
+            yield Remark("division", place(module, item), message, "use fdiv_, which is correctly rounded")
 
 
 def _nan_compares(module: SpirvModule) -> Iterator[Remark]:
-    for each in module.of(*_EQUALITIES):
-        left, right = (_source(module, id) for id in each.inputs)
+    for item in module.of(*_EQUALITIES):
+        left, right = (_source(module, id) for id in item.inputs)
         if left == right:
             message = "compares a value with itself: drivers may fold it without SignedZeroInfNanPreserve"
-            yield Remark("nan-compare", place(module, each), message, "use is_nan(), which tests the bits")
+            yield Remark("nan-compare", place(module, item), message, "use is_nan(), which tests the bits")
 
 
 def _source(module: SpirvModule, id: int) -> tuple[int, ...]:
@@ -148,14 +148,14 @@ def _folded(module: SpirvModule) -> Iterator[Remark]:
     """Report x + 0, x - 0, 0 - x, x * 0, x * 1, x - x, which a driver may fold without regard to -0, NaN or
     infinity."""
     advice = "use the value itself, or start the sum with its first product and end it with no_minus_zero"
-    for each in module.of(Opcode.FAdd, Opcode.FSub, Opcode.FMul, Opcode.VectorTimesScalar):
-        foldable = {0.0} if each.opcode in (Opcode.FAdd, Opcode.FSub) else {0.0, 1.0}
-        constants = {value for id in each.inputs if (value := _float(module, id)) in foldable}
+    for item in module.of(Opcode.FAdd, Opcode.FSub, Opcode.FMul, Opcode.VectorTimesScalar):
+        foldable = {0.0} if item.opcode in (Opcode.FAdd, Opcode.FSub) else {0.0, 1.0}
+        constants = {value for id in item.inputs if (value := _float(module, id)) in foldable}
         for value in sorted(value for value in constants if value is not None):
-            yield Remark("folded-operand", place(module, each), f"drivers may fold the operand {value:g}", advice)
-        if each.opcode == Opcode.FSub and _source(module, each.inputs[0]) == _source(module, each.inputs[1]):
+            yield Remark("folded-operand", place(module, item), f"drivers may fold the operand {value:g}", advice)
+        if item.opcode == Opcode.FSub and _source(module, item.inputs[0]) == _source(module, item.inputs[1]):
             yield Remark(
-                "folded-operand", place(module, each), "drivers may fold x - x to 0 even if x is NaN", advice
+                "folded-operand", place(module, item), "drivers may fold x - x to 0 even if x is NaN", advice
             )
 
 
@@ -180,38 +180,38 @@ def _float(module: SpirvModule, id: int) -> float | None:
 def _descriptors(module: SpirvModule) -> Iterator[Remark]:
     """Report interfaces other than one push constant with an address: nothing may require descriptors."""
     advice = "pass buffers by address: KERNARG(...)"
-    for each in module.of(Opcode.Variable):
-        if each.operands[2] not in STORAGE:
-            message = f"storage class {each.operands[2]}: expected one of {', '.join(STORAGE.values())}"
-            yield Remark("descriptor", place(module, each), message, advice)
-    for each in module.of(Opcode.Decorate):
-        if each.operands[1] in (_BINDING, _DESCRIPTOR_SET):
-            yield Remark("descriptor", place(module, each), "a descriptor binding is not allowed", advice)
+    for item in module.of(Opcode.Variable):
+        if item.operands[2] not in STORAGE:
+            message = f"storage class {item.operands[2]}: expected one of {', '.join(STORAGE.values())}"
+            yield Remark("descriptor", place(module, item), message, advice)
+    for item in module.of(Opcode.Decorate):
+        if item.operands[1] in (_BINDING, _DESCRIPTOR_SET):
+            yield Remark("descriptor", place(module, item), "a descriptor binding is not allowed", advice)
 
 
 def _built_ins(module: SpirvModule) -> Iterator[Remark]:
-    for each in module.of(Opcode.Decorate):
-        if each.operands[1] == _BUILT_IN and each.operands[2] not in BUILT_INS:
-            message = f"built-in {each.operands[2]}: expected one of {', '.join(BUILT_INS.values())}"
+    for item in module.of(Opcode.Decorate):
+        if item.operands[1] == _BUILT_IN and item.operands[2] not in BUILT_INS:
+            message = f"built-in {item.operands[2]}: expected one of {', '.join(BUILT_INS.values())}"
             advice = "pass the number as a constant; canonical kernels do not use subgroups"
-            yield Remark("built-in", place(module, each), message, advice)
+            yield Remark("built-in", place(module, item), message, advice)
 
 
 def _workgroup(module: SpirvModule) -> Iterator[Remark]:
-    for each in module.of(Opcode.ExecutionMode):
-        if each.operands[1] != _LOCAL_SIZE:
-            message = f"execution mode {each.operands[1]}: a kernel may only declare its workgroup size"
+    for item in module.of(Opcode.ExecutionMode):
+        if item.operands[1] != _LOCAL_SIZE:
+            message = f"execution mode {item.operands[1]}: a kernel may only declare its workgroup size"
             yield Remark(
                 "workgroup",
-                place(module, each),
+                place(module, item),
                 message,
                 "remove it; the loader adds the float modes that a device supports",
             )
-        elif (size := each.operands[2] * each.operands[3] * each.operands[4]) > INVOCATIONS:
+        elif (size := item.operands[2] * item.operands[3] * item.operands[4]) > INVOCATIONS:
             message = f"{size} invocations: not every device supports more than {INVOCATIONS}"
-            yield Remark("workgroup", place(module, each), message, "use fewer invocations, each with more work")
-    shared = [each for each in module.of(Opcode.Variable) if each.operands[2] == _WORKGROUP]
-    size_bytes = sum(_size_bytes(module, module.definitions[each.operands[0]].inputs[1]) for each in shared)
+            yield Remark("workgroup", place(module, item), message, "use fewer invocations, each with more work")
+    shared = [item for item in module.of(Opcode.Variable) if item.operands[2] == _WORKGROUP]
+    size_bytes = sum(_size_bytes(module, module.definitions[item.operands[0]].inputs[1]) for item in shared)
     if size_bytes > SHARED_BYTES:
         message = f"{size_bytes} bytes of shared memory: not every device has more than {SHARED_BYTES}"
         yield Remark("workgroup", place(module, shared[0]), message, "use smaller tiles, or several passes")

@@ -85,33 +85,33 @@ class SpirvModule:
     @cached_property
     def definitions(self) -> dict[int, SpirvInstruction]:
         """Return the defining instruction of each id."""
-        pairs = ((each.result, each) for each in self.instructions)
-        return {result: each for result, each in pairs if result is not None}
+        pairs = ((instruction.result, instruction) for instruction in self.instructions)
+        return {result: item for result, item in pairs if result is not None}
 
     @cached_property
     def functions(self) -> tuple[SpirvFunction, ...]:
         """Return the functions in file order, each from OpFunction to OpFunctionEnd."""
         bodies: list[SpirvFunction] = []
         body: list[SpirvInstruction] = []
-        for each in self.instructions:
-            if each.opcode == Opcode.Function:
+        for instruction in self.instructions:
+            if instruction.opcode == Opcode.Function:
                 body = []
-            body.append(each)
-            if each.opcode == Opcode.FunctionEnd and body[0].opcode == Opcode.Function:
+            body.append(instruction)
+            if instruction.opcode == Opcode.FunctionEnd and body[0].opcode == Opcode.Function:
                 function_id = body[0].operands[1]
                 bodies.append(SpirvFunction(function_id, self.names.get(function_id, ""), tuple(body)))
         return tuple(bodies)
 
     def of(self, *opcodes: int) -> Iterator[SpirvInstruction]:
         """Return the instructions with one of these opcodes."""
-        return (each for each in self.instructions if each.opcode in opcodes)
+        return (instruction for instruction in self.instructions if instruction.opcode in opcodes)
 
     def decorated(self, decoration: int) -> dict[int, tuple[int, ...]]:
         """Return the ids with a decoration by OpDecorate, with its literals."""
         return {
-            each.operands[0]: each.operands[2:]
-            for each in self.of(Opcode.Decorate)
-            if each.operands[1] == decoration
+            item.operands[0]: item.operands[2:]
+            for item in self.of(Opcode.Decorate)
+            if item.operands[1] == decoration
         }
 
     def constant(self, id: int) -> int | None:
@@ -124,14 +124,14 @@ class SpirvModule:
     @property
     def processed(self) -> tuple[str, ...]:
         """Return the processing recorded by OpModuleProcessed."""
-        return tuple(text_of(each.operands) for each in self.of(Opcode.ModuleProcessed))
+        return tuple(text_of(item.operands) for item in self.of(Opcode.ModuleProcessed))
 
 
 def read(data: bytes, source: str = "SPIR-V") -> SpirvModule:
     """Parse the module in `data`. Raise InputError, naming `source`, for an incomplete module."""
     words = words_of(data, source)
     decoded = tuple(instructions(words, source))
-    names = {each.operands[0]: text_of(each.operands[1:]) for each in decoded if each.opcode == Opcode.Name}
+    names = {item.operands[0]: text_of(item.operands[1:]) for item in decoded if item.opcode == Opcode.Name}
     return SpirvModule(words, decoded, names)
 
 

@@ -39,20 +39,22 @@ def private_arrays(module: SpirvModule) -> Iterator[Remark]:
     plain = _with_plain_loops(module)
     for function in module.functions:
         loops = _loops(function, plain)
-        whole = {each.operands[0] for each in function.instructions if each.opcode == Opcode.Store}
-        for each in function.instructions:
-            if each.opcode != Opcode.AccessChain:
+        operands = {
+            instruction.operands[0] for instruction in function.instructions if instruction.opcode == Opcode.Store
+        }
+        for instruction in function.instructions:
+            if instruction.opcode != Opcode.AccessChain:
                 continue
-            base = module.definitions[each.inputs[0]]
+            base = module.definitions[instruction.inputs[0]]
             if base.opcode != Opcode.Variable or base.operands[2] not in (_FUNCTION, _PRIVATE):
                 continue
-            around = [loop for loop in loops if loop.begin < each.at < loop.end and loop.unrolled]
+            around = [loop for loop in loops if loop.begin < instruction.at < loop.end and loop.unrolled]
             fixed = frozenset[int]().union(*(loop.counters for loop in around))
-            if all(_constant(module, index, fixed) for index in each.inputs[1:]):
+            if all(_constant(module, index, fixed) for index in instruction.inputs[1:]):
                 continue
-            if base.operands[1] not in whole and len(base.operands) < 4:
+            if base.operands[1] not in operands and len(base.operands) < 4:
                 message = "indexing an array by a variable compiles to selects over unwritten elements"
-                yield Remark("private-array", place(module, each), message, _ADVICE)
+                yield Remark("private-array", place(module, instruction), message, _ADVICE)
 
 
 def _constant(module: SpirvModule, id: int, counters: frozenset[int]) -> bool:
@@ -70,19 +72,29 @@ def _constant(module: SpirvModule, id: int, counters: frozenset[int]) -> bool:
 
 
 def _loops(function: SpirvFunction, plain: frozenset[int]) -> list[_Loop]:
-    labels = {each.operands[0]: each.at for each in function.instructions if each.opcode == Opcode.Label}
-    merges = [each for each in function.instructions if each.opcode == Opcode.LoopMerge]
+    labels = {
+        instruction.operands[0]: instruction.at
+        for instruction in function.instructions
+        if instruction.opcode == Opcode.Label
+    }
+    merges = [instruction for instruction in function.instructions if instruction.opcode == Opcode.LoopMerge]
     calls = [
-        each.at for each in function.instructions if each.opcode == Opcode.FunctionCall and each.inputs[0] in plain
+        instruction.at
+        for instruction in function.instructions
+        if instruction.opcode == Opcode.FunctionCall and instruction.inputs[0] in plain
     ]
     loops = []
     for merge in merges:
         begin, end, following = merge.at, labels[merge.operands[0]], labels[merge.operands[1]]
-        inner = [each for each in merges if begin <= each.at < end]
-        unrolled = all(each.operands[2] & _UNROLL for each in inner) and not any(begin < at < end for at in calls)
-        stores = [each for each in function.instructions if each.opcode == Opcode.Store and begin < each.at < end]
-        counters = {each.operands[0] for each in stores if each.at > following}
-        counters -= {each.operands[0] for each in stores if each.at < following}
+        inner = [merge for merge in merges if begin <= merge.at < end]
+        unrolled = all(item.operands[2] & _UNROLL for item in inner) and not any(begin < at < end for at in calls)
+        stores = [
+            instruction
+            for instruction in function.instructions
+            if instruction.opcode == Opcode.Store and begin < instruction.at < end
+        ]
+        counters = {store.operands[0] for store in stores if store.at > following}
+        counters -= {store.operands[0] for store in stores if store.at < following}
         loops.append(_Loop(begin, following, end, unrolled, frozenset(counters)))
     return loops
 
@@ -91,11 +103,18 @@ def _with_plain_loops(module: SpirvModule) -> frozenset[int]:
     """Return the functions that contain a loop which is not unrolled, or call such a function."""
 
     def own(instructions: tuple[SpirvInstruction, ...]) -> bool:
-        return any(each.opcode == Opcode.LoopMerge and not each.operands[2] & _UNROLL for each in instructions)
+        return any(
+            instruction.opcode == Opcode.LoopMerge and not instruction.operands[2] & _UNROLL
+            for instruction in instructions
+        )
 
     ids = {function.id for function in module.functions if own(function.instructions)}
     calls = {
-        function.id: {each.inputs[0] for each in function.instructions if each.opcode == Opcode.FunctionCall}
+        function.id: {
+            instruction.inputs[0]
+            for instruction in function.instructions
+            if instruction.opcode == Opcode.FunctionCall
+        }
         for function in module.functions
     }
     while more := {id for id, called in calls.items() if called & ids} - ids:

@@ -34,11 +34,15 @@ def barriers(module: SpirvModule) -> Iterator[Remark]:
         return
     divergence = _Divergence(module)
     for function in module.functions:
-        for each in function.instructions:
-            called = each.opcode == Opcode.FunctionCall and each.inputs[0] in divergence.with_barriers
-            if (called or each.opcode == Opcode.ControlBarrier) and divergence.divergent_at(function, each.at):
+        for instruction in function.instructions:
+            called = (
+                instruction.opcode == Opcode.FunctionCall and instruction.inputs[0] in divergence.with_barriers
+            )
+            if (called or instruction.opcode == Opcode.ControlBarrier) and divergence.divergent_at(
+                function, instruction.at
+            ):
                 message = "some invocations of the workgroup may not reach this barrier"
-                yield Remark("barrier", place(module, each), message, _ADVICE)
+                yield Remark("barrier", place(module, instruction), message, _ADVICE)
 
 
 class _Divergence:
@@ -58,7 +62,7 @@ class _Divergence:
             )
             for function in module.functions
         }
-        self._labels = {each.operands[0]: each.at for each in module.of(Opcode.Label)}
+        self._labels = {item.operands[0]: item.at for item in module.of(Opcode.Label)}
         self._blocks = dict(_blocks_of_phis(module))
         self.values: set[int] = set()
         self.contents: set[int] = set()
@@ -68,8 +72,8 @@ class _Divergence:
         while before != (now := self._size()):
             before = now
             for function in module.functions:
-                for each in function.instructions:
-                    self._follow(function, each)
+                for instruction in function.instructions:
+                    self._follow(function, instruction)
                 self._follow_control(function)
 
     def divergent_at(self, function: SpirvFunction, at: int) -> bool:
@@ -102,17 +106,17 @@ class _Divergence:
         elif (result := each.result) is not None and self._diverges(function, each):
             self.values.add(result)
 
-    def _diverges(self, function: SpirvFunction, each: SpirvInstruction) -> bool:
-        if each.opcode == Opcode.Load:
-            return self._loaded(each.inputs[0])
-        if each.opcode == Opcode.Phi:
-            merged = any(region.stop == self._blocks[each.at] for region in self.regions[function.id])
-            return merged or any(id in self.values for id in each.inputs[::2])
-        if each.opcode in (Opcode.Variable, Opcode.Label, Opcode.Function):
+    def _diverges(self, function: SpirvFunction, instruction: SpirvInstruction) -> bool:
+        if instruction.opcode == Opcode.Load:
+            return self._loaded(instruction.inputs[0])
+        if instruction.opcode == Opcode.Phi:
+            merged = any(region.stop == self._blocks[instruction.at] for region in self.regions[function.id])
+            return merged or any(id in self.values for id in instruction.inputs[::2])
+        if instruction.opcode in (Opcode.Variable, Opcode.Label, Opcode.Function):
             return False
-        if each.opcode == Opcode.AtomicIAdd:
+        if instruction.opcode == Opcode.AtomicIAdd:
             return True
-        return any(id in self.values for id in each.inputs)
+        return any(id in self.values for id in instruction.inputs)
 
     def _loaded(self, pointer: int) -> bool:
         root, first = self._root(pointer)
@@ -127,12 +131,12 @@ class _Divergence:
             pointer, first = definition.inputs[0], definition.inputs[1]
         return pointer, first
 
-    def _follow_store(self, function: SpirvFunction, each: SpirvInstruction) -> None:
-        pointer, value = each.operands[:2]
+    def _follow_store(self, function: SpirvFunction, instruction: SpirvInstruction) -> None:
+        pointer, value = instruction.operands[:2]
         root, _ = self._root(pointer)
         if not self._own(root):
             return
-        if value in self.values or pointer in self.values or self.divergent_at(function, each.at):
+        if value in self.values or pointer in self.values or self.divergent_at(function, instruction.at):
             self.contents.add(root)
 
     def _own(self, root: int) -> bool:
@@ -144,9 +148,9 @@ class _Divergence:
         type = self._module.definitions[definition.operands[0]]
         return type.opcode == Opcode.TypePointer and type.operands[1] in _OWN
 
-    def _follow_call(self, each: SpirvInstruction) -> None:
-        called, *given = each.inputs
-        for parameter, argument in zip(self._parameters[called], given, strict=True):
+    def _follow_call(self, instruction: SpirvInstruction) -> None:
+        called, *value = instruction.inputs
+        for parameter, argument in zip(self._parameters[called], value, strict=True):
             if argument in self.values:
                 self.values.add(parameter)
             if self._own(root := self._root(argument)[0]):  # in and out
@@ -155,42 +159,42 @@ class _Divergence:
                 if parameter in self.contents:
                     self.contents.add(root)
         if called in self.values:
-            self.values.add(each.operands[1])
+            self.values.add(instruction.operands[1])
 
     def _follow_control(self, function: SpirvFunction) -> None:
         """Add the regions around branches on divergent values, and those left by a break, continue or return in
         them."""
         regions = self.regions[function.id]
         body = function.instructions
-        constructs = [range(each.at, self._labels[each.operands[0]]) for each in body if each.opcode in _MERGES]
+        constructs = [range(item.at, self._labels[item.operands[0]]) for item in body if item.opcode in _MERGES]
         loops = [
-            (range(each.at, self._labels[each.operands[0]]), self._labels[each.operands[1]])
-            for each in body
-            if each.opcode == Opcode.LoopMerge
+            (range(item.at, self._labels[item.operands[0]]), self._labels[item.operands[1]])
+            for item in body
+            if item.opcode == Opcode.LoopMerge
         ]
-        for each in body:
-            splits = each.opcode in (Opcode.BranchConditional, Opcode.Switch)
-            if splits and each.operands[0] in self.values:
-                around = [extent for extent in constructs if each.at in extent]
+        for item in body:
+            splits = item.opcode in (Opcode.BranchConditional, Opcode.Switch)
+            if splits and item.operands[0] in self.values:
+                around = [extent for extent in constructs if item.at in extent]
                 if around:
                     regions.add(min(around, key=len))
         end = body[-1].at
-        for each in body:
-            if not self.divergent_at(function, each.at):
+        for item in body:
+            if not self.divergent_at(function, item.at):
                 continue
-            if each.opcode in (Opcode.Return, Opcode.ReturnValue) and each.at < end - 1:
-                regions.add(range(each.at, end))
-            if each.opcode in _BRANCHES:
-                targets = {self._labels[id] for id in each.operands if id in self._labels}
-                regions.update(loop for loop, _ in loops if each.at in loop and loop.stop in targets)
-                regions.update(range(each.at, on) for loop, on in loops if each.at in loop and on in targets)
+            if item.opcode in (Opcode.Return, Opcode.ReturnValue) and item.at < end - 1:
+                regions.add(range(item.at, end))
+            if item.opcode in _BRANCHES:
+                targets = {self._labels[id] for id in item.operands if id in self._labels}
+                regions.update(loop for loop, _ in loops if item.at in loop and loop.stop in targets)
+                regions.update(range(item.at, on) for loop, on in loops if item.at in loop and on in targets)
 
 
 def _blocks_of_phis(module: SpirvModule) -> Iterator[tuple[int, int]]:
     """Return the position of each OpPhi and its block's label."""
     label = 0
-    for each in module.instructions:
-        if each.opcode == Opcode.Label:
-            label = each.at
-        elif each.opcode == Opcode.Phi:
-            yield each.at, label
+    for instruction in module.instructions:
+        if instruction.opcode == Opcode.Label:
+            label = instruction.at
+        elif instruction.opcode == Opcode.Phi:
+            yield instruction.at, label

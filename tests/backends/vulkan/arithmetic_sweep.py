@@ -40,10 +40,10 @@ def sweep(backend: VulkanBackend, function: str, *, blocks: int) -> WrongBits | 
     b = np.full(BLOCK, divisor, np.uint32)
     for block in range(blocks):
         a = np.arange(block * BLOCK, (block + 1) * BLOCK, dtype=np.uint32) * SCATTER
-        given = Operands(a, b, b)
-        (got,) = results(backend, given, (number,))
-        if (found := wrong_bits(number, given, got)) is not None:
-            return found
+        operands = Operands(a, b, b)
+        (got,) = results(backend, operands, (number,))
+        if (result := wrong_bits(number, operands, got)) is not None:
+            return result
     return None
 
 
@@ -55,11 +55,11 @@ def main(functions: list[str]) -> int:
         registry.spec("vulkan"), "canonical-1", device, KERNELS, VulkanOptions(), after=device.close
     ) as backend:
         for function in functions or SWEPT:
-            began = time.perf_counter()
-            found = sweep(backend, function, blocks=ALL_BLOCKS)
-            wrong += found is not None
-            took = time.perf_counter() - began
-            print(f"{function}: {found or f'{1 << 32} arguments, 0 wrong bits'}, {took:.0f} s", flush=True)
+            start = time.perf_counter()
+            result = sweep(backend, function, blocks=ALL_BLOCKS)
+            wrong += result is not None
+            took = time.perf_counter() - start
+            print(f"{function}: {result or f'{1 << 32} arguments, 0 wrong bits'}, {took:.0f} s", flush=True)
     return 1 if wrong else 0
 
 

@@ -30,12 +30,12 @@ class FakeBackend(VulkanBackend):
         self.fake = fake
 
     def build(self, lowered: LoweredGraph, buffers: Mapping[str, Buffer]) -> VulkanExecutable:
-        made = super().build(lowered, buffers)
-        block = made.block.gpu_va
-        for step in made.plan.dispatches:
-            where = [_place(each, step, block, lowered, buffers) for each in step.launch.buffers]
+        result = super().build(lowered, buffers)
+        block = result.block.gpu_va
+        for step in result.plan.dispatches:
+            where = [_place(buffer, step, block, lowered, buffers) for buffer in step.launch.buffers]
             self.fake.places[block + step.arguments_offset] = where
-        return made
+        return result
 
 
 def _place(

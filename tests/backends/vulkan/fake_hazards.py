@@ -78,15 +78,15 @@ class Hazards:
         if after & COMPUTE:
             after |= INDIRECT  # logically earlier stages are in the first scope
         left = []
-        for each in self._open:
-            if after & each.stage and (not each.stores or writes & each.bit):
-                each.seen_by |= then
-            if not each.seen_by >= EVERYTHING:
-                left.append(each)
+        for item in self._open:
+            if after & item.stage and (not item.stores or writes & item.bit):
+                item.seen_by |= then
+            if not item.seen_by >= EVERYTHING:
+                left.append(item)
         self._open = left
 
     def ended(self, name: str) -> None:
         """Of a submission, before its semaphore is signalled: whoever waits for that may read as host."""
-        for each in self._open:
-            if each.stores and (HOST, api.VK_ACCESS_HOST_READ_BIT) not in each.seen_by:
-                raise FakeVulkanError(f"{name} ends without a barrier that shows the host {each.what}")
+        for item in self._open:
+            if item.stores and (HOST, api.VK_ACCESS_HOST_READ_BIT) not in item.seen_by:
+                raise FakeVulkanError(f"{name} ends without a barrier that shows the host {item.what}")

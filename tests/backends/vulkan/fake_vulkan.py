@@ -122,7 +122,7 @@ class FakeVulkan:
         """Open, over this."""
         heaps = tuple(
             MemoryHeap(self.heap_bytes, bool(self.types[number].flags & LOCAL))
-            for number in range(1 + max(each.heap for each in self.types))
+            for number in range(1 + max(item.heap for item in self.types))
         )
         limits = DeviceLimits(
             (65535,) * 3, 1024, 32 << 10, 256, 4096, self.heap_bytes, self.heap_bytes, ATOM_BYTES, 64, 0, 1.0, 32
@@ -139,7 +139,7 @@ class FakeVulkan:
 
     def live(self, kind: str = "") -> list[FakeObject]:
         """What was made and not given back."""
-        return [each for each in self._objects.values() if not each.freed and kind in ("", each.kind)]
+        return [item for item in self._objects.values() if not item.freed and kind in ("", item.kind)]
 
     def lose(self) -> None:
         """VK_ERROR_DEVICE_LOST from here on; what was submitted never ends."""
@@ -149,28 +149,28 @@ class FakeVulkan:
     # --- handles
 
     def _make(self, kind: str, out: Any, **data: Any) -> FakeObject:
-        made = FakeObject(kind, next(self._handles), data)
-        self._objects[made.handle] = made
+        result = FakeObject(kind, next(self._handles), data)
+        self._objects[result.handle] = result
         if out is not None:
-            out._obj.value = made.handle
-        return made
+            out._obj.value = result.handle
+        return result
 
     def _get(self, handle: Any, kind: str) -> FakeObject:
         number = getattr(handle, "value", handle)
-        found = self._objects.get(number)
-        if found is None or found.kind != kind:
-            raise FakeVulkanError(f"{number!r} is {found or 'no handle'}: expected a {kind}")
-        if found.freed:
-            raise FakeVulkanError(f"{found} was freed, and is used")
-        return found
+        result = self._objects.get(number)
+        if result is None or result.kind != kind:
+            raise FakeVulkanError(f"{number!r} is {result or 'no handle'}: expected a {kind}")
+        if result.freed:
+            raise FakeVulkanError(f"{result} was freed, and is used")
+        return result
 
     def _destroy(self, handle: Any, kind: str) -> None:
         number = getattr(handle, "value", handle)
         if not number:
             return  # VK_NULL_HANDLE
-        found = self._objects.get(number)
-        if found is not None and found.kind == kind and found.freed:
-            raise FakeVulkanError(f"{found} is freed twice")
+        result = self._objects.get(number)
+        if result is not None and result.kind == kind and result.freed:
+            raise FakeVulkanError(f"{result} is freed twice")
         gone = self._get(number, kind)
         for submission in self.pending:
             if gone in submission.uses:
@@ -195,9 +195,9 @@ class FakeVulkan:
 
     def vkAllocateMemory(self, device: int, info: Any, _: Any, out: Any) -> int:
         wanted = info._obj
-        flags = next(each for each in _chain(wanted) if type(each).__name__ == "VkMemoryAllocateFlagsInfo")
+        flags = next(item for item in _chain(wanted) if type(item).__name__ == "VkMemoryAllocateFlagsInfo")
         assert flags.flags & api.VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT
-        held = sum(each.data["size"] for each in self.live("VkDeviceMemory"))
+        held = sum(item.data["size"] for item in self.live("VkDeviceMemory"))
         if held + wanted.allocationSize > self.heap_bytes:
             raise VulkanError(VK_ERROR_OUT_OF_DEVICE_MEMORY, "vkAllocateMemory")
         kind = self.types[wanted.memoryTypeIndex]
@@ -208,10 +208,10 @@ class FakeVulkan:
         return VK_SUCCESS
 
     def vkFreeMemory(self, device: int, handle: int, _: Any) -> None:
-        if handle and (found := self._objects.get(handle)) is not None and found.kind == "VkDeviceMemory":
+        if handle and (result := self._objects.get(handle)) is not None and result.kind == "VkDeviceMemory":
             for buffer in self.live("VkBuffer"):
-                if buffer.data["memory"] is found and any(buffer in each.uses for each in self.pending):
-                    raise FakeVulkanError(f"{found} is freed while a submission uses it")
+                if buffer.data["memory"] is result and any(buffer in item.uses for item in self.pending):
+                    raise FakeVulkanError(f"{result} is freed while a submission uses it")
         self._destroy(handle, "VkDeviceMemory")
 
     def vkBindBufferMemory(self, device: int, buffer: int, memory: int, offset: int) -> int:
@@ -226,10 +226,10 @@ class FakeVulkan:
         return int(self._get(info._obj.buffer, "VkBuffer").data["va"])
 
     def vkMapMemory(self, device: int, memory: int, offset: int, size: int, flags: int, out: Any) -> int:
-        found = self._get(memory, "VkDeviceMemory")
-        if not found.data["visible"]:
-            raise FakeVulkanError(f"{found} is not host-visible, and is mapped")
-        out._obj.value = ctypes.addressof(found.data["memory"].host)
+        result = self._get(memory, "VkDeviceMemory")
+        if not result.data["visible"]:
+            raise FakeVulkanError(f"{result} is not host-visible, and is mapped")
+        out._obj.value = ctypes.addressof(result.data["memory"].host)
         return VK_SUCCESS
 
     def vkFlushMappedMemoryRanges(self, device: int, count: int, ranges: Any) -> int:
@@ -243,12 +243,12 @@ class FakeVulkan:
         return VK_SUCCESS
 
     def _mapped_range(self, wanted: Any) -> tuple[FakeMemory, int, int]:
-        found = self._get(wanted.memory, "VkDeviceMemory")
-        size = found.data["size"]
+        result = self._get(wanted.memory, "VkDeviceMemory")
+        size = result.data["size"]
         end = size if wanted.size == api.VK_WHOLE_SIZE else wanted.offset + wanted.size
         if wanted.offset % ATOM_BYTES or (end % ATOM_BYTES and end != size) or end > size:
-            raise FakeVulkanError(f"{found}: {wanted.offset} to {end} are no whole atoms of {ATOM_BYTES}")
-        return found.data["memory"], wanted.offset, end
+            raise FakeVulkanError(f"{result}: {wanted.offset} to {end} are no whole atoms of {ATOM_BYTES}")
+        return result.data["memory"], wanted.offset, end
 
     # --- pipelines
 
@@ -256,15 +256,15 @@ class FakeVulkan:
         data = ctypes.string_at(info._obj.pCode, info._obj.codeSize)
         module = read(data)
         self._check_modes(module)
-        name = "".join(each for each in module.names.values() if each == "main")
+        name = "".join(name for name in module.names.values() if name == "main")
         self._make("VkShaderModule", out, takes=kernarg(module), name=name)
         return VK_SUCCESS
 
     def _check_modes(self, module: SpirvModule) -> None:
         """A kernel may round and flush as it likes without the modes that the device answers for."""
-        said = {each.operands[1] for each in module.of(Opcode.ExecutionMode)}
+        operands = {item.operands[1] for item in module.of(Opcode.ExecutionMode)}
         for name in (MODES[control] for control in FLOAT_CONTROLS):
-            if EXECUTION_MODES[name][1] not in said:
+            if EXECUTION_MODES[name][1] not in operands:
                 raise FakeVulkanError(f"a kernel without {name}, which the device answers for")
 
     def vkDestroyShaderModule(self, device: int, handle: int, _: Any) -> None:
@@ -300,9 +300,9 @@ class FakeVulkan:
             self._get(info.layout, "VkPipelineLayout")
             module = self._get(info.stage.module, "VkShaderModule")
             assert info.stage.pName == b"main"
-            made = self._make("VkPipeline", None, takes=module.data["takes"])
-            out[index] = made.handle
-            held.data["content"] += struct.pack("<I", made.handle)
+            result = self._make("VkPipeline", None, takes=module.data["takes"])
+            out[index] = result.handle
+            held.data["content"] += struct.pack("<I", result.handle)
         return VK_SUCCESS
 
     def vkDestroyPipeline(self, device: int, handle: int, _: Any) -> None:
@@ -316,9 +316,9 @@ class FakeVulkan:
 
     def vkDestroyCommandPool(self, device: int, handle: int, _: Any) -> None:
         pool = self._get(handle, "VkCommandPool")
-        for each in self.live("VkCommandBuffer"):
-            if each.data["pool"] is pool:
-                self._destroy(each.handle, "VkCommandBuffer")
+        for item in self.live("VkCommandBuffer"):
+            if item.data["pool"] is pool:
+                self._destroy(item.handle, "VkCommandBuffer")
         self._destroy(handle, "VkCommandPool")
 
     def vkAllocateCommandBuffers(self, device: int, info: Any, out: Any) -> int:
@@ -330,23 +330,23 @@ class FakeVulkan:
         self._destroy(buffers._obj, "VkCommandBuffer")
 
     def vkBeginCommandBuffer(self, buffer: int, info: Any) -> int:
-        found = self._get(buffer, "VkCommandBuffer")
-        assert found.data["state"] == "initial"
-        found.data.update(state="recording", usage=info._obj.flags)
+        result = self._get(buffer, "VkCommandBuffer")
+        assert result.data["state"] == "initial"
+        result.data.update(state="recording", usage=info._obj.flags)
         return VK_SUCCESS
 
     def vkEndCommandBuffer(self, buffer: int) -> int:
-        found = self._recording(buffer)
-        found.data["state"] = "executable"
-        barriers = sum(command[0] == "barrier" for command in found.data["commands"])
+        result = self._recording(buffer)
+        result.data["state"] = "executable"
+        barriers = sum(command[0] == "barrier" for command in result.data["commands"])
         self.most_barriers = max(self.most_barriers, barriers)
         return VK_SUCCESS
 
     def _recording(self, buffer: int) -> FakeObject:
-        found = self._get(buffer, "VkCommandBuffer")
-        if found.data["state"] != "recording":
-            raise FakeVulkanError(f"{found} is {found.data['state']}, and a command is recorded")
-        return found
+        result = self._get(buffer, "VkCommandBuffer")
+        if result.data["state"] != "recording":
+            raise FakeVulkanError(f"{result} is {result.data['state']}, and a command is recorded")
+        return result
 
     def _record(self, buffer: int, *command: Any) -> None:
         self._recording(buffer).data["commands"].append(command)
@@ -364,10 +364,10 @@ class FakeVulkan:
         self._record(buffer, "dispatch", (x, y, z))
 
     def vkCmdDispatchIndirect(self, buffer: int, handle: int, offset: int) -> None:
-        found = self._get(handle, "VkBuffer")
-        if offset % 4 or offset + 12 > found.data["size"]:
-            raise FakeVulkanError(f"{found}: no grid at offset {offset}")
-        self._record(buffer, "indirect", found, offset)
+        result = self._get(handle, "VkBuffer")
+        if offset % 4 or offset + 12 > result.data["size"]:
+            raise FakeVulkanError(f"{result}: no grid at offset {offset}")
+        self._record(buffer, "indirect", result, offset)
 
     def vkCmdPipelineBarrier(
         self, buffer: int, after: int, before: int, flags: int, count: int, barriers: Any, *_: Any
@@ -376,23 +376,23 @@ class FakeVulkan:
         self._record(buffer, "barrier", after, before, barriers._obj.srcAccessMask, barriers._obj.dstAccessMask)
 
     def vkCmdFillBuffer(self, buffer: int, handle: int, offset: int, size: int, dword: int) -> None:
-        found = self._get(handle, "VkBuffer")
-        if offset % 4 or size % 4 or offset + size > found.data["size"]:
-            raise FakeVulkanError(f"{found}: {size} bytes at offset {offset} cannot be filled")
-        self._record(buffer, "fill", found, offset, size, dword)
+        result = self._get(handle, "VkBuffer")
+        if offset % 4 or size % 4 or offset + size > result.data["size"]:
+            raise FakeVulkanError(f"{result}: {size} bytes at offset {offset} cannot be filled")
+        self._record(buffer, "fill", result, offset, size, dword)
 
     def vkCmdCopyBuffer(self, buffer: int, source: int, target: int, count: int, regions: Any) -> None:
         region = regions._obj
-        found, to = self._get(source, "VkBuffer"), self._get(target, "VkBuffer")
-        for each, offset in ((found, region.srcOffset), (to, region.dstOffset)):
-            if offset + region.size > each.data["size"]:
-                raise FakeVulkanError(f"{each}: {region.size} bytes at offset {offset} pass its end")
-        self._record(buffer, "copy", found, region.srcOffset, to, region.dstOffset, region.size)
+        result, to = self._get(source, "VkBuffer"), self._get(target, "VkBuffer")
+        for item, offset in ((result, region.srcOffset), (to, region.dstOffset)):
+            if offset + region.size > item.data["size"]:
+                raise FakeVulkanError(f"{item}: {region.size} bytes at offset {offset} pass its end")
+        self._record(buffer, "copy", result, region.srcOffset, to, region.dstOffset, region.size)
 
     # --- timelines and queues
 
     def vkCreateSemaphore(self, device: int, info: Any, _: Any, out: Any) -> int:
-        kind = next(each for each in _chain(info._obj) if type(each).__name__ == "VkSemaphoreTypeCreateInfo")
+        kind = next(item for item in _chain(info._obj) if type(item).__name__ == "VkSemaphoreTypeCreateInfo")
         assert kind.semaphoreType == api.VK_SEMAPHORE_TYPE_TIMELINE
         self._make("VkSemaphore", out, value=kind.initialValue, last=kind.initialValue)
         return VK_SUCCESS
@@ -405,7 +405,7 @@ class FakeVulkan:
             raise VulkanError(VK_ERROR_DEVICE_LOST, "vkQueueSubmit")
         assert queue in self.queues and count == 1 and not fence
         info = infos._obj
-        values = next(each for each in _chain(info) if type(each).__name__ == "VkTimelineSemaphoreSubmitInfo")
+        values = next(item for item in _chain(info) if type(item).__name__ == "VkTimelineSemaphoreSubmitInfo")
         waits = self._semaphores(info.waitSemaphoreCount, info.pWaitSemaphores, values.pWaitSemaphoreValues)
         signals = self._semaphores(
             info.signalSemaphoreCount, info.pSignalSemaphores, values.pSignalSemaphoreValues
@@ -422,9 +422,9 @@ class FakeVulkan:
         if not replayed and buffer.data.get("submitted"):
             raise FakeVulkanError(f"{buffer} is for one submission, and is submitted again")
         buffer.data["submitted"] = True
-        made = FakeSubmission(queue, buffer, waits, signals)
-        made.uses = {buffer, *(semaphore for semaphore, _ in signals), *self._used(buffer)}
-        self.pending.append(made)
+        submission = FakeSubmission(queue, buffer, waits, signals)
+        submission.uses = {buffer, *(semaphore for semaphore, _ in signals), *self._used(buffer)}
+        self.pending.append(submission)
         return VK_SUCCESS
 
     def vkWaitSemaphores(self, device: int, info: Any, timeout: int) -> int:
@@ -450,8 +450,8 @@ class FakeVulkan:
         while going:
             going = False
             for queue in self.queues:
-                first = next((each for each in self.pending if each.queue == queue), None)
-                if first is None or any(each.data["value"] < value for each, value in first.waits):
+                first = next((item for item in self.pending if item.queue == queue), None)
+                if first is None or any(item.data["value"] < value for item, value in first.waits):
                     continue
                 if not self._execute(first):
                     self.stalled = True
@@ -503,7 +503,7 @@ class FakeVulkan:
         takes: Kernarg | None = None
         block = 0
         for command in buffer.data["commands"]:
-            yield from (each for each in command if isinstance(each, FakeObject))
+            yield from (item for item in command if isinstance(item, FakeObject))
             if command[0] == "bind":
                 takes = command[1].data["takes"]
             elif command[0] == "push":
@@ -593,11 +593,11 @@ class FakeVulkan:
         return struct.unpack_from(f"<{count}Q", self._bytes(where), start)
 
     def _at(self, va: int, what: str) -> FakeObject:
-        for each in self._objects.values():
-            if each.kind == "VkBuffer" and each.data["va"] <= va < each.data["va"] + each.data["size"]:
-                if each.freed:
-                    raise FakeVulkanError(f"{what} lies at {va:#x}, in {each}, which was freed")
-                return each
+        for item in self._objects.values():
+            if item.kind == "VkBuffer" and item.data["va"] <= va < item.data["va"] + item.data["size"]:
+                if item.freed:
+                    raise FakeVulkanError(f"{what} lies at {va:#x}, in {item}, which was freed")
+                return item
         raise FakeVulkanError(f"{what} lies at {va:#x}, where no buffer is")
 
     def _bytes(self, buffer: FakeObject) -> memoryview:
@@ -623,9 +623,9 @@ def _chain(first: Any) -> Iterator[Any]:
     at = first.pNext
     while at:
         kind = ctypes.c_int32.from_address(at).value
-        each: Any = api.struct_type(STYPE_NAMES[kind]).from_address(at)
-        yield each
-        at = each.pNext
+        from_address: Any = api.struct_type(STYPE_NAMES[kind]).from_address(at)
+        yield from_address
+        at = from_address.pNext
 
 
 def _u64s(address: int, count: int) -> list[int]:

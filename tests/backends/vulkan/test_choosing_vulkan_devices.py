@@ -29,8 +29,8 @@ CARD, CHIP = FakeDevice("Fake 9000"), FakeDevice("Fake Graphics", INTEGRATED)
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """machine(*devices): this machine's Vulkan has these from now on."""
 
-    def made(*there: FakeDevice, instance: int = 0) -> FakeVulkan:
-        vulkan = FakeVulkan(there, instance)
+    def made(*devices: FakeDevice, instance: int = 0) -> FakeVulkan:
+        vulkan = FakeVulkan(devices, instance)
         monkeypatch.setattr(loader, "load", lambda: vulkan)
         return vulkan
 
@@ -39,11 +39,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_gpus_are_listed_first_in_driver_order(machine: Machine) -> None:
     machine(SOFTWARE, CHIP, CARD, FakeDevice("Fake 100"))
-    found = list_devices()
-    assert [(each.index, each.name, each.position) for each in found] == [
+    devices = list_devices()
+    assert [(device.index, device.name, device.position) for device in devices] == [
         (0, "Fake 9000", 2), (1, "Fake 100", 3), (2, "Fake Graphics", 1), (3, "fakepipe", 0),
     ]  # fmt: skip
-    assert found[0].driver == "fakedrv 7.1" and found[0].memory == 8 << 30 and found[3].is_cpu
+    assert devices[0].driver == "fakedrv 7.1" and devices[0].memory == 8 << 30 and devices[3].is_cpu
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_gpus_are_listed_first_in_driver_order(machine: Machine) -> None:
 )  # fmt: skip
 def test_device_is_selected_by_number_name_or_rank(machine: Machine, which: str, name: str) -> None:
     machine(SOFTWARE, CHIP, CARD)
-    found, why = choose(list_devices(), which)
-    assert found.name == name and why.startswith(name) and ("software" in why) is found.is_cpu
+    result, reason = choose(list_devices(), which)
+    assert result.name == name and reason.startswith(name) and ("software" in reason) is result.is_cpu
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_missing_loader_and_driver_error_prints_the_apt_command(
     ],
 )
 def test_broken_manifest_is_explained(tmp_path: Path, text: str, trouble: str) -> None:
-    found = icd.read(written(tmp_path / "icd.json", text))
-    assert found.trouble.startswith(trouble) and "Traceback" not in found.trouble
+    result = icd.read(written(tmp_path / "icd.json", text))
+    assert result.trouble.startswith(trouble) and "Traceback" not in result.trouble
 
 
 def test_drivers_without_devices_are_listed_with_their_errors(
@@ -208,31 +208,31 @@ def test_drivers_without_devices_are_listed_with_their_errors(
     drivers(monkeypatch, broken)
     with pytest.raises(UnsupportedError) as error:
         choose_tier("vulkan")
-    said = error.value.message
-    assert f"VK_DRIVER_FILES={broken}: no Vulkan driver has a device here ({broken}: is not JSON)" in said
+    message = error.value.message
+    assert f"VK_DRIVER_FILES={broken}: no Vulkan driver has a device here ({broken}: is not JSON)" in message
     assert "apt install" in error.value.next
 
 
 def test_loader_without_drivers_does_not_print_a_traceback(machine: Machine) -> None:
     machine(FakeDevice(), instance=-9)  # what Vulkan-Loader answers where it finds none
-    found = vulkan_tier.probe(devices.Host(1))
-    assert not found.usable and "no Vulkan driver has a device here" in found.why
-    assert "apt install" in found.next
+    probe = vulkan_tier.probe(devices.Host(1))
+    assert not probe.usable and "no Vulkan driver has a device here" in probe.why
+    assert "apt install" in probe.next
 
 
 def test_driver_alone_works_without_the_loader(
     vulkan_driver: object, no_loader: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = [each for each in icd.installed() if not each.trouble]
-    for each in good:
-        drivers(monkeypatch, Path(each.manifest))
+    good = [item for item in icd.installed() if not item.trouble]
+    for item in good:
+        drivers(monkeypatch, Path(item.manifest))
         loader.load.cache_clear()
         try:
-            found = list_devices()
+            devices = list_devices()
         except (UnsupportedError, VulkanError):
             continue
-        if found:
-            assert loader.load().source == each.library
+        if devices:
+            assert loader.load().source == item.library
             break
     else:
         pytest.fail("no driver works without the loader")
@@ -303,12 +303,12 @@ def test_devices_lists_each_with_its_reason_and_marks_software(
 ) -> None:
     machine(SOFTWARE, CARD, FakeDevice("Old 1", version=(1, 0, 3)))
     assert devices_command([]) == 0
-    said = capsys.readouterr().out
-    rows = {line.split("  ")[0]: line for line in said.splitlines() if line.startswith("vulkan:")}
+    output = capsys.readouterr().out
+    rows = {line.split("  ")[0]: line for line in output.splitlines() if line.startswith("vulkan:")}
     assert set(rows) == {"vulkan:0 Fake 9000", "vulkan:1 Old 1", "vulkan:2 fakepipe"}
     assert " yes " in rows["vulkan:0 Fake 9000"] and "8,192 MiB" in rows["vulkan:0 Fake 9000"]
     assert (
         " no " in rows["vulkan:1 Old 1"] and "supports Vulkan 1.0.3, but 1.2 is required" in rows["vulkan:1 Old 1"]
     )
     assert "software driver: slower than a GPU" in rows["vulkan:2 fakepipe"]
-    assert "next      vulkan:1 Old 1 vulkan: update its driver" in said
+    assert "next      vulkan:1 Old 1 vulkan: update its driver" in output

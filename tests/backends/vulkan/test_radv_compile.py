@@ -35,10 +35,10 @@ def compiled() -> RadvCompiled:
 
 @pytest.mark.parametrize("name", SOME)
 def test_committed_container_matches_radv_output(compiled: RadvCompiled, name: str) -> None:
-    made = container(name, KERNELS.module(name), compiled.caches[name], compiled.mesa)
+    result = container(name, KERNELS.module(name), compiled.caches[name], compiled.mesa)
     if load(name).compiler != f"{COMPILER}{compiled.mesa}":
         pytest.skip(f"the committed ones are of {load(name).compiler}, this is Mesa {compiled.mesa}")
-    assert write_zrt(made) == (BUILT / f"{name}.zrt").read_bytes(), "zinc-rt vulkan compile --radv gfx1201"
+    assert write_zrt(result) == (BUILT / f"{name}.zrt").read_bytes(), "zinc-rt vulkan compile --radv gfx1201"
 
 
 def test_invalid_module_is_reported(compiled: RadvCompiled) -> None:

@@ -29,8 +29,8 @@ def generator() -> ModuleType:
 
 def test_struct_sizes_match_a_c_compiler() -> None:
     """struct_sizes.json holds sizeof() of vulkan.h on a 64-bit machine."""
-    made = {name: ctypes.sizeof(api.struct_type(name)) for name in api.STRUCTS if name in SIZES}
-    assert made == SIZES
+    result = {name: ctypes.sizeof(api.struct_type(name)) for name in api.STRUCTS if name in SIZES}
+    assert result == SIZES
     assert {name for name in api.STRUCTS if name not in SIZES} == {
         "VkPipelineExecutableStatisticValueKHR"
     }  # a union
@@ -41,9 +41,9 @@ def test_every_command_has_a_function_type() -> None:
 
 
 def test_struct_sets_its_type_and_keeps_referenced_objects_alive() -> None:
-    made = api.struct("VkInstanceCreateInfo", pApplicationInfo=api.struct("VkApplicationInfo", apiVersion=5))
-    inner = api.struct_type("VkApplicationInfo").from_address(made.pApplicationInfo)
-    assert (made.sType, inner.sType, inner.apiVersion) == (1, 0, 5)
+    struct = api.struct("VkInstanceCreateInfo", pApplicationInfo=api.struct("VkApplicationInfo", apiVersion=5))
+    inner = api.struct_type("VkApplicationInfo").from_address(struct.pApplicationInfo)
+    assert (struct.sType, inner.sType, inner.apiVersion) == (1, 0, 5)
     second, third = api.struct("VkPhysicalDeviceVulkan11Features"), api.struct("VkPhysicalDeviceVulkan12Features")
     first = api.chain(api.struct("VkPhysicalDeviceFeatures2"), second, third)
     assert (first.pNext, second.pNext) == (ctypes.addressof(second), ctypes.addressof(third))
@@ -55,11 +55,11 @@ def test_member_unknown_to_vulkan_is_rejected() -> None:
 
 
 def test_generated_data_matches_vk_xml() -> None:
-    made = generator()
-    if not made.REGISTRY.is_file():
-        pytest.skip(f"no {made.REGISTRY}: apt install libvulkan-dev")
-    text = made.generated(made.REGISTRY)
-    here, there = (each.splitlines()[0] for each in (text, Path(vk_xml.__file__).read_text(encoding="utf-8")))
+    result = generator()
+    if not result.REGISTRY.is_file():
+        pytest.skip(f"no {result.REGISTRY}: apt install libvulkan-dev")
+    text = result.generated(result.REGISTRY)
+    here, there = (text.splitlines()[0] for text in (text, Path(vk_xml.__file__).read_text(encoding="utf-8")))
     if here != there:
         pytest.skip(f"another vk.xml: {here}")
     names = {}

@@ -57,8 +57,8 @@ def fake() -> FakeVulkan:
 @pytest.fixture
 def backend(fake: FakeVulkan) -> Iterator[FakeBackend]:
     """Closed by the test where it can be."""
-    made = FakeBackend(fake, DEBUG)
-    yield made
+    backend = FakeBackend(fake, DEBUG)
+    yield backend
     gc.collect()
 
 
@@ -109,9 +109,9 @@ def dropping(number: int) -> Callable[..., Iterator[VulkanCommand]]:
 
 def test_every_dropped_barrier_is_detected(monkeypatch: pytest.MonkeyPatch, slow_counts: Counts) -> None:
     """All but the one in front, which orders submissions."""
-    with FakeBackend(FakeVulkan()) as whole:
-        run_model(whole, MODELS[0], [5])
-        count = whole.fake.most_barriers
+    with FakeBackend(FakeVulkan()) as backend:
+        run_model(backend, MODELS[0], [5])
+        count = backend.fake.most_barriers
     assert count > 40
     for number in range(1, count, slow_counts(15, 1)):
         with monkeypatch.context() as patch, pytest.raises(FakeVulkanError, match=r"no barrier between|without a"):
@@ -145,11 +145,11 @@ def test_missing_float_mode_is_detected(backend: FakeBackend, monkeypatch: pytes
 
 
 def test_free_in_flight_is_detected(fake: FakeVulkan, backend: FakeBackend) -> None:
-    made = ready(backend)
+    result = ready(backend)
     fake.stalled = True
-    backend.submit(made, Stream("one"))
+    backend.submit(result, Stream("one"))
     with pytest.raises(FakeVulkanError, match="is freed while a submission uses it"):
-        backend.unload(made)
+        backend.unload(result)
 
 
 def test_operands_freed_in_flight_are_detected_through_kernel_arguments(
@@ -157,9 +157,9 @@ def test_operands_freed_in_flight_are_detected_through_kernel_arguments(
 ) -> None:
     lowered, size_bytes = one_add()
     arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
-    made = backend.build(lowered, {TOGETHER: arena})
+    result = backend.build(lowered, {TOGETHER: arena})
     fake.stalled = True
-    backend.submit(made, Stream("one"))
+    backend.submit(result, Stream("one"))
     with pytest.raises(FakeVulkanError, match="is freed while a submission uses it"):
         backend.free(arena)
 
@@ -167,10 +167,10 @@ def test_operands_freed_in_flight_are_detected_through_kernel_arguments(
 def test_submitting_freed_operands_is_detected(backend: FakeBackend) -> None:
     lowered, size_bytes = one_add()
     arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
-    made = backend.build(lowered, {TOGETHER: arena})
+    result = backend.build(lowered, {TOGETHER: arena})
     backend.free(arena)
     with pytest.raises(FakeVulkanError, match=r"argument lies at .* which was freed"):
-        backend.submit(made, Stream("one"))
+        backend.submit(result, Stream("one"))
 
 
 def test_buffer_is_freed_once(backend: FakeBackend) -> None:
@@ -189,11 +189,11 @@ def test_leaks_at_exit_are_detected(fake: FakeVulkan, monkeypatch: pytest.Monkey
 
 
 def test_timeline_value_is_signalled_once(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, stream = ready(backend), Stream("one")
-    fence = backend.submit(made, stream)
+    result, stream = ready(backend), Stream("one")
+    fence = backend.submit(result, stream)
     fence.timeline.next_value.value = 1
     with pytest.raises(FakeVulkanError, match="value 1 is signalled after 1"):
-        backend.submit(made, stream)
+        backend.submit(result, stream)
 
 
 # --- streams
@@ -202,23 +202,23 @@ def test_timeline_value_is_signalled_once(backend: FakeBackend, monkeypatch: pyt
 def test_streams_share_queues_and_synchronise_on_the_device() -> None:
     fake = FakeVulkan(queues=2)
     with FakeBackend(fake) as backend:
-        made = ready(backend)
+        result = ready(backend)
         first, second = Stream("first"), Stream("second")
         fake.stalled = True
         for stream in (first, second):
-            stream.advanced(backend.submit(made, stream))
+            stream.advanced(backend.submit(result, stream))
         event = Event()
         event.record(first)
         second.wait(event)
-        fence = backend.submit(made, second)
+        fence = backend.submit(result, second)
         one, other, waiting = fake.pending
         assert one.queue != other.queue == waiting.queue
-        assert [len(each.waits) for each in fake.pending] == [0, 0, 1] and waiting.waits == one.signals
+        assert [len(item.waits) for item in fake.pending] == [0, 0, 1] and waiting.waits == one.signals
         assert not fence.done()
         fake.stalled = False
         backend.wait(fence, 1.0)
         assert backend.submissions.fast == 0 and backend.submissions.careful == 3
-        backend.wait(backend.submit(made, first), 1.0)
+        backend.wait(backend.submit(result, first), 1.0)
         assert backend.submissions.fast == 1
 
 
@@ -285,16 +285,16 @@ def test_guards_name_the_overrun_buffer(fake: FakeVulkan) -> None:
 
 
 def test_timeout_names_the_stalled_replay_and_node(fake: FakeVulkan, backend: FakeBackend) -> None:
-    made, stream = ready(backend), Stream("decode")
-    backend.wait(backend.submit(made, stream), 1.0)
+    result, stream = ready(backend), Stream("decode")
+    backend.wait(backend.submit(result, stream), 1.0)
     fake.stops_behind = 1  # step_grids has ended, the addition has not
-    fence = backend.submit(made, stream)
+    fence = backend.submit(result, stream)
     with pytest.raises(VulkanHang) as caught:
         backend.wait(fence, 0.5)
-    assert caught.value.node is made.nodes[0] and caught.value.executable == made.name
+    assert caught.value.node is result.nodes[0] and caught.value.executable == result.name
     assert caught.value.message == (
         "fake, stream decode: value 2 not reached after 0.5 s; the semaphore is at 1 of 2 submitted; "
-        f"{made.name} runs; not past add of ADD y"
+        f"{result.name} runs; not past add of ADD y"
     )
     assert "a software driver cannot cancel a dispatch: end the process" in caught.value.next
     with pytest.raises(VulkanHang):
@@ -304,17 +304,17 @@ def test_timeout_names_the_stalled_replay_and_node(fake: FakeVulkan, backend: Fa
 
 
 def test_lost_device_fails_every_fence_and_closes(fake: FakeVulkan, backend: FakeBackend) -> None:
-    made, stream = ready(backend), Stream("decode")
-    before = backend.submit(made, stream)
+    result, stream = ready(backend), Stream("decode")
+    before = backend.submit(result, stream)
     backend.wait(before, 1.0)
     fake.stalled = True
-    fence, later = backend.submit(made, stream), backend.submit(made, Stream("other"))
+    fence, later = backend.submit(result, stream), backend.submit(result, Stream("other"))
     fake.lose()
     with pytest.raises(VulkanHang, match="value 2 was lost with the device") as caught:
         backend.wait(fence, 1.0)
     assert caught.value.lost and before.done() and later.done()
     before.wait(0.0)
-    for call in (lambda: later.wait(0.0), lambda: backend.submit(made, stream)):
+    for call in (lambda: later.wait(0.0), lambda: backend.submit(result, stream)):
         with pytest.raises(VulkanHang, match="lost with the device"):
             call()
     backend.close()
@@ -357,17 +357,17 @@ def test_driver_code_is_cached_and_a_damaged_file_is_ignored(tmp_path: Path) -> 
 
 
 def test_fork_is_rejected(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ready(backend)
+    result = ready(backend)
     monkeypatch.setattr("os.getpid", lambda: -1)
     calls: list[Callable[[], object]] = [
-        lambda: backend.submit(made, Stream("one")),
+        lambda: backend.submit(result, Stream("one")),
         lambda: backend.alloc(4, BufferHeap.HOST_VISIBLE, "more"),
     ]
     for call in calls:
         with pytest.raises(UnsupportedError, match="a forked process lacks the driver's threads"):
             call()
     backend.close()  # the parent's business
-    assert made.block in backend.memory.blocks
+    assert result.block in backend.memory.blocks
 
 
 def test_grid_beyond_the_device_limit_is_rejected(fake: FakeVulkan) -> None:
@@ -384,11 +384,11 @@ def test_timed_graph_needs_timestamps(fake: FakeVulkan) -> None:
         lowered, size_bytes = one_add()
         arena = backend.alloc(size_bytes, BufferHeap.DEVICE_LOCAL, TOGETHER)
         timed = replace(lowered, timed=True)
-        made = backend.build(timed, {TOGETHER: arena})
-        assert made.times().dispatches == ()
-        backend.wait(backend.submit(made, Stream("one")), 1.0)
-        assert [each.kernel for each in made.times().dispatches] == ["step_grids", "add"]
-        backend.unload(made)
+        result = backend.build(timed, {TOGETHER: arena})
+        assert result.times().dispatches == ()
+        backend.wait(backend.submit(result, Stream("one")), 1.0)
+        assert [dispatch.kernel for dispatch in result.times().dispatches] == ["step_grids", "add"]
+        backend.unload(result)
         families = (QueueFamily(api.VK_QUEUE_COMPUTE_BIT, 1, 0),)
         backend.vulkan.physical = replace(backend.vulkan.physical, queue_families=families)
         with pytest.raises(UnsupportedError, match="fake: its queue does not support timestamps"):
@@ -396,9 +396,9 @@ def test_timed_graph_needs_timestamps(fake: FakeVulkan) -> None:
 
 
 def test_executables_list_nodes_and_spirv(backend: FakeBackend) -> None:
-    made = ready(backend)
-    assert [node.op for node in made.nodes] == [Op.ADD]
-    assert made.kernels() == {name: KERNELS.module(name) for name in ("add", "step_grids")}
-    assert made.times().dispatches == ()
-    backend.unload(made)
+    result = ready(backend)
+    assert [node.op for node in result.nodes] == [Op.ADD]
+    assert result.kernels() == {name: KERNELS.module(name) for name in ("add", "step_grids")}
+    assert result.times().dispatches == ()
+    backend.unload(result)
     backend.close()

@@ -23,11 +23,11 @@ def test_report_describes_device_driver_and_layers(
     vulkan_driver: PhysicalDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VK_DRIVER_FILES", "/mine.json")
-    said = described(vulkan_driver)
-    assert (said.name, said.arch, said.profile) == (vulkan_driver.name, "vulkan", vulkan_driver.driver)
-    assert said.firmware == f"Vulkan {dotted(vulkan_driver.api_version)}"
-    assert said.software is (vulkan_driver.kind == "cpu") and not said.simulated
-    assert said.driver_files == "VK_DRIVER_FILES=/mine.json" and said.layers == layers.active()
+    output = described(vulkan_driver)
+    assert (output.name, output.arch, output.profile) == (vulkan_driver.name, "vulkan", vulkan_driver.driver)
+    assert output.firmware == f"Vulkan {dotted(vulkan_driver.api_version)}"
+    assert output.software is (vulkan_driver.kind == "cpu") and not output.simulated
+    assert output.driver_files == "VK_DRIVER_FILES=/mine.json" and output.layers == layers.active()
 
 
 def test_two_devices_can_be_open_at_once(vulkan_driver: PhysicalDevice) -> None:

@@ -37,14 +37,14 @@ CASES = (
 
 
 def opened(device: PhysicalDevice, options: VulkanOptions = VulkanOptions()) -> VulkanBackend:  # noqa: B008 - frozen
-    made = open_device(device)
-    return VulkanBackend(registry.spec("vulkan"), "canonical-1", made, KERNELS, options, after=made.close)
+    result = open_device(device)
+    return VulkanBackend(registry.spec("vulkan"), "canonical-1", result, KERNELS, options, after=result.close)
 
 
 @pytest.fixture
 def backend(vulkan_driver: PhysicalDevice) -> Iterator[VulkanBackend]:
-    with opened(vulkan_driver) as made:
-        yield made
+    with opened(vulkan_driver) as result:
+        yield result
 
 
 class Sums:
@@ -76,8 +76,8 @@ class Sums:
 
     def count(self) -> float:
         """How many there were; all elements agree."""
-        place = self.places["a"]
-        values = np.frombuffer(self.backend.read(self.arena, place.offset_bytes, 4 * self.size), np.float32)
+        location = self.places["a"]
+        values = np.frombuffer(self.backend.read(self.arena, location.offset_bytes, 4 * self.size), np.float32)
         assert (values == values[0]).all()
         return float(values[0])
 
@@ -136,7 +136,7 @@ def test_timed_graph_has_timestamps_for_each_dispatch(backend: VulkanBackend) ->
     for _ in range(2):
         backend.wait(sums.replay(Stream("one")), SECONDS)
         times = sums.executable.times()
-        assert [each.kernel for each in times.dispatches] == ["add"]
+        assert [dispatch.kernel for dispatch in times.dispatches] == ["add"]
         assert not list(times.wrong()) and times.dispatches[0].nanoseconds > 0
     assert sums.count() == 2
 
@@ -172,7 +172,7 @@ def test_forked_child_does_not_use_the_device(backend: VulkanBackend) -> None:
 
 def test_two_backends_work_in_one_process(vulkan_driver: PhysicalDevice) -> None:
     with opened(vulkan_driver) as first, opened(vulkan_driver) as second:
-        pairs = [(Sums(each), Stream("one")) for each in (first, second)]
+        pairs = [(Sums(item), Stream("one")) for item in (first, second)]
         for _ in range(5):
             for sums, stream in pairs:
                 sums.replay(stream)

@@ -34,7 +34,7 @@ def layer(vulkan_driver: PhysicalDevice) -> str:
 
 
 def said(layer: str, *arguments: str) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("under_layers.py")), *arguments],
         env={**os.environ, "VK_INSTANCE_LAYERS": layer, "PYTHONPATH": str(TESTS)},
         capture_output=True,
@@ -42,9 +42,9 @@ def said(layer: str, *arguments: str) -> str:
         check=False,
         timeout=SECONDS,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("ran\n")
-    return done.stdout.removesuffix("ran\n") + done.stderr
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith("ran\n")
+    return result.stdout.removesuffix("ran\n") + result.stderr
 
 
 def test_layers_report_nothing_for_valid_calls(layer: str) -> None:

@@ -31,8 +31,8 @@ def backend(vulkan_driver: PhysicalDevice) -> Iterator[VulkanBackend]:
     device = open_device(vulkan_driver)
     with VulkanBackend(
         BackendSpec("vulkan", "Vulkan"), "canonical-1", device, KERNELS, VulkanOptions(), after=device.close
-    ) as made:
-        yield made
+    ) as backend:
+        yield backend
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def cache(tmp_path: Path) -> ObjectCache:
     return ObjectCache(tmp_path)
 
 
-def wanted(number: int, given: Operands) -> np.ndarray:
+def wanted(number: int, operands: Operands) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return OPERATIONS[number].want(*given.floats).view(np.uint32)
+        return OPERATIONS[number].want(*operands.floats).view(np.uint32)
 
 
 def test_kernel_has_a_case_for_every_operation() -> None:
@@ -51,34 +51,34 @@ def test_kernel_has_a_case_for_every_operation() -> None:
 
 
 def test_operands_are_deterministic_and_hold_all_pairs_of_special_values() -> None:
-    given, again = operands(), operands()
-    assert (given.a == again.a).all() and (given.b == again.b).all() and (given.c == again.c).all()
-    assert len(given.a) == len(given.b) == len(given.c) == CASES
-    pairs = set(zip(given.a.tolist(), given.b.tolist(), strict=True))
+    argument, second = operands(), operands()
+    assert (argument.a == second.a).all() and (argument.b == second.b).all() and (argument.c == second.c).all()
+    assert len(argument.a) == len(argument.b) == len(argument.c) == CASES
+    pairs = set(zip(argument.a.tolist(), argument.b.tolist(), strict=True))
     assert {(int(a), int(b)) for a in SPECIAL for b in SPECIAL} <= pairs
 
 
 @pytest.mark.parametrize("name", NUMBER)
 def test_correct_bits_pass_and_a_wrong_one_is_reported(name: str) -> None:
-    given, number = operands(), NUMBER[name]
-    got = wanted(number, given).copy()
+    argument, number = operands(), NUMBER[name]
+    got = wanted(number, argument).copy()
     assert len(set(got.tolist())) > 3
-    assert wrong_bits(number, given, got) is None
+    assert wrong_bits(number, argument, got) is None
     at = 1500  # not NaN: any NaN is as good as another
     got[at] ^= 1
-    found = wrong_bits(number, given, got)
-    assert found is not None and found.wrong == 1
-    assert found.given[0] == given.a[at] and len(found.given) == OPERATIONS[number].operands
-    assert str(found).startswith(f"{name}: 1 of {CASES} wrong, the first at a {given.a[at]:#010x}")
-    assert str(found).endswith(f"expected {found.want:#010x}, got {found.want ^ 1:#010x}")
+    result = wrong_bits(number, argument, got)
+    assert result is not None and result.wrong == 1
+    assert result.given[0] == argument.a[at] and len(result.given) == OPERATIONS[number].operands
+    assert str(result).startswith(f"{name}: 1 of {CASES} wrong, the first at a {argument.a[at]:#010x}")
+    assert str(result).endswith(f"expected {result.want:#010x}, got {result.want ^ 1:#010x}")
 
 
 def test_any_nan_is_accepted_where_nan_is_expected() -> None:
-    given, number = operands(), NUMBER["a + b"]
-    got = wanted(number, given).copy()
+    argument, number = operands(), NUMBER["a + b"]
+    got = wanted(number, argument).copy()
     nan = np.isnan(got.view(np.float32))
     got[nan] = 0xFFFFFFFF
-    assert nan.any() and wrong_bits(number, given, got) is None
+    assert nan.any() and wrong_bits(number, argument, got) is None
 
 
 def test_driver_computes_all_bits_correctly(backend: VulkanBackend, slow_counts: Counts) -> None:
@@ -94,10 +94,10 @@ def test_success_is_remembered(
 
 
 def flushing(
-    backend: VulkanBackend, given: Operands, numbers: range, honest: Results = self_test.results
+    backend: VulkanBackend, operands: Operands, numbers: range, honest: Results = self_test.results
 ) -> np.ndarray:
     """What a device that flushes denormals gives."""
-    got = honest(backend, given, numbers)
+    got = honest(backend, operands, numbers)
     denormal = (got & 0x7F800000 == 0) & (got & 0x7FFFFF != 0)
     return np.where(denormal, got & 0x80000000, got)
 
@@ -107,11 +107,11 @@ def test_failure_names_the_operation_and_is_not_cached(
 ) -> None:
     with monkeypatch.context() as planted:
         planted.setattr(self_test, "results", flushing)
-        said = self_test.refusal(backend, cache)
-        assert said == self_test.refusal(backend, cache)
-    assert said.startswith(f"canonical-1 on {backend.vulkan.physical.name} ")
+        refusal = self_test.refusal(backend, cache)
+        assert refusal == self_test.refusal(backend, cache)
+    assert refusal.startswith(f"canonical-1 on {backend.vulkan.physical.name} ")
     assert re.search(
-        r"computes different bits: a \+ b: \d+ of 4096 wrong, the first at a 0x\w{8}, b 0x\w{8}", said
+        r"computes different bits: a \+ b: \d+ of 4096 wrong, the first at a 0x\w{8}, b 0x\w{8}", refusal
     )
     assert self_test.refusal(backend, cache) == ""
 

@@ -24,7 +24,7 @@ CASES = (
 
 
 def main(wrong: bool) -> None:
-    device = next(each for each in list_devices() if not each.missing)
+    device = next(device for device in list_devices() if not device.missing)
     if wrong:
         with SpirvBench(device) as bench:
             backend = bench.backend

@@ -80,8 +80,8 @@ def test_fusing_models_removes_nodes_but_no_operands(name: str) -> None:
     fused = fuse(graph, always)
     verify(fused)
     assert len(fused.nodes) < len(graph.nodes) and ops(fused)[Op.ADD] < ops(graph)[Op.ADD]
-    read = {each for node in graph.nodes for each in node.inputs if graph.buffers.get(each) and "model." in each}
-    assert read <= {each for node in fused.nodes for each in node.inputs}
+    read = {item for node in graph.nodes for item in node.inputs if graph.buffers.get(item) and "model." in item}
+    assert read <= {item for node in fused.nodes for item in node.inputs}
     assert {spec.name for spec in graph.by_role("output", "state")} == {
         spec.name for spec in fused.by_role("output", "state")
     }
@@ -163,7 +163,7 @@ def steps(model: Path, transform: Callable[[OpGraph], OpGraph] | None) -> np.nda
         read_gguf(model), CpuBackend("canonical-1", threads=1), ctx=32, options=EngineOptions(transform=transform)
     ) as engine:
         sequence = engine.open()
-        return np.concatenate([engine.extend(sequence, each) for each in ([3, 1, 4, 1, 5, 9], [2], [6])])
+        return np.concatenate([engine.extend(sequence, item) for item in ([3, 1, 4, 1, 5, 9], [2], [6])])
 
 
 @pytest.mark.rest(keep=2)

@@ -90,7 +90,7 @@ class Bench:
         name = f"arguments of {launch.kernel} {block.hex()}"
         self.place(name, np.frombuffer(block, np.uint8), write=False)
         va = self.addresses[name]
-        found = self.device.run(
+        result = self.device.run(
             patched(kernel, dict(launch.patches)),
             groups=tuple(self.counts[dim] if isinstance(dim, str) else dim for dim in launch.grid),
             threads=kernel.workgroup,
@@ -103,7 +103,7 @@ class Bench:
             entry=kernel.entry_offset,
             name=kernel.name,
         )
-        return [each for each in found if not is_remark(each.rule, kernel.compiler)]
+        return [item for item in result if not is_remark(item.rule, kernel.compiler)]
 
 
 def bench(
@@ -118,23 +118,23 @@ def bench(
 ) -> Bench:
     """The node of `op` with `operands` placed; `outputs` give the shapes of those that are not in place."""
     spec = OPS[op]
-    given = {port.name: operand for port, operand in zip(spec.inputs, operands, strict=False)}
+    argument = {port.name: operand for port, operand in zip(spec.inputs, operands, strict=False)}
     counts = dict.fromkeys(SYMBOLS, 0)
     for port in spec.inputs:
-        operand = given.get(port.name)
+        operand = argument.get(port.name)
         if isinstance(operand, np.ndarray):
             counts |= {
                 SYMBOL_OF_DIM[d]: n
                 for d, n in zip(port.shape[:1], operand.shape, strict=False)
                 if d in SYMBOL_OF_DIM
             }
-    if not counts["sequences"] and isinstance(numbers := given.get("sequence"), np.ndarray):
+    if not counts["sequences"] and isinstance(numbers := argument.get("sequence"), np.ndarray):
         counts["sequences"] = int(numbers.max()) + 1  # of cache rows: no operand is that long
     room = {symbol: max((capacity or {}).get(symbol, 0), count, 1) for symbol, count in counts.items()}
     builder, storage = Builder("bench"), {}
     inputs = []
     for port in spec.inputs:
-        operand = given.get(port.name)
+        operand = argument.get(port.name)
         if operand is None:
             assert port.optional, f"{op.name} needs {port.name}"
             inputs.append(ABSENT)
@@ -148,42 +148,42 @@ def bench(
     names = []
     for port in spec.outputs:
         if port.inplace:
-            array, name = given[port.inplace], port.name
+            array, name = argument[port.inplace], port.name
             assert isinstance(array, np.ndarray)
             storage[name] = storage[port.inplace]
         else:
-            array, name = next(fresh, None), f"{port.name}_made" if port.name in given else port.name
+            array, name = next(fresh, None), f"{port.name}_made" if port.name in argument else port.name
             if array is None:  # an optional one at the end
                 break
             storage[name] = (_roomy(np.full_like(array, 0), port, room, blank=True), True)
         names.append(builder.buffer(name, _dims(array, port), _dtype(array), "activation"))
     builder.node(op, tuple(inputs), tuple(names), **attrs)
     graph = builder.build()
-    made = Bench(device or EngineDevice(level="full"), graph.nodes[0], graph, room, counts, kernels, ordering)
+    bench = Bench(device or EngineDevice(level="full"), graph.nodes[0], graph, room, counts, kernels, ordering)
     shared: dict[int, str] = {}
     for name, (array, write) in storage.items():
         first = shared.setdefault(id(array), name)
         if first == name:
-            made.place(name, array, initialised=name in inputs, write=write)
+            bench.place(name, array, initialised=name in inputs, write=write)
         else:  # in place: the input's own storage
-            made.arrays[name], made.addresses[name] = array, made.addresses[first]
+            bench.arrays[name], bench.addresses[name] = array, bench.addresses[first]
     block = [counts[symbol] for symbol in SYMBOLS]
-    made.place(COUNTS, np.array([*block, *(0,) * (COUNTS_DWORDS - len(block))], np.int32), write=False)
-    return made
+    bench.place(COUNTS, np.array([*block, *(0,) * (COUNTS_DWORDS - len(block))], np.int32), write=False)
+    return bench
 
 
-def run(made: Bench) -> None:
+def run(bench: Bench) -> None:
     """Every launch of the node; those without a SYNC between run in reverse, as they may. No finding may come."""
-    candidates = [entry for entry in made.kernels.entries if entry.op is made.node.op]
-    entry = choose(made.node, made.graph, candidates, made.ordering)
-    assert not isinstance(entry, str), f"{made.node!r} is refused: {entry}"
+    candidates = [entry for entry in bench.kernels.entries if entry.op is bench.node.op]
+    entry = choose(bench.node, bench.graph, candidates, bench.ordering)
+    assert not isinstance(entry, str), f"{bench.node!r} is refused: {entry}"
     together: list[Launch] = []
-    for step in (*entry.code(made.node, made.graph, made.capacity), Sync()):
+    for step in (*entry.code(bench.node, bench.graph, bench.capacity), Sync()):
         if isinstance(step, Launch):
             together.append(step)
             continue
         for launch in reversed(together):
-            findings = made.dispatch(launch)
+            findings = bench.dispatch(launch)
             assert not findings, "\n".join(str(getattr(f, "sentence", f)) for f in findings[:8])
         together.clear()
 
@@ -204,16 +204,16 @@ def check(
     with np.errstate(all="ignore"):
         result = FUNCTIONS[op](arithmetic(ordering), *mine, *absent, **attrs)
     fresh = result if isinstance(result, tuple) else () if result is None else (result,)
-    made = bench(
+    output = bench(
         op, *operands, capacity=capacity, device=device, kernels=kernels, ordering=ordering, outputs=fresh, **attrs
     )
-    before = {name: array.copy() for name, array in made.arrays.items()}
-    run(made)
-    wanted, given, got = iter(fresh), dict(zip((p.name for p in spec.inputs), mine, strict=False)), []
-    for port, name in zip(spec.outputs, made.node.outputs, strict=False):
-        want = given[port.inplace] if port.inplace else next(wanted)
+    before = {name: array.copy() for name, array in output.arrays.items()}
+    run(output)
+    wanted, argument, got = iter(fresh), dict(zip((p.name for p in spec.inputs), mine, strict=False)), []
+    for port, name in zip(spec.outputs, output.node.outputs, strict=False):
+        want = argument[port.inplace] if port.inplace else next(wanted)
         assert isinstance(want, np.ndarray)
-        array = made.arrays[name]
+        array = output.arrays[name]
         counted = tuple(slice(0, size) for size in want.shape)
         same_bits(array[counted], want, f"{op.name} {port.name}")
         if not port.inplace:
@@ -223,8 +223,10 @@ def check(
                 f"{name}: wrote past the counts"
             )
         got.append(array[counted])
-    for name, array in made.arrays.items():
-        if name in made.node.inputs and made.addresses[name] not in {made.addresses[o] for o in made.node.outputs}:
+    for name, array in output.arrays.items():
+        if name in output.node.inputs and output.addresses[name] not in {
+            output.addresses[o] for o in output.node.outputs
+        }:
             assert array.tobytes() == before[name].tobytes(), f"input {name} changed"
     return tuple(got)
 
@@ -249,7 +251,7 @@ def same_bits(got: np.ndarray, want: np.ndarray, what: str) -> None:
 @cache
 def inexact_instructions() -> dict[str, tuple[str, ...]]:
     """Of each built kernel that has some: the instructions that are good to 1 ULP only, in order."""
-    found = {}
+    result = {}
     for path in sorted((Path(zinc_rt.kernels.gfx1201.__file__).parent / "built").glob("*.zrt")):
         code, pc, names = read_zrt(path.read_bytes(), path.name).code, 0, []
         while pc < len(code):
@@ -258,8 +260,8 @@ def inexact_instructions() -> dict[str, tuple[str, ...]]:
                 names.append(instruction.mnemonic.removesuffix("_e32").removesuffix("_e64"))
             pc += 4 if instruction is None else instruction.size_bytes  # None: what pads the code
         if names:
-            found[path.stem] = tuple(names)
-    return found
+            result[path.stem] = tuple(names)
+    return result
 
 
 def _roomy(array: np.ndarray, port: Port, room: Mapping[str, int], *, blank: bool = False) -> np.ndarray:

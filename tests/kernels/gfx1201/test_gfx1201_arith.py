@@ -180,8 +180,8 @@ def test_consecutive_mantissas(perturb: int, slow_counts: Counts) -> None:
 def test_inexact_instructions_appear_only_where_corrected() -> None:
     """exp, log, rcp, rsq and sqrt are good to 1 ULP on silicon, not correctly rounded. They occur in macros of
     arith.inc alone; the tests above move each of their results by -1, 0 or +1 ULP."""
-    found = Counter(name for names in inexact_instructions().values() for name in names)
-    assert set(found) == {"v_rcp_f32", "v_sqrt_f32"}, "exp, log and rsq are nowhere used"
+    result = Counter(name for names in inexact_instructions().values() for name in names)
+    assert set(result) == {"v_rcp_f32", "v_sqrt_f32"}, "exp, log and rsq are nowhere used"
     inexact = re.compile(r"^\s*v_(s_)?(exp|log|rcp|rsq|sqrt|sin|cos)_", re.MULTILINE)
     sources = [*GFX1201.glob("*.s"), *GFX1201.glob("include/*.inc")]
     assert len(sources) > 50

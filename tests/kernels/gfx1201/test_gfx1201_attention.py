@@ -50,10 +50,10 @@ def cache(tokens: list[tuple[int, int]], page_tokens: int = 16, *, pages: int = 
     slot, position = (np.array(column, np.int32) for column in zip(*tokens, strict=True))
     table = np.full((slot.max() + 1, max(pages, position.max() // page_tokens + 2)), -1, np.int32)
     free = np.random.default_rng(len(tokens)).permutation(table.size).tolist()
-    for one in range(len(table)):
-        last = position[slot == one].max(initial=-1)
+    for index in range(len(table)):
+        last = position[slot == index].max(initial=-1)
         for page in range(last // page_tokens + 1):
-            table[one, page] = free.pop()
+            table[index, page] = free.pop()
     return Cache(position, slot, table, page_tokens)
 
 

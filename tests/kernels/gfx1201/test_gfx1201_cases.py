@@ -24,7 +24,7 @@ ALL = 1 << 30
 def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
     taken = family_plans(family, KERNELS, ORDERING, sample)
     assert taken
-    for plan in sampled(taken, sample, most=1):
+    for plan in sampled(taken, sample, maximum=1):
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, **case.attrs)
@@ -52,5 +52,5 @@ def test_last_bit_of_reciprocals_and_roots_does_not_matter(by: int, slow_counts:
 @pytest.mark.rest
 def test_no_case_is_rejected() -> None:
     """Every width there is a case of, whatever the common ones are."""
-    refused = {each.op: each.refused for each in support(KERNELS, ORDERING) if each.taken < each.cases}
+    refused = {item.op: item.refused for item in support(KERNELS, ORDERING) if item.taken < item.cases}
     assert refused == {}

@@ -54,10 +54,10 @@ def test_one_bit_fault_is_detected(op: Op) -> None:
     """The comparison these tests rest on: another input bit is another output."""
     x = [floats(seed, 1, 40) for seed in range(2 if op in GATED else 1)]
     attrs = {Op.SOFTCAP: {"cap": 30.0}}.get(op, {})
-    made = bench(op, *x, outputs=(x[0],), **attrs)
-    run(made)
-    before = made.arrays["y"].copy()
-    made.arrays[made.node.inputs[0]].view(np.uint32)[0, 39] ^= 1 << 22
-    run(made)
+    result = bench(op, *x, outputs=(x[0],), **attrs)
+    run(result)
+    before = result.arrays["y"].copy()
+    result.arrays[result.node.inputs[0]].view(np.uint32)[0, 39] ^= 1 << 22
+    run(result)
     with pytest.raises(AssertionError, match=r"1 of 40 differ, first at \(0, 39\)"):
-        same_bits(made.arrays["y"], before, op.name)
+        same_bits(result.arrays["y"], before, op.name)

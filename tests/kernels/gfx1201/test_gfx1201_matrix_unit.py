@@ -17,10 +17,10 @@ PLAIN = "one=1 -bias -scale -norm_w -residual"
 
 
 def launched(line: str) -> list[str]:
-    made = skeleton(parse(line))
-    entry = choose(made.node, made.graph, KERNELS.entries, Q8)
+    result = skeleton(parse(line))
+    entry = choose(result.node, result.graph, KERNELS.entries, Q8)
     assert isinstance(entry, Entry)
-    steps = entry.code(made.node, made.graph, made.capacity)
+    steps = entry.code(result.node, result.graph, result.capacity)
     return [step.kernel for step in steps if isinstance(step, Launch)]
 
 

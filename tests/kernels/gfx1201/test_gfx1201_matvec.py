@@ -133,9 +133,9 @@ def test_shared_expert(dtype: str, gated: bool, residual: bool) -> None:
 
 
 def refusal(op: Op, *operands: np.ndarray | Weight | None) -> str:
-    made = bench(op, *operands, outputs=(np.zeros((1, 4), np.float32),))
+    result = bench(op, *operands, outputs=(np.zeros((1, 4), np.float32),))
     (entry,) = (row for row in KERNELS.entries if row.op is op and "canonical-1" in row.orderings)
-    return entry.rejects(made.node, made.graph) or ""
+    return entry.rejects(result.node, result.graph) or ""
 
 
 def test_unsupported_operand_type_is_rejected_by_name() -> None:

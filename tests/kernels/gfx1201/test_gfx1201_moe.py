@@ -75,9 +75,9 @@ def test_unsupported_configuration_is_rejected_with_the_reason(
     experts: int, how: dict[str, object], why: str
 ) -> None:
     outputs = (floats(0, 1, experts), np.zeros((1, 2), np.int32), floats(0, 1, 2))
-    made = bench(
+    result = bench(
         Op.MOE_GATE_TOPK, floats(1, 1, 32), weight(floats(2, experts, 32), "f32"), None, outputs=outputs, **how
     )
     rows = [entry for entry in KERNELS.entries if entry.op is Op.MOE_GATE_TOPK]
-    refusal = choose(made.node, made.graph, rows, "canonical-1")
+    refusal = choose(result.node, result.graph, rows, "canonical-1")
     assert isinstance(refusal, str) and why in refusal

@@ -29,10 +29,10 @@ GROUP = 1024
 @pytest.mark.parametrize("family", ("projections", "experts", "attention"))
 def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
     """Those cases alone that canonical-1 computes by other kernels."""
-    taken = family_plans(family, KERNELS, Q8, sample, most=400)
+    taken = family_plans(family, KERNELS, Q8, sample, maximum=400)
     own = [plan for plan in taken if any(name.startswith("quantise_") for name in plan.kernels)]
     assert own
-    for plan in sampled(own, sample, most=1, few=1):
+    for plan in sampled(own, sample, maximum=1, few=1):
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, ordering=Q8, **case.attrs)
@@ -87,9 +87,9 @@ def test_records_match_the_oracle_blocks(block: int) -> None:
         blocks[5, 31], blocks[6] = np.nan, blocks[6] * 2.0**-20
     dtype = {32: "q8_0", 256: "q4_k"}[block]
     y = np.zeros((2, 1), np.float32)
-    made = bench(Op.MATMUL, x, weight(floats(1, 1, k), dtype), ordering=Q8, outputs=(y,))
-    run_launches(made)
-    records = next(array for name, array in made.arrays.items() if name.startswith(f"temp q8_{block}"))
+    result = bench(Op.MATMUL, x, weight(floats(1, 1, k), dtype), ordering=Q8, outputs=(y,))
+    run_launches(result)
+    records = next(array for name, array in result.arrays.items() if name.startswith(f"temp q8_{block}"))
     groups = records.reshape(2, -(-k // GROUP), GROUP + 128 + 4 * GROUP // block)
     quants = groups[..., :GROUP].reshape(2, -1, 2, 32, 4, 4).swapaxes(3, 4)  # of [lane][step], steps first
     quants = quants.reshape(2, -1).view(np.int8)
@@ -105,10 +105,12 @@ def test_records_match_the_oracle_blocks(block: int) -> None:
 
 def test_input_is_quantised_once_for_all_its_readers() -> None:
     case = parse("RMS_NORM_FUSED_QKV T=2 D=256 Q=32 K=16 V=16 eps=1e-06 dtype=q5_k")
-    made = skeleton(case)
-    entry = choose(made.node, made.graph, KERNELS.entries, Q8)
+    result = skeleton(case)
+    entry = choose(result.node, result.graph, KERNELS.entries, Q8)
     assert isinstance(entry, Entry)
-    launches = [step for step in entry.code(made.node, made.graph, made.capacity) if isinstance(step, Launch)]
-    assert [each.kernel for each in launches] == ["quantise_norm_256", *["matvec_q8_256_q5_k"] * 3]
-    (record,) = {each.buffers[0] for each in launches[1:]}
+    launches = [
+        step for step in entry.code(result.node, result.graph, result.capacity) if isinstance(step, Launch)
+    ]
+    assert [item.kernel for item in launches] == ["quantise_norm_256", *["matvec_q8_256_q5_k"] * 3]
+    (record,) = {item.buffers[0] for item in launches[1:]}
     assert isinstance(record, Temp) and launches[0].buffers[1] == record

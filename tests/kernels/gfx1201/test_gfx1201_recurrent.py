@@ -85,10 +85,10 @@ def test_delta_net_in_its_plain_form(k_heads: int, v_heads: int, d: int, groupin
 
 def test_delta_net_updates_the_cache() -> None:
     how = {"k_heads": 2, "v_heads": 4, "head_dim": 16, "eps": 1e-6, "grouping": "tiled"}
-    given, state = delta(2, 4, 16, 6), floats(6, 4, 4, 16, 16)
-    check(Op.SSM_DELTA_NET_INPLACE, *given, state, SEQUENCE, **how)
-    check(Op.SSM_DELTA_NET_INPLACE_IDS, *given, state, SEQUENCE, SOURCE, TARGET, **how)
-    check(Op.SSM_DELTA_NET_INPLACE_IDS, *given, state, SEQUENCE, FORKED, OWN, disjoint=True, **how)
+    argument, state = delta(2, 4, 16, 6), floats(6, 4, 4, 16, 16)
+    check(Op.SSM_DELTA_NET_INPLACE, *argument, state, SEQUENCE, **how)
+    check(Op.SSM_DELTA_NET_INPLACE_IDS, *argument, state, SEQUENCE, SOURCE, TARGET, **how)
+    check(Op.SSM_DELTA_NET_INPLACE_IDS, *argument, state, SEQUENCE, FORKED, OWN, disjoint=True, **how)
     check(Op.SSM_DELTA_NET_INPLACE_IDS, *delta(2, 4, 16, 1), state, ONE, SOURCE[:1], TARGET[:1], **how)
 
 
@@ -147,10 +147,10 @@ def test_convolutions_of_other_widths(taps: int) -> None:
 @pytest.mark.parametrize(("k_heads", "v_heads", "d"), [(1, 1, 1), (1, 2, 7), (2, 4, 66), (1, 1, 132), (1, 2, 259)])
 def test_delta_net_of_other_widths(k_heads: int, v_heads: int, d: int) -> None:
     how = {"k_heads": k_heads, "v_heads": v_heads, "head_dim": d, "eps": 1e-6, "grouping": "tiled"}
-    given, state = delta(k_heads, v_heads, d, 6), floats(6, 4, v_heads, d, d)
-    check(Op.SSM_DELTA_NET, *given, state[:3], SEQUENCE, **how)
-    check(Op.SSM_DELTA_NET, *given, state[:3], np.array([0, 0, 0, 2, 2, 2], np.int32), **how)  # 1 has no token
-    check(Op.SSM_DELTA_NET_INPLACE_IDS, *given, state, SEQUENCE, SOURCE, TARGET, **how)
+    argument, state = delta(k_heads, v_heads, d, 6), floats(6, 4, v_heads, d, d)
+    check(Op.SSM_DELTA_NET, *argument, state[:3], SEQUENCE, **how)
+    check(Op.SSM_DELTA_NET, *argument, state[:3], np.array([0, 0, 0, 2, 2, 2], np.int32), **how)  # 1 has no token
+    check(Op.SSM_DELTA_NET_INPLACE_IDS, *argument, state, SEQUENCE, SOURCE, TARGET, **how)
 
 
 @pytest.mark.rest

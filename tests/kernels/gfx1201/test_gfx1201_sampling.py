@@ -43,12 +43,12 @@ def test_first_non_finite_logit_is_reported(at: int) -> None:
 
 def test_greedy_token_works_without_the_nonfinite_output() -> None:
     logits = floats(3, 2, 40)
-    made = bench(Op.ARGMAX, logits, outputs=(np.zeros(2, np.int32), np.zeros(2, np.int32)))
-    untouched = made.arrays["nonfinite"].copy()
-    made.node = replace(made.node, outputs=made.node.outputs[:1])
-    run(made)
-    assert made.arrays["token"].tolist() == logits.argmax(axis=1).tolist()
-    assert made.arrays["nonfinite"].tolist() == untouched.tolist()
+    result = bench(Op.ARGMAX, logits, outputs=(np.zeros(2, np.int32), np.zeros(2, np.int32)))
+    untouched = result.arrays["nonfinite"].copy()
+    result.node = replace(result.node, outputs=result.node.outputs[:1])
+    run(result)
+    assert result.arrays["token"].tolist() == logits.argmax(axis=1).tolist()
+    assert result.arrays["nonfinite"].tolist() == untouched.tolist()
 
 
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 100])

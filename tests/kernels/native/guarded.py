@@ -38,8 +38,8 @@ def guarded(array: np.ndarray, side: str) -> np.ndarray:
 
 
 def main(path: Path, side: str) -> int:
-    place = np.copy if side == "none" else partial(guarded, side=side)
-    for problem in self_test.problems(library.load(path.read_bytes()), place):
+    location = np.copy if side == "none" else partial(guarded, side=side)
+    for problem in self_test.problems(library.load(path.read_bytes()), location):
         print(problem, flush=True)
         return library.WRONG_BITS
     return 0

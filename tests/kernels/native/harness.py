@@ -55,9 +55,9 @@ def code() -> Library:
         build.compiler()
     except UnsupportedError as error:
         pytest.skip(str(error))
-    found = library()
-    assert all("SIGILL" in note for note in found.notes), "; ".join(found.notes)
-    return found
+    result = library()
+    assert all("SIGILL" in note for note in result.notes), "; ".join(result.notes)
+    return result
 
 
 @cache
@@ -83,9 +83,9 @@ def check(
             result = FUNCTIONS[op](arithmetic(ordering), *mine, *absent, **attrs)
         fresh = result if isinstance(result, tuple) else () if result is None else (result,)
         made = iter(fresh)
-        given = dict(zip((port.name for port in OPS[op].inputs), mine, strict=False))
+        argument = dict(zip((port.name for port in OPS[op].inputs), mine, strict=False))
         wanted = [
-            (port.name, given[port.inplace] if port.inplace else value)
+            (port.name, argument[port.inplace] if port.inplace else value)
             for port in OPS[op].outputs
             if port.inplace or (value := next(made, None)) is not None  # optional ones come last
         ]

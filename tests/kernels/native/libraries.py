@@ -124,8 +124,8 @@ def run_guarded(content: bytes, folder: Path, side: str) -> tuple[int, str]:
     """Exit status, below 0 for a signal, and the last line: which case ran, or what is wrong."""
     path = folder / "kernels.so"
     path.write_bytes(content)
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(GUARDED), str(path), side], capture_output=True, text=True, timeout=600
     )
-    assert done.returncode <= 0 or done.stdout, done.stderr
-    return done.returncode, done.stdout.strip().rpartition("\n")[2]
+    assert result.returncode <= 0 or result.stdout, result.stderr
+    return result.returncode, result.stdout.strip().rpartition("\n")[2]

@@ -15,7 +15,7 @@ from zinc_rt.validate.cases.table import FAMILIES
 def test_family_matches_the_oracle_bits(family: str, sample: str) -> None:
     taken = family_plans(family, KERNELS, "canonical-1-q8", sample)
     assert taken
-    for plan in sampled(taken, sample, most=6, few=24):
+    for plan in sampled(taken, sample, maximum=6, few=24):
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, **case.attrs)

@@ -86,14 +86,14 @@ def test_default_cases_cover_every_pair() -> None:
 def unkind_scales(dtype: str, rows: int, k: int) -> Weight:
     """Blocks whose scales are float16 denormals, zeros of both signs, infinities, NaN, the largest."""
     random = np.random.default_rng(k)
-    made = weight((rows, k), dtype, random)
-    blocks = made.raw.reshape(-1, block_of(dtype)[1])
+    result = weight((rows, k), dtype, random)
+    blocks = result.raw.reshape(-1, block_of(dtype)[1])
     for at in HALVES[dtype]:
         scales = random.choice(UNKIND_HALVES, len(blocks)).astype(np.uint16)
         kind = np.arange(len(blocks)) // (k // block_of(dtype)[0]) % 2  # every other row: finite ones only
         scales[kind == 0] = random.choice((0x0001, 0x83FF, 0x8000, 0x3C00), (kind == 0).sum())
         blocks[:, at : at + 2] = scales.view(np.uint8).reshape(-1, 2)
-    return made
+    return result
 
 
 @pytest.mark.parametrize("dtype", Q8)
@@ -125,32 +125,34 @@ def unkind_inputs(k: int) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", (*Q8, "f16", "q5_1"))
 def test_inputs_of_every_kind(dtype: str) -> None:
-    made = weight((17, 1280), dtype, np.random.default_rng(6)) if dtype not in HALVES else finite(dtype, 17, 1280)
+    result = (
+        weight((17, 1280), dtype, np.random.default_rng(6)) if dtype not in HALVES else finite(dtype, 17, 1280)
+    )
     x = unkind_inputs(1280)
-    check(Op.MATMUL, x, made, ways=QUICK)
+    check(Op.MATMUL, x, result, ways=QUICK)
     for token in range(0, len(x), 3):
-        check(Op.MATMUL, x[token : token + 1], made, ways=QUICK[:1])
+        check(Op.MATMUL, x[token : token + 1], result, ways=QUICK[:1])
 
 
 def finite(dtype: str, rows: int, k: int) -> Weight:
-    made = weight((rows, k), dtype, np.random.default_rng(k))
-    blocks = made.raw.reshape(-1, block_of(dtype)[1])
+    result = weight((rows, k), dtype, np.random.default_rng(k))
+    blocks = result.raw.reshape(-1, block_of(dtype)[1])
     for at in HALVES[dtype]:
         blocks[:, at : at + 2] = np.array([0x2C00], np.uint16).view(np.uint8)
-    return made
+    return result
 
 
 @pytest.mark.parametrize("dtype", Q8)
 @pytest.mark.parametrize("byte", [0x80, 0x7F, 0x00, 0xFF])
 def test_largest_sums(dtype: str, byte: int) -> None:
     """All weights alike, all quants 127 or -127: the most that the integers must hold."""
-    made = finite(dtype, 17, 1024)
-    blocks = made.raw.reshape(-1, block_of(dtype)[1])
+    result = finite(dtype, 17, 1024)
+    blocks = result.raw.reshape(-1, block_of(dtype)[1])
     kept = [at + i for at in HALVES[dtype] for i in range(2)]
     blocks[:, [i for i in range(blocks.shape[1]) if i not in kept]] = byte
     x = np.ones((6, 1024), np.float32)
     x[1::2] = -1
-    check(Op.MATMUL, x, made, ways=QUICK)
+    check(Op.MATMUL, x, result, ways=QUICK)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "q8_0", "q6_k", "nvfp4"])

@@ -26,8 +26,8 @@ CALLABLE = {"memcpy", "memset", "memmove"}  # a compiler emits calls to them its
 
 def exact_functions() -> set[str]:
     headers = sorted([*build.HEADERS.glob("*.h"), *build.SOURCES.glob("*.c")])
-    lists = (found for path in headers for found in EXACT.findall(path.read_text(encoding="utf-8")))
-    return {name for found in lists for name in re.split(r"[, ]+", found.strip())}
+    lists = (match for path in headers for match in EXACT.findall(path.read_text(encoding="utf-8")))
+    return {name for result in lists for name in re.split(r"[, ]+", result.strip())}
 
 
 def fused(text: str) -> Iterator[str]:
@@ -47,19 +47,19 @@ def undefined_symbols(library: bytes) -> set[str]:
     headers = [struct.unpack_from("<IIQQQQIIQQ", library, sections + i * size) for i in range(count)]
     (symbols,) = (header for header in headers if header[1] == 11)  # SHT_DYNSYM
     names = headers[symbols[6]][4]
-    found = set()
+    result = set()
     for at in range(symbols[4], symbols[4] + symbols[5], 24):
         name, _, _, section = struct.unpack_from("<IBBH", library, at)
         if name and section == 0:
-            found.add(library[names + name : library.index(b"\0", names + name)].decode())
-    return found
+            result.add(library[names + name : library.index(b"\0", names + name)].decode())
+    return result
 
 
 def check_fused(text: str) -> None:
     allowed = exact_functions()
     functions = {label[1] for line in text.splitlines() if (label := FUNCTION.match(line))}
     assert {"zrt_run", "zrt_add", "zrt_embed"} <= functions, "this is not the kernels' assembly"
-    assert [found for found in fused(text) if found.partition(":")[0] not in allowed] == []
+    assert [result for result in fused(text) if result.partition(":")[0] not in allowed] == []
 
 
 def test_no_multiply_add_is_fused_where_it_changes_a_result() -> None:
@@ -85,11 +85,11 @@ def test_fused_multiply_add_is_detected(tmp_path: Path) -> None:
         pytest.skip("only zig compiles for other systems")
     has_fma = ("-mfma",) if build.levels()[-1].startswith("x86_64") else ()
     if text := disassembly(faulty("fused", *has_fma)):
-        assert [found.partition(":")[0] for found in fused(text)] == ["zrt_add"]
+        assert [result.partition(":")[0] for result in fused(text)] == ["zrt_add"]
     source = faulty_source(tmp_path, "fused")
     for target, level in (("x86_64-linux", "x86_64_v3"), ("aarch64-linux", "generic")):
-        (found,) = fused(assembly(level, ("-target", target), (source,)))
-        assert found.startswith("zrt_add: ")
+        (result,) = fused(assembly(level, ("-target", target), (source,)))
+        assert result.startswith("zrt_add: ")
 
 
 def test_kernels_call_no_library() -> None:

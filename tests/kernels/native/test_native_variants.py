@@ -61,9 +61,9 @@ def test_kernel_tests_pass_in_other_builds(tmp_path: Path, variant: str) -> None
     library = tmp_path / "kernels.so"
     library.write_bytes(library_bytes(level, flags))
     tests = {file.stem.removeprefix("test_native_"): file for file in FOLDER.glob("test_*.py")}
-    done = run_tests([tests[name] for name in sorted(tests.keys() - NOT_AGAIN)], library, side)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert "[100%]" in done.stdout
+    result = run_tests([tests[name] for name in sorted(tests.keys() - NOT_AGAIN)], library, side)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-2000:]
+    assert "[100%]" in result.stdout
 
 
 PLANTED = """
@@ -90,5 +90,5 @@ def test_fault_in_another_build_is_detected(tmp_path: Path, fault: str, side: st
     test, library = tmp_path / "test_planted.py", tmp_path / "faulty.so"
     test.write_text(PLANTED, encoding="ascii")
     library.write_bytes(faulty(fault))
-    done = run_tests([test], library, side)
-    assert done.returncode == status, done.stdout
+    tests = run_tests([test], library, side)
+    assert tests.returncode == status, tests.stdout

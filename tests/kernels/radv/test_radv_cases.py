@@ -39,13 +39,13 @@ def planned(family: str, ordering: str) -> tuple[PlannedCase, ...]:
     """Those of its cases that come to another dispatch in this ordering than in canonical-1."""
     known = () if ordering == ORDERING else planned(family, ORDERING)
     met = {(plan.case.text(), plan.kernels) for plan in known}
-    found = plans(cases(family), KERNELS, ordering)
-    return tuple(plan for plan in found if plan.kernels and (plan.case.text(), plan.kernels) not in met)
+    result = plans(cases(family), KERNELS, ordering)
+    return tuple(plan for plan in result if plan.kernels and (plan.case.text(), plan.kernels) not in met)
 
 
 def is_chosen(kernel: str) -> bool:
-    families = [each for each in CHOSEN if kernel.startswith(f"{each}_")]
-    return not families or any(kernel in CHOSEN[each] for each in families)
+    families = [item for item in CHOSEN if kernel.startswith(f"{item}_")]
+    return not families or any(kernel in CHOSEN[family] for family in families)
 
 
 @pytest.mark.slow(keep=20)
@@ -55,9 +55,9 @@ def is_chosen(kernel: str) -> bool:
 def test_family_matches_the_oracle_bits(
     ordering: str, family: str, part: int, slow_counts: Callable[[int, int], int]
 ) -> None:
-    most = slow_counts(1, ALL)
-    taken = [plan for plan in planned(family, ordering) if most == ALL or all(map(is_chosen, plan.kernels))]
-    for plan in thinned(taken, most)[part::PARTS]:
+    maximum = slow_counts(1, ALL)
+    taken = [plan for plan in planned(family, ordering) if maximum == ALL or all(map(is_chosen, plan.kernels))]
+    for plan in thinned(taken, maximum)[part::PARTS]:
         case = plan.case
         try:
             check(case.op, *case.operands(), capacity=case.room, kernels=KERNELS, ordering=ordering, **case.attrs)
@@ -74,23 +74,23 @@ def test_every_kernel_has_a_case() -> None:
 
 def test_arithmetic_self_test_finds_no_wrong_bit() -> None:
     """What a Vulkan driver is asked at its first open, asked of RADV's code."""
-    given, kernel, device = operands(), KERNELS.load(SELF_TEST), EngineDevice(level="full")
-    got = np.zeros((len(OPERATIONS), len(given.a)), np.uint32)
+    argument, kernel, device = operands(), KERNELS.load(SELF_TEST), EngineDevice(level="full")
+    got = np.zeros((len(OPERATIONS), len(argument.a)), np.uint32)
     vas = [
-        device.place(each, name, write=False)
-        for name, each in zip("abc", (given.a, given.b, given.c), strict=True)
+        device.place(item, name, write=False)
+        for name, item in zip("abc", (argument.a, argument.b, argument.c), strict=True)
     ]
     vas.append(device.place(got, "y", initialised=False))
     block = np.frombuffer(
-        np.array(vas, np.uint64).tobytes() + np.array([len(given.a), 0], np.uint32).tobytes(), np.uint8
+        np.array(vas, np.uint64).tobytes() + np.array([len(argument.a), 0], np.uint32).tobytes(), np.uint8
     )
     va = device.place(block, "arguments", write=False)
     findings = device.run(
         kernel.image,
-        groups=(-(-len(given.a) // 32), len(OPERATIONS), 1),
+        groups=(-(-len(argument.a) // 32), len(OPERATIONS), 1),
         user_data=(va & 0xFFFFFFFF, va >> 32),
         vgprs=kernel.vgprs,
         name=kernel.name,
     )
     assert not findings
-    assert [found for number, bits in enumerate(got) if (found := wrong_bits(number, given, bits))] == []
+    assert [result for number, bits in enumerate(got) if (result := wrong_bits(number, argument, bits))] == []

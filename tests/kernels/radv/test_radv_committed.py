@@ -22,8 +22,8 @@ def test_modules_and_containers_correspond() -> None:
 
 
 def test_all_containers_were_built_by_one_mesa() -> None:
-    made = Counter(load(name).compiler for name in names())
-    assert list(made) == [f"{COMPILER}25.0.7"], made
+    result = Counter(load(name).compiler for name in names())
+    assert list(result) == [f"{COMPILER}25.0.7"], result
 
 
 @pytest.mark.parametrize("name", names())
@@ -42,8 +42,8 @@ def test_container_matches_the_committed_module(name: str) -> None:
 def test_static_sanitizer_reports_only_remarks(name: str) -> None:
     zrt = load(name)
     limits = Limits(zrt.vgprs, zrt.sgprs, zrt.lds_bytes, zrt.scratch_bytes, 2, zrt.kernarg_bytes)
-    found = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
-    assert [each.sentence() for each in found if not is_remark(each.rule, zrt.compiler)] == []
+    result = lint(zrt.code, target_of(zrt.target, zrt.wave), limits)
+    assert [item.sentence() for item in result if not is_remark(item.rule, zrt.compiler)] == []
 
 
 def test_containers_total_less_than_4_mib() -> None:

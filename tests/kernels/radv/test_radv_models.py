@@ -23,8 +23,8 @@ SHARED = ("deepseek2-q", "deepseek2lite-f32", "mamba-f32", "mamba-q", "qwen3next
 
 
 def report_of(path: Path) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(path.read_text())
-    return made
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
 
 
 @pytest.mark.rest

@@ -20,11 +20,11 @@ INFO_BYTES = 1112  # radv_shader_info of Mesa 25.0.7
 
 def shader(code: bytes = CODE, *, run_bytes: int = 4, info_bytes: int = INFO_BYTES, **changed: int) -> bytes:
     """radv_shader_binary_legacy. `changed`: fields of its configuration."""
-    given = {"vgprs": 24, "float_mode": 0xF0, "scratch": 0, "user_sgprs": 4, "lds": 3} | changed
-    rsrc1 = 2 | given["float_mode"] << 12 | 1 << 29
-    rsrc2 = given["user_sgprs"] << 1 | 1 << 7 | given["lds"] << 15
-    registers = (128, given["vgprs"], 0, 0, 0, given["lds"], 0, 0)
-    config = struct.pack("<14I", 0, *registers, given["float_mode"], given["scratch"], rsrc1, rsrc2, 0)
+    argument = {"vgprs": 24, "float_mode": 0xF0, "scratch": 0, "user_sgprs": 4, "lds": 3} | changed
+    rsrc1 = 2 | argument["float_mode"] << 12 | 1 << 29
+    rsrc2 = argument["user_sgprs"] << 1 | 1 << 7 | argument["lds"] << 15
+    registers = (128, argument["vgprs"], 0, 0, 0, argument["lds"], 0, 0)
+    config = struct.pack("<14I", 0, *registers, argument["float_mode"], argument["scratch"], rsrc1, rsrc2, 0)
     head = config + bytes(info_bytes)
     sizes = struct.pack("<6I", len(code), run_bytes, 0, 0, 0, 0)
     total = len(head) + 8 + len(sizes) + len(code)
@@ -34,16 +34,16 @@ def shader(code: bytes = CODE, *, run_bytes: int = 4, info_bytes: int = INFO_BYT
 def cache(*objects: bytes, vendor: int = 0x1002) -> bytes:
     """VkPipelineCacheHeaderVersionOne and Mesa's list of objects."""
     data = struct.pack("<4I16sI", 32, 1, vendor, 0x101, bytes(16), len(objects))
-    for each in objects:
-        data += struct.pack("<3I32s", 0xFFFFFFFF, 32, len(each), bytes(32))
-        data += bytes(-len(data) % 8) + each
+    for item in objects:
+        data += struct.pack("<3I32s", 0xFFFFFFFF, 32, len(item), bytes(32))
+        data += bytes(-len(data) % 8) + item
     return data
 
 
 def test_code_and_registers_are_read() -> None:
-    found = read_shader(cache(bytes(40), shader()))
-    assert found.code == CODE[:4] and found.vgprs == 24 and found.lds_bytes == 3 * 512
-    assert (found.scratch_bytes, found.float_mode) == (0, 0xF0)
+    result = read_shader(cache(bytes(40), shader()))
+    assert result.code == CODE[:4] and result.vgprs == 24 and result.lds_bytes == 3 * 512
+    assert (result.scratch_bytes, result.float_mode) == (0, 0xF0)
 
 
 def test_constants_after_the_code_are_kept() -> None:
@@ -69,10 +69,10 @@ def test_unknown_layout_is_rejected(data: bytes, says: str) -> None:
 
 
 def test_prepended_instruction_makes_it_a_t1_kernel() -> None:
-    made = container("add", module("add"), cache(shader()), "25.0.7")
-    assert made.code == MOVE_ARGUMENTS + CODE[:4] and made.compiler == "RADV/Mesa-25.0.7"
-    assert (made.buffers, made.constant_bytes, made.workgroup, made.lds_bytes) == (3, 4, (32, 1, 1), 1536)
-    assert read_zrt(write_zrt(made)) == made
+    result = container("add", module("add"), cache(shader()), "25.0.7")
+    assert result.code == MOVE_ARGUMENTS + CODE[:4] and result.compiler == "RADV/Mesa-25.0.7"
+    assert (result.buffers, result.constant_bytes, result.workgroup, result.lds_bytes) == (3, 4, (32, 1, 1), 1536)
+    assert read_zrt(write_zrt(result)) == result
 
 
 @pytest.mark.parametrize(

@@ -23,5 +23,5 @@ def bench() -> Iterator[CaseBench]:
         spec, options = BackendSpec("vulkan", "Vulkan"), VulkanOptions(guarded=True)
         return VulkanBackend(spec, "canonical-1", device, KERNELS, options, after=device.close)
 
-    with CaseBench(opened) as made:
-        yield made
+    with CaseBench(opened) as bench:
+        yield bench

@@ -119,15 +119,15 @@ def oracle(
 ) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]:
     """T-CPU's outputs by port, and those of them that are not in place."""
     spec = OPS[op]
-    mine = tuple(each.copy() if isinstance(each, np.ndarray) else each for each in operands)
+    mine = tuple(operand.copy() if isinstance(operand, np.ndarray) else operand for operand in operands)
     absent = (None,) * (len(spec.inputs) - len(mine))
     with np.errstate(all="ignore"):
         result = FUNCTIONS[op](arithmetic(ORDERING), *mine, *absent, **attrs)
     fresh = result if isinstance(result, tuple) else () if result is None else (result,)
-    made, given = iter(fresh), dict(zip((port.name for port in spec.inputs), mine, strict=False))
+    output, argument = iter(fresh), dict(zip((port.name for port in spec.inputs), mine, strict=False))
     wanted: dict[str, np.ndarray] = {}
     for port in spec.outputs:
-        value = given[port.inplace] if port.inplace else next(made, None)
+        value = argument[port.inplace] if port.inplace else next(output, None)
         if isinstance(value, np.ndarray):
             wanted[port.name] = value
     return wanted, fresh

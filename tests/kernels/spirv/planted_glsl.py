@@ -24,16 +24,16 @@ class GlslEdit:
 
 def compiled(edit: GlslEdit, folder: Path, *others: GlslEdit) -> bytes:
     """The kernel of `edit` with all of the mistakes in it, decorated; made in an empty folder."""
-    source = next(each for each in compiler.sources() if each.name == edit.kernel)
+    source = next(source for source in compiler.sources() if source.name == edit.kernel)
     planted = folder / source.path.name
     shutil.copy(source.path, planted)
     for path in compiler.INCLUDE.glob("*.glsl"):  # beside it: an include looks there first
         shutil.copy(path, folder / path.name)
-    for each in (edit, *others):
-        file = folder / (each.file or source.path.name)
+    for item in (edit, *others):
+        file = folder / (item.file or source.path.name)
         text = file.read_text()
-        assert text.count(each.old) == 1, f"{file.name}: {each.old}: there {text.count(each.old)} times"
-        file.write_text(text.replace(each.old, each.new))
+        assert text.count(item.old) == 1, f"{file.name}: {item.old}: there {text.count(item.old)} times"
+        file.write_text(text.replace(item.old, item.new))
     return compiler.build(replace(source, path=planted))
 
 

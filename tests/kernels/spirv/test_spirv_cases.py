@@ -16,8 +16,8 @@ from zinc_rt.validate.cases.table import FAMILIES
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[SpirvBench]:
     """One for all families: a driver in software compiles a kernel once for a backend."""
-    with SpirvBench(required()) as made, launched_in_reverse():
-        yield made
+    with SpirvBench(required()) as bench, launched_in_reverse():
+        yield bench
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
@@ -25,5 +25,5 @@ def guarded() -> Iterator[SpirvBench]:
 def test_family_matches_the_oracle_bits(guarded: SpirvBench, family: str, sample: str) -> None:
     taken = family_plans(family, KERNELS, ORDERING, sample)
     assert taken
-    for plan in sampled(taken, sample, most=2, few=1):
+    for plan in sampled(taken, sample, maximum=2, few=1):
         guarded.check(plan.case)

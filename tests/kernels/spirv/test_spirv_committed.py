@@ -68,7 +68,7 @@ def test_committed_kernels_match_their_sources(slow_counts: Counts) -> None:
     every = every[:: -(-len(every) // slow_counts(12, len(every)))]
     with ThreadPoolExecutor(2) as pool:  # each waits for a process of its own
         built = list(pool.map(build, every))
-    assert [each.name for each, data in zip(every, built, strict=True) if each.built.read_bytes() != data] == []
+    assert [item.name for item, data in zip(every, built, strict=True) if item.built.read_bytes() != data] == []
 
 
 @cache
@@ -96,10 +96,10 @@ def _launches(family: str, ordering: str) -> Iterator[Launch]:
 @cache
 def constant_types(name: str) -> tuple[int, ...]:
     """Opcodes of the types of a kernel's constants, in order."""
-    found = kernel(name)
-    ids = {id for id, text in found.names.items() if text == STRUCT}
-    (block,) = (each for each in found.of(Opcode.TypeStruct) if each.operands[0] in ids)
-    members = [found.definitions[id] for id in block.operands[1:]]
+    result = kernel(name)
+    ids = {id for id, text in result.names.items() if text == STRUCT}
+    (block,) = (item for item in result.of(Opcode.TypeStruct) if item.operands[0] in ids)
+    members = [result.definitions[id] for id in block.operands[1:]]
     return tuple(m.opcode for m in members if m.opcode != Opcode.TypePointer and m.operands[1] == 32)
 
 
@@ -124,8 +124,8 @@ def test_rows_pass_the_arguments_kernels_take(family: str) -> None:
 
 @pytest.mark.rest
 def test_every_kernel_is_selected_by_some_row() -> None:
-    given = {launch.kernel for family in FAMILIES for launch in launches(family)}
-    assert set(names()) - given <= OF_NO_CASE
+    kernels = {launch.kernel for family in FAMILIES for launch in launches(family)}
+    assert set(names()) - kernels <= OF_NO_CASE
 
 
 def test_workgroup_is_one_dimensional_with_32_to_128_invocations() -> None:

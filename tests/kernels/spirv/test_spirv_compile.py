@@ -110,7 +110,7 @@ def test_without_a_compiler_hashes_are_checked_and_nothing_is_compiled(
 @needs_glslang
 def test_family_members_have_distinct_macros(folder: Path) -> None:
     (folder / "flash_attn.comp").write_text(KERNEL.replace("args.n)", "min(args.n, uint(WIDEST)))"))
-    made = {source.name: compiler.compile_source(source) for source in compiler.sources() if source.member}
-    assert {"flash_attn_128", "flash_attn_512"} <= set(made)
-    hashes = {compiler.hash_in(read(data)) for data in made.values()}
-    assert len(hashes) == len(made)
+    result = {source.name: compiler.compile_source(source) for source in compiler.sources() if source.member}
+    assert {"flash_attn_128", "flash_attn_512"} <= set(result)
+    hashes = {compiler.hash_in(read(data)) for data in result.values()}
+    assert len(hashes) == len(result)

@@ -17,26 +17,26 @@ MATRIX_INSTRUCTIONS = {Op.MATMUL_WMMA_F16, Op.MATMUL_WMMA_Q4K}
 
 @cache
 def answers() -> dict[Op, list[Support]]:
-    found: dict[Op, list[Support]] = {}
-    for each in support(KERNELS, "canonical-1"):
-        found.setdefault(each.op, []).append(each)
-    return found
+    result: dict[Op, list[Support]] = {}
+    for item in support(KERNELS, "canonical-1"):
+        result.setdefault(item.op, []).append(item)
+    return result
 
 
 @pytest.mark.rest
 def test_every_oracle_opcode_runs() -> None:
-    ran = {op for op, rows in answers().items() if any(each.taken for each in rows)}
+    ran = {op for op, rows in answers().items() if any(row.taken for row in rows)}
     assert set(FUNCTIONS) - ran - set(LEFT_OUT) == MATRIX_INSTRUCTIONS
 
 
 def test_matrix_instructions_are_rejected_by_name() -> None:
     for op in MATRIX_INSTRUCTIONS:
-        said = f"{op.name} sums in the order of a chip's matrix instruction, not canonical-1: use MATMUL"
-        assert {each.refused for each in answers()[op]} == {said}
+        text = f"{op.name} sums in the order of a chip's matrix instruction, not canonical-1: use MATMUL"
+        assert {item.refused for item in answers()[op]} == {text}
 
 
 def test_every_case_of_other_opcodes_runs() -> None:
-    partly = {op for op, rows in answers().items() if any(each.taken < each.cases for each in rows)}
+    partly = {op for op, rows in answers().items() if any(row.taken < row.cases for row in rows)}
     assert partly == MATRIX_INSTRUCTIONS
 
 

@@ -83,8 +83,8 @@ def test_runtime_fault_is_detected_by_a_case(name: str, tmp_path: Path) -> None:
     data = compiled(edit, tmp_path)
     assert lint(read(data)) == ()
     with CaseBench(partial(opened, with_modules({edit.kernel: data}))) as bench:
-        found = bench.run(parse(line))
-    assert found.status == "wrong" and edit.kernel in found.kernels
+        result = bench.run(parse(line))
+    assert result.status == "wrong" and edit.kernel in result.kernels
 
 
 @pytest.mark.rest(keep=1)
@@ -93,4 +93,4 @@ def test_wrong_arithmetic_is_reported_by_the_self_test(name: str, tmp_path: Path
     operation, edit = ARITHMETIC[name]
     required()
     with opened(with_modules({"self_test": compiled(edit, tmp_path)})) as backend:
-        assert operation in [each.operation.name for each in self_test.differences(backend)]
+        assert operation in [difference.operation.name for difference in self_test.differences(backend)]

@@ -46,16 +46,16 @@ def with_barriers() -> frozenset[str]:
 
 
 def chosen(family: str, ordering: str, count: int) -> list[PlannedCase]:
-    found = plans(cases(family), KERNELS, ordering)
-    return thinned([plan for plan in found if with_barriers() & {*plan.kernels}], count)
+    result = plans(cases(family), KERNELS, ordering)
+    return thinned([plan for plan in result if with_barriers() & {*plan.kernels}], count)
 
 
 def reversed_lanes(kernels: set[str], folder: Path, *edits: GlslEdit) -> dict[str, bytes]:
-    made = {}
+    result = {}
     for name in kernels:
         (folder / name).mkdir()
-        made[name] = compiled(GlslEdit(name, LANE, REVERSED, "kernel.glsl"), folder / name, *edits)
-    return made
+        result[name] = compiled(GlslEdit(name, LANE, REVERSED, "kernel.glsl"), folder / name, *edits)
+    return result
 
 
 def bits_in_reverse(family: str, ordering: str, count: int, folder: Path) -> None:
@@ -65,8 +65,8 @@ def bits_in_reverse(family: str, ordering: str, count: int, folder: Path) -> Non
     kernels = {name for plan in taken for name in plan.kernels} & with_barriers()
     with CaseBench(partial(opened, with_modules(reversed_lanes(kernels, folder)), ordering)) as bench:
         for plan in taken:
-            found = bench.run(plan.case)
-            assert found.status == "pass", f"{plan.case.text()}: {found.said or found.difference}"
+            result = bench.run(plan.case)
+            assert result.status == "pass", f"{plan.case.text()}: {result.said or result.difference}"
 
 
 @pytest.mark.rest

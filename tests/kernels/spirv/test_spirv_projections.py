@@ -46,10 +46,10 @@ def test_large_token_capacity_uses_tiled_matmul() -> None:
 
 def test_input_is_quantised_once_for_all_its_readers() -> None:
     case = parse("RMS_NORM_FUSED_QKV T=2 D=256 Q=32 K=16 V=16 eps=1e-06 dtype=q5_k")
-    made = skeleton(case)
-    entry = choose(made.node, made.graph, KERNELS.entries, Q8)
+    result = skeleton(case)
+    entry = choose(result.node, result.graph, KERNELS.entries, Q8)
     assert isinstance(entry, Entry)
-    steps = entry.code(made.node, made.graph, made.capacity)
+    steps = entry.code(result.node, result.graph, result.capacity)
     launched = [step.kernel for step in steps if isinstance(step, Launch)]
     assert launched == ["rms_norm", "quantise_256", *["matvec_q8_256_q5_k"] * 3]
 
@@ -68,20 +68,20 @@ def q8_bench() -> Iterator[CaseBench]:
         spec, options = BackendSpec("vulkan", "Vulkan"), VulkanOptions(guarded=True)
         return VulkanBackend(spec, Q8, device, KERNELS, options, after=device.close)
 
-    with CaseBench(opened) as made:
-        yield made
+    with CaseBench(opened) as bench:
+        yield bench
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("family", ("projections", "experts", "attention"))
 def test_family_matches_the_oracle_bits_in_canonical_1_q8(family: str, q8_bench: CaseBench, sample: str) -> None:
     """Those cases alone that canonical-1 computes by other kernels."""
-    taken = family_plans(family, KERNELS, Q8, sample, most=400)
+    taken = family_plans(family, KERNELS, Q8, sample, maximum=400)
     own = [plan for plan in taken if any(name.startswith("quantise_") for name in plan.kernels)]
     assert own
-    for plan in sampled(own, sample, most=1, few=1):
-        found = q8_bench.run(plan.case)
-        assert found.status == "pass", f"{plan.case.text()}: {found.said or found.difference}"
+    for plan in sampled(own, sample, maximum=1, few=1):
+        result = q8_bench.run(plan.case)
+        assert result.status == "pass", f"{plan.case.text()}: {result.said or result.difference}"
 
 
 @pytest.mark.rest(keep=1)
@@ -96,5 +96,5 @@ def test_family_matches_the_oracle_bits_in_canonical_1_q8(family: str, q8_bench:
     ],
 )
 def test_projection_matches_the_oracle_bits_in_canonical_1_q8(q8_bench: CaseBench, line: str) -> None:
-    found = q8_bench.run(parse(line))
-    assert found.status == "pass", found.said or found.difference
+    result = q8_bench.run(parse(line))
+    assert result.status == "pass", result.said or result.difference

@@ -47,8 +47,8 @@ def delta_net(form: str, cache: np.ndarray, *ids: np.ndarray, width: int = WIDTH
 
 
 def fresh(form: str, y: tuple[int, int], cache: np.ndarray) -> list[np.ndarray]:
-    made = [np.empty(y, np.float32)]
-    return [*made, np.empty_like(cache)] if form == PLAIN else made
+    result = [np.empty(y, np.float32)]
+    return [*result, np.empty_like(cache)] if form == PLAIN else result
 
 
 MIXERS = {

@@ -55,7 +55,7 @@ def test_every_peer_is_a_row(
     for name, value in {**fakes.packages(tmp_path), "RIGHT": str(right)}.items():
         monkeypatch.setenv(name, value)
     with np.load(right) as arrays:
-        layers = [fakes.printed(f"l_out-{n}", each) for n, each in enumerate(arrays["l_out"])]
+        layers = [fakes.printed(f"l_out-{n}", item) for n, item in enumerate(arrays["l_out"])]
         text = "\n".join([*layers, fakes.printed("result_output", arrays["logits"][-1:])])
     (tmp_path / "text").write_text(text)
     build = tmp_path / "hip" / "build" / "bin"
@@ -65,15 +65,15 @@ def test_every_peer_is_a_row(
     pythons = [f"--python={name}={sys.executable}" for name in ("llama-cpp-python", "tinygrad")]
     speed = ["--prompt-tokens", "4", "--new-tokens", "3", "--runs", "1"]
     code, rows = compared(tmp_path, *words, *pythons, *speed)
-    said = capsys.readouterr().out
-    assert code == 0, said
+    output = capsys.readouterr().out
+    assert code == 0, output
     assert set(rows) == {"t_cpu", "llama.cpp rocm", "llama-cpp-python", "tinygrad"}, "the reference runs too"
 
     llama = rows["llama.cpp rocm"]["measure"]
     assert (llama["version"], llama["backend"]) == ("b5163 (8cf427ff)", "ROCm, AMD Radeon R9700")
     assert (llama["prefill_tokens_per_second"], llama["decode_tokens_per_second"]) == (7382.25, 119.84)
     assert llama["max_abs"] < 1e-4 and llama["sampled_values"] > 6 and max(llama["layers_rel_rms"].values()) < 1e-3
-    assert [Path(each["command"].split()[0]).name for each in llama["commands"]] == [
+    assert [Path(command["command"].split()[0]).name for command in llama["commands"]] == [
         "llama-bench",
         "llama-eval-callback",
     ]
@@ -84,7 +84,7 @@ def test_every_peer_is_a_row(
     assert rows["tinygrad"]["measure"]["same_bits"] and rows["tinygrad"]["measure"]["backend"] == "AMD"
     assert set(rows["tinygrad"]["measure"]["layers_rel_rms"].values()) == {0.0}
     assert rows["t_cpu"]["measure"]["decode_tokens_per_second"] > 0
-    assert "llama.cpp rocm" in said and "reference" in said and "PASS      4 peers ran" in said
+    assert "llama.cpp rocm" in output and "reference" in output and "PASS      4 peers ran" in output
 
 
 @pytest.mark.rest
@@ -108,8 +108,8 @@ def test_hang_and_crash_are_rows_and_remaining_peers_run(
     words = ["--llama-dir", f"hangs={tmp_path / 'a'}", "--llama-dir", f"crashes={tmp_path / 'b'}"]
     words += ["--python", f"llama-cpp-python={sys.executable}", "--peers", "llama.cpp,llama-cpp-python"]
     code, rows = compared(tmp_path, *words, "--reference", "llama-cpp-python", "--timeout", "2")
-    said = capsys.readouterr().out
-    assert code == 1 and "HANGS" in said and "FAILS" in said
+    output = capsys.readouterr().out
+    assert code == 1 and "HANGS" in output and "FAILS" in output
     assert rows["llama.cpp hangs"]["reason"] == "llama-bench: did not end within 2 s"
     assert rows["llama.cpp hangs"]["measure"]["hung"] and rows["llama.cpp hangs"]["status"] == "fail"
     assert "SIGSEGV" in rows["llama.cpp crashes"]["reason"]
@@ -158,9 +158,9 @@ def test_usage_errors_are_one_line(words: list[str], said: str, capsys: pytest.C
 @pytest.mark.rest
 def test_child_is_killed_with_its_descendants(tmp_path: Path) -> None:
     body = "import subprocess; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
-    done = run([str(fakes.program(tmp_path, "parent", body))], 2.0)
-    assert done.timed_out and done.code is None and "did not end within" in done.why
-    grandchild = int(done.stdout)
+    result = run([str(fakes.program(tmp_path, "parent", body))], 2.0)
+    assert result.timed_out and result.code is None and "did not end within" in result.why
+    grandchild = int(result.stdout)
     for _ in range(100):  # it is nobody's child now: init has to reap it
         if not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE:
             break
@@ -195,10 +195,10 @@ def test_interrupt_kills_the_running_peer(tmp_path: Path) -> None:
             time.sleep(0.02)
         peer = int((tmp_path / "pid").read_text())
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=30)
+        _, output = child.communicate(timeout=30)
     finally:
         child.kill()
-    assert child.returncode == 130 and said.endswith("zinc-rt compare: interrupted\n")
+    assert child.returncode == 130 and output.endswith("zinc-rt compare: interrupted\n")
     assert not psutil.pid_exists(peer)
 
 
@@ -219,12 +219,12 @@ def test_printed_tensors_are_parsed_from_output(head: str) -> None:
             "llama_perf: 3 ms",
         ]
     )
-    found = samples(text)
-    assert set(found) == {"l_out-0", "result_output"}
-    sample = found["l_out-0"]
+    result = samples(text)
+    assert set(result) == {"l_out-0", "result_output"}
+    sample = result["l_out-0"]
     assert sample.rows == 9 and len(sample.values) == 36 and sample.at[-1].tolist() == [8, 7]
     np.testing.assert_allclose(sample.values, array[sample.at[:, 0], sample.at[:, 1]], atol=6e-5)
-    assert np.isnan(found["result_output"].values[1])
+    assert np.isnan(result["result_output"].values[1])
 
 
 def test_truncated_print_yields_complete_tensors() -> None:
@@ -246,9 +246,9 @@ def outcome(values: np.ndarray, **more: Any) -> PeerOutcome:
 def test_distance_covers_values_present_in_both() -> None:
     want = np.random.default_rng(1).standard_normal((3, 7)).astype(np.float32)
     right = outcome(want, layers={0: want, 1: want})
-    found = distance(outcome(want + 0.5, layers={0: want * 1.01}), right)
-    assert found.logits == pytest.approx(0.5, abs=1e-6) and found.top1 == 3 and not found.same_bits
-    assert set(found.layers) == {0} and found.worst_layer == (0, pytest.approx(0.01, rel=1e-3))
+    result = distance(outcome(want + 0.5, layers={0: want * 1.01}), right)
+    assert result.logits == pytest.approx(0.5, abs=1e-6) and result.top1 == 3 and not result.same_bits
+    assert set(result.layers) == {0} and result.worst_layer == (0, pytest.approx(0.01, rel=1e-3))
     assert distance(right, right).same_bits
     assert "shape [2, 7]" in distance(outcome(want[:2]), right).problem
     broken = want.copy()
@@ -260,8 +260,8 @@ def test_sample_of_last_token_is_compared_with_last_token() -> None:
     want = np.arange(12, dtype=np.float32).reshape(3, 4)
     sample = Sample(np.array([[0, 0], [0, 3]]), np.array([8.0, 11.5]), rows=1, digits=4)
     peer = PeerOutcome("peer", sampled_logits=sample, sampled_layers={0: sample})
-    found = distance(peer, outcome(want, layers={0: want}))
-    assert found.logits == 0.5 and found.samples == 4 and found.layers[0] > 0
+    result = distance(peer, outcome(want, layers={0: want}))
+    assert result.logits == 0.5 and result.samples == 4 and result.layers[0] > 0
 
 
 def test_tier_with_different_bits_fails_with_next_command() -> None:

@@ -41,11 +41,11 @@ def packets(
             stream += wait
             continue
         kernel = kernels[step.code]
-        given = len(step.launch.buffers), len(step.launch.constants)
-        if given != (kernel.buffers, kernel.constants):
+        argument = len(step.launch.buffers), len(step.launch.constants)
+        if argument != (kernel.buffers, kernel.constants):
             raise ValueError(
                 f"{step.node!r}: {kernel.name} takes {kernel.buffers} buffers and {kernel.constants} constants, "
-                f"its row gives {given[0]} and {given[1]}"
+                f"its row gives {argument[0]} and {argument[1]}"
             )
         arguments = va + step.arguments_offset
         stream += registers.set(Sh.PGM_LO, kernel.program_va >> 8 & 0xFFFFFFFF, kernel.program_va >> 40)

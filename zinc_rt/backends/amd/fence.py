@@ -28,14 +28,14 @@ def wait_until(reached: Callable[[], bool], pause: Callable[[float], None], time
     Return whether it became true in time. It is called at least once, and once more after the deadline.
     `pause` sleeps for at most about the given seconds.
     """
-    began = time.monotonic()
+    start = time.monotonic()
     seconds = FIRST_PAUSE_SECONDS
     while not reached():
         now = time.monotonic()
-        left = began + timeout_seconds - now
+        left = start + timeout_seconds - now
         if left <= 0:
             return reached()
-        if now - began < SPIN_SECONDS:
+        if now - start < SPIN_SECONDS:
             time.sleep(0)  # lets other threads of this process run
             continue
         pause(min(seconds, left))

@@ -120,7 +120,7 @@ class HangReport:
         ]
         if ring.kind == "userq":
             parts.append(f"watch    {UNWATCHED}")
-        parts += [f"event    {each}" for each in self.incidents] or ["event    none"]
+        parts += [f"event    {incident}" for incident in self.incidents] or ["event    none"]
         for fault in self.faults:
             parts.append(f"fault    {fault.va:#x}: {fault.allocation}")
             parts.append(f"         named by: {', '.join(fault.submissions) or 'no packet in flight'}")
@@ -129,10 +129,10 @@ class HangReport:
                 parts += [f"         {line}" for line in fault.seen.lines()]
             else:
                 parts.append(f"seen     {UNSEEN}")
-        parts += [f"wave     {each}" for each in self.waves]
-        parts += [f"illegal  {each}" for each in self.illegal]
+        parts += [f"wave     {wave}" for wave in self.waves]
+        parts += [f"illegal  {item}" for item in self.illegal]
         parts += ["", "submissions, oldest first"]
-        parts += [_row(each) for each in self.submissions] or ["  none"]
+        parts += [_row(submission) for submission in self.submissions] or ["  none"]
         parts += ["", "ring around rptr (place in the ring, dword, meaning)", self.window or "  empty"]
         if self.ib:
             parts += ["", "indirect buffer called last", self.ib]
@@ -192,7 +192,14 @@ class Hang(DeadlineMissed):
         super().__init__(f"{report.what}: {report.why}; at {report.last_packet}", next=where)
 
 
-def _row(each: SubmissionState) -> str:
-    called = f", calls {each.ib_name} ({each.ib_dw} dwords at {each.ib_va:#x})" if each.ib_dw else ""
-    fence = f"fence {each.fence_value}" if each.fence_value else "no fence"
-    return f"  {each.start_dw:>8} to {each.end_dw:<8} {fence:<12} {each.state:<14} {each.name}{called}"
+def _row(submission: SubmissionState) -> str:
+    called = (
+        f", calls {submission.ib_name} ({submission.ib_dw} dwords at {submission.ib_va:#x})"
+        if submission.ib_dw
+        else ""
+    )
+    fence = f"fence {submission.fence_value}" if submission.fence_value else "no fence"
+    return (
+        f"  {submission.start_dw:>8} to {submission.end_dw:<8} {fence:<12} {submission.state:<14} "
+        f"{submission.name}{called}"
+    )

@@ -71,7 +71,7 @@ class HangReporter:
             window=shown.text,
             ib=stopped_ring.ib_text(ib, code, ring.generation, addresses) if ib is not None else "",
             illegal=refused,
-            incidents=tuple(each.text for each in self._side.incidents),
+            incidents=tuple(incident.text for incident in self._side.incidents),
             faults=faults,
             waves=self._find_waves(ring.queue.queue_id) if self._find_waves is not None else (),
             generation=ring.generation,
@@ -82,7 +82,7 @@ class HangReporter:
             ring_words=bytes(ring.queue.ring.host.view),
             ib_words=as_bytes(code),
             core_dump=core_dump(self._side.transport.driver, self._old_dumps),
-            node=next((each.node for each in self._side.incidents if each.node is not None), faulty),
+            node=next((incident.node for incident in self._side.incidents if incident.node is not None), faulty),
         )
 
     def close(self) -> None:

@@ -50,9 +50,9 @@ class StoppedWaves:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_SECONDS
-        for each in self._instrument.queue_findings(STOPPED, self._before)[:1]:
-            text = f"a wave stopped for good: {each.finding.sentence}"
-            self._incidents.append(Incident("lost", text, node=each.finding.node))
+        for queue_finding in self._instrument.queue_findings(STOPPED, self._before)[:1]:
+            text = f"a wave stopped for good: {queue_finding.finding.sentence}"
+            self._incidents.append(Incident("lost", text, node=queue_finding.finding.node))
 
 
 STILL_RUNNING = ("still-running",)
@@ -86,26 +86,28 @@ class AmdInstrument:
         """Return each finding since this backend was opened once, without mere remarks about code of other
         compilers."""
         fresh = self._device.findings()[self._before :]
-        reported = (each for each in fresh if not is_remark(each.rule, _compiler(each)))
+        reported = (item for item in fresh if not is_remark(item.rule, _compiler(item)))
         return list(dict.fromkeys(map(self._finding, reported)))
 
     def count(self, rules: Collection[str]) -> int:
         """Return the number of findings of these rules so far."""
-        return sum(each.rule in rules for each in self._device.findings())
+        return sum(finding.rule in rules for finding in self._device.findings())
 
     def queue_findings(self, rules: Collection[str], since: int = 0) -> list[QueueFinding]:
         """Return findings of these rules in order, for every queue of the device, without the first `since`.
         Unlike `findings`, repeated findings are included, and nodes are looked up now, because another queue with
         the same id may have had the same finding."""
-        findings = [each for each in self._device.findings() if each.rule in rules][since:]
-        return [QueueFinding(each.queue_id, each.packet_va, self._made(each)) for each in findings]
+        findings = [finding for finding in self._device.findings() if finding.rule in rules][since:]
+        return [QueueFinding(finding.queue_id, finding.packet_va, self._made(finding)) for finding in findings]
 
     def unfinished(self, queue_id: int) -> tuple[str, ...]:
         """Return the positions of that queue's unfinished waves, one sentence for each position."""
         before = len(self.queue_findings(STILL_RUNNING))
         self._device.tell_unfinished()
         findings = self.queue_findings(STILL_RUNNING)
-        mine = [each.finding.sentence for each in findings[before:] or findings if each.queue_id == queue_id]
+        mine = [
+            finding.finding.sentence for finding in findings[before:] or findings if finding.queue_id == queue_id
+        ]
         return tuple(mine)
 
     def consulted(self) -> Sequence[str]:
@@ -117,15 +119,15 @@ class AmdInstrument:
     def watchpoint_hits(self) -> list[StoreEvent]:
         return [
             StoreEvent(
-                _named(each.kernel)[0] or each.kernel,
-                each.pc,
-                each.instruction,
-                each.group,
-                each.wave,
-                each.lane,
-                each.value,
+                _named(watchpoint_hit.kernel)[0] or watchpoint_hit.kernel,
+                watchpoint_hit.pc,
+                watchpoint_hit.instruction,
+                watchpoint_hit.group,
+                watchpoint_hit.wave,
+                watchpoint_hit.lane,
+                watchpoint_hit.value,
             )
-            for each in self._device.watchpoint_hits()
+            for watchpoint_hit in self._device.watchpoint_hits()
         ]
 
     def discard(self, buffer: Buffer, offset_bytes: int, size_bytes: int) -> None:
@@ -144,24 +146,24 @@ class AmdInstrument:
         return self._known[each]
 
     def _made(self, each: Any) -> Finding:
-        node, place = self._node_at(each.queue_id, each.packet_va), each.place
+        node, location = self._node_at(each.queue_id, each.packet_va), each.place
         fault = PageFault(*astuple(each.fault)) if each.fault is not None else None
-        if place is None:
+        if location is None:
             return Finding(each.rule, each.sentence, node=node, fault=fault)
-        kernel, compiler = _named(place.kernel)
-        source = self._source(kernel, compiler, place.pc)
-        mark = f"pc 0x{place.pc:x} `"
+        kernel, compiler = _named(location.kernel)
+        source = self._source(kernel, compiler, location.pc)
+        mark = f"pc 0x{location.pc:x} `"
         return Finding(
             each.rule,
             each.sentence.replace(mark, f"{mark[:-2]} ({source}) `", 1) if source else each.sentence,
             kernel,
-            place.pc,
-            place.instruction,
+            location.pc,
+            location.instruction,
             source,
-            place.group,
-            place.wave,
-            place.lanes,
-            place.address,
+            location.group,
+            location.wave,
+            location.lanes,
+            location.address,
             node,
             fault,
         )

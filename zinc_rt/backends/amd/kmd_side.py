@@ -89,11 +89,11 @@ class KfdSide:
         except DriverError as error:
             _note(self.incidents, Incident("lost", str(error)))
             return
-        for each in fired:
-            if isinstance(each.detail, MemoryFault):
-                _note(self.incidents, Incident("fault", fault_text(each.detail), each.detail))
-            elif isinstance(each.detail, GpuReset):
-                _note(self.incidents, Incident("reset", _reset_text(each.detail)))
+        for item in fired:
+            if isinstance(item.detail, MemoryFault):
+                _note(self.incidents, Incident("fault", fault_text(item.detail), item.detail))
+            elif isinstance(item.detail, GpuReset):
+                _note(self.incidents, Incident("reset", _reset_text(item.detail)))
 
     def close(self) -> None:
         for event in self._watched:

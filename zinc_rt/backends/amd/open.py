@@ -33,7 +33,8 @@ def availability(host: Host, tier: str, check: Check) -> Availability:
     known = tuple(name for name in registry.spec(tier).kernel_sets if name in ARCHITECTURES)
     devices = tuple(_on_device(check(driver, gpu), gpu, tier, known) for gpu in host.gpus)
     ordered = sorted(
-        devices, key=lambda each: (not each.usable, each.gpu is None or sets.code_of(each.gpu.arch) not in known)
+        devices,
+        key=lambda device: (not device.usable, device.gpu is None or sets.code_of(device.gpu.arch) not in known),
     )
     best = ordered[0]
     return Availability(best.usable, f"{best.device}: {best.why}", best.next, best.gpu, devices)
@@ -42,11 +43,11 @@ def availability(host: Host, tier: str, check: Check) -> Availability:
 def _on_device(answer: TierAnswer, gpu: Gpu, tier: str, known: tuple[str, ...]) -> OnDevice:
     label = f"{gpu.name} {gpu.arch}".strip()
     if answer.usable and sets.code_of(gpu.arch) not in known:
-        why = (
+        text = (
             f"the driver is ready ({answer.why}), but kernels to run models with are there for {', '.join(known)}"
         )
         next_ = f"zinc-rt pm4-test --tiers {tier} brings the card up; models run with --tier t_cpu"
-        return OnDevice(label, False, why, next_, answer.facts, gpu)
+        return OnDevice(label, False, text, next_, answer.facts, gpu)
     return OnDevice(label, answer.usable, answer.why, answer.next, answer.facts, gpu)
 
 

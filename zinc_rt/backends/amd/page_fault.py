@@ -69,12 +69,12 @@ class SimulatedFault:
             rows.append(f"near      {self.near}")
         if self.node:
             rows.append(f"node      {self.node}")
-        place = (
+        text = (
             f"dispatch {self.dispatch} (from 0) of {self.dispatches} in {self.program}: "
             if self.dispatch is not None
             else ""
         )
-        rows.append(f"packet    {place}{self.packet}")
+        rows.append(f"packet    {text}{self.packet}")
         if self.pc is not None:
             digest = f", sha256 {self.kernel_sha256[:DIGITS]}…" if self.kernel_sha256 else ""
             rows.append(f"kernel    {self._code()}{digest}")
@@ -119,13 +119,14 @@ class FaultFinder:
         queue.
         """
         here = [
-            each
-            for each in self._instrument.queue_findings(FAULTED, self._before)
-            if each.finding.fault is not None and each.finding.fault.va // PAGE_BYTES == page_va // PAGE_BYTES
+            queue_finding
+            for queue_finding in self._instrument.queue_findings(FAULTED, self._before)
+            if queue_finding.finding.fault is not None
+            and queue_finding.finding.fault.va // PAGE_BYTES == page_va // PAGE_BYTES
         ]
         ours = self._queue_ids()
-        here = [each for each in here if each.queue_id == queue_id] or [
-            each for each in here if each.queue_id in ours
+        here = [item for item in here if item.queue_id == queue_id] or [
+            item for item in here if item.queue_id in ours
         ]
         if not here:
             return None
@@ -155,7 +156,7 @@ class FaultFinder:
         if executable is None:
             return seen
         stream = decode_stream(executable.ib.words, self._generation)
-        dispatches = [each.offset for each in stream if isinstance(each.packet, DISPATCHES)]
+        dispatches = [item.offset for item in stream if isinstance(item.packet, DISPATCHES)]
         code = executable.kernels().get(finding.kernel, b"")
         return replace(
             seen,

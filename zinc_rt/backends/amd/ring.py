@@ -261,7 +261,7 @@ class AmdRing:
         if not max(0, self.wptr_dw - self.ring_dw) <= start_dw <= end_dw <= self.wptr_dw:
             raise ValueError(f"{self.name}: dwords {start_dw} to {end_dw} are not in the ring")
         memory = self.queue.ring.host.view.cast("I")
-        return [memory[place % self.ring_dw] for place in range(start_dw, end_dw)]
+        return [memory[index % self.ring_dw] for index in range(start_dw, end_dw)]
 
     # Waiting
 

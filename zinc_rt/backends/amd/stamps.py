@@ -57,7 +57,7 @@ class Stamps:
         return Times(
             self._clock,
             self.simulated,
-            tuple(Timed(*whose, NS_A_TICK * began, NS_A_TICK * ended) for whose, began, ended in readings),
+            tuple(Timed(*whose, NS_A_TICK * start, NS_A_TICK * ended) for whose, start, ended in readings),
         )
 
     @property

@@ -57,50 +57,58 @@ def fence_state(ring: AmdRing) -> FenceState:
 
 def submission_states(ring: AmdRing) -> tuple[SubmissionState, ...]:
     seen = fence_state(ring).seen
-    return tuple(_submission_state(each, seen, ring.consumed_dw) for each in ring.submissions())
+    return tuple(_submission_state(submission, seen, ring.consumed_dw) for submission in ring.submissions())
 
 
-def _submission_state(each: Submission, seen: int, consumed_dw: int) -> SubmissionState:
-    if 0 < each.fence_value <= seen:
+def _submission_state(submission: Submission, seen: int, consumed_dw: int) -> SubmissionState:
+    if 0 < submission.fence_value <= seen:
         state = "finished"
-    elif each.end_dw <= consumed_dw:
+    elif submission.end_dw <= consumed_dw:
         state = "fetched"
-    elif each.start_dw < consumed_dw:
+    elif submission.start_dw < consumed_dw:
         state = "being fetched"
     else:
         state = "not fetched"
-    ib = each.ready.ib
+    ib = submission.ready.ib
     called = (ib.name, ib.gpu_va, len(ib.words)) if isinstance(ib, IndirectCode) else ("", 0, 0)
-    return SubmissionState(each.ready.name, each.start_dw, each.end_dw, each.fence_value, state, *called)
+    return SubmissionState(
+        submission.ready.name, submission.start_dw, submission.end_dw, submission.fence_value, state, *called
+    )
 
 
 def stuck_submission(ring: AmdRing) -> Submission | None:
     """Return the oldest unfinished submission, which blocks all later ones."""
     seen = fence_state(ring).seen
-    for each in ring.submissions():
-        finished = each.fence_value <= seen if each.fence_value else each.end_dw <= ring.consumed_dw
+    for submission in ring.submissions():
+        finished = (
+            submission.fence_value <= seen if submission.fence_value else submission.end_dw <= ring.consumed_dw
+        )
         if not finished:
-            return each
+            return submission
     return None
 
 
 def window(ring: AmdRing, addresses: AddressMap) -> Window:
     """Return the window around rptr. It begins at a known packet boundary."""
-    known = [each for each in ring.submissions() if each.start_dw >= max(0, ring.wptr_dw - ring.ring_dw)]
+    known = [
+        submission
+        for submission in ring.submissions()
+        if submission.start_dw >= max(0, ring.wptr_dw - ring.ring_dw)
+    ]
     if not known:
         return Window(ring.wptr_dw, (), "", "nothing was submitted")
     rptr = ring.consumed_dw
-    holding = next((i for i, each in enumerate(known) if each.end_dw > rptr), len(known) - 1)
+    holding = next((i for i, item in enumerate(known) if item.end_dw > rptr), len(known) - 1)
     start = known[max(0, holding - SHOWN_BEFORE)].start_dw
     end = min(ring.wptr_dw, max(rptr, start) + SHOWN_DW)
     words = ring.words(start, end)
     items = decode_stream(words, ring.generation, keep_going=True)
     rows = []
     for line in disassembled(words, ring.generation, symbol=addresses.name):
-        place = start + line.offset
-        mark = "rptr>" if place == rptr else "     "
+        location = start + line.offset
+        mark = "rptr>" if location == rptr else "     "
         indent = "" if line.first else "  "
-        rows.append(f"{mark} 0x{place % ring.ring_dw:05x}  {line.word:08x}  {indent}{line.text}".rstrip())
+        rows.append(f"{mark} 0x{location % ring.ring_dw:05x}  {line.word:08x}  {indent}{line.text}".rstrip())
     if rptr == end:
         rows.append(f"rptr> 0x{rptr % ring.ring_dw:05x}  " + ("(= wptr)" if end == ring.wptr_dw else ""))
     return Window(start, words, "\n".join(rows), _packet_at(items, rptr - start, ring, addresses))
@@ -158,9 +166,9 @@ def illegal(shown: Window, ib: tuple[int, ...], ring: AmdRing, addresses: Addres
     illegal_packets = []
     for where, words, is_ib in (("ring", shown.words, False), ("indirect buffer", ib, True)):
         refused = lint(words, ring.generation, queue=ring.lint_queue, is_ib=is_ib, mapped=addresses.refusal)
-        for each in errors(refused):
-            place = each.offset if is_ib else (shown.start_dw + each.offset) % ring.ring_dw
-            illegal_packets.append(f"{where} {place:#06x}: {each.rule}: {each.text}")
+        for error in errors(refused):
+            offset = error.offset if is_ib else (shown.start_dw + error.offset) % ring.ring_dw
+            illegal_packets.append(f"{where} {offset:#06x}: {error.rule}: {error.text}")
     return tuple(illegal_packets)
 
 
@@ -192,10 +200,10 @@ def fault_states(
 def _naming(ring: AmdRing, va: int, size_bytes: int) -> tuple[str, ...]:
     """Return unfinished submissions whose packets name these bytes."""
     seen = fence_state(ring).seen
-    running = [each for each in ring.submissions() if not 0 < each.fence_value <= seen]
-    distinct = {each.ready: None for each in running}  # a replayed graph is one object, however often it runs
+    running = [submission for submission in ring.submissions() if not 0 < submission.fence_value <= seen]
+    distinct = {item.ready: None for item in running}  # a replayed graph is one object, however often it runs
     named = {ready for ready in distinct if _names(ready, ring, va, size_bytes)}
-    return tuple(each.ready.name for each in running if each.ready in named)
+    return tuple(item.ready.name for item in running if item.ready in named)
 
 
 def _names(ready: ReadyDwords, ring: AmdRing, va: int, size_bytes: int) -> bool:
@@ -250,9 +258,9 @@ def why(ring: AmdRing, faults: tuple[FaultState, ...], refused: tuple[str, ...])
 def _miscounted(ring: AmdRing) -> str:
     """Find a submission whose wptr advance differs from its number of dwords: the dwords between were never
     written."""
-    for each in ring.submissions():
-        moved, dwords = each.end_dw - each.start_dw, each.ready.count_dw
+    for submission in ring.submissions():
+        moved, dwords = submission.end_dw - submission.start_dw, submission.ready.count_dw
         if moved != dwords:
             unit = "; it counts bytes where dwords are meant" if moved == 4 * dwords else ""
-            return f"wptr moved by {moved} for {each.ready.name}, which has {dwords} dwords{unit}"
+            return f"wptr moved by {moved} for {submission.ready.name}, which has {dwords} dwords{unit}"
     return ""

@@ -103,8 +103,8 @@ def _launched(
         ("work-item ids for axes beyond x:", rsrc2["TIDIG_COMP_CNT"], _axes_used(zrt), str),
         ("arguments at", arguments, expected.block_va + step.arguments_offset, hex),
     )
-    given = seen.get(Sh.PGM_RSRC1, 0), seen.get(Sh.PGM_RSRC2, 0)
-    if given == kernel.rsrc[1::-1] != kernel.rsrc[:2]:
+    argument = seen.get(Sh.PGM_RSRC1, 0), seen.get(Sh.PGM_RSRC2, 0)
+    if argument == kernel.rsrc[1::-1] != kernel.rsrc[:2]:
         yield "PGM_RSRC1 holds what its container has for PGM_RSRC2, and the other way round", "swap the two"
     for what, saw, expected_value, shown in checks:
         if saw != expected_value:
@@ -129,7 +129,7 @@ def _grid(
 
 
 def _fields(bits: Sequence[Bits], value: int) -> dict[str, int]:
-    return {each.name: each.of(value) for each in bits}
+    return {bit.name: bit.of(value) for bit in bits}
 
 
 def _axes(rsrc2: Mapping[str, int]) -> str:

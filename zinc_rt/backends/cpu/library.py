@@ -136,7 +136,7 @@ def self_test(content: bytes) -> str:
     with _file(content) as path:
         command = [sys.executable, "-m", "zinc_rt.backends.cpu.self_test", str(path)]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command,
                 capture_output=True,
                 text=True,
@@ -146,13 +146,13 @@ def self_test(content: bytes) -> str:
             )
         except subprocess.TimeoutExpired:
             return f"it took longer than {SELF_TEST_SECONDS:g} s"
-    if done.returncode == 0:
+    if result.returncode == 0:
         return ""
-    at = done.stdout.strip().rpartition("\n")[2]
-    if done.returncode < 0:
-        return f"{_signal(-done.returncode)} in {at.removeprefix('running ')}"
-    if done.returncode != WRONG_BITS:
-        return f"{at}: {done.stderr.strip().rpartition(chr(10))[2] or f'exit {done.returncode}'}"
+    at = result.stdout.strip().rpartition("\n")[2]
+    if result.returncode < 0:
+        return f"{_signal(-result.returncode)} in {at.removeprefix('running ')}"
+    if result.returncode != WRONG_BITS:
+        return f"{at}: {result.stderr.strip().rpartition(chr(10))[2] or f'exit {result.returncode}'}"
     return at
 
 

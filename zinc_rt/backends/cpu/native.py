@@ -45,9 +45,9 @@ def probe(host: Host) -> Availability:
     except UnsupportedError as error:
         devices = (OnDevice("cpu", False, error.message, error.next),)
         return Availability(False, error.message, error.next, devices=devices)
-    why = f"machine code for this CPU ({loaded.level}), {_threads(default_threads())}"
-    why = "; ".join([why, *loaded.notes])
-    return Availability(True, why, devices=(OnDevice("cpu", True, why),))
+    text = f"machine code for this CPU ({loaded.level}), {_threads(default_threads())}"
+    text = "; ".join([text, *loaded.notes])
+    return Availability(True, text, devices=(OnDevice("cpu", True, text),))
 
 
 def open(opening: Opening) -> NativeBackend:
@@ -116,14 +116,14 @@ class NativeBackend(HostMemory):
 
     def _run(self, executable: tasks.NativeExecutable) -> None:
         with self._read_ahead.following(executable.followed, executable.running):
-            began = time.monotonic_ns()
+            start = time.monotonic_ns()
             result = self._helpers.run(executable.struct)
-            executable.host_ns[:] = began, time.monotonic_ns()
+            executable.host_ns[:] = start, time.monotonic_ns()
         if result == -1:
             raise Stopped(f"{self.spec.tier} was closed before this replay ended")
         if result:
-            why, task = result >> 32, result & 0xFFFFFFFF
-            raise InputError(f"{executable.tasks[task][0]!r}: {REFUSALS.get(why, f'refused, code {why}')}")
+            reason, task = result >> 32, result & 0xFFFFFFFF
+            raise InputError(f"{executable.tasks[task][0]!r}: {REFUSALS.get(reason, f'refused, code {reason}')}")
 
 
 def _named_compiler() -> str:

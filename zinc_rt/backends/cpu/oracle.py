@@ -34,8 +34,8 @@ NUMPY_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 
 
 def probe(host: Host) -> Availability:
-    here = OnDevice("cpu", True, f"the NumPy oracle, {host.cores} cores")
-    return Availability(True, here.why, devices=(here,))
+    device = OnDevice("cpu", True, f"the NumPy oracle, {host.cores} cores")
+    return Availability(True, device.why, devices=(device,))
 
 
 def open(opening: Opening) -> CpuBackend:
@@ -98,7 +98,7 @@ class CpuExecutable:
         return Times(
             HOST_CLOCK,
             False,
-            tuple(Timed(c.node, c.code.__name__, began, ended) for c, began, ended in pairs),
+            tuple(Timed(c.node, c.code.__name__, start, ended) for c, start, ended in pairs),
             host_time=True,
         )
 
@@ -196,9 +196,9 @@ def _operand(lowered: LoweredGraph, buffers: Mapping[str, Buffer], name: str) ->
     if spec.role in ("weight", "constant"):
         weight: Weight = buffers[name].storage
         return weight
-    place = lowered.plan.placements[name]
-    storage: np.ndarray = buffers[place.allocation].storage
-    raw = storage[place.offset_bytes : place.offset_bytes + place.size_bytes]
+    placement = lowered.plan.placements[name]
+    storage: np.ndarray = buffers[placement.allocation].storage
+    raw = storage[placement.offset_bytes : placement.offset_bytes + placement.size_bytes]
     array = raw.view(NUMPY_DTYPES[spec.dtype]).reshape(_capacity(spec, lowered.plan.capacity))
     return BoundOperand(array, _symbol(spec))
 

@@ -55,7 +55,7 @@ class WeightGroup:
 
     @property
     def size_bytes(self) -> int:
-        return sum(each.size_bytes for each in self.ranges)
+        return sum(item.size_bytes for item in self.ranges)
 
 
 def groups_of(
@@ -108,7 +108,7 @@ def next_groups(groups: Sequence[WeightGroup], at: int, budget_bytes: int = BUDG
     for step in range(1, len(groups)):
         index = (at + step) % len(groups)
         left -= groups[index].size_bytes
-        if left < 0 and any(groups[each].ranges for each in following):
+        if left < 0 and any(groups[item].ranges for item in following):
             break
         following.append(index)
     return following
@@ -116,15 +116,15 @@ def next_groups(groups: Sequence[WeightGroup], at: int, budget_bytes: int = BUDG
 
 def memory_bytes() -> int:
     """Return the memory available without swapping: free memory and page cache, limited by the container."""
-    most = psutil.virtual_memory().available
+    available = psutil.virtual_memory().available
     for path in CGROUP_LIMITS:
         try:
             text = Path(path).read_text(encoding="ascii").strip()
         except OSError:
             continue
         if text.isdigit():
-            most = min(most, int(text))
-    return most
+            available = min(available, int(text))
+    return available
 
 
 def advise(pages: PageRange) -> None:
@@ -193,7 +193,7 @@ class ReadAhead:
         if followed.size_bytes > FITS * memory:
             followed.room_bytes = int(memory * ROOM)
             return followed
-        fresh = [each for group in groups for each in group.ranges if each not in self._asked]
+        fresh = [item for group in groups for item in group.ranges if item not in self._asked]
         self._asked.update(fresh)
         if fresh:
             self._whole = threading.Thread(target=self._ask, args=(WeightGroup(None, tuple(fresh)),), daemon=True)
@@ -234,6 +234,6 @@ class ReadAhead:
 
 
 def _cut(group: WeightGroup) -> Iterator[PageRange]:
-    for each in group.ranges:
-        for at in range(0, each.size_bytes, PIECE_BYTES):
-            yield PageRange(each.address + at, min(PIECE_BYTES, each.size_bytes - at))
+    for item in group.ranges:
+        for at in range(0, item.size_bytes, PIECE_BYTES):
+            yield PageRange(item.address + at, min(PIECE_BYTES, item.size_bytes - at))

@@ -66,10 +66,10 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
         if node is not None and _shareable(launch) and not changed & _sources(launch):
             temps = [buffer for buffer in launch.buffers if isinstance(buffer, Temp)]
             known = sharing.written.get(_computes(launch))
-            begun = group + pending
-            shared = known or tuple(_Shared(align_up(t.size_bytes, TEMP_ALIGNMENT), begun, begun) for t in temps)
-            for temp, place in zip(temps, shared, strict=True):
-                sharing.read[id(node), temp.name] = place
+            start = group + pending
+            shared = known or tuple(_Shared(align_up(t.size_bytes, TEMP_ALIGNMENT), start, start) for t in temps)
+            for temp, location in zip(temps, shared, strict=True):
+                sharing.read[id(node), temp.name] = location
             if known:
                 if not within:
                     gone.add(id(node))
@@ -84,9 +84,9 @@ def share(plan: DispatchPlan, graph: OpGraph) -> tuple[list[NativeStep], int]:
         kept.append((id(node), NativeStep(pending, step.dispatch)))
         pending = False
     base = align_up(plan.size_bytes, TEMP_ALIGNMENT)
-    offsets = pack([Lifetime(each.first, each.last, each.size_bytes) for each in sharing.all])
-    places = {id(each): base + offset for each, offset in zip(sharing.all, offsets, strict=True)}
-    end = max((places[id(each)] + each.size_bytes for each in sharing.all), default=plan.size_bytes)
+    offsets = pack([Lifetime(item.first, item.last, item.size_bytes) for item in sharing.all])
+    places = {id(item): base + offset for item, offset in zip(sharing.all, offsets, strict=True)}
+    end = max((places[id(item)] + item.size_bytes for item in sharing.all), default=plan.size_bytes)
     moved = [NativeStep(step.barrier, _moved(step.dispatch, node, sharing, places)) for node, step in kept]
     return moved, end
 
@@ -108,8 +108,8 @@ def _changed_in_place(graph: OpGraph) -> frozenset[str]:
         for node in graph.nodes
         for port in OPS[node.op].outputs
         if port.inplace
-        for given, name in zip(OPS[node.op].inputs, node.inputs, strict=False)
-        if given.name == port.inplace
+        for argument, name in zip(OPS[node.op].inputs, node.inputs, strict=False)
+        if argument.name == port.inplace
     )
 
 
@@ -120,12 +120,14 @@ def _shareable(launch: Launch) -> bool:
 
 
 def _sources(launch: Launch) -> frozenset[str]:
-    return frozenset(each.name for each in launch.buffers if each is not None and not isinstance(each, Temp))
+    return frozenset(
+        buffer.name for buffer in launch.buffers if buffer is not None and not isinstance(buffer, Temp)
+    )
 
 
 def _computes(launch: Launch) -> object:
     """Return a key that is equal for launches that write the same values."""
-    buffers = tuple(each.size_bytes if isinstance(each, Temp) else each for each in launch.buffers)
+    buffers = tuple(buffer.size_bytes if isinstance(buffer, Temp) else buffer for buffer in launch.buffers)
     return launch.kernel, buffers, launch.constants, launch.grid
 
 

@@ -97,11 +97,11 @@ class NativeExecutable:
         dispatches = []
         at = first
         for number, (node, kernel) in enumerate(self.tasks):
-            began, ended = (int(reading) for reading in self.seen[2 + 2 * number : 4 + 2 * number])
-            began, ended = (began, ended) if began else (at, at)
+            start_time, ended = (int(reading) for reading in self.seen[2 + 2 * number : 4 + 2 * number])
+            start_time, ended = (start_time, ended) if start_time else (at, at)
             at = ended
             dispatches.append(
-                Timed(node, kernel, *(start + round((each - first) * scale) for each in (began, ended)))
+                Timed(node, kernel, *(start + round((item - first) * scale) for item in (start_time, ended)))
             )
         return Times(CLOCK, False, tuple(dispatches), host_time=True)
 
@@ -120,13 +120,13 @@ def build(
     block = aligned(block_bytes)
     address = _Addresses(lowered, buffers, block.ctypes.data)
     tasks = aligned(len(steps) * TASK.itemsize).view(TASK)
-    for row, each in zip(tasks, steps, strict=True):
-        step = each.dispatch
+    for row, item in zip(tasks, steps, strict=True):
+        step = item.dispatch
         arguments = step.launch.kernarg(partial(address.of, step.temps))
         end = step.arguments_offset + len(arguments)
         block[step.arguments_offset : end] = np.frombuffer(arguments, np.uint8)
         row["run"], row["arguments"] = kernel(step.launch.kernel), block.ctypes.data + step.arguments_offset
-        row["dims"], row["barrier"] = _dims(step), each.barrier or lowered.timed
+        row["dims"], row["barrier"] = _dims(step), item.barrier or lowered.timed
         row["least"], row["most"] = _claims(step, splitting)
     cells = aligned(len(steps) * LINE_BYTES)
     struct = TaskListStruct(
@@ -137,7 +137,7 @@ def build(
         struct.seen = seen.ctypes.data
     return NativeExecutable(
         struct,
-        tuple((each.dispatch.node, each.dispatch.launch.kernel) for each in steps),
+        tuple((item.dispatch.node, item.dispatch.launch.kernel) for item in steps),
         (block, tasks, tuple(buffers.values())),
         cells.reshape(-1, LINE_BYTES),
         seen=seen,
@@ -174,6 +174,6 @@ class _Addresses:
                 return weight.raw.strides[operand.axis]
             return weight.raw.ctypes.data + operand.offset_bytes
         assert isinstance(operand, Ref), f"{operand.name} is no weight: its strides are its shape's"
-        place = self._lowered.plan.placements[operand.name]
-        storage: np.ndarray = self._buffers[place.allocation].storage
-        return storage.ctypes.data + place.offset_bytes + operand.offset_bytes
+        placement = self._lowered.plan.placements[operand.name]
+        storage: np.ndarray = self._buffers[placement.allocation].storage
+        return storage.ctypes.data + placement.offset_bytes + operand.offset_bytes

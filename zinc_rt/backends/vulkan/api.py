@@ -85,9 +85,9 @@ def struct(name: str, **members: Any) -> Any:
 def chain(first: Any, *rest: Any) -> Any:
     """Link structs through pNext, starting with `first`. Each keeps the next alive."""
     left = first
-    for each in rest:
-        left.pNext = ctypes.addressof(each)
-        left = each
+    for item in rest:
+        left.pNext = ctypes.addressof(item)
+        left = item
     first._held = [*first._held, *rest]
     return first
 

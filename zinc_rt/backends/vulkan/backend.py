@@ -209,16 +209,18 @@ class VulkanBackend(ClosedAtExit):
             return operand.offset_bytes + (buffers[operand.name].gpu_va or 0)
 
         kernarg = np.frombuffer(launch.kernarg(address), np.uint8)
-        place = self.alloc(kernarg.nbytes, BufferHeap.DEVICE_LOCAL, f"arguments of {launch.kernel}", zeroed=False)
+        location = self.alloc(
+            kernarg.nbytes, BufferHeap.DEVICE_LOCAL, f"arguments of {launch.kernel}", zeroed=False
+        )
         try:
-            self._put(place.storage, 0, kernarg)
-            assert place.gpu_va is not None
-            commands = single_run(pipelines[key], self._pipelines.layout, place.gpu_va, launch.grid)
+            self._put(location.storage, 0, kernarg)
+            assert location.gpu_va is not None
+            commands = single_run(pipelines[key], self._pipelines.layout, location.gpu_va, launch.grid)
             self.wait(
                 self._streams.run_once(launch.kernel, commands, Stream("dispatch")), self.options.timeout_seconds
             )
         finally:
-            self.free(place)
+            self.free(location)
 
     def run_now(self, name: str, commands: Iterable[VulkanCommand], timeout_seconds: float | None = None) -> None:
         """Run custom commands after earlier submissions of their stream, and wait for them."""
@@ -258,9 +260,9 @@ class VulkanBackend(ClosedAtExit):
             self.run_now("first runs of kernels", empty_runs(new, self._pipelines.layout), seconds)
 
     def _hang(
-        self, timeline: SemaphoreTimeline, value: int, why: str, executable: VulkanExecutable | None
+        self, timeline: SemaphoreTimeline, value: int, reason: str, executable: VulkanExecutable | None
     ) -> VulkanHang:
-        return hang(self.vulkan, timeline, value, why, executable, lost=why == LOST)
+        return hang(self.vulkan, timeline, value, reason, executable, lost=reason == LOST)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

@@ -17,13 +17,15 @@ def choose(devices: Sequence[PhysicalDevice], which: str) -> tuple[PhysicalDevic
     allowed device can run a model."""
     chosen = pick(devices, which)
     if which in ANY and chosen.missing:
-        why = "; ".join(f"{each.name}: {each.missing}" for each in _allowed(devices, which))
+        text = "; ".join(f"{item.name}: {item.missing}" for item in _allowed(devices, which))
         raise UnsupportedError(
-            f"no Vulkan device can run models: {why}", next="update its driver; zinc-rt vulkan-test"
+            f"no Vulkan device can run models: {text}", next="update its driver; zinc-rt vulkan-test"
         )
     if chosen.missing:
         raise UnsupportedError(f"{chosen.name}: {chosen.missing}", next=f"choose another: {listed(devices)}")
-    equal = [each for each in devices if each.name == chosen.name and not each.missing and each != chosen]
+    equal = [
+        device for device in devices if device.name == chosen.name and not device.missing and device != chosen
+    ]
     if which not in ANY or not equal:
         return chosen, said(chosen)
     more = f"the first of {len(equal) + 1} identical devices; --device {equal[0].option} selects the next"
@@ -40,22 +42,22 @@ def pick(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
         raise UnsupportedError(
             f"--device {which}: Vulkan has no {what} here", next=f"choose one: {listed(devices)}"
         )
-    return next((each for each in allowed if not each.missing), allowed[0])
+    return next((item for item in allowed if not item.missing), allowed[0])
 
 
 def _allowed(devices: Sequence[PhysicalDevice], which: str) -> list[PhysicalDevice]:
-    return [each for each in devices if which == "" or each.is_cpu == (which == "cpu")]
+    return [device for device in devices if which == "" or device.is_cpu == (which == "cpu")]
 
 
 def _named(devices: Sequence[PhysicalDevice], which: str) -> PhysicalDevice:
     if which.isdecimal() and int(which) < len(devices):
         return devices[int(which)]
-    fit = [each for each in devices if which.lower() in each.name.lower()]
+    fit = [device for device in devices if which.lower() in device.name.lower()]
     if which.isdecimal() and not fit:
-        there = "is one device" if len(devices) == 1 else f"are {len(devices)} devices"
-        raise UsageError(f"--device vulkan:{which}: there {there}", next=f"choose one: {listed(devices)}")
+        text = "is one device" if len(devices) == 1 else f"are {len(devices)} devices"
+        raise UsageError(f"--device vulkan:{which}: there {text}", next=f"choose one: {listed(devices)}")
     if len(fit) != 1:
-        fits = f"matches {' and '.join(each.option for each in fit)}" if fit else "matches no device"
+        fits = f"matches {' and '.join(item.option for item in fit)}" if fit else "matches no device"
         raise UsageError(f"--device vulkan:{which}: the name {fits}", next=f"choose one: {listed(devices)}")
     return fit[0]
 
@@ -66,4 +68,4 @@ def said(device: PhysicalDevice) -> str:
 
 
 def listed(devices: Sequence[PhysicalDevice]) -> str:
-    return ", ".join(f"{each.option} {each.name}" for each in devices)
+    return ", ".join(f"{device.option} {device.name}" for device in devices)

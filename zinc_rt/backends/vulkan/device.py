@@ -136,8 +136,10 @@ def list_devices() -> tuple[PhysicalDevice, ...]:
             return ()
         raise
     order = list(KINDS.values())
-    physical_devices.sort(key=lambda each: (order.index(each.kind), each.position))
-    return tuple(replace(each, index=i, missing=why_not(each)) for i, each in enumerate(physical_devices))
+    physical_devices.sort(
+        key=lambda physical_device: (order.index(physical_device.kind), physical_device.position)
+    )
+    return tuple(replace(item, index=i, missing=why_not(item)) for i, item in enumerate(physical_devices))
 
 
 def open_device(physical: PhysicalDevice) -> VulkanDevice:
@@ -184,9 +186,9 @@ def _opened(vulkan: Vulkan, instance: int, here: int, physical: PhysicalDevice) 
     vulkan.vkCreateDevice(here, byref(created), None, byref(handle))
     queues = []
     for index in range(count):
-        found = ctypes.c_void_p()
-        vulkan.vkGetDeviceQueue(handle, family, index, byref(found))
-        queues.append(DeviceQueue(family, index, found.value or 0))
+        c_void_p = ctypes.c_void_p()
+        vulkan.vkGetDeviceQueue(handle, family, index, byref(c_void_p))
+        queues.append(DeviceQueue(family, index, c_void_p.value or 0))
     return VulkanDevice(
         physical, vulkan, instance, here, handle.value or 0, tuple(queues), frozenset(names), enabled
     )
@@ -196,10 +198,10 @@ def _features(physical: PhysicalDevice, names: frozenset[str]) -> Any:
     """Return a chain that enables features by name and no others: robustBufferAccess would add bounds checks."""
     features, f12 = struct("VkPhysicalDeviceFeatures2"), struct("VkPhysicalDeviceVulkan12Features")
     f13 = struct("VkPhysicalDeviceVulkan13Features")
-    for each in (features.features, f12, f13):
-        members = {member for member, *_ in each._fields_}
+    for item in (features.features, f12, f13):
+        members = {member for member, *_ in item._fields_}
         for name in names & members:
-            setattr(each, name, 1)
+            setattr(item, name, 1)
     more = [f13] if physical.api_version >= (1, 3) else []
     if "VK_EXT_device_fault" in physical.extensions:
         more.append(struct("VkPhysicalDeviceFaultFeaturesEXT", deviceFault=1))

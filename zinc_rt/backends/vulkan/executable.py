@@ -119,8 +119,8 @@ class VulkanBuilder:
             block = self.memory.block(plan.size_bytes, BufferHeap.DEVICE_LOCAL, f"program {plan.name}")
             undo.callback(self.memory.give_back, block)
             image = plan_block.content(plan, block.gpu_va, partial(gpu_address, lowered, buffers))
-            whole = VulkanStorage(block, 0, plan.size_bytes)
-            self.put(whole, plan.specs_offset, np.frombuffer(image, np.uint8))
+            storage = VulkanStorage(block, 0, plan.size_bytes)
+            self.put(storage, plan.specs_offset, np.frombuffer(image, np.uint8))
             timestamps = checkpoint = None
             if lowered.timed:
                 timestamps = Timestamps(self.device, [(step.node, step.launch.kernel) for step in plan.dispatches])
@@ -143,8 +143,8 @@ class VulkanBuilder:
     ) -> int:
         """Record a plan's command buffer. Its pipelines must exist."""
         pipelines, _ = self.pipelines.get(step.code for step in plan.dispatches)
-        whole = VulkanStorage(block, 0, plan.size_bytes)
-        commands = replayed(plan, whole, pipelines, self.pipelines.layout, timestamps, checkpoint)
+        storage = VulkanStorage(block, 0, plan.size_bytes)
+        commands = replayed(plan, storage, pipelines, self.pipelines.layout, timestamps, checkpoint)
         return self.pool.record(commands, replayed=True)
 
     def free(self, executable: VulkanExecutable) -> None:
@@ -156,13 +156,13 @@ class VulkanBuilder:
             self.memory.give_back(executable.checkpoint)
 
     def _check_grids(self, plan: DispatchPlan) -> None:
-        most = self.device.limits.grid
+        maximum = self.device.limits.grid
         for step in plan.dispatches:
             grid = step.grid
-            if isinstance(grid, tuple) and any(size > limit for size, limit in zip(grid, most, strict=True)):
+            if isinstance(grid, tuple) and any(size > limit for size, limit in zip(grid, maximum, strict=True)):
                 raise UnsupportedError(
                     f"{step.node!r}: {step.launch.kernel} needs {' x '.join(map(str, grid))} workgroups, but "
-                    f"{self.device.physical.name} has maxComputeWorkGroupCount {' x '.join(map(str, most))}",
+                    f"{self.device.physical.name} has maxComputeWorkGroupCount {' x '.join(map(str, maximum))}",
                     next="use a smaller step, or another tier",
                 )
 
@@ -221,11 +221,11 @@ def _check_arguments(plan: DispatchPlan, pipelines: Mapping[PipelineKey, Pipelin
     for step in plan.dispatches:
         takes = pipelines[step.code].takes
         expected = len(takes.buffers), len(takes.constants)
-        given = len(step.launch.buffers), len(step.launch.constants)
-        if given != expected:
+        argument = len(step.launch.buffers), len(step.launch.constants)
+        if argument != expected:
             raise ValueError(
                 f"{step.node!r}: {step.launch.kernel} takes {expected[0]} buffers and {expected[1]} constants, "
-                f"but its row passes {given[0]} and {given[1]}"
+                f"but its row passes {argument[0]} and {argument[1]}"
             )
 
 

@@ -41,7 +41,7 @@ def device_fault(device: VulkanDevice) -> str:
         lines.append(_address(addresses[index]))
     for index in range(counts.vendorInfoCount):
         lines.append(vendors[index].description.decode(errors="replace"))
-    return "; ".join(each for each in lines if each)
+    return "; ".join(line for line in lines if line)
 
 
 def _address(info: ctypes.Structure) -> str:

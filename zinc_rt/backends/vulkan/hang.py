@@ -24,17 +24,17 @@ def hang(
     device: VulkanDevice,
     timeline: SemaphoreTimeline,
     value: int,
-    why: str,
+    reason: str,
     executable: VulkanExecutable | None,
     *,
     lost: bool = False,
 ) -> VulkanHang:
-    """Create the error for `value` of a stream's timeline, which was not reached for the reason `why`.
+    """Create the error for `value` of a stream's timeline, which was not reached for the reason `reason`.
     `executable` is the stalled one."""
     standing = executable.stopped_at() if executable is not None else ()
     node = next((step.node for step in standing if step.node is not None), None)
     parts = [
-        f"{device.physical.name}, stream {timeline.name}: value {value} {why}",
+        f"{device.physical.name}, stream {timeline.name}: value {value} {reason}",
         f"the semaphore is at {min(timeline.seen, timeline.submitted)} of {timeline.submitted} submitted",
     ]
     if executable is not None:

@@ -19,18 +19,18 @@ NAMED = ("VK_INSTANCE_LAYERS", "VK_LOADER_LAYERS_ENABLE")
 def active(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the names of active layers, explicitly requested ones first."""
     gone = missing(environment)
-    asked = [name for name in _requested_layers(environment) if name not in gone]
+    names = [name for name in _requested_layers(environment) if name not in gone]
     implicit = [
-        str(each["name"]) for each in _installed("implicit_layer.d", environment) if _is_on(each, environment)
+        str(item["name"]) for item in _installed("implicit_layer.d", environment) if _is_on(item, environment)
     ]
-    return tuple(dict.fromkeys([*asked, *implicit]))
+    return tuple(dict.fromkeys([*names, *implicit]))
 
 
 def missing(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the layers that the environment requests but that are not installed. The loader ignores them."""
     kinds = ("explicit_layer.d", "implicit_layer.d")
-    there = {str(each["name"]) for kind in kinds for each in _installed(kind, environment)}
-    return tuple(name for name in _requested_layers(environment) if "*" not in name and name not in there)
+    texts = {str(item["name"]) for kind in kinds for item in _installed(kind, environment)}
+    return tuple(name for name in _requested_layers(environment) if "*" not in name and name not in texts)
 
 
 def _requested_layers(environment: Mapping[str, str]) -> list[str]:
@@ -49,7 +49,7 @@ def _installed(kind: str, environment: Mapping[str, str]) -> list[Any]:
 def _layers(path: Path) -> list[Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        return [each for each in manifest.get("layers") or [manifest["layer"]] if each["name"]]
+        return [layer for layer in manifest.get("layers") or [manifest["layer"]] if layer["name"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 

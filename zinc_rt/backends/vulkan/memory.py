@@ -144,11 +144,11 @@ class VulkanMemory:
 
     def pools(self, sizes: Mapping[str, int]) -> list[list[tuple[str, int]]]:
         """Return names with their offsets, one list per allocation."""
-        most = 0 if self._guard_bytes else min(POOL_BYTES, self._device.limits.allocation_bytes)
+        maximum = 0 if self._guard_bytes else min(POOL_BYTES, self._device.limits.allocation_bytes)
         pools: list[list[tuple[str, int]]] = []
         end = 0
         for name, size_bytes in sizes.items():
-            if not pools or end + size_bytes > most:
+            if not pools or end + size_bytes > maximum:
                 pools.append([])
                 end = 0
             pools[-1].append((name, end))
@@ -207,11 +207,11 @@ class VulkanMemory:
         block.memory = handle.value
 
     def _check_size(self, name: str, size_bytes: int) -> None:
-        most = min(self._device.limits.allocation_bytes, self._device.limits.buffer_bytes)
-        if size_bytes > most:
+        maximum = min(self._device.limits.allocation_bytes, self._device.limits.buffer_bytes)
+        if size_bytes > maximum:
             raise UnsupportedError(
                 f"{name} takes {_mib(size_bytes)} in one allocation, but {self._device.physical.name} allows "
-                f"{_mib(most)}",
+                f"{_mib(maximum)}",
                 next=SMALLER,
             )
 
@@ -222,12 +222,12 @@ class VulkanMemory:
 
     def _allocated_bytes(self, heap_index: int) -> int:
         return sum(
-            each.size_bytes for each in self._blocks if each.heap_index == heap_index and each.keeps is None
+            block.size_bytes for block in self._blocks if block.heap_index == heap_index and block.keeps is None
         )
 
     def _no_room(self, block: VulkanBlock, size_bytes: int, room: int) -> UnsupportedError:
-        largest = sorted(self._blocks, key=lambda each: -each.size_bytes)[:3]
-        resident = ", ".join(f"{each.name} {_mib(each.size_bytes)}" for each in largest) or "nothing"
+        largest = sorted(self._blocks, key=lambda block: -block.size_bytes)[:3]
+        resident = ", ".join(f"{item.name} {_mib(item.size_bytes)}" for item in largest) or "nothing"
         return UnsupportedError(
             f"{block.name} takes {_mib(size_bytes)}, {self._device.physical.name} has {_mib(max(0, room))} left; "
             f"resident: {_mib(self._allocated_bytes(block.heap_index))}, the largest {resident}",

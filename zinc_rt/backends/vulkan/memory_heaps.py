@@ -49,6 +49,6 @@ def room_bytes(device: VulkanDevice, heap_index: int, held_bytes: int) -> int:
     if "VK_EXT_memory_budget" not in device.extensions:
         return device.heaps[heap_index].size_bytes - held_bytes
     budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
-    asked = api.chain(api.struct("VkPhysicalDeviceMemoryProperties2"), budget)
-    device.vk.vkGetPhysicalDeviceMemoryProperties2(device.physical_handle, byref(asked))
+    chain = api.chain(api.struct("VkPhysicalDeviceMemoryProperties2"), budget)
+    device.vk.vkGetPhysicalDeviceMemoryProperties2(device.physical_handle, byref(chain))
     return int(budget.heapBudget[heap_index]) - int(budget.heapUsage[heap_index])

@@ -128,7 +128,7 @@ class PhysicalDevice:
     @property
     def compute_family(self) -> int | None:
         """Return the first compute-only queue family, else the first with compute."""
-        families = [i for i, each in enumerate(self.queue_families) if each.flags & api.VK_QUEUE_COMPUTE_BIT]
+        families = [i for i, item in enumerate(self.queue_families) if item.flags & api.VK_QUEUE_COMPUTE_BIT]
         alone = [i for i in families if not self.queue_families[i].flags & api.VK_QUEUE_GRAPHICS_BIT]
         return next(iter([*alone, *families]), None)
 
@@ -184,7 +184,7 @@ def ask(vulkan: Vulkan, handle: int, position: int) -> PhysicalDevice:
         heaps,
         types,
         _families(vulkan, handle),
-        frozenset(name for name in asked for each in (features.features, f12, f13) if getattr(each, name, 0)),
+        frozenset(name for name in asked for item in (features.features, f12, f13) if getattr(item, name, 0)),
         frozenset(name for name in MODES if getattr(p12, name)),
         extensions,
     )
@@ -196,22 +196,22 @@ def why_not(device: PhysicalDevice) -> str:
     if device.api_version[:2] < API_VERSION:
         return f"{on} supports Vulkan {dotted(device.api_version)}, but 1.2 is required"
     for names, offered in ((FEATURES, device.features), (FLOAT_CONTROLS, device.float_controls)):
-        for name, why in names.items():
+        for name, reason in names.items():
             if name not in offered:
-                return f"{on} lacks {name} ({why})"
+                return f"{on} lacks {name} ({reason})"
     if device.compute_family is None:
         return f"{on} has no compute queue"
     visible = api.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
-    if not device.memory or not any(each.flags & visible for each in device.memory_types):
+    if not device.memory or not any(memory_type.flags & visible for memory_type in device.memory_types):
         return f"{on} offers no memory {'of its own' if not device.memory else 'that the host can map'}"
     limits = device.limits
-    for name, actual, least in (
+    for name, actual, minimum in (
         ("maxComputeWorkGroupInvocations", limits.invocations, INVOCATIONS),
         ("maxComputeSharedMemorySize", limits.shared_bytes, SHARED_BYTES),
         ("maxComputeWorkGroupCount", min(limits.grid), GRID_YZ),
     ):
-        if actual < least:
-            return f"{on} has {name} {actual}, but {least} is required"
+        if actual < minimum:
+            return f"{on} has {name} {actual}, but {minimum} is required"
     return ""
 
 
@@ -229,8 +229,8 @@ def _extensions(vulkan: Vulkan, handle: int) -> frozenset[str]:
     vulkan.vkEnumerateDeviceExtensionProperties(handle, None, byref(count), None)
     rows = (api.struct_type("VkExtensionProperties") * count.value)()
     vulkan.vkEnumerateDeviceExtensionProperties(handle, None, byref(count), rows)
-    found: Any = rows
-    return frozenset(row.extensionName.decode() for row in found)
+    result: Any = rows
+    return frozenset(row.extensionName.decode() for row in result)
 
 
 def _memory(properties: Any) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]:
@@ -239,7 +239,7 @@ def _memory(properties: Any) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, 
     local = api.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
     return (
         tuple(MemoryHeap(heap.size, bool(heap.flags & local)) for heap in heaps),
-        tuple(MemoryType(each.propertyFlags, each.heapIndex) for each in types),
+        tuple(MemoryType(item.propertyFlags, item.heapIndex) for item in types),
     )
 
 
@@ -248,5 +248,5 @@ def _families(vulkan: Vulkan, handle: int) -> tuple[QueueFamily, ...]:
     vulkan.vkGetPhysicalDeviceQueueFamilyProperties(handle, byref(count), None)
     rows = (api.struct_type("VkQueueFamilyProperties") * count.value)()
     vulkan.vkGetPhysicalDeviceQueueFamilyProperties(handle, byref(count), rows)
-    found: Any = rows
-    return tuple(QueueFamily(row.queueFlags, row.queueCount, row.timestampValidBits) for row in found)
+    result: Any = rows
+    return tuple(QueueFamily(row.queueFlags, row.queueCount, row.timestampValidBits) for row in result)

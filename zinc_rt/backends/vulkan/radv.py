@@ -57,10 +57,10 @@ def find_driver(named: str = "") -> Path:
         if not path.is_file():
             raise InputError(f"--driver {named}: no such file", next=f"expected {LIBRARY} or its manifest")
         return path.resolve()
-    drivers = [Path(each.library) for each in icd.installed() if not each.trouble]
+    drivers = [Path(item.library) for item in icd.installed() if not item.trouble]
     # A name without a folder was found by the linker.
-    named_so = [each for each in drivers if each.name == LIBRARY]
-    for library in [*named_so, *(each.with_name(LIBRARY) for each in drivers)]:
+    named_so = [driver for driver in drivers if driver.name == LIBRARY]
+    for library in [*named_so, *(driver.with_name(LIBRARY) for driver in drivers)]:
         if library in named_so or library.is_file():
             return library  # absolute, or a name alone
     raise NothingRan(
@@ -96,16 +96,20 @@ def _run(folder: Path, library: Path, chip: str) -> None:
     command = [sys.executable, "-m", "zinc_rt.backends.vulkan.radv_child", str(folder)]
     environment = _environment(manifest, chip)
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
+        result = subprocess.run(
+            command, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise InputError(f"RADV ({library}) did not finish compiling within {TIMEOUT_SECONDS:g} s") from None
-    if done.returncode:
+    if result.returncode:
         now = folder / "now"
         kernel = f"kernel {now.read_text(encoding='utf-8')}: " if now.is_file() else ""
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        ended = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        ended = (
+            signal.Signals(-result.returncode).name if result.returncode < 0 else f"exit code {result.returncode}"
+        )
         reason = " ".join(
-            lines[-1:] if done.returncode > 0 else [*lines[-1:], f"(its process ended with {ended})"]
+            lines[-1:] if result.returncode > 0 else [*lines[-1:], f"(its process ended with {ended})"]
         )
         raise InputError(f"{kernel}RADV ({library}) compiled nothing: {reason}", next=NEXT)
 

@@ -24,7 +24,7 @@ ENTRY = b"main"
 
 
 def main(folder: Path) -> None:
-    amd_devices = [each for each in list_devices() if each.vendor_id == AMD]
+    amd_devices = [device for device in list_devices() if device.vendor_id == AMD]
     if not amd_devices:
         raise UnsupportedError("the driver has no AMD device: it does not support the chip, or it is not RADV")
     physical = amd_devices[0]

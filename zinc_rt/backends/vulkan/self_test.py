@@ -43,20 +43,20 @@ def differences(backend: VulkanBackend, given: Operands | None = None) -> tuple[
     numbers = range(len(OPERATIONS))
     got = results(backend, given, numbers)
     wrong = (wrong_bits(number, given, bits) for number, bits in zip(numbers, got, strict=True))
-    return tuple(each for each in wrong if each is not None)
+    return tuple(item for item in wrong if item is not None)
 
 
-def results(backend: VulkanBackend, given: Operands, numbers: Iterable[int]) -> np.ndarray:
+def results(backend: VulkanBackend, operands: Operands, numbers: Iterable[int]) -> np.ndarray:
     """Return the results of consecutive operations, given by `numbers`: uint32 [operations, n]."""
     first, *others = numbers
-    count, n = 1 + len(others), len(given.a)
+    count, n = 1 + len(others), len(operands.a)
     sizes = {"a": 4 * n, "b": 4 * n, "c": 4 * n, "y": 4 * n * count}
     buffers = {
         name: backend.alloc(size, BufferHeap.BAR, f"self-test {name}", zeroed=False)
         for name, size in sizes.items()
     }
     try:
-        for name, bits in (("a", given.a), ("b", given.b), ("c", given.c)):
+        for name, bits in (("a", operands.a), ("b", operands.b), ("c", operands.c)):
             backend.write(buffers[name], 0, memoryview(bits.tobytes()))
         grid = (-(-n // INVOCATIONS), count, 1)
         backend.dispatch(Launch(KERNEL, tuple(map(Ref, sizes)), (n, first), grid), buffers)

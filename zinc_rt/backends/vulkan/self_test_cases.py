@@ -65,10 +65,10 @@ class WrongBits:
     got: int
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name} {bits:#010x}" for name, bits in zip("abc", self.given, strict=False))
+        text = ", ".join(f"{name} {bits:#010x}" for name, bits in zip("abc", self.given, strict=False))
         wrong = f"{self.wrong} of {self.cases} wrong"
         bits = f"expected {self.want:#010x}, got {self.got:#010x}"
-        return f"{self.operation.name}: {wrong}, the first at {given}: {bits}"
+        return f"{self.operation.name}: {wrong}, the first at {text}: {bits}"
 
 
 def operands(count: int = CASES, seed: int = 1) -> Operands:
@@ -88,19 +88,19 @@ def operands(count: int = CASES, seed: int = 1) -> Operands:
     return Operands(column(first), column(second), column(np.roll(second, 1)))
 
 
-def wrong_bits(number: int, given: Operands, got: np.ndarray) -> WrongBits | None:
+def wrong_bits(number: int, operands: Operands, got: np.ndarray) -> WrongBits | None:
     """Compare results of operation `number`, uint32 [n]. Return None if all bits are right. Any NaN matches any
     NaN."""
     operation = OPERATIONS[number]
     with np.errstate(all="ignore"):
-        want = operation.want(*given.floats)
+        want = operation.want(*operands.floats)
     bad = got != want.view(np.uint32)
     if want.dtype == np.float32:
         bad &= ~(np.isnan(want) & np.isnan(got.view(np.float32)))
     if not bad.any():
         return None
     at = int(np.argmax(bad))
-    seen = tuple(int(each[at]) for each in (given.a, given.b, given.c)[: operation.operands])
+    seen = tuple(int(item[at]) for item in (operands.a, operands.b, operands.c)[: operation.operands])
     return WrongBits(operation, int(bad.sum()), len(got), seen, int(want.view(np.uint32)[at]), int(got[at]))
 
 

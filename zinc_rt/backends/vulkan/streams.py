@@ -43,7 +43,7 @@ class PreparedSubmit:
             signalSemaphoreValueCount=1,
             pSignalSemaphoreValues=timeline.next_value,
             waitSemaphoreValueCount=count,
-            pWaitSemaphoreValues=(ctypes.c_uint64 * count)(*(each.value for each in waits)),
+            pWaitSemaphoreValues=(ctypes.c_uint64 * count)(*(item.value for item in waits)),
         )
         info = api.struct(
             "VkSubmitInfo",
@@ -52,7 +52,7 @@ class PreparedSubmit:
             signalSemaphoreCount=1,
             pSignalSemaphores=timeline.semaphore,
             waitSemaphoreCount=count,
-            pWaitSemaphores=(ctypes.c_uint64 * count)(*(each.timeline.semaphore.value for each in waits)),
+            pWaitSemaphores=(ctypes.c_uint64 * count)(*(item.timeline.semaphore.value for item in waits)),
             pWaitDstStageMask=(ctypes.c_uint32 * count)(*[api.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT] * count),
         )
         self.info = api.chain(info, values)
@@ -184,25 +184,25 @@ class VulkanStreams:
             return error
         if self.lost is None:
             timelines = [state.timeline for state in self._streams.values()]
-            first = next((each for each in timelines if each.seen < each.submitted), timelines[0])
+            first = next((timeline for timeline in timelines if timeline.seen < timeline.submitted), timelines[0])
             self.lost = self._make_hang(first, first.seen + 1, LOST, self._standing(first))
-            for each in timelines:
-                each.lose(self.lost)
+            for timeline in timelines:
+                timeline.lose(self.lost)
         return self.lost
 
     def _waits(self, stream: Stream, state: _StreamState) -> list[SemaphoreFence]:
         """Return fences of this backend's other streams. Fences of other backends are waited for on the host."""
-        ours = {each.timeline for each in self._streams.values()}
-        found = []
+        ours = {stream.timeline for stream in self._streams.values()}
+        result = []
         for fence in single_fences(stream.waits):
             if isinstance(fence, SemaphoreFence) and fence.timeline in ours:
                 if fence.done():
                     fence.wait(0.0)  # raises the error that lost the device
                 elif fence.timeline is not state.timeline:
-                    found.append(fence)
+                    result.append(fence)
             else:
                 fence.wait(self.timeout_seconds)
-        return found
+        return result
 
     def _free_finished(self, state: _StreamState) -> None:
         if not state.once:

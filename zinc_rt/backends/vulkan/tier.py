@@ -29,12 +29,12 @@ def probe(host: Host) -> Availability:
         devices = there()
     except ZincError as error:
         return Availability(False, error.message, error.next)
-    rows = tuple(_row(each) for each in devices)
+    rows = tuple(_row(device) for device in devices)
     try:
-        _, why = choose(devices, host.device)
+        _, reason = choose(devices, host.device)
     except UnsupportedError as error:
         return Availability(False, error.message, error.next, devices=rows)
-    return Availability(True, why, devices=rows)
+    return Availability(True, reason, devices=rows)
 
 
 def open(opening: Opening) -> Backend:
@@ -57,8 +57,8 @@ def open(opening: Opening) -> Backend:
     backend = VulkanBackend(opening.spec, opening.ordering, device, KERNELS, options, after=after)
     backend.device = described(physical)
     try:
-        if why := self_test.refusal(backend):
-            raise UnsupportedError(why, next=ANOTHER)
+        if refusal := self_test.refusal(backend):
+            raise UnsupportedError(refusal, next=ANOTHER)
         identity = {
             "pipeline_cache_uuid": device.pipeline_cache_uuid.hex(),
             "float_modes": ", ".join(device.float_modes),
@@ -99,8 +99,8 @@ def there() -> tuple[PhysicalDevice, ...]:
     if not drivers:
         raise UnsupportedError(f"{named}the Vulkan loader is installed, but no driver{problem}", next=INSTALL)
     broken = [driver for driver in drivers if driver.trouble]
-    because = "; ".join(f"{each.manifest}: {each.trouble}" for each in broken) or f"{len(drivers)} installed"
-    mend = f"reinstall or remove {', '.join(each.manifest for each in broken)}; " if broken else ""
+    because = "; ".join(f"{item.manifest}: {item.trouble}" for item in broken) or f"{len(drivers)} installed"
+    mend = f"reinstall or remove {', '.join(item.manifest for item in broken)}; " if broken else ""
     raise UnsupportedError(f"{named}no Vulkan driver has a device here ({because}){problem}", next=mend + INSTALL)
 
 
@@ -118,5 +118,5 @@ def _row(device: PhysicalDevice) -> OnDevice:
     label = f"{device.option} {device.name}"
     if device.missing:
         return OnDevice(label, False, device.missing, ANOTHER, facts)
-    why = f"{device.driver}, Vulkan {dotted(device.api_version)}, {device.memory >> 20:,} MiB"
-    return OnDevice(label, True, f"{why}; {SOFTWARE}" if device.is_cpu else why, "", facts)
+    text = f"{device.driver}, Vulkan {dotted(device.api_version)}, {device.memory >> 20:,} MiB"
+    return OnDevice(label, True, f"{text}; {SOFTWARE}" if device.is_cpu else text, "", facts)

@@ -57,7 +57,7 @@ class Timestamps:
         # relative to the first reading, because the counter may have wrapped
         nanoseconds = [round(((tick - first) & mask) * period) for tick in ticks[: self.count]]
         readings = zip(self.dispatches, nanoseconds[::2], nanoseconds[1::2], strict=True)
-        return Times(clock, False, tuple(Timed(*whose, began, ended) for whose, began, ended in readings))
+        return Times(clock, False, tuple(Timed(*whose, start, ended) for whose, start, ended in readings))
 
     def close(self) -> None:
         self._vk.vkDestroyQueryPool(self._device.handle, self.pool, None)

@@ -32,7 +32,7 @@ def upload(
     buffers: dict[str, Buffer] = {}
     try:
         _import(memory, kernels, weights, buffers)
-        sizes = {name: _packed_bytes(kernels, each) for name, each in arrays.items() if name not in buffers}
+        sizes = {name: _packed_bytes(kernels, item) for name, item in arrays.items() if name not in buffers}
         for number, pool in enumerate(memory.pools(sizes)):
             last, offset = pool[-1]
             size_bytes = offset + max(1, sizes[last])

@@ -137,7 +137,7 @@ def norm_qkv(uses: Uses, index: int) -> Fusion | None:
     projections = projections_of_norm(uses, index)
     if len(projections) != 3:
         return None
-    norm, nodes = uses.node(index), [uses.node(each) for each in projections]
+    norm, nodes = uses.node(index), [uses.node(projection) for projection in projections]
     if any(given(node, "scale", "residual") for node in nodes):
         return None
     fused = Node(
@@ -160,10 +160,10 @@ def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
     producers = [uses.maker(name, Op.MATMUL) for name in product.inputs]
     if None in producers:
         return None
-    gate, up = (uses.node(each) for each in producers if each is not None)
+    gate, up = (uses.node(producer) for producer in producers if producer is not None)
     norm = uses.maker_for(gate.inputs[0], Op.RMS_NORM)
     if norm is None or sorted(projections_of_norm(uses, norm)) != sorted(
-        each for each in producers if each is not None
+        producer for producer in producers if producer is not None
     ):
         return None
     if any(given(node, "bias", "scale", "residual") for node in (gate, up)):
@@ -176,7 +176,7 @@ def norm_mlp_gate_up(uses: Uses, index: int) -> Fusion | None:
         product.layer,
         product.label,
     )
-    return Fusion(index, fused, (norm, *(each for each in producers if each is not None), index))
+    return Fusion(index, fused, (norm, *(producer for producer in producers if producer is not None), index))
 
 
 def norm_projections(uses: Uses, index: int) -> Fusion | None:
@@ -185,7 +185,7 @@ def norm_projections(uses: Uses, index: int) -> Fusion | None:
     if not projections:
         return None
     norm = uses.node(index)
-    nodes = [(each, _of_norm(uses.node(each), norm)) for each in projections]
+    nodes = [(projection, _of_norm(uses.node(projection), norm)) for projection in projections]
     return Fusion(*nodes[0], (index, *projections), tuple(nodes[1:]))
 
 
@@ -209,10 +209,10 @@ def projections_of_norm(uses: Uses, index: int) -> tuple[int, ...]:
     (normed,) = norm.outputs
     readers = uses.read.get(normed, [])
     plain = all(
-        uses.node(each).op is Op.MATMUL
-        and uses.node(each).inputs[0] == normed
-        and not given(uses.node(each), "norm_w")
-        for each in readers
+        uses.node(reader).op is Op.MATMUL
+        and uses.node(reader).inputs[0] == normed
+        and not given(uses.node(reader), "norm_w")
+        for reader in readers
     )
     return tuple(readers) if plain and uses.graph.buffers[normed].role == "activation" else ()
 
@@ -284,16 +284,16 @@ def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
             continue
         head_dim = int(key_rope.attrs["head_dim"])
         normed = [_head_norm(uses, rope.inputs[0], head_dim) for rope in (query_rope, key_rope)]
-        eps = {float(uses.node(each).attrs["eps"]) for each in normed if each is not None}
+        eps = {float(uses.node(item).attrs["eps"]) for item in normed if item is not None}
         if len(eps) > 1:
             continue
         q_in, k_in = (
-            rope.inputs[0] if each is None else uses.node(each).inputs[0]
-            for rope, each in zip((query_rope, key_rope), normed, strict=True)
+            rope.inputs[0] if item is None else uses.node(item).inputs[0]
+            for rope, item in zip((query_rope, key_rope), normed, strict=True)
         )
         if uses.written.get(q_in, index) > index:
             continue
-        weights = [ABSENT if each is None else uses.node(each).inputs[1] for each in normed]
+        weights = [ABSENT if item is None else uses.node(item).inputs[1] for item in normed]
         _, _, cos, sin = key_rope.inputs
         fused = Node(
             Op.RMS_NORM_FUSED_ROPE_KV_WRITE,
@@ -310,7 +310,7 @@ def norm_rope_kv_write(uses: Uses, index: int) -> Fusion | None:
             write.layer,
             query_rope.label,
         )
-        gone = (turned_q, turned_k, *(each for each in normed if each is not None), index)
+        gone = (turned_q, turned_k, *(item for item in normed if item is not None), index)
         return Fusion(index, fused, gone)
     return None
 
@@ -353,8 +353,8 @@ def _applied(graph: OpGraph, rule: Rule, answers: Answers) -> OpGraph:
         if not all(answers(node, graph) for _, node in replacement.nodes):
             continue
         gone.update(replacement.instead_of)
-        for each in replacement.instead_of:
-            nodes[each] = None
+        for item in replacement.instead_of:
+            nodes[item] = None
         for at, node in replacement.nodes:
             nodes[at] = node
     return _with_nodes(graph, tuple(node for node in nodes if node is not None)) if gone else graph

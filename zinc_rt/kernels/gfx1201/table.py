@@ -85,8 +85,8 @@ def load(name: str) -> Zrt:
 @cache
 def names() -> tuple[str, ...]:
     """Return the names of the committed containers."""
-    found = (file.name for file in _BUILT.iterdir())
-    return tuple(sorted(name.removesuffix(".zrt") for name in found if name.endswith(".zrt")))
+    names = (file.name for file in _BUILT.iterdir())
+    return tuple(sorted(name.removesuffix(".zrt") for name in names if name.endswith(".zrt")))
 
 
 KERNELS: BinaryKernelSet = BinaryKernels(

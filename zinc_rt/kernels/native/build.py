@@ -83,10 +83,12 @@ def _another(named: str) -> Compiler:
 def _output_of(command: tuple[str, ...], problem: str, advice: str) -> str:
     """Return a program's output. If it does not run, raise UnsupportedError with the problem and advice."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment())
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, env=environment()
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnsupportedError(f"{problem}: {error}", next=advice) from None
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def sources() -> tuple[Path, ...]:
@@ -128,14 +130,14 @@ def compile_library(
         headers = f"-I{HEADERS}"
         command = [*using.command, *FLAGS, *extra, target, headers, "-o", str(output), *map(str, files)]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS, env=environment()
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnsupportedError(f"the C compiler could not be started: {error}") from None
-        if done.returncode != 0 or not output.is_file():
+        if result.returncode != 0 or not output.is_file():
             raise UnsupportedError(
-                f"the C compiler rejected the kernels ({level}):\n{done.stderr.strip()[-2000:]}"
+                f"the C compiler rejected the kernels ({level}):\n{result.stderr.strip()[-2000:]}"
             )
         return output.read_bytes()
 

@@ -68,9 +68,9 @@ def module_hash(spirv: bytes) -> bytes:
 
 def workgroup(module: SpirvModule, name: str) -> tuple[int, int, int]:
     """Return the LocalSize. Raise InputError unless it is given as three numbers."""
-    for each in module.of(Opcode.ExecutionMode):
-        if each.operands[1] == _LOCAL_SIZE:
-            x, y, z = each.operands[2:5]
+    for item in module.of(Opcode.ExecutionMode):
+        if item.operands[1] == _LOCAL_SIZE:
+            x, y, z = item.operands[2:5]
             return x, y, z
     raise InputError(f"kernel {name}: no LocalSize", next="add layout(local_size_x = 32) in;")
 
@@ -79,7 +79,7 @@ def arguments(module: SpirvModule, name: str) -> tuple[int, int]:
     """Return (buffers, constants) of the kernarg block that the push constant points to: its 64-bit members, then
     its 32-bit members. Raise InputError for any other block."""
     members = list(_kernarg(module, name))
-    sizes = [_size_bytes(module, each) for each in members]
+    sizes = [_size_bytes(module, member) for member in members]
     buffers = sizes.index(4) if 4 in sizes else len(sizes)
     if sizes != [8] * buffers + [4] * (len(sizes) - buffers):
         raise InputError(

@@ -33,7 +33,7 @@ class RadvShader:
 
 def read_shader(data: bytes, source: str = "pipeline cache") -> RadvShader:
     """Return the only compute shader in `data`. Raise InputError, naming `source`, for an unknown layout."""
-    shaders = [shader for each in _objects(data, source) if (shader := _shader(each)) is not None]
+    shaders = [shader for item in _objects(data, source) if (shader := _shader(item)) is not None]
     if len(shaders) != 1:
         raise InputError(
             f"{source}: {len(shaders)} shaders found in RADV's pipeline cache of {len(data)} bytes, expected 1: "

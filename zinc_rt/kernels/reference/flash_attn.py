@@ -32,8 +32,8 @@ def flash_attn(
     """
     q = q.reshape(-1, heads, head_dim)
     out = np.empty((len(q), heads, value_dim), np.float32)
-    for one in np.unique(slot):
-        queries = np.flatnonzero(slot == one)
+    for item in np.unique(slot):
+        queries = np.flatnonzero(slot == item)
         at = position[queries][:, None]
         keys = np.arange(int(at.max()) + 1)
         visible = keys <= at
@@ -41,7 +41,7 @@ def flash_attn(
             visible &= at - keys < window
         # a page outside the window may have been reused: the last key replaces its keys
         kept = np.where(visible.any(axis=0), keys, keys[-1])
-        rows = cache_rows(page_table, int(one), kept, page_tokens)
+        rows = cache_rows(page_table, int(item), kept, page_tokens)
         out[queries] = math.attention(
             q[queries],
             kv_k[rows].reshape(-1, kv_heads, head_dim),

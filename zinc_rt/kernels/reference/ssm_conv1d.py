@@ -29,14 +29,14 @@ def ssm_conv1d(
     taps = math.dequantise(weight).T
     new_state = state.copy()
     y = np.empty_like(x)
-    for one in np.unique(sequence):
-        tokens = np.flatnonzero(sequence == one)
-        line = np.concatenate([state[one], x[tokens]])
+    for item in np.unique(sequence):
+        tokens = np.flatnonzero(sequence == item)
+        line = np.concatenate([state[item], x[tokens]])
         total = np.zeros((len(tokens), x.shape[1]), np.float32)
         for j, tap in enumerate(taps):
             total = total + line[j : j + len(tokens)] * tap
         y[tokens] = total
-        new_state[one] = line[len(tokens) :]
+        new_state[item] = line[len(tokens) :]
     if bias is not None:
         y = y + math.dequantise(bias)
     return (math.silu(y) if silu else y), new_state

@@ -46,12 +46,12 @@ def ssm_delta_net(
 
     new_state = state.copy()
     y = np.empty((tokens, v_heads, d), np.float32)
-    for t, one in enumerate(sequence):
-        s = new_state[one] * decay[t][:, None, None]
+    for t, item in enumerate(sequence):
+        s = new_state[item] * decay[t][:, None, None]
         delta = rate[t][:, None] * (v[t] - math.dot(s, k[t][:, None, :]))
         s = s + k[t][:, None, :] * delta[:, :, None]
         y[t] = math.dot(s, q[t][:, None, :]) * shrink
-        new_state[one] = s
+        new_state[item] = s
     return y.reshape(tokens, -1), new_state
 
 

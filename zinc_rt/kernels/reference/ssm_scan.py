@@ -30,8 +30,8 @@ def ssm_scan(
     dt = math.softplus(dt)
     new_state = state.copy()
     y = np.empty_like(u)
-    for t, one in enumerate(sequence):
-        s = new_state[one] * math.exp(dt[t][:, None] * rate) + (dt[t] * u[t])[:, None] * b[t]
+    for t, item in enumerate(sequence):
+        s = new_state[item] * math.exp(dt[t][:, None] * rate) + (dt[t] * u[t])[:, None] * b[t]
         y[t] = math.dot(s, c[t]) + skip * u[t]
-        new_state[one] = s
+        new_state[item] = s
     return y, new_state

@@ -17,9 +17,9 @@ def check_ascending(op: str, sequence: np.ndarray) -> None:
 
 def check_disjoint(op: str, source: np.ndarray, target: np.ndarray) -> None:
     """Raise ValueError unless targets are distinct and none is another sequence's source."""
-    for one, row in enumerate(target):
+    for item, row in enumerate(target):
         if np.count_nonzero(target == row) > 1:
-            raise ValueError(f"{op}: row {row} is the target of two sequences, {one} is the first")
-        foreign = np.flatnonzero((source == row) & (np.arange(len(source)) != one))
+            raise ValueError(f"{op}: row {row} is the target of two sequences, {item} is the first")
+        foreign = np.flatnonzero((source == row) & (np.arange(len(source)) != item))
         if foreign.size:
-            raise ValueError(f"{op}: row {row} is the target of sequence {one} and the source of {foreign[0]}")
+            raise ValueError(f"{op}: row {row} is the target of sequence {item} and the source of {foreign[0]}")

@@ -51,11 +51,11 @@ def expanded(expansions: Expansions, weight: Weight) -> Weight:
     rows, k = prod(weight.shape[:-1]), weight.shape[-1]
     raw = np.ascontiguousarray(weight.raw).reshape(rows, row_bytes(weight.dtype, k))
     values = np.empty((rows, k), _VALUES[dtype])
-    each = max(1, repack.CHUNK_ELEMENTS // k)
+    item = max(1, repack.CHUNK_ELEMENTS // k)
     with np.errstate(all="ignore"):  # a scale of any bits
-        for first in range(0, rows, each):
-            part = raw[first : first + each]
-            values[first : first + each] = dequantise(Weight(weight.dtype, (len(part), k), part))
+        for first in range(0, rows, item):
+            part = raw[first : first + item]
+            values[first : first + item] = dequantise(Weight(weight.dtype, (len(part), k), part))
     return Weight(dtype, weight.shape, values.reshape(weight.shape))
 
 

@@ -133,9 +133,9 @@ def weight_refusal(tuning: Tuning, graph: OpGraph, name: str) -> str | None:
             f"{name} is {spec.dtype}; projections support {', '.join((*tuning.weight_dtypes, *tuning.expansions))}"
         )
     shape = tuple(int(dim) for dim in spec.shape)
-    place = layout(dtype, prod(shape[:-1]), shape[-1])
-    if place.planes[-1].offset_bytes >= 1 << 32:
-        return f"{name} has {place.size_bytes} bytes; a plane must start below 4 GiB"
+    location = layout(dtype, prod(shape[:-1]), shape[-1])
+    if location.planes[-1].offset_bytes >= 1 << 32:
+        return f"{name} has {location.size_bytes} bytes; a plane must start below 4 GiB"
     rows_maximum = tuning.grid_rows * min(tuning.matvec_rows, tuning.matmul_rows)
     if len(shape) > 1 and shape[-2] > rows_maximum:
         return f"{name} has {shape[-2]} rows, more than the {rows_maximum} that a grid holds"
@@ -154,7 +154,7 @@ def _project(
 ) -> Launches:
     """Compute in canonical-1: each part by the suitable kernel, in tiles of tokens if a step may have many."""
     tokens = capacity["tokens"]
-    token_by_token = source.exact or any(each is not None for each in (source.choices, source.row, source.heads))
+    token_by_token = source.exact or any(item is not None for item in (source.choices, source.row, source.heads))
     for part in parts:
         if token_by_token or tokens < tuning.matmul_capacity:
             yield projection(tuning, graph, source, part)
@@ -199,7 +199,7 @@ def _suits_matrix_unit(
     if "matmul_q8_32" not in tuning.own_kernels or block != 32 or capacity["tokens"] < MATRIX_TOKENS:
         return False
     apart = part.residual, source.choices, source.row, source.heads
-    if part.scale or part.bias or any(each is not None for each in apart):
+    if part.scale or part.bias or any(item is not None for item in apart):
         return False
     return source.tokens == "tokens" and int(graph.buffers[part.weight].shape[-1]) % GROUP == 0
 
@@ -252,7 +252,7 @@ def _quantised(source: ProjectionInput, block: int, k: int, capacity: Mapping[st
     norm = source.norm
     normed = f" by {norm.weight}" if norm else ""
     temp = Temp(f"q8_{block}:{of}{f'[{row.name}]' if row else ''}{normed}", record_bytes * tokens * inputs)
-    of_graph = all(not isinstance(each, Temp) for each in (x, row))
+    of_graph = all(not isinstance(item, Temp) for item in (x, row))
     return temp, Launch(
         f"quantise_norm_{block}" if norm else f"quantise_{block}",
         (x, temp, row, *((Ref(norm.weight),) if norm else ())),

@@ -40,9 +40,9 @@ def gate_topk(
 def _rejects(tuning: Tuning, node: Node, graph: OpGraph) -> str | None:
     _, gate_w, bias, _ = node.inputs
     experts, k = int(graph.buffers[gate_w].shape[0]), int(node.attrs["k"])
-    most, of = tuning.choices_maximum, tuning.experts_maximum
-    if experts > of or k > most:
-        return f"{k} of {experts} experts; the kernel supports at most {most} of {of}"
+    maximum, of = tuning.choices_maximum, tuning.experts_maximum
+    if experts > of or k > maximum:
+        return f"{k} of {experts} experts; the kernel supports at most {maximum} of {of}"
     if bias != ABSENT and graph.buffers[bias].dtype != "f32":
         return f"{bias} is {graph.buffers[bias].dtype}, not f32"
     return weight_refusal(tuning, graph, gate_w)

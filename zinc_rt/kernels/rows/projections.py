@@ -180,9 +180,9 @@ def _gate_up(
     if activation == "none":
         yield from kernels.project(graph, capacity, source, [replace(gate, out=out), replace(up, out=others[0])])
         return
-    one = kernels.glu(graph, capacity, source, gate, replace(up, out=out), activation)
-    if one is not None:
-        yield from one
+    glu = kernels.glu(graph, capacity, source, gate, replace(up, out=out), activation)
+    if glu is not None:
+        yield from glu
         return
     rows = int(graph.buffers[up.weight].shape[-2]) * (source.choices.choices if source.choices else 1)
     halves = [Temp(name, F32_BYTES * capacity["tokens"] * rows) for name in ("gate", "up")]

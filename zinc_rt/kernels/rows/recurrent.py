@@ -65,7 +65,7 @@ def rows_launch(
 def conv1d(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     x, weight, state, sequence, *ids, bias = node.inputs
     channels, taps = row_shape(graph, x)[1], int(graph.buffers[weight].shape[1])
-    place = _state(tuning, node, graph, capacity, state, *ids)
+    location = _state(tuning, node, graph, capacity, state, *ids)
     usual = taps == tuning.conv_taps
     constants = (channels, int(node.attrs.get("silu", True)))
     yield Launch(
@@ -73,11 +73,11 @@ def conv1d(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, in
         (
             Ref(x),
             Ref(weight),
-            place.old,
-            place.new,
+            location.old,
+            location.new,
             Ref(sequence),
-            place.source,
-            place.target,
+            location.source,
+            location.target,
             None if bias == ABSENT else Ref(bias),
             Ref(node.outputs[0]),
             Ref(COUNTS),
@@ -85,17 +85,17 @@ def conv1d(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, in
         constants if usual else (*constants, taps),
         (-(-channels // tuning.state_columns), "sequences", 1),
     )
-    if place.scatter is not None:
+    if location.scatter is not None:
         yield SYNC
-        yield place.scatter
+        yield location.scatter
 
 
 def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
     conv_out, beta, alpha, dt_bias, a, state, sequence, *ids = node.inputs
     k_heads, v_heads, d = (int(node.attrs[name]) for name in ("k_heads", "v_heads", "head_dim"))
     tokens, row = capacity["tokens"], row_shape(graph, conv_out)[1]
-    place = _state(tuning, node, graph, capacity, state, *ids)
-    states = place.old, place.new, Ref(sequence), place.source, place.target
+    location = _state(tuning, node, graph, capacity, state, *ids)
+    states = location.old, location.new, Ref(sequence), location.source, location.target
     grouped = v_heads // k_heads if node.attrs["grouping"] == "grouped" else 0
     in_registers = _fits_registers(tuning, d)
     constants = (d, row, k_heads, v_heads, grouped, 1.0 / sqrt(d))
@@ -105,9 +105,9 @@ def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
         outputs = Ref(node.outputs[0]), Ref(COUNTS)
         vectors = Ref(dt_bias), Ref(a)
         yield Launch("delta_step", (*inputs, *outputs, *vectors), (*constants, float(node.attrs["eps"])), grid)
-        if place.scatter is not None:
+        if location.scatter is not None:
             yield SYNC
-            yield place.scatter
+            yield location.scatter
         return
     unit = Temp("unit", 4 * tokens * 2 * k_heads * d)
     gates = Temp("gates", 8 * tokens * v_heads)
@@ -131,9 +131,9 @@ def delta_net(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str,
         constants,
         grid,
     )
-    if place.scatter is not None:
+    if location.scatter is not None:
         yield SYNC
-        yield place.scatter
+        yield location.scatter
 
 
 def gated_norm(tuning: Tuning, node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:

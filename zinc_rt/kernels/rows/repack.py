@@ -75,11 +75,11 @@ def pack(dtype: str, raw: np.ndarray) -> np.ndarray:
         return raw.reshape(-1)
     elements, size_bytes = block_of(dtype)
     rows, k = len(raw), raw.shape[1] // size_bytes * elements
-    place = layout(dtype, rows, k)
-    packed = np.zeros(place.size_bytes, np.uint8)
+    location = layout(dtype, rows, k)
+    packed = np.zeros(location.size_bytes, np.uint8)
     for part in _chunks(rows, k):
         planes = FORMATS[dtype].split(raw[part].reshape(-1, k // elements, size_bytes))
-        for plane, data in zip(_views(place, packed, rows), planes, strict=True):
+        for plane, data in zip(_views(location, packed, rows), planes, strict=True):
             plane[part] = data
     return packed
 
@@ -115,14 +115,14 @@ def pack_weight(weight: Weight) -> np.ndarray:
 
 
 def _chunks(rows: int, k: int) -> Iterator[slice]:
-    each = max(1, CHUNK_ELEMENTS // max(k, 1))
-    return (slice(first, first + each) for first in range(0, rows, each))
+    item = max(1, CHUNK_ELEMENTS // max(k, 1))
+    return (slice(first, first + item) for first in range(0, rows, item))
 
 
-def _views(place: Layout, packed: np.ndarray, rows: int) -> list[np.ndarray]:
+def _views(layout: Layout, packed: np.ndarray, rows: int) -> list[np.ndarray]:
     return [
         packed[p.offset_bytes : p.offset_bytes + rows * p.row_bytes].reshape(rows, p.row_bytes)
-        for p in place.planes
+        for p in layout.planes
     ]
 
 

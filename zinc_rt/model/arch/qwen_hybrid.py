@@ -111,10 +111,10 @@ def delta_mixer(m: ModelBuilder, h: str, layer: int, delta: DeltaNet) -> str:
     u = m.linear(h, f"{at}.attn_qkv", delta.channels, f"linear_attn_qkv_mixed-{layer}")
     z = m.linear(h, f"{at}.attn_gate", delta.value_width, f"z-{layer}")
     if m.has_weight(f"{at}.ssm_ba.weight"):  # per k head: its v heads' betas, then their alphas
-        each = hv // delta.k_heads
+        item = hv // delta.k_heads
         both = m.linear(h, f"{at}.ssm_ba", 2 * hv, f"mixed_ba-{layer}")
-        beta = m.slice(both, f"beta-{layer}", group=2 * each, offset=0, size=each)
-        alpha = m.slice(both, f"alpha-{layer}", group=2 * each, offset=each, size=each)
+        beta = m.slice(both, f"beta-{layer}", group=2 * item, offset=0, size=item)
+        alpha = m.slice(both, f"alpha-{layer}", group=2 * item, offset=item, size=item)
     else:
         beta = m.linear(h, f"{at}.ssm_beta", hv, f"beta-{layer}")
         alpha = m.linear(h, f"{at}.ssm_alpha", hv, f"alpha-{layer}")

@@ -73,8 +73,8 @@ def i03(s: SchedulerState) -> str | None:
 def i04(s: SchedulerState) -> str | None:
     """Every page is exactly one of free, idle and used; an idle page has a cache entry."""
     for group, pool in enumerate(s.cache.pools):
-        for found in pool.pool.problems():
-            return f"group {group}: {found}"
+        for problem in pool.pool.problems():
+            return f"group {group}: {problem}"
     return None
 
 
@@ -114,8 +114,8 @@ def i07(s: SchedulerState) -> str | None:
             for page in request.holding.tables[group] if request.holding else ():
                 if page != UNSET and roots.setdefault(page, request.within.root) != request.within.root:
                     return f"group {group}: page {page} is in two namespaces, one of request {request.number}"
-        for found in pool.namespace_problems():
-            return f"group {group}: {found}"
+        for namespace_problem in pool.namespace_problems():
+            return f"group {group}: {namespace_problem}"
     return None
 
 
@@ -135,16 +135,16 @@ def i08(s: SchedulerState) -> str | None:
             charge = len(named[tenant]) + promised[tenant]
             if charge != pool.charge(tenant):
                 return f"group {group}: tenant {tenant} has {charge} pages, {pool.charge(tenant)} are counted"
-        for found in pool.guard_problems():
-            return f"group {group}: {found}"
+        for guard_problem in pool.guard_problems():
+            return f"group {group}: {guard_problem}"
     return None
 
 
 def i09(s: SchedulerState) -> str | None:
     """Every page has one payer: a tenant, a group, the cache, or none."""
     for group, pool in enumerate(s.cache.pools):
-        for found in pool.payer_problems():
-            return f"group {group}: {found}"
+        for payer_problem in pool.payer_problems():
+            return f"group {group}: {payer_problem}"
     return None
 
 
@@ -152,8 +152,8 @@ def i10(s: SchedulerState) -> str | None:
     """Each state row has at most one writer and no other readers, and the zero row is never written."""
     if s.cache.rows is None:
         return None
-    for found in s.cache.rows.problems():
-        return f"state rows: {found}"
+    for problem in s.cache.rows.problems():
+        return f"state rows: {problem}"
     users: Counter[int] = Counter()
     targets: Counter[int] = Counter()
     sources: Counter[int] = Counter()
@@ -167,9 +167,9 @@ def i10(s: SchedulerState) -> str | None:
             targets[target] += 1
             sources[source] += source != target
             if request.slot >= 0 and not holding.computed < request.computed:
-                told = int(s.slots.source[request.slot]), int(s.slots.target[request.slot])
-                if told != (source, target):
-                    return f"request {request.number} has rows {source} and {target}, its slot has {told}"
+                message = int(s.slots.source[request.slot]), int(s.slots.target[request.slot])
+                if message != (source, target):
+                    return f"request {request.number} has rows {source} and {target}, its slot has {message}"
     users.update(capsule.state for capsule in s.capsules if capsule.state not in (ZERO, NO_ROW))
     users.update(pin.row for pin in s.pins.everybody() if pin.row != NO_ROW)
     for row, count in targets.items():
@@ -192,9 +192,9 @@ def i11(s: SchedulerState) -> str | None:
         if row.slots_max is not None and bound > row.slots_max:
             return f"tenant {tenant} has {bound} slots of at most {row.slots_max}"
         for group, pool in enumerate(s.cache.pools):
-            most = pool.quota(tenant).most
-            if most is not None and pool.charge(tenant) > most:
-                return f"tenant {tenant} has {pool.charge(tenant)} pages of group {group}, of at most {most}"
+            maximum = pool.quota(tenant).most
+            if maximum is not None and pool.charge(tenant) > maximum:
+                return f"tenant {tenant} has {pool.charge(tenant)} pages of group {group}, of at most {maximum}"
     kinds = Counter((r.tenant, r.priority, r.effective) for r in s.running())
     if kinds != Counter({kind: len(members) for kind, members in s.kinds.items()}):
         return f"{dict(kinds)} run, {s.kinds.keys()} noted"
@@ -234,7 +234,7 @@ def i13(s: SchedulerState) -> str | None:
         return "a row of logits belongs to another slot"
     decodes = plan.decode_set
     assert decodes is not None
-    protected = min((each for _, each in s.gap_budgets if decodes.classes[each]), default=Priority.BATCH)
+    protected = min((item for _, item in s.gap_budgets if decodes.classes[item]), default=Priority.BATCH)
     for request in s.running():
         late = request in s.late or request in s.drawn_late
         out = request.held or request.left_out or s.probation or late or request.priority > protected
@@ -258,8 +258,8 @@ def i14(s: SchedulerState) -> str | None:
 
 def i15(s: SchedulerState) -> str | None:
     """The sum of the tenants' charges equals the device's work."""
-    for found in s.ledger.problems() if s.ledger is not None else ():
-        return found
+    for problem in s.ledger.problems() if s.ledger is not None else ():
+        return problem
     return None
 
 
@@ -267,9 +267,9 @@ def i16(s: SchedulerState) -> str | None:
     """A tenant's service counter never decreases."""
     now = {tenant: s.service.in_tokens(tenant) for tenant in s.service.counters}
     seen, s.seen_service = s.seen_service, now
-    for tenant, given in seen.items():
-        if now.get(tenant, 0.0) < given:
-            return f"tenant {tenant} had a service of {given} tokens, and now {now.get(tenant, 0.0)}"
+    for tenant, argument in seen.items():
+        if now.get(tenant, 0.0) < argument:
+            return f"tenant {tenant} had a service of {argument} tokens, and now {now.get(tenant, 0.0)}"
     return None
 
 
@@ -292,7 +292,11 @@ INVARIANTS: tuple[Callable[[SchedulerState], str | None], ...] = (
 
 def violations(s: SchedulerState) -> list[str]:
     """Return all current violations by invariant number."""
-    return [f"{each.__name__.upper()}: {found}" for each in INVARIANTS if (found := each(s)) is not None]
+    return [
+        f"{invariant.__name__.upper()}: {result}"
+        for invariant in INVARIANTS
+        if (result := invariant(s)) is not None
+    ]
 
 
 def _in_flight(s: SchedulerState) -> bool:

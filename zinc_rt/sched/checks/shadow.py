@@ -123,17 +123,17 @@ class ShadowDevice:
 
     def submit(self, plan: StepPlan) -> StepPlan:
         self.steps += 1
-        found = list(self._run(plan))
-        self.findings += found[:SHOWN]
-        if len(found) > SHOWN:
-            self.findings.append(f"step {self.steps}: {len(found) - SHOWN} more")
+        result = list(self._run(plan))
+        self.findings += result[:SHOWN]
+        if len(result) > SHOWN:
+            self.findings.append(f"step {self.steps}: {len(result) - SHOWN} more")
         return plan
 
     def collect(self, handle: StepPlan) -> Drawn:
         """Return the step's tokens as the records specify."""
         slots, positions = handle.row_slot[: handle.rows].tolist(), handle.row_position[: handle.rows].tolist()
         seeds, choices = self.record["seed"][slots].tolist(), self.record["choice"][slots].tolist()
-        drawn = [self.draw(*each) for each in zip(seeds, choices, positions, strict=True)]
+        drawn = [self.draw(*item) for item in zip(seeds, choices, positions, strict=True)]
         self.drew(handle, drawn)
         bound = int((self.records["state"] != SlotState.FREE).sum())
         self.counts = self.counts.after(handle.tokens, handle.rows, bound, 0)
@@ -212,11 +212,11 @@ class ShadowDevice:
         if begin + count > known.count:
             yield self._said(f"{where}: computes position {begin + count - 1}, but has {known.count} tokens")
             return
-        given = plan.token_id[first:last]
-        if wrong := np.flatnonzero(given != known.tokens[begin : begin + count]).tolist():
+        token_id = plan.token_id[first:last]
+        if wrong := np.flatnonzero(token_id != known.tokens[begin : begin + count]).tolist():
             at = begin + wrong[0]
             yield self._said(
-                f"{where}: token {int(given[wrong[0]])} at position {at}, expected {int(known.tokens[at])}"
+                f"{where}: token {int(token_id[wrong[0]])} at position {at}, expected {int(known.tokens[at])}"
             )
         for group in range(len(self.groups)):
             yield from self._reads_pages(group, slot, begin, known, where)
@@ -236,8 +236,8 @@ class ShadowDevice:
         wrong = np.flatnonzero(pool.value[places] != known.prefix[at])
         if wrong.size:
             first = int(wrong[0])
-            page, place = int(pages[first]), int(places[first])
-            holds = self._holds(int(pool.writer[place]), int(pool.position[place]))
+            page, location = int(pages[first]), int(places[first])
+            holds = self._holds(int(pool.writer[location]), int(pool.position[location]))
             yield self._said(f"{named}: reads position {int(at[first])} in page {page}, which holds {holds}")
 
     def _holds(self, writer: int, position: int) -> str:

@@ -54,7 +54,7 @@ def snapshot(cache: KvCache, holding: Holding, tokens: np.ndarray) -> tuple[Caps
 
 
 def restore(
-    cache: KvCache, capsule: Capsule, *, prompt: int = 0, most: int = 0
+    cache: KvCache, capsule: Capsule, *, prompt: int = 0, maximum: int = 0
 ) -> tuple[Holding, list[PageCopy]] | None:
     """Return a sequence that continues from the capsule, and the copies to make. The capsule remains.
     `prompt`: tokens to reserve pages for, at least those of the capsule. None without a free page or row."""
@@ -70,7 +70,7 @@ def restore(
         registered=full,
         last=capsule.last,
         cached=capsule.computed,
-        most=most,
+        most=maximum,
     )
     if not cache.hold(holding, capsule.state):
         return None
@@ -94,9 +94,9 @@ def fork(
     if taken is None:
         return None
     capsule, _ = taken
-    made = [restore(cache, capsule, prompt=holding.prompt, most=holding.most) for _ in range(count)]
+    restores = [restore(cache, capsule, prompt=holding.prompt, maximum=holding.most) for _ in range(count)]
     drop(cache, capsule)
-    whole = [each for each in made if each is not None]
+    whole = [restore for restore in restores if restore is not None]
     if len(whole) < count:
         for restored, _ in whole:
             cache.release(restored)
@@ -106,10 +106,10 @@ def fork(
     full = holding.computed // cache.page_tokens
     copies = [
         PageCopy(copy.group, holding.tables[copy.group][full], copy.target, copy.tokens)
-        for _, each in whole
-        for copy in each
+        for _, item in whole
+        for copy in item
     ]
-    return [each for each, _ in whole], copies
+    return [item for item, _ in whole], copies
 
 
 def drop(cache: KvCache, capsule: Capsule) -> None:
@@ -125,7 +125,7 @@ def _copy_of_partial(cache: KvCache, holding: Holding) -> tuple[list[list[int]],
     full, rest = divmod(holding.computed, cache.page_tokens)
     if rest and not all(pool.can(holding.tenant, 1) for pool in cache.pools):
         return None
-    made: list[list[int]] = []
+    result: list[list[int]] = []
     copies: list[PageCopy] = []
     for group, (pool, table) in enumerate(zip(cache.pools, holding.tables, strict=True)):
         shared = table[:full]
@@ -133,5 +133,5 @@ def _copy_of_partial(cache: KvCache, holding: Holding) -> tuple[list[list[int]],
         if rest:
             shared += pool.take(holding.tenant, 1)
             copies.append(PageCopy(group, table[full], shared[-1], rest))
-        made.append(shared)
-    return made, copies
+        result.append(shared)
+    return result, copies

@@ -158,7 +158,7 @@ class KvCache:
         *,
         spare: int = 0,
         ttl_ns: int | None = None,
-        most: int = 0,
+        maximum: int = 0,
     ) -> Holding | None:
         """Admit a prompt: share the matched pages, and promise the others and one more.
 
@@ -182,7 +182,7 @@ class KvCache:
             cached=match.pages * self.page_tokens,
             junction=match.met * self.page_tokens if match.met > match.pages else 0,
             ttl_ns=ttl_ns,
-            most=most,
+            most=maximum,
         )
         if not self.hold(holding, match.state_row if match.pages else ZERO, spare=spare):
             return None
@@ -410,12 +410,12 @@ class KvCache:
 
     # --- the cache as a whole
 
-    def sweep(self, now_ns: int, most: int) -> int:
-        """Evict idle entries unused for their time to live, among the next `most` candidates. Return their
+    def sweep(self, now_ns: int, maximum: int) -> int:
+        """Evict idle entries unused for their time to live, among the next `maximum` candidates. Return their
         number."""
         swept = 0
         for group, pool in enumerate(self.pools):
-            for page in list(islice(pool.pool.idle_ids(), most)):
+            for page in list(islice(pool.pool.idle_ids(), maximum)):
                 if pool.pool.cached[page]:
                     entry = self.prefix.of(group, page)
                     if entry.has_expired(now_ns):

@@ -285,8 +285,8 @@ class Pages:
         """Return whether the tenant could hold this many pages if it were alone. A request that needs more
         can never run."""
         others = sum(a.quota.reserved for t, a in enumerate(self._accounts) if t != tenant)
-        most = self._accounts[tenant].quota.most
-        return need <= min(self.pool.count if most is None else most, self.pool.count - others)
+        maximum = self._accounts[tenant].quota.most
+        return need <= min(self.pool.count if maximum is None else maximum, self.pool.count - others)
 
     def promise(self, tenant: int, more: int) -> None:
         """Reserve `more` pages; a negative number returns them. The caller has checked `can`."""

@@ -33,10 +33,10 @@ def namespace(
     """Return a namespace. `secret`: 32 bytes, random by default, so that digests are meaningless to others;
     `salt`: the request's salt."""
     parts = ["zinc-rt-kv-1", model_digest, ordering, kv_dtype, str(page_tokens), salt]
-    whole = hashlib.sha256(secret or secrets.token_bytes(32))
+    job = hashlib.sha256(secret or secrets.token_bytes(32))
     for part in parts:
-        whole.update(hashlib.sha256(part.encode()).digest())  # of one length each: no two lists run together alike
-    return Namespace(whole.digest())
+        job.update(hashlib.sha256(part.encode()).digest())  # of one length each: no two lists run together alike
+    return Namespace(job.digest())
 
 
 def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: bytes = b"") -> bytes:
@@ -48,11 +48,11 @@ def chain(tokens: np.ndarray, page_tokens: int, within: Namespace, *, after: byt
 
 def chain_bytes(raw: bytes, size: int, link: bytes) -> bytes:
     """Return the digests of the full pages of `raw`, of `size` bytes each. `link`: the digest before the first."""
-    found = []
+    result = []
     for at in range(0, len(raw) - size + 1, size):
         link = hashlib.sha256(link + raw[at : at + size]).digest()
-        found.append(link)
-    return b"".join(found)
+        result.append(link)
+    return b"".join(result)
 
 
 def cut(whole: bytes, size: int) -> tuple[bytes, ...]:
@@ -181,20 +181,20 @@ class PrefixCache:
             return Match()
         raw = np.ascontiguousarray(tokens, TOKEN).tobytes()
         size = TOKEN.itemsize * self.page_tokens
-        found: list[CachedPage] = []
+        pages: list[CachedPage] = []
         for at in range(max(0, len(tokens) - 1) // self.page_tokens):
-            parent = found[-1] if found else None
+            parent = pages[-1] if pages else None
             entry = self._find(digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES], parent)
             if entry is None or not entry.follows(parent) or entry.tokens != raw[at * size : (at + 1) * size]:
                 break
             if entry.has_expired(now_ns):
                 self.drop(entry)
                 break
-            found.append(entry)
-        count = next((n for n in range(len(found), 0, -1) if self._usable(found, n)), 0)
-        for run, at in found[:count]:
+            pages.append(entry)
+        count = next((n for n in range(len(pages), 0, -1) if self._usable(pages, n)), 0)
+        for run, at in pages[:count]:
             run.last_use_ns[at] = now_ns
-        return Match(tuple(found[:count]), len(found))
+        return Match(tuple(pages[:count]), len(pages))
 
     def _find(self, digest: bytes, parent: CachedPage | None) -> CachedPage | None:
         """Return the entry of a digest. It is expected after `parent`, where it needs no search in its run."""
@@ -202,16 +202,16 @@ class PrefixCache:
         if run is None:
             return None
         at = parent[1] + 1 if parent is not None and parent[0] is run else 0
-        found = at < len(run.digests) and run.digests[at] == digest
-        return CachedPage((run, at if found else run.digests.index(digest)))
+        result = at < len(run.digests) and run.digests[at] == digest
+        return CachedPage((run, at if result else run.digests.index(digest)))
 
-    def _usable(self, found: list[CachedPage], count: int) -> bool:
+    def _usable(self, pages: list[CachedPage], count: int) -> bool:
         """Return whether every group has the pages that it reads from here on, and there is a state to continue
         from."""
-        if self.recurrent and found[count - 1].state_row == NO_ROW:
+        if self.recurrent and pages[count - 1].state_row == NO_ROW:
             return False
         groups = range(len(self.windows))
-        return all(found[at].page(group) != GONE for group in groups for at in self.needed(group, count))
+        return all(pages[at].page(group) != GONE for group in groups for at in self.needed(group, count))
 
     def register(
         self,

@@ -62,7 +62,7 @@ def answered_within(tenant: str, seconds: float) -> ScheduleCheck:
     return ScheduleCheck(id, judge)
 
 
-def _steps_within(seen: SimulatedRun, id: str, tenant: str, column: np.ndarray, most: int) -> CheckOutcome:
+def _steps_within(seen: SimulatedRun, id: str, tenant: str, column: np.ndarray, maximum: int) -> CheckOutcome:
     log = seen.log
     requests = log.of(tenant)
     requests = requests[column[requests] != NEVER]
@@ -71,7 +71,9 @@ def _steps_within(seen: SimulatedRun, id: str, tenant: str, column: np.ndarray, 
     steps = log.steps_to(column, requests)
     worst = int(np.argmax(steps))
     measure = {"steps_most": int(steps[worst]), "requests": len(steps)}
-    return _judged(id, steps[worst] <= most, measure, {"steps_most": most}, _request(seen, int(requests[worst])))
+    return _judged(
+        id, steps[worst] <= maximum, measure, {"steps_most": maximum}, _request(seen, int(requests[worst]))
+    )
 
 
 def gaps_within(priority: Priority, ratio: float) -> ScheduleCheck:
@@ -103,7 +105,7 @@ def gap_below(priority: Priority, seconds: float) -> ScheduleCheck:
     return ScheduleCheck(id, judge)
 
 
-def speed_beside(priority: Priority, least: float) -> ScheduleCheck:
+def speed_beside(priority: Priority, minimum: float) -> ScheduleCheck:
     """Require a share of the baseline's tokens per second, over its whole run, while requests of the class
     decode: the price of their latency budget."""
     id = f"speed-beside/{priority.name.lower()}"
@@ -114,12 +116,12 @@ def speed_beside(priority: Priority, least: float) -> ScheduleCheck:
             return CheckOutcome(id, "skip", reason="no request of the class decoded, or there is no baseline")
         theirs = baseline.log.delivered_tokens() / baseline.seconds
         measure = {"share": ours / theirs, "tokens_per_second": ours, "fcfs_tokens_per_second": theirs}
-        return _judged(id, ours >= least * theirs, measure, {"share": least})
+        return _judged(id, ours >= minimum * theirs, measure, {"share": minimum})
 
     return ScheduleCheck(id, judge, needs_baseline=True)
 
 
-def fair_among_the_busy(least: float) -> ScheduleCheck:
+def fair_among_the_busy(minimum: float) -> ScheduleCheck:
     """Require a minimum of Jain's index of slots by weight, over the windows in which several tenants waited."""
 
     def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
@@ -127,12 +129,12 @@ def fair_among_the_busy(least: float) -> ScheduleCheck:
         if not slots:
             return CheckOutcome("jain", "skip", reason="no two tenants of a class ever waited at the same time")
         measure = {"slots": float(np.mean(slots)), "tokens": float(np.mean(tokens)), "windows": len(slots)}
-        return _judged("jain", measure["slots"] >= least, measure, {"slots": least})
+        return _judged("jain", measure["slots"] >= minimum, measure, {"slots": minimum})
 
     return ScheduleCheck("jain", judge)
 
 
-def little_throughput_lost(most: float) -> ScheduleCheck:
+def little_throughput_lost(maximum: float) -> ScheduleCheck:
     """Limit the loss of tokens per second against first come, first served."""
 
     def judge(seen: SimulatedRun, baseline: SimulatedRun | None) -> CheckOutcome:
@@ -144,19 +146,19 @@ def little_throughput_lost(most: float) -> ScheduleCheck:
             return CheckOutcome(
                 "throughput-lost", "skip", reason="the run was cut short: the work differs from the baseline"
             )
-        ours, theirs = (each.log.delivered_tokens() / each.seconds for each in (seen, baseline))
+        ours, theirs = (item.log.delivered_tokens() / item.seconds for item in (seen, baseline))
         lost = 1 - ours / theirs
         measure = {"lost": lost, "tokens_per_second": ours, "fcfs_tokens_per_second": theirs}
-        return _judged("throughput-lost", lost <= most, measure, {"lost": most})
+        return _judged("throughput-lost", lost <= maximum, measure, {"lost": maximum})
 
     return ScheduleCheck("throughput-lost", judge, needs_baseline=True)
 
 
-def prefix_hits(least: float) -> ScheduleCheck:
+def prefix_hits(minimum: float) -> ScheduleCheck:
     def judge(seen: SimulatedRun, _: SimulatedRun | None) -> CheckOutcome:
         share = seen.log.hit_share()
         return _judged(
-            "prefix-hits", share >= least, {"share_of_prompt_tokens": share}, {"share_of_prompt_tokens": least}
+            "prefix-hits", share >= minimum, {"share_of_prompt_tokens": share}, {"share_of_prompt_tokens": minimum}
         )
 
     return ScheduleCheck("prefix-hits", judge)
@@ -177,8 +179,8 @@ def judged(
 ) -> list[CheckOutcome]:
     """Return the outcome of each check."""
     if seen.broken is not None:
-        return [CheckOutcome(each.id, "skip", reason=BROKE) for each in checks]
-    return [each.judge(seen, baseline) for each in checks]
+        return [CheckOutcome(check.id, "skip", reason=BROKE) for check in checks]
+    return [check.judge(seen, baseline) for check in checks]
 
 
 def of_every_run(seen: SimulatedRun) -> list[CheckOutcome]:
@@ -225,8 +227,8 @@ def _balanced(seen: SimulatedRun) -> CheckOutcome:
     """L1 to L6 of the ledger, and what it has of each tenant beside what the requests saw."""
     if seen.broken is not None:
         return CheckOutcome("ledger", "skip", reason=BROKE)
-    found = seen.unbalanced
-    return _judged("ledger", not found, {"differences": len(found)}, {"differences": 0}, {"found": found})
+    result = seen.unbalanced
+    return _judged("ledger", not result, {"differences": len(result)}, {"differences": 0}, {"found": result})
 
 
 def _judged(

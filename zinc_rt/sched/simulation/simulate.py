@@ -152,7 +152,7 @@ class Simulation:
         advance: Callable[[int], None],
     ) -> None:
         self.settings, self.tenants, self.advance = settings, tenants, advance
-        self.arrivals = sorted(arrivals, key=lambda each: each.at)
+        self.arrivals = sorted(arrivals, key=lambda arrival: arrival.at)
         self.index = {tenant.name: number for number, tenant in enumerate(tenants)}
         self.runner = PredictedRunner(cost, self._planned)
         # first come, first served is a scheduler that takes everybody for one tenant of one class
@@ -180,9 +180,11 @@ class Simulation:
             classes=settings.classes,
             cost=cost,
         )
-        made = Scheduler(limits, self.accounts, cache, self.runner, lambda: self.runner.now_ns, ledger=self.ledger)
-        self.runner.records = made.records
-        return made
+        scheduler = Scheduler(
+            limits, self.accounts, cache, self.runner, lambda: self.runner.now_ns, ledger=self.ledger
+        )
+        self.runner.records = scheduler.records
+        return scheduler
 
     def run(self) -> SimulatedRun:
         self._refuse_what_never_runs()
@@ -195,43 +197,45 @@ class Simulation:
                 self._drain()
         except Exception as error:  # a scheduler that fails is what this is to find: the report says at which step
             seen.seconds = self.runner.now_ns / NS
-            found = f"{type(error).__name__}: {error}"
-            seen.broken = BrokenStep(seen.steps, (found,), traceback.format_exc())
+            text = f"{type(error).__name__}: {error}"
+            seen.broken = BrokenStep(seen.steps, (text,), traceback.format_exc())
         return seen
 
     def _refuse_what_never_runs(self) -> None:
         checked = set()
-        for number, each in enumerate(self.arrivals):
-            kind = each.tenant, each.prompt, each.output
+        for number, arrival in enumerate(self.arrivals):
+            kind = arrival.tenant, arrival.prompt, arrival.output
             if kind in checked:
                 continue
             checked.add(kind)
-            if each.tenant not in self.index:
-                raise UsageError(f"{_named(each)}: no tenant {each.tenant!r}", next="add it to the tenants")
-            if why := self.scheduler.refuse(self._request(number, tokens=np.zeros(each.prompt, np.int32))):
-                raise UsageError(f"{_named(each)}: {why}", next="shorten the request, or raise --ctx or --pages")
+            if arrival.tenant not in self.index:
+                raise UsageError(f"{_named(arrival)}: no tenant {arrival.tenant!r}", next="add it to the tenants")
+            if reason := self.scheduler.refuse(self._request(number, tokens=np.zeros(arrival.prompt, np.int32))):
+                raise UsageError(
+                    f"{_named(arrival)}: {reason}", next="shorten the request, or raise --ctx or --pages"
+                )
 
     def _request(self, number: int, tokens: np.ndarray | None = None) -> NewRequest:
-        each = self.arrivals[number]
-        seed = self._seed(each, number)
+        arrival = self.arrivals[number]
+        seed = self._seed(arrival, number)
         if tokens is None:
-            tokens = drawn(np.array([seed], np.uint64), np.arange(each.prompt))
+            tokens = drawn(np.array([seed], np.uint64), np.arange(arrival.prompt))
         fair = self.settings.policy == "fair"
-        tenant = self.index[each.tenant]
+        tenant = self.index[arrival.tenant]
         return NewRequest(
             number + 1,
             tenant if fair else 0,
             tokens,
             self.spaces[tenant],
-            Sampling(max_tokens=each.output, seed=seed, ignore_eos=True),
-            each.priority if fair else None,
+            Sampling(max_tokens=arrival.output, seed=seed, ignore_eos=True),
+            arrival.priority if fair else None,
         )
 
-    def _seed(self, each: Arrival, number: int) -> int:
+    def _seed(self, arrival: Arrival, number: int) -> int:
         """Of the text that the request is a piece of: its own, or that of its prefix."""
-        if not each.prefix:
+        if not arrival.prefix:
             return number << TEXT_BITS
-        text = self.texts.setdefault((each.tenant, each.prefix), len(self.arrivals) + len(self.texts))
+        text = self.texts.setdefault((arrival.tenant, arrival.prefix), len(self.arrivals) + len(self.texts))
         return text << TEXT_BITS
 
     # --- time goes on
@@ -288,9 +292,9 @@ class Simulation:
 
     def _check(self) -> None:
         self.seen.checks += 1
-        found = self.scheduler.check()
-        if found:
-            self.seen.broken = BrokenStep(self.seen.steps, tuple(found))
+        result = self.scheduler.check()
+        if result:
+            self.seen.broken = BrokenStep(self.seen.steps, tuple(result))
 
     def _drain(self) -> None:
         """Cancel what a limit has left over, and see that nothing is held any more."""
@@ -316,9 +320,9 @@ class Simulation:
         ):
             seen = np.bincount(whose, column, minlength=len(self.accounts))
             for account, count in zip(self.accounts, seen.astype(int).tolist(), strict=True):
-                found = booked.get((account.name, counter), 0)
-                if found != count:
-                    yield f"{account.name}: {counter} is {found}, and {count} were seen"
+                result = booked.get((account.name, counter), 0)
+                if result != count:
+                    yield f"{account.name}: {counter} is {result}, and {count} were seen"
 
 
 def held(scheduler: Scheduler) -> Iterator[str]:
@@ -342,5 +346,5 @@ def held(scheduler: Scheduler) -> Iterator[str]:
             yield f"tenant {row.name} is charged {charge} pages"
 
 
-def _named(each: Arrival) -> str:
-    return f"line {each.line}" if each.line else f"the request of {each.tenant} at {each.at:g} s"
+def _named(arrival: Arrival) -> str:
+    return f"line {arrival.line}" if arrival.line else f"the request of {arrival.tenant} at {arrival.at:g} s"

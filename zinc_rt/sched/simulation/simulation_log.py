@@ -26,13 +26,15 @@ class SimulationLog:
         count = len(arrivals)
         index = {tenant.name: number for number, tenant in enumerate(tenants)}
         self.tenants = tenants
-        self.tenant = np.array([index.get(each.tenant, 0) for each in arrivals], np.int64)
+        self.tenant = np.array([index.get(arrival.tenant, 0) for arrival in arrivals], np.int64)
         lowest = np.array([int(tenant.priority) for tenant in tenants], np.int64)
-        asked = np.array([0 if each.priority is None else int(each.priority) for each in arrivals], np.int64)
+        asked = np.array(
+            [0 if arrival.priority is None else int(arrival.priority) for arrival in arrivals], np.int64
+        )
         self.priority = np.maximum(asked, lowest[self.tenant])
-        self.prompt = np.array([each.prompt for each in arrivals], np.int64)
-        self.output = np.array([each.output for each in arrivals], np.int64)
-        self.arrived_ns = np.array([round(each.at * NS) for each in arrivals], np.int64)
+        self.prompt = np.array([arrival.prompt for arrival in arrivals], np.int64)
+        self.output = np.array([arrival.output for arrival in arrivals], np.int64)
+        self.arrived_ns = np.array([round(arrival.at * NS) for arrival in arrivals], np.int64)
         self.arrived_step, self.bound_step, self.first_step = (np.full(count, NEVER, np.int64) for _ in range(3))
         self.first_ns, self.last_ns, self.ended_ns = (np.full(count, NEVER, np.int64) for _ in range(3))
         self.made_tokens = np.zeros(count, np.int64)
@@ -104,7 +106,7 @@ class SimulationLog:
 
     def of(self, tenant: str) -> np.ndarray:
         """Return the tenant's requests."""
-        names = [each.name for each in self.tenants]
+        names = [tenant.name for tenant in self.tenants]
         return np.flatnonzero(self.tenant == names.index(tenant))
 
     def of_class(self, priority: Priority) -> np.ndarray:
@@ -169,5 +171,5 @@ def percentiles(values: np.ndarray) -> tuple[float, float]:
     """Return the 50th and the 99th percentile, each an observed value."""
     if not len(values):
         return 0.0, 0.0
-    found = np.percentile(values, (50, 99), method="inverted_cdf")
-    return float(found[0]), float(found[1])
+    percentile = np.percentile(values, (50, 99), method="inverted_cdf")
+    return float(percentile[0]), float(percentile[1])

@@ -37,15 +37,15 @@ def overload(random: Generator) -> list[Arrival]:
 
 
 def on_off(random: Generator) -> list[Arrival]:
-    found = [Arrival(at, "steady", 128, 128) for at in np.arange(0, 120, 0.4)]
+    arrivals = [Arrival(at, "steady", 128, 128) for at in np.arange(0, 120, 0.4)]
     for start in (10, 50, 90):
-        found += [Arrival(start + at, "bursts", 128, 128) for at in np.arange(0, 20, 0.25)]
-    return found
+        arrivals += [Arrival(start + at, "bursts", 128, 128) for at in np.arange(0, 20, 0.25)]
+    return arrivals
 
 
 def short_long(random: Generator) -> list[Arrival]:
-    found = [Arrival(at, "short", 64, 32) for at in poisson(random, 8.0, 0, 60)]
-    return found + [Arrival(at, "long", 256, 256) for at in poisson(random, 1.2, 0, 60)]
+    arrivals = [Arrival(at, "short", 64, 32) for at in poisson(random, 8.0, 0, 60)]
+    return arrivals + [Arrival(at, "long", 256, 256) for at in poisson(random, 1.2, 0, 60)]
 
 
 def shift(random: Generator) -> list[Arrival]:
@@ -60,29 +60,29 @@ def shift(random: Generator) -> list[Arrival]:
 
 
 def flood(random: Generator) -> list[Arrival]:
-    found = [Arrival(0, "flood", 100, 300) for _ in range(200)]
-    return found + [Arrival(at, "one", 100, 20) for at in (5, 30, 60, 90, 120)]
+    arrivals = [Arrival(0, "flood", 100, 300) for _ in range(200)]
+    return arrivals + [Arrival(at, "one", 100, 20) for at in (5, 30, 60, 90, 120)]
 
 
 def interactive(random: Generator) -> list[Arrival]:
-    found = [Arrival(0, "night", 200, 500) for _ in range(64)]
-    return found + [Arrival(float(at), "desk", 100, 20) for at in 10 + 3.7 * np.arange(20)]
+    arrivals = [Arrival(0, "night", 200, 500) for _ in range(64)]
+    return arrivals + [Arrival(float(at), "desk", 100, 20) for at in 10 + 3.7 * np.arange(20)]
 
 
 def classes(random: Generator) -> list[Arrival]:
     """One request of each lower class during minutes of interactive overload."""
-    found = [Arrival(0, "desk", 60, 1200) for _ in range(80)]
-    return [*found, Arrival(5, "team", 60, 20), Arrival(5, "night", 60, 20)]
+    arrivals = [Arrival(0, "desk", 60, 1200) for _ in range(80)]
+    return [*arrivals, Arrival(5, "team", 60, 20), Arrival(5, "night", 60, 20)]
 
 
 def streams(random: Generator) -> list[Arrival]:
-    found = [Arrival(0, "night", 200, 500) for _ in range(96)]
-    return found + [Arrival(5 + 0.8 * n, f"desk-{n % 4}", 40, 400) for n in range(4)]
+    arrivals = [Arrival(0, "night", 200, 500) for _ in range(96)]
+    return arrivals + [Arrival(5 + 0.8 * n, f"desk-{n % 4}", 40, 400) for n in range(4)]
 
 
 def documents(random: Generator) -> list[Arrival]:
-    found = [Arrival(0, "night", 3000, 100) for _ in range(40)]
-    return found + [Arrival(1, "desk", 100, 400) for _ in range(4)]
+    arrivals = [Arrival(0, "night", 3000, 100) for _ in range(40)]
+    return arrivals + [Arrival(1, "desk", 100, 400) for _ in range(4)]
 
 
 def many_tenants(random: Generator) -> list[Arrival]:
@@ -98,15 +98,15 @@ def many_tenants(random: Generator) -> list[Arrival]:
 
 
 def long_context(random: Generator) -> list[Arrival]:
-    found = [
+    arrivals = [
         Arrival(at, "archive", int(2 ** random.uniform(9, 14.5)), int(random.integers(64, 257)))
         for at in poisson(random, 0.1, 0, 240)
     ]
-    return found + [Arrival(at, "desk", 60, 60) for at in poisson(random, 0.25, 0, 240)]
+    return arrivals + [Arrival(at, "desk", 60, 60) for at in poisson(random, 0.25, 0, 240)]
 
 
 def chat(random: Generator) -> list[Arrival]:
-    found = []
+    result = []
     for number, begins in enumerate(poisson(random, 0.25, 0, 300)):
         turns = random.geometric(1 / CHAT_TURNS)
         asked, answered = lengths(random, CHAT_ASKED, turns), lengths(random, CHAT_ANSWERED, turns)
@@ -115,25 +115,25 @@ def chat(random: Generator) -> list[Arrival]:
             before += int(min(prompt, 2000))
             if before + output > 16_384:
                 break
-            found.append(Arrival(at, f"team-{number % 6}", before, int(output), prefix=f"chat-{number}"))
+            result.append(Arrival(at, f"team-{number % 6}", before, int(output), prefix=f"chat-{number}"))
             before += int(output)
             at += 0.05 * output + random.exponential(CHAT_PAUSE_S)
-    return found
+    return result
 
 
 def pressure(random: Generator) -> list[Arrival]:
-    found = [
+    arrivals = [
         Arrival(at, who, int(random.integers(50, 400)), int(random.integers(200, 900)))
         for who in ("ant", "bee")
         for at in poisson(random, 0.35, 0, 120)
     ]
-    return found + [Arrival(at, "desk", 60, 40) for at in poisson(random, 0.2, 0, 120)]
+    return arrivals + [Arrival(at, "desk", 60, 40) for at in poisson(random, 0.2, 0, 120)]
 
 
 def guarantees(random: Generator) -> list[Arrival]:
-    found = [Arrival(0, "night", 150, 400) for _ in range(80)]
-    found += [Arrival(at, "team", 150, 200) for at in poisson(random, 1.0, 0, 90)]
-    found += [Arrival(at, "desk", 50, 60) for at in poisson(random, 0.4, 5, 90)]
+    arrivals = [Arrival(0, "night", 150, 400) for _ in range(80)]
+    arrivals += [Arrival(at, "team", 150, 200) for at in poisson(random, 1.0, 0, 90)]
+    arrivals += [Arrival(at, "desk", 50, 60) for at in poisson(random, 0.4, 5, 90)]
     for start in np.arange(8, 90, 17.3):  # as many at once as it is guaranteed, and time to end before the next
-        found += [Arrival(float(start), "gold", 100, 60) for _ in range(4)]
-    return found
+        arrivals += [Arrival(float(start), "gold", 100, 60) for _ in range(4)]
+    return arrivals

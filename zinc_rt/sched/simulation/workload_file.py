@@ -33,7 +33,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 }
 OPTIONAL = ("class", "prefix")
 MOST_TOKENS = 1 << 20
-CLASS_NAMES = tuple(each.name.lower() for each in Priority)
+CLASS_NAMES = tuple(item.name.lower() for item in Priority)
 _SPELLED = {spelling: name for name, others in FIELDS.items() for spelling in (name, *others)}
 _Value = TypeVar("_Value")
 
@@ -48,44 +48,46 @@ def read_workload(path: str | Path) -> list[Arrival]:
         raise InputError(
             f"{path}: not UTF-8 at byte {error.start}", next="JSON Lines, one request per line"
         ) from error
-    found = [
+    arrivals = [
         _arrival(f"{path}: line {number}", line, number)
         for number, line in enumerate(text.splitlines(), 1)
         if line.strip()
     ]
-    if not found:
+    if not arrivals:
         raise InputError(
             f"{path}: the file has no requests", next="zinc-rt sched-test --export chat prints an example"
         )
-    return found
+    return arrivals
 
 
 def write_workload(arrivals: Iterable[Arrival], tenants: Sequence[Tenant]) -> str:
     """Return the text of a file with these requests."""
     priorities = {tenant.name: tenant.priority for tenant in tenants}
-    return "".join(json.dumps(_fields(each, priorities)) + "\n" for each in sorted(arrivals, key=lambda a: a.at))
+    return "".join(
+        json.dumps(_fields(arrival, priorities)) + "\n" for arrival in sorted(arrivals, key=lambda a: a.at)
+    )
 
 
 def tenants_of(arrivals: Iterable[Arrival]) -> list[Tenant]:
     """Return the tenants of a workload in order of first request, each with the highest class that it
     requests."""
-    found: dict[str, Priority] = {}
-    for each in sorted(arrivals, key=lambda a: a.at):
-        asked = Priority.STANDARD if each.priority is None else each.priority
-        found[each.tenant] = min(found.get(each.tenant, asked), asked)
-    return [Tenant(name, priority) for name, priority in found.items()]
+    result: dict[str, Priority] = {}
+    for arrival in sorted(arrivals, key=lambda a: a.at):
+        priority = Priority.STANDARD if arrival.priority is None else arrival.priority
+        result[arrival.tenant] = min(result.get(arrival.tenant, priority), priority)
+    return [Tenant(name, priority) for name, priority in result.items()]
 
 
-def _fields(each: Arrival, priorities: dict[str, Priority]) -> dict[str, Any]:
-    priority = priorities[each.tenant] if each.priority is None else each.priority
+def _fields(arrival: Arrival, priorities: dict[str, Priority]) -> dict[str, Any]:
+    priority = priorities[arrival.tenant] if arrival.priority is None else arrival.priority
     whole = {
-        "arrival": round(each.at, 6),
-        "tenant": each.tenant,
+        "arrival": round(arrival.at, 6),
+        "tenant": arrival.tenant,
         "class": priority.name.lower(),
-        "prompt": each.prompt,
-        "output": each.output,
+        "prompt": arrival.prompt,
+        "output": arrival.output,
     }
-    return whole | ({"prefix": each.prefix} if each.prefix else {})
+    return whole | ({"prefix": arrival.prefix} if arrival.prefix else {})
 
 
 def _arrival(where: str, line: str, number: int) -> Arrival:
@@ -121,7 +123,7 @@ def _row(where: str, line: str) -> dict[str, Any]:
         row = dict(zip(FIELDS, row, strict=False))
     if not isinstance(row, dict):
         raise InputError(f"{where}: {type(row).__name__}", next="expected an object of" + ", ".join(FIELDS))
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for spelling, value in row.items():
         name = _SPELLED.get(spelling)
         if name is None:
@@ -129,13 +131,13 @@ def _row(where: str, line: str) -> dict[str, Any]:
             raise InputError(
                 f"{where}: no field {spelling!r}", next=f"did you mean {near[0]}?" if near else _fields_told()
             )
-        if name in found:
+        if name in result:
             raise InputError(f"{where}: {name} is given twice, as {spelling!r} too", next="leave one out")
-        found[name] = value
-    missing = [name for name in FIELDS if name not in found and name not in OPTIONAL]
+        result[name] = value
+    missing = [name for name in FIELDS if name not in result and name not in OPTIONAL]
     if missing:
         raise InputError(f"{where}: no {' and no '.join(missing)}", next=_fields_told())
-    return found
+    return result
 
 
 def _fields_told() -> str:

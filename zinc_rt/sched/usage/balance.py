@@ -30,7 +30,7 @@ def l3_slot_steps(usage: Sums, device: Sums) -> str | None:
 def l4_page_steps(usage: Sums, device: Sums) -> str | None:
     """Every page of a group has one payer per step: a tenant, a group of tenants, the cache, or none."""
     names = sorted({name for name in (*usage, *device) if name.startswith(PAGE_STEPS)})
-    return next((why for name in names if (why := _unequal(usage, (name,), device, name))), None)
+    return next((reason for name in names if (reason := _unequal(usage, (name,), device, name))), None)
 
 
 def l5_device_time(usage: Sums, device: Sums) -> str | None:
@@ -58,8 +58,8 @@ LINES: tuple[Callable[[Sums, Sums], str | None], ...] = (
 
 def unbalanced(usage: Sums, device: Sums) -> list[str]:
     """Return all violated equations, by number: "L1: ..."."""
-    found = ((line.__name__.partition("_")[0].upper(), line(usage, device)) for line in LINES)
-    return [f"{number}: {why}" for number, why in found if why is not None]
+    result = ((line.__name__.partition("_")[0].upper(), line(usage, device)) for line in LINES)
+    return [f"{number}: {reason}" for number, reason in result if reason is not None]
 
 
 def _unequal(usage: Sums, parts: Iterable[str], device: Sums, whole: str) -> str | None:

@@ -57,13 +57,13 @@ def quality(counters: Mapping[str, int]) -> dict[str, Any]:
     """Return an account's quality of service for reports: `count`, `p50_ms` and `p99_ms` of both latencies, None
     without a token; `prefix_hit_rate`, the share of prompt tokens that came from the prefix cache, None without
     a prompt."""
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for kind in KINDS:
         values = {f"p{share}_ms": _milliseconds(quantile_ns(counters, kind, share / 100)) for share in SHARES}
-        made[kind] = {"count": sum(_buckets(counters, kind).values()), **values}
+        result[kind] = {"count": sum(_buckets(counters, kind).values()), **values}
     cached, computed = counters.get("prompt_tokens_cached", 0), counters.get("prompt_tokens_computed", 0)
-    made["prefix_hit_rate"] = cached / (cached + computed) if cached + computed else None
-    return made
+    result["prefix_hit_rate"] = cached / (cached + computed) if cached + computed else None
+    return result
 
 
 def without_latencies(counters: Mapping[str, int]) -> dict[str, int]:
@@ -78,8 +78,8 @@ def reported(counters: Mapping[str, int]) -> dict[str, Any]:
 
 def _buckets(counters: Mapping[str, int], kind: str) -> dict[int, int]:
     """The buckets of a kind by number. A name without one, as in a damaged file, is none."""
-    found = ((counter.partition("."), value) for counter, value in counters.items())
-    return {int(number): value for (name, _, number), value in found if name == kind and number.isdecimal()}
+    result = ((counter.partition("."), value) for counter, value in counters.items())
+    return {int(number): value for (name, _, number), value in result if name == kind and number.isdecimal()}
 
 
 def _milliseconds(nanoseconds: float | None) -> float | None:

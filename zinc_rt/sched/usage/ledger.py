@@ -180,12 +180,12 @@ class UsageLedger:
     def _fold_latencies(self) -> None:
         drawn, self._drawn = self._drawn, []
         if drawn:
-            later = np.concatenate([each.later for each in drawn]).astype(np.int64)
-            tenants = np.concatenate([each.tenants for each in drawn])
-            buckets = latency.buckets_of(np.concatenate([each.took_ns for each in drawn]))
+            later = np.concatenate([item.later for item in drawn]).astype(np.int64)
+            tenants = np.concatenate([item.tenants for item in drawn])
+            buckets = latency.buckets_of(np.concatenate([item.took_ns for item in drawn]))
             codes = (later * len(self.tenants) + tenants) * latency.BUCKETS + buckets
-            found, counts = np.unique(codes, return_counts=True)
-            self._latencies.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+            result, counts = np.unique(codes, return_counts=True)
+            self._latencies.update(dict(zip(result.tolist(), counts.tolist(), strict=True)))
 
     def _settle(self) -> None:
         """Bring the sums to the names they belong to."""
@@ -194,8 +194,8 @@ class UsageLedger:
             self._give(self.tenants, kind.name.lower(), self._sums[kind])
         self._give(self.tenants, "steps_present", self._present)
         for code, count in self._latencies.items():
-            place, bucket = divmod(code, latency.BUCKETS)
-            which, tenant = divmod(place, len(self.tenants))
+            location, bucket = divmod(code, latency.BUCKETS)
+            which, tenant = divmod(location, len(self.tenants))
             counter = latency.counter_of(latency.KINDS[which], bucket)
             self._fresh_usage[self.tenants[tenant], counter] += count
         self._latencies.clear()
@@ -211,8 +211,8 @@ class UsageLedger:
         self._most[:] = 0
 
     def _give(self, accounts: Sequence[str], counter: str, values: np.ndarray) -> None:
-        given, usage = np.flatnonzero(values), self._fresh_usage
-        for index, value in zip(given.tolist(), values[given].tolist(), strict=True):
+        argument, usage = np.flatnonzero(values), self._fresh_usage
+        for index, value in zip(argument.tolist(), values[argument].tolist(), strict=True):
             usage[accounts[index], counter] += value
         values[:] = 0
 
@@ -220,22 +220,22 @@ class UsageLedger:
 
     def usage(self, account: str) -> Counter[str]:
         """Return an account's counters since the start, without the peak; counters that never counted are 0."""
-        found = Counter[str]()
+        result = Counter[str]()
         with self._lock:
             self._settle()
             for amounts in (self._usage, self._fresh_usage):
-                found.update({counter: value for (name, counter), value in amounts.items() if name == account})
-        return found
+                result.update({counter: value for (name, counter), value in amounts.items() if name == account})
+        return result
 
     def by_account(self) -> dict[str, Counter[str]]:
         """Return the counters of all accounts since the start, without the peaks, by name."""
-        found: dict[str, Counter[str]] = {}
+        result: dict[str, Counter[str]] = {}
         with self._lock:
             self._settle()
             for amounts in (self._usage, self._fresh_usage):
                 for (name, counter), value in amounts.items():
-                    found.setdefault(name, Counter())[counter] += value
-        return found
+                    result.setdefault(name, Counter())[counter] += value
+        return result
 
     def sums(self) -> tuple[Sums, Sums]:
         """Return the sums over all accounts, and the device's sums of the same steps: the two sides that

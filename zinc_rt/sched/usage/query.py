@@ -58,7 +58,7 @@ def find_usage(
             raise UsageError(f"no grouping by {word!r}", next=f"any of {', '.join(GROUPS)}, with commas")
     where, span = "WHERE minute >= ? AND minute < ?", (first_minute, before_minute)
     keys = "".join(f"{GROUPS[word]}, " for word in group_by)
-    by = ", ".join(str(place + 1) for place in range(len(group_by) + 1))
+    by = ", ".join(str(index + 1) for index in range(len(group_by) + 1))
     groups: dict[tuple[str, ...], dict[str, int]] = {}
     connection.execute("BEGIN")  # one moment for both sides
     try:

@@ -41,10 +41,10 @@ class Answers:
 
     async def begin(self, server: InferenceServer) -> Self:
         """Submit all requests. Raises ServeError and submits none if one is refused."""
-        async with AsyncExitStack() as begun:
+        async with AsyncExitStack() as stack:
             for ask in self.asks:
-                self.streams.append(await begun.enter_async_context(await server.submit(ask)))
-            self._begun = begun.pop_all()
+                self.streams.append(await stack.enter_async_context(await server.submit(ask)))
+            self._begun = stack.pop_all()
         return self
 
     async def __aenter__(self) -> Self:

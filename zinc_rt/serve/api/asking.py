@@ -49,7 +49,7 @@ def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling
         max_tokens = max(1, DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens)
         if body.best_of is not None and body.best_of != (body.n or 1):
             raise ServeError(400, "best_of: must equal n", param="best_of")
-    given: dict[str, Any] = {
+    argument: dict[str, Any] = {
         "temperature": 1.0 if body.temperature is None else body.temperature,
         "top_p": body.top_p,
         "top_k": None if body.top_k is None else max(0, body.top_k),
@@ -68,7 +68,7 @@ def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling
         max_tokens=max_tokens,
         logprobs=logprobs,
         seed=secrets.randbits(64) if body.seed is None else body.seed,
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in argument.items() if value is not None},
     )
     try:
         sampling.check()

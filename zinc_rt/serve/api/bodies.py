@@ -53,13 +53,13 @@ class BoundedBodies:
             return
         if body is None:
             return
-        given = False
+        argument = False
 
         async def replayed() -> Message:
-            nonlocal given
-            if given:
+            nonlocal argument
+            if argument:
                 return await receive()
-            given = True
+            argument = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         self._running[caller.key] += 1
@@ -82,9 +82,9 @@ class BoundedBodies:
 
 async def _read(receive: Receive, declared: bytes | None, settings: ServerSettings) -> bytes | None:
     """Return the body, or None if the client disconnected. Raises ServeError 413 and 408."""
-    most = settings.max_body_bytes
-    if declared is not None and int(declared) > most:
-        raise _too_large(most)
+    max_body_bytes = settings.max_body_bytes
+    if declared is not None and int(declared) > max_body_bytes:
+        raise _too_large(max_body_bytes)
     body = bytearray()
     try:
         async with asyncio.timeout(settings.body_s):
@@ -93,8 +93,8 @@ async def _read(receive: Receive, declared: bytes | None, settings: ServerSettin
                 if message["type"] != "http.request":
                     return None
                 body += message.get("body", b"")
-                if len(body) > most:
-                    raise _too_large(most)
+                if len(body) > max_body_bytes:
+                    raise _too_large(max_body_bytes)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
@@ -111,5 +111,5 @@ async def _discard(receive: Receive) -> None:
                 pass
 
 
-def _too_large(most: int) -> ServeError:
-    return ServeError(413, f"the body is larger than the limit of {most} bytes", code="body_too_large")
+def _too_large(maximum: int) -> ServeError:
+    return ServeError(413, f"the body is larger than the limit of {maximum} bytes", code="body_too_large")

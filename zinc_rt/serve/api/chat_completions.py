@@ -30,9 +30,9 @@ class ChatShape:
             self._told[piece.index] = True
             delta = {"role": "assistant", "content": ""}
         for name in ("content", "reasoning_content"):
-            if text := "".join(getattr(each, name) for each in piece.deltas):
+            if text := "".join(getattr(delta, name) for delta in piece.deltas):
                 delta[name] = text
-        if calls := [_call_delta(call) for each in piece.deltas for call in each.tool_calls]:
+        if calls := [_call_delta(call) for delta in piece.deltas for call in delta.tool_calls]:
             delta["tool_calls"] = calls
         if not delta and says_nothing(piece, self.body):
             return None

@@ -50,18 +50,18 @@ def text_logprobs(
         "top_logprobs": [] if top else None,
         "text_offset": [],
     }
-    for each in logprobs:
-        id = each if isinstance(each, int) else each.token_id
+    for item in logprobs:
+        id = item if isinstance(item, int) else item.token_id
         text = token_text(tokenizer, id)
         legacy["tokens"].append(text)
         legacy["text_offset"].append(offsets.take(id))
-        if isinstance(each, int):
+        if isinstance(item, int):
             legacy["token_logprobs"].append(None)
             alternatives = None
         else:
-            logprob = max(each.logprob, LEAST_LOGPROB)
+            logprob = max(item.logprob, LEAST_LOGPROB)
             legacy["token_logprobs"].append(logprob)
-            alternatives = {token_text(tokenizer, id): max(value, LEAST_LOGPROB) for id, value in each.top}
+            alternatives = {token_text(tokenizer, id): max(value, LEAST_LOGPROB) for id, value in item.top}
             alternatives[text] = logprob
         if legacy["top_logprobs"] is not None:
             legacy["top_logprobs"].append(alternatives)

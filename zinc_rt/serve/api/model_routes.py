@@ -26,12 +26,12 @@ def loader_of(request: Request) -> ModelLoader:
 async def list_models(request: Request, by: Inference) -> ModelList:
     """List the resident models, then the loadable models."""
     server = server_of(request)
-    absent = [each for each in server.tenancy.config.models if each.id not in server.models]
+    absent = [model for model in server.tenancy.config.models if model.id not in server.models]
     return {
         "object": "list",
         "data": [
-            *(_resident(server, each) for each in server.models.values()),
-            *[_absent(server, each, await loader_of(request).room(each)) for each in absent],
+            *(_resident(server, model) for model in server.models.values()),
+            *[_absent(server, item, await loader_of(request).room(item)) for item in absent],
         ],
     }
 

@@ -41,8 +41,8 @@ async def check_ready(request: Request) -> StatusReply:
         raise unavailable(lost[0], "device_lost", 10)
     if not server.models:
         raise unavailable("no model is resident", "loading", 5)
-    if server.store is not None and (why := server.store.refuses()):
-        raise unavailable(why, "ledger", 10)
+    if server.store is not None and (reason := server.store.refuses()):
+        raise unavailable(reason, "ledger", 10)
     return {"status": "ready", "requests": server.requests}
 
 

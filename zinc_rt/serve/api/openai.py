@@ -107,16 +107,16 @@ async def create_completion(request: Request, body: CompletionBody, by: AskedBy)
     if body.echo and body.logprobs is not None:
         scores = all_prompt_logprobs(server_of(request), asks, body.logprobs)
         scored = await unless_gone(receiver(request), scores)
-        echoes = [replace(echo, logprobs=each) for echo, each in zip(echoes, scored, strict=True)]
+        echoes = [replace(echo, logprobs=item) for echo, item in zip(echoes, scored, strict=True)]
     return await _reply(request, answers, TextShape(answers, body, _head("cmpl", model), echoes), body)
 
 
 async def _reply(request: Request, answers: Answers, shape: Shape, body: SamplingBody) -> Response:
-    begun = await answers.begin(server_of(request))
+    begin = await answers.begin(server_of(request))
     if body.stream:
-        return EventStream(chunks(begun, shape, body))
-    await unless_gone(receiver(request), begun.finish())
-    count = len(begun.findings)
+        return EventStream(chunks(begin, shape, body))
+    await unless_gone(receiver(request), begin.finish())
+    count = len(begin.findings)
     return JSONResponse(shape.whole(), headers={FINDINGS: str(count)} if count else None)
 
 

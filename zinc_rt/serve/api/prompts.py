@@ -34,18 +34,18 @@ class Prompt:
     tokens: list[int]
 
 
-def check_length(model: ServedModel, characters: int, least: int, param: str) -> None:
+def check_length(model: ServedModel, characters: int, minimum: int, param: str) -> None:
     """Reject a text that cannot fit the context, before it is tokenized.
 
-    The lower bound is `least` tokens plus one per as many characters as the longest token covers. Raises
+    The lower bound is `minimum` tokens plus one per as many characters as the longest token covers. Raises
     ServeError 400.
     """
     longest = model.core.tokenizer.longest if model.core.tokenizer is not None else 1
-    least = max(least, -(-characters // longest))
-    if least > model.ctx:
+    minimum = max(minimum, -(-characters // longest))
+    if minimum > model.ctx:
         raise ServeError(
             400,
-            f"{param} has {least} or more tokens, and the context of {model.id} is {model.ctx} tokens",
+            f"{param} has {minimum} or more tokens, and the context of {model.id} is {model.ctx} tokens",
             param=param,
             code="context_length_exceeded",
         )
@@ -62,13 +62,13 @@ async def chat_prompt(
     """Render a conversation with the model's chat template and `variables`. Raises ServeError 400 if the
     template rejects it."""
     check_length(model, sum(_characters(message) for message in messages), len(messages), "messages")
-    given = [template_message(message, at) for at, message in enumerate(messages)]
+    template_messages = [template_message(message, at) for at, message in enumerate(messages)]
     variables = variables or {}
     if taken := [name for name in variables if name in TAKEN]:
         raise ServeError(400, f"chat_template_kwargs: {taken[0]} is reserved", param="chat_template_kwargs")
 
     def prompt() -> Prompt:
-        text = model.core.chat_text(given, **variables)
+        text = model.core.chat_text(template_messages, **variables)
         return Prompt(text, model.core.encode_chat(text))
 
     try:
@@ -88,7 +88,7 @@ async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]
     for text in prompts:
         if isinstance(text, str):
             check_length(model, len(text), 0, "prompt")
-    texts = any(isinstance(each, str) for each in prompts)
+    texts = any(isinstance(prompt, str) for prompt in prompts)
     tokenizer = tokenizer_of(model) if texts or body.echo else None
 
     def encoded(prompt: str | list[int]) -> Prompt:
@@ -98,7 +98,7 @@ async def text_prompts(model: ServedModel, body: CompletionBody) -> list[Prompt]
         return Prompt("" if tokenizer is None else tokenizer.decode(prompt, skip_special=True), prompt)
 
     try:
-        return await asyncio.to_thread(lambda: [encoded(each) for each in prompts])
+        return await asyncio.to_thread(lambda: [encoded(prompt) for prompt in prompts])
     except ZincError as error:
         raise ServeError(400, error.message, param="prompt") from error
 

@@ -81,14 +81,14 @@ def error_response(error: ServeError) -> Response:
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine. Cancel it and raise ClientGone if the client disconnects."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+    ensure_future = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, ensure_future}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         raise ClientGone
     finally:
-        gone.cancel()
+        ensure_future.cancel()
         if not task.done():
             task.cancel()
             await asyncio.wait({task})

@@ -34,6 +34,9 @@ def chat_logprobs(tokenizer: Tokenizer | None, logprobs: Sequence[TokenLogprob])
         }
 
     return [
-        {**one(each.token_id, each.logprob), "top_logprobs": [one(id, logprob) for id, logprob in each.top]}
-        for each in logprobs
+        {
+            **one(logprob.token_id, logprob.logprob),
+            "top_logprobs": [one(id, logprob) for id, logprob in logprob.top],
+        }
+        for logprob in logprobs
     ]

@@ -75,9 +75,9 @@ def _tenants(config: Config) -> Iterator[Said]:
 
 def tenant_problems(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, str]]:
     """Return the contradictions in one tenant as pairs of setting and message."""
-    least, most = tenant.slots_guaranteed, tenant.slots_max
-    if most is not None and least > most:
-        yield "slots_guaranteed", f"{least}, and slots_max is {most}: expected at most slots_max"
+    minimum, maximum = tenant.slots_guaranteed, tenant.slots_max
+    if maximum is not None and minimum > maximum:
+        yield "slots_guaranteed", f"{minimum}, and slots_max is {maximum}: expected at most slots_max"
     reserved, allowed = tenant.kv_reserved, tenant.kv_max
     if isinstance(reserved, float) == isinstance(allowed, float) and reserved > allowed:
         yield "kv_reserved", f"{reserved}, and kv_max is {allowed}: expected at most kv_max"
@@ -98,8 +98,8 @@ def _guarantees(config: Config) -> Iterator[Said]:
     """Check the sum of all guarantees. The error names the last tenant that has one."""
     for at, tenant in reversed(list(enumerate(config.tenants))):
         if exceeded := list(largest_reserve(config, tenant)):
-            for name, most in exceeded:
-                message = f"{getattr(tenant, name)}: at most {most} are available after the other guarantees"
+            for name, maximum in exceeded:
+                message = f"{getattr(tenant, name)}: at most {maximum} are available after the other guarantees"
                 yield ("tenants", at, name), f"tenants.{at}.{name}: {message}"
             return
 
@@ -107,15 +107,15 @@ def _guarantees(config: Config) -> Iterator[Said]:
 def largest_reserve(config: Config, tenant: TenantSettings) -> Iterator[tuple[str, int | float]]:
     """Return the guarantee of the tenant that does not fit with the other tenants' guarantees, and its
     largest possible value."""
-    others = [each for each in config.tenants if each.id != tenant.id]
+    others = [item for item in config.tenants if item.id != tenant.id]
     rooms = [
-        model.slots - sum(each.slots_guaranteed for each in others if may_ask(each, model))
+        model.slots - sum(item.slots_guaranteed for item in others if may_ask(item, model))
         for model in config.models
         if may_ask(tenant, model)
     ]
     if tenant.slots_guaranteed > (room := max(0, min(rooms, default=0))):
         yield "slots_guaranteed", room
-    left = 1 - sum(each.kv_reserved for each in others if isinstance(each.kv_reserved, float))
+    left = 1 - sum(item.kv_reserved for item in others if isinstance(item.kv_reserved, float))
     if isinstance(tenant.kv_reserved, float) and tenant.kv_reserved > left + 1e-9:
         yield "kv_reserved", max(0.0, round(left, 6))
 
@@ -128,12 +128,12 @@ def _keys(config: Config) -> Iterator[Said]:
     seen: dict[str, str] = {}
     for at, tenant in enumerate(config.tenants):
         for number, key in enumerate(tenant.keys):
-            place = ("tenants", at, "keys", number, "id")
+            location = ("tenants", at, "keys", number, "id")
             if key.id in seen:
-                yield place, f"tenants.{at}.keys.{number}.id: {key.id!r} is already a key of {seen[key.id]}"
+                yield location, f"tenants.{at}.keys.{number}.id: {key.id!r} is already a key of {seen[key.id]}"
             seen.setdefault(key.id, tenant.id)
             if not key.scopes:
-                yield place[:-1], f"tenants.{at}.keys.{number}.scopes: a key without scopes gives no access"
+                yield location[:-1], f"tenants.{at}.keys.{number}.scopes: a key without scopes gives no access"
 
 
 def _classes(config: Config) -> Iterator[Said]:

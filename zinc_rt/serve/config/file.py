@@ -45,7 +45,7 @@ def parse_config(text: str, name: str) -> Config:
         elif config is not None:
             config = replace(_with_defaults(config, marked.value), file=name)
             errors = contradictions(config)
-        wrong = wrong + [(marked.line(place), message) for place, message in errors]
+        wrong = wrong + [(marked.line(location), message) for location, message in errors]
     if wrong or config is None:
         lines = [f"{name}:{line}: {message}" for line, message in sorted(set(wrong))]
         raise InputError(
@@ -60,7 +60,7 @@ def checked(kind: type[Settings], values: Any) -> tuple[Settings | None, list[tu
     try:
         return TypeAdapter(kind).validate_python(values), []
     except ValidationError as error:
-        return None, [(each["loc"], _message(kind, each)) for each in error.errors(include_url=False)]
+        return None, [(error["loc"], _message(kind, error)) for error in error.errors(include_url=False)]
 
 
 def _with_defaults(config: Config, values: dict[str, Any]) -> Config:
@@ -77,7 +77,7 @@ Limits = TypeVar("Limits", bound=TenantLimits)
 
 def with_defaults(tenant: Limits, said: dict[str, Any], defaults: TenantLimits) -> Limits:
     """Return the tenant with the defaults for every limit that `said` does not contain."""
-    names = {each.name: "class" if each.name == "priority" else each.name for each in fields(TenantLimits)}
+    names = {field.name: "class" if field.name == "priority" else field.name for field in fields(TenantLimits)}
     return replace(tenant, **{name: getattr(defaults, name) for name, word in names.items() if word not in said})
 
 
@@ -85,7 +85,7 @@ def with_defaults(tenant: Limits, said: dict[str, Any], defaults: TenantLimits) 
 
 
 def _message(kind: type[Any], error: ErrorDetails) -> str:
-    where = ".".join(str(each) for each in error["loc"])
+    where = ".".join(str(item) for item in error["loc"])
     name, around = str(error["loc"][-1]) if error["loc"] else "", error["loc"][:-1]
     if error["type"] == "unexpected_keyword_argument":
         known = list(_known_names(kind, around))
@@ -110,17 +110,17 @@ def _known_names(kind: type[Any], place: Place) -> Iterator[str]:
     for step in place:
         if isinstance(step, str) and is_dataclass(at):
             hint = get_type_hints(at).get(step)
-            at = next((each for each in _inside(hint) if is_dataclass(each)), None)
+            at = next((item for item in _inside(hint) if is_dataclass(item)), None)
     if is_dataclass(at):
         yield from (
-            "class" if each.name == "priority" else each.name for each in fields(at) if each.name != "file"
+            "class" if field.name == "priority" else field.name for field in fields(at) if field.name != "file"
         )
 
 
 def _inside(hint: Any) -> Iterator[Any]:
     """Return the types that a type hint consists of."""
     if get_origin(hint) in (Annotated, tuple, types.UnionType):
-        for each in get_args(hint):
-            yield from _inside(each)
+        for choice in get_args(hint):
+            yield from _inside(choice)
     else:
         yield hint

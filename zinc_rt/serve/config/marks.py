@@ -52,7 +52,7 @@ def _value(loader: Any, node: yaml.Node, place: Place, marked: MarkedYaml, aroun
         return None
     inside: Callable[..., Any] = lambda part, at: _value(loader, part, at, marked, (*around, id(node)))  # noqa: E731
     if isinstance(node, yaml.SequenceNode):
-        return [inside(each, (*place, at)) for at, each in enumerate(node.value)]
+        return [inside(item, (*place, at)) for at, item in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
         return _scalar(loader, node, line, marked)
     values: dict[str, Any] = {}

@@ -125,8 +125,8 @@ def plan_of(settings: ModelSettings, device: DeviceSettings) -> tuple[ModelMemor
     row = state_row_bytes(model.graph)
     if row:
         parts["state rows"] = limits.recurrent_rows * row
-    one = replace(limits, slots=1, pages=None)
-    alone = [one.group_pages(at, group.window) for at, group in enumerate(groups)]
+    text = replace(limits, slots=1, pages=None)
+    alone = [text.group_pages(at, group.window) for at, group in enumerate(groups)]
     contexts = min((pool.pages // need for pool, need in zip(pools, alone, strict=True)), default=limits.slots)
     memory = ModelMemory(
         settings.id, opener.choice.tier, limits.ctx, limits.slots, limits.page_tokens, pools,
@@ -168,12 +168,12 @@ def tenant_shares(config: Config, models: Iterable[ModelMemory]) -> list[TenantS
 def _share(tenant: TenantSettings, model: ModelMemory) -> TenantShare:
     pages = model.pools[0].pages if model.pools else 0
     quota = page_quota(tenant, pages)
-    most = pages if quota.most is None else quota.most
+    maximum = pages if quota.most is None else quota.most
     return TenantShare(
         tenant.id,
         model.id,
         tenant.slots_guaranteed,
         min(model.slots, tenant.slots_max or model.slots),
         quota.reserved * model.page_tokens,
-        most * model.page_tokens,
+        maximum * model.page_tokens,
     )

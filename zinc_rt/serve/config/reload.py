@@ -49,7 +49,7 @@ async def reload(server: InferenceServer) -> Reloaded:
     before = server.tenancy.config
     await change(server, lambda now: applied(now, with_what_came(server.tenancy, read), server.models))
     now = server.tenancy.config
-    changed = [each.name for each in fields(Config) if getattr(now, each.name) != getattr(before, each.name)]
+    changed = [field.name for field in fields(Config) if getattr(now, field.name) != getattr(before, field.name)]
     return Reloaded(tuple(changed), tuple(at_start(now, read)))
 
 
@@ -57,8 +57,8 @@ def with_what_came(tenancy: Tenancy, read: Config) -> Config:
     """Return the file's configuration with the tenants and keys that were created through endpoints."""
     names = {tenant.id: tenant for tenant in tenancy.config.tenants}
     tenants = [_with_keys(tenant, names.get(tenant.id), tenancy.made_keys) for tenant in read.tenants]
-    there = {tenant.id for tenant in tenants}
-    came = [tenant for tenant in tenancy.config.tenants if tenant.id in tenancy.made and tenant.id not in there]
+    ids = {tenant.id for tenant in tenants}
+    came = [tenant for tenant in tenancy.config.tenants if tenant.id in tenancy.made and tenant.id not in ids]
     return replace(read, tenants=(*tenants, *came))
 
 
@@ -81,9 +81,9 @@ def at_start(now: Config, read: Config) -> list[str]:
     """Return the names of the settings that only change after a restart."""
     names = [name for name in AT_START if getattr(now, name) != getattr(read, name)]
     names += [
-        f"server.{each.name}"
-        for each in fields(ServerSettings)
-        if getattr(now.server, each.name) != getattr(read.server, each.name)
+        f"server.{field.name}"
+        for field in fields(ServerSettings)
+        if getattr(now.server, field.name) != getattr(read.server, field.name)
     ]
     there = {model.id: model for model in read.models}
     names += [f"models.{model.id}" for model in now.models if there.get(model.id) != model]

@@ -33,7 +33,7 @@ Class = Annotated[
     Priority,
     BeforeValidator(class_named),
     PlainSerializer(name_of_class),
-    WithJsonSchema({"type": "string", "enum": [name_of_class(each) for each in Priority]}),
+    WithJsonSchema({"type": "string", "enum": [name_of_class(item) for item in Priority]}),
 ]
 
 REFUSES_UNKNOWN = ConfigDict(extra="forbid")

@@ -15,7 +15,7 @@ def auto(value: Any) -> Any:
 
 def class_named(value: Any) -> Priority:
     """Return the class with this name."""
-    names = {name_of_class(each): each for each in Priority}
+    names = {name_of_class(item): item for item in Priority}
     if isinstance(value, Priority):
         return value
     if not isinstance(value, str) or value not in names:
@@ -43,7 +43,9 @@ def pages_or_auto(value: Any) -> tuple[int, ...] | None:
     if value is None or value == "auto":
         return None
     counts = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not counts or not all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in counts):
+    if not counts or not all(
+        isinstance(count, int) and not isinstance(count, bool) and count > 0 for count in counts
+    ):
         raise ValueError("expected auto, a number of pages, or a list with one number per page group")
     return counts
 

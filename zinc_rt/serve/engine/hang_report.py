@@ -24,7 +24,7 @@ def save_hang(model: str, scheduler: SchedulerState, backend: Backend, plan: Ste
     """Write the report of a failed step, without prompt text. Return its id, which is the file name."""
     id = f"hang-{datetime.now(UTC):%Y%m%dT%H%M%S}-{scheduler.counts.failed_steps + 1}"
     slots = sorted({int(slot) for slot in plan.slot[: plan.tokens]})
-    present = [each for slot in slots if (each := scheduler.slots.requests[slot]) is not None]
+    present = [request for slot in slots if (request := scheduler.slots.requests[slot]) is not None]
     device = backend.device
     lines = [
         f"{id}: step {plan.number} of model {model} failed",

@@ -184,10 +184,10 @@ class ServedModel:
 
     def step(self) -> list[Delivery] | None:
         """Run a step and return its output by stream, or None if there is nothing to run."""
-        began = time.monotonic()
+        start = time.monotonic()
         self.arriving = Counter()  # the step takes them in
         batch = self.core.scheduler.step()
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start
         self.used_seconds += seconds
         self.virtual_seconds += seconds / self.settings.weight
         self._mark_findings()
@@ -203,7 +203,7 @@ class ServedModel:
                 stream.findings = findings
 
     def _deliveries(self, batch: Batch) -> list[Delivery]:
-        made: dict[tuple[int, int], Delivered] = {}
+        result: dict[tuple[int, int], Delivered] = {}
         delivered = Counter[int]()
         ended = {(number, choice): reason for number, choice, reason in batch.ended}
         rows = zip(batch.requests.tolist(), batch.choice.tolist(), batch.tokens.tolist(), strict=True)
@@ -212,18 +212,22 @@ class ServedModel:
             if stream is None:
                 continue
             delivered[stream.tenant] += 1
-            one = None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, stream.ask.sampling)
-            logprobs = None if one is None else (one,)
+            logprob = (
+                None if batch.logprobs is None else logprob_of(batch.logprobs, row, token, stream.ask.sampling)
+            )
+            logprobs = None if logprob is None else (logprob,)
             reason = ended.pop((number, choice), None)
-            made[number, choice] = Delivered(choice, (token,), logprobs, reason)
+            result[number, choice] = Delivered(choice, (token,), logprobs, reason)
         for (number, choice), reason in ended.items():
-            made[number, choice] = Delivered(choice, finish_reason=reason)
+            result[number, choice] = Delivered(choice, finish_reason=reason)
         for number, _, reason in batch.ended:
             if reason == "device_hang" and (stream := self.streams.get(number)) is not None:
                 stream.detail = f"report {self.hang_report}"
         for tenant, count in delivered.items():
             self.core.ledger.count("tokens_delivered", tenant, count)
-        deliveries = [(stream, each) for (number, _), each in made.items() if (stream := self.streams.get(number))]
+        deliveries = [
+            (stream, item) for (number, _), item in result.items() if (stream := self.streams.get(number))
+        ]
         for number, _, _ in batch.ended:
             if number not in self.core.scheduler.live:
                 self.streams.pop(number, None)

@@ -159,8 +159,8 @@ class InferenceServer:
             raise unavailable("the models are loading", "loading", 5)
         if self.draining:
             raise failure("draining")
-        if self._store is not None and (why := self._store.refuses()):
-            raise unavailable(why, "ledger", 10)
+        if self._store is not None and (reason := self._store.refuses()):
+            raise unavailable(reason, "ledger", 10)
         model = self.model(ask.model)
         if model.leaving:
             raise failure("model_unloaded")
@@ -180,8 +180,8 @@ class InferenceServer:
         """Return a resident model by id. Raises ServeError 404."""
         model = self.models.get(name)
         if model is None:
-            there = ", ".join(self.models) or "none"
-            raise ServeError(404, f"no model {name!r}; resident: {there}", param="model", code="model_not_found")
+            text = ", ".join(self.models) or "none"
+            raise ServeError(404, f"no model {name!r}; resident: {text}", param="model", code="model_not_found")
         return model
 
     def call(self, function: Callable[[], T]) -> Awaitable[T]:
@@ -273,19 +273,19 @@ class InferenceServer:
 
     def _lose(self, what: str, error: Exception) -> None:
         message = error.message if isinstance(error, ZincError) else f"{type(error).__name__}: {error}"
-        why = f"{what} is lost: {message}"
-        for each in self.models.values():  # they share the device, and this process is to end
-            self._end(each, why, "device_lost")
+        text = f"{what} is lost: {message}"
+        for model in self.models.values():  # they share the device, and this process is to end
+            self._end(model, text, "device_lost")
         if not self._lost.done():
-            self._lost.set_result(why)
+            self._lost.set_result(text)
 
-    def _end(self, model: ServedModel, why: str, code: str) -> None:
+    def _end(self, model: ServedModel, reason: str, code: str) -> None:
         """Fail all requests of a model."""
-        model.lost_code, model.lost = code, why
+        model.lost_code, model.lost = code, reason
         streams = list(model.streams.values())  # one that comes meanwhile finds it lost, in `submit`
         model.streams.clear()
         for stream in streams:
-            _call_soon(stream.loop, partial(stream.fail, unavailable(why, code, 10)))
+            _call_soon(stream.loop, partial(stream.fail, unavailable(reason, code, 10)))
 
     def _look_at_files(self) -> None:
         """Check once a minute for model files that changed on disk. Such a model would load other weights
@@ -302,7 +302,7 @@ class InferenceServer:
         """Deliver output to the event loop with one call. All streams share the loop."""
         loops = {stream.loop for stream, _ in deliveries}
         for loop in loops:
-            _call_soon(loop, partial(_put, [each for each in deliveries if each[0].loop is loop]))
+            _call_soon(loop, partial(_put, [delivery for delivery in deliveries if delivery[0].loop is loop]))
 
     def _until_due(self) -> float:
         """Return the seconds until a scheduler timer or the next file check is due."""

@@ -148,15 +148,15 @@ class _Values:
             return self._anything()
         if isinstance(ref := schema.get("$ref"), str):
             return self._reference(ref)
-        given = [schema["const"]] if "const" in schema else schema.get("enum")
-        if given:
-            return self._either([self._literal(value) for value in given])
+        argument = [schema["const"]] if "const" in schema else schema.get("enum")
+        if argument:
+            return self._either([self._literal(value) for value in argument])
         branches = schema.get("anyOf") or schema.get("oneOf")
         if branches:
             return self._either([self.value(branch) for branch in branches])
         named = schema.get("type")
         if isinstance(named, list):
-            return self._either([self._typed(one, schema) for one in named])
+            return self._either([self._typed(item, schema) for item in named])
         return self._typed(named, schema)
 
     def _typed(self, named: Any, schema: Mapping[str, Any]) -> str:

@@ -141,19 +141,19 @@ class AnswerParser:
     def _mark(self, mark: str) -> None:
         open, close = self._format.reasoning or ("", "")
         call, end = (self._format.call or ("", "")) if self._tools else ("", "")
-        place = self._place
-        if place is _Place.CALL:
+        location = self._place
+        if location is _Place.CALL:
             if mark == end or (not end and mark == call):
                 self._end_call(mark if mark == end else "")
                 if mark == call:
                     self._begin_call(mark)
             else:
                 self._call.append(Mark(mark))
-        elif place is _Place.REASONING and mark == close:
+        elif location is _Place.REASONING and mark == close:
             self._enter(_Place.CONTENT)
-        elif place is _Place.CONTENT and mark == open:
+        elif location is _Place.CONTENT and mark == open:
             self._enter(_Place.REASONING)
-        elif mark == call and (place is _Place.CONTENT or self._format.call_ends_reasoning):
+        elif mark == call and (location is _Place.CONTENT or self._format.call_ends_reasoning):
             self._begin_call(mark)
         else:
             self._text(mark)

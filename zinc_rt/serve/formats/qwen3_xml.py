@@ -57,7 +57,7 @@ def types_of(schema: Mapping[str, Any] | bool) -> set[str]:
     if not isinstance(schema, Mapping):
         return set()
     named = schema.get("type")
-    types = {named} if isinstance(named, str) else {each for each in _list(named) if isinstance(each, str)}
+    types = {named} if isinstance(named, str) else {item for item in _list(named) if isinstance(item, str)}
     for key in ("anyOf", "oneOf"):
         for branch in _list(schema.get(key)):
             types |= types_of(branch)

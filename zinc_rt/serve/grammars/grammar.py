@@ -34,10 +34,10 @@ _KEPT_ESCAPED = frozenset('"\\[]^-/')  # mean something in GBNF or in a regular 
 
 def source_of(spec: GrammarSpec) -> str:
     """Return the grammar in llguidance's format. Raises ServeError 400."""
-    most = MAX_GBNF_BYTES if spec.kind == "gbnf" else MAX_GRAMMAR_BYTES
+    max_gbnf_bytes = MAX_GBNF_BYTES if spec.kind == "gbnf" else MAX_GRAMMAR_BYTES
     size = len(spec.text.encode(errors="replace"))
-    if size > most:
-        raise spec.refused(f"{size} bytes, more than {most}")
+    if size > max_gbnf_bytes:
+        raise spec.refused(f"{size} bytes, more than {max_gbnf_bytes}")
     if spec.kind == "gbnf" and (rules := spec.text.count("::=")) > MAX_GBNF_RULES:
         raise spec.refused(f"{rules} rules, more than {MAX_GBNF_RULES}")
     matcher = llguidance.LLMatcher
@@ -112,12 +112,12 @@ class Grammar:
         if self._waits:
             words[:] = self._vocabulary.free
             return
-        began = time.thread_time()
+        start = time.thread_time()
         try:
             self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         except Exception:  # whatever it is, only this request asked for it
             self._fail("grammar_failed")
-        if self._matcher.is_error() or time.thread_time() - began > MASK_CPU_SECONDS:
+        if self._matcher.is_error() or time.thread_time() - start > MASK_CPU_SECONDS:
             self._fail("grammar_too_slow")
         if self.failure:
             words[:] = -1

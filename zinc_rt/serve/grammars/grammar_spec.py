@@ -23,9 +23,9 @@ class GrammarSpec:
     text: str
     param: str = "grammar"
 
-    def refused(self, why: str) -> ServeError:
+    def refused(self, cause: str) -> ServeError:
         """Return a 400 error for an unusable grammar."""
-        reason = why if len(why) <= MAX_SAID else f"{why[:MAX_SAID]} ..."
+        reason = cause if len(cause) <= MAX_SAID else f"{cause[:MAX_SAID]} ..."
         reason = reason.encode(errors="replace").decode()  # a grammar may quote half a surrogate pair
         return ServeError(400, f"{self.param}: {reason}", param=self.param, code="invalid_grammar")
 
@@ -64,19 +64,19 @@ def _response_format(value: Any) -> GrammarSpec | None:
 
 def _named(body: Mapping[str, Any]) -> list[GrammarSpec]:
     own = (("guided_json", "json"), ("guided_regex", "regex"), ("guided_choice", "choice"))
-    given = [(name, kind, body[name]) for name, kind in own if body.get(name) is not None]
+    argument = [(name, kind, body[name]) for name, kind in own if body.get(name) is not None]
     for name in ("guided_grammar", "grammar"):
         if body.get(name):
-            given.append((name, "grammar", body[name]))
+            argument.append((name, "grammar", body[name]))
     if body.get("json_schema") is not None:
-        given.append(("json_schema", "json", body["json_schema"]))
+        argument.append(("json_schema", "json", body["json_schema"]))
     structured = body.get("structured_outputs")
     if structured is not None and not isinstance(structured, Mapping):
         raise ServeError(400, "structured_outputs: expected an object", param="structured_outputs")
     for kind in ("json", "regex", "choice", "grammar"):
         if structured and structured.get(kind) is not None:
-            given.append((f"structured_outputs.{kind}", kind, structured[kind]))
-    return [_spec(param, kind, value) for param, kind, value in given]
+            argument.append((f"structured_outputs.{kind}", kind, structured[kind]))
+    return [_spec(param, kind, value) for param, kind, value in argument]
 
 
 def _spec(param: str, kind: str, value: Any) -> GrammarSpec:

@@ -60,8 +60,8 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
-        if why := self._limits.enter(self._address):
-            self._refuse(unavailable(why, "overloaded"))
+        if reason := self._limits.enter(self._address):
+            self._refuse(unavailable(reason, "overloaded"))
             return
         self._counted = True
         self._expect_headers()

@@ -84,7 +84,7 @@ def allowed(ask: Ask, tenant: TenantSettings, model: ServedModel, depths: QueueD
 
 
 def _shorter(ask: Ask, tenant: TenantSettings) -> Ask:
-    most, prompt = ask.sampling.max_tokens, len(ask.tokens)
+    maximum, prompt = ask.sampling.max_tokens, len(ask.tokens)
     if tenant.max_context is not None:
         if prompt >= tenant.max_context:
             raise ServeError(
@@ -96,11 +96,11 @@ def _shorter(ask: Ask, tenant: TenantSettings) -> Ask:
                 param="messages",
                 code="context_length_exceeded",
             )
-        most = min(most, tenant.max_context - prompt)
+        maximum = min(maximum, tenant.max_context - prompt)
     if tenant.max_tokens is not None:
-        most = min(most, tenant.max_tokens)
-    deadlines = [each for each in (ask.deadline_seconds, tenant.deadline_max_s) if each is not None]
-    sampling = replace(ask.sampling, max_tokens=most, min_tokens=min(ask.sampling.min_tokens, most))
+        maximum = min(maximum, tenant.max_tokens)
+    deadlines = [item for item in (ask.deadline_seconds, tenant.deadline_max_s) if item is not None]
+    sampling = replace(ask.sampling, max_tokens=maximum, min_tokens=min(ask.sampling.min_tokens, maximum))
     return replace(ask, sampling=sampling, deadline_seconds=min(deadlines, default=None))
 
 
@@ -126,16 +126,16 @@ def _check_queues(tenant: TenantSettings, priority: Priority, model: ServedModel
     if waiting >= tenant.queue_max + mine:
         message = f"{waiting} requests of tenant {tenant.id} are waiting; the limit is {tenant.queue_max}"
         raise limited(message, "quota_exceeded", seconds_for(model, waiting))
-    most = getattr(depths, name_of_class(priority))
+    maximum = getattr(depths, name_of_class(priority))
     ahead = _ahead(model, [priority])
-    if ahead >= most + free:
-        message = f"{ahead} requests of class {name_of_class(priority)} are waiting; the limit is {most}"
+    if ahead >= maximum + free:
+        message = f"{ahead} requests of class {name_of_class(priority)} are waiting; the limit is {maximum}"
         raise unavailable(message, "overloaded", jittered(seconds_for(model, ahead)))
 
 
 def _check_wait(deadline_seconds: float, priority: Priority, model: ServedModel) -> None:
     """Refuse a `fail_fast` request whose expected wait exceeds its deadline."""
-    ahead = _ahead(model, [each for each in Priority if each <= priority])
+    ahead = _ahead(model, [item for item in Priority if item <= priority])
     wait = seconds_for(model, ahead) if ahead else 0.0
     if wait > deadline_seconds:
         raise ServeError(
@@ -186,7 +186,7 @@ def rate_headers(
         now_ns = time.monotonic_ns()
         levels = [(bucket.level(now_ns), bucket) for s, at in buckets if (bucket := s.buckets[at][0]) is not None]
         if levels:
-            level, bucket = min(levels, key=lambda each: each[0])
+            level, bucket = min(levels, key=lambda level: level[0])
             headers |= _headers("tokens", bucket.burst, int(max(0, level)), (bucket.burst - level) / bucket.rate)
     return headers
 

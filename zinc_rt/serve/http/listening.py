@@ -139,9 +139,9 @@ async def _serve(
         if lost.done():
             say(f"lost      {lost.result()}")
             return FAILED
-        again = asyncio.ensure_future(signals.acquire())
+        ensure_future = asyncio.ensure_future(signals.acquire())
         drained = asyncio.ensure_future(_drain(server, say))
-        await asyncio.wait({drained, again}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({drained, ensure_future}, return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
             http.force_exit = True
             return INTERRUPTED
@@ -154,12 +154,12 @@ async def _serve(
 async def _reload(server: InferenceServer, say: Callable[[str], None]) -> None:
     """SIGHUP: the configuration's file again, or why nothing has changed."""
     try:
-        done = await reload(server)
+        result = await reload(server)
     except ServeError as error:
         say(f"reload    nothing has changed: {error.message}")
         return
-    later = f"; at the next start: {', '.join(done.at_start)}" if done.at_start else ""
-    say(f"reload    {', '.join(done.applied) or 'nothing'} changed{later}")
+    later = f"; at the next start: {', '.join(result.at_start)}" if result.at_start else ""
+    say(f"reload    {', '.join(result.applied) or 'nothing'} changed{later}")
 
 
 async def _drain(server: InferenceServer, say: Callable[[str], None]) -> None:

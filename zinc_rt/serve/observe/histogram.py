@@ -24,9 +24,9 @@ class Histogram:
 
     def observe_all(self, values: Sequence[float]) -> None:
         if len(values):
-            given = np.array(values, np.float64)
-            self.counts += np.bincount(np.searchsorted(self.edges, given), minlength=len(self.counts))
-            self.sum += float(given.sum())
+            argument = np.array(values, np.float64)
+            self.counts += np.bincount(np.searchsorted(self.edges, argument), minlength=len(self.counts))
+            self.sum += float(argument.sum())
 
     def buckets(self) -> list[tuple[str, float]]:
         """Return each bucket's edge and cumulative count, in prometheus-client's format."""

@@ -118,12 +118,12 @@ class RequestLog:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        id = given.decode() if _ID.fullmatch(given) else f"req-{secrets.token_hex(12)}"
+        value = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        id = value.decode() if _ID.fullmatch(value) else f"req-{secrets.token_hex(12)}"
         state = scope.setdefault("state", {})
         about: dict[str, Any] = {}
         state["request_id"], state["log"] = id, about
-        began, status, gone, whole = time.monotonic(), 0, False, False
+        start, status, gone, whole = time.monotonic(), 0, False, False
 
         async def receive_watched() -> Message:
             nonlocal gone
@@ -145,7 +145,7 @@ class RequestLog:
         finally:
             logged = status or (GONE if gone else 500)
             self.responses[logged] += 1
-            took_ms = round(1000 * (time.monotonic() - began), 3)
+            took_ms = round(1000 * (time.monotonic() - start), 3)
             client = scope.get("client") or ("", 0)
             self._tell(scope, logged, {"request_id": id, "ms": took_ms, "client": client[0], **about}, gone=gone)
 

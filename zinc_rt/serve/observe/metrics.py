@@ -209,7 +209,7 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         labels=["model_name", "phase"],
     )
     hangs = CounterMetricFamily("zinc_rt_hangs", "Steps that failed or hung.", labels=["model_name"])
-    made = [
+    families = [
         CounterMetricFamily(f"zinc_rt_{name}", words, labels=["model_name"])
         for name, words in (
             ("submissions", "Submissions to the device since it was opened: steps, page copies, uploads."),
@@ -241,7 +241,7 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         hangs.add_metric([model.id], scheduler.counts.failed_steps)
         late.add_metric([model.id], scheduler.counts.masks_late)
         submission = model.core.engine.runner.submission
-        for family in made:
+        for family in families:
             family.add_metric([model.id], submission[family.name.removeprefix("zinc_rt_")])
         for priority in Priority:
             waiting.add_metric([model.id, priority.name.lower()], scheduler.queues.by_class[priority])
@@ -253,7 +253,7 @@ def _engine_families(models: list[ServedModel]) -> Iterator[Metric]:
         if model.core.engine.backend.instrument is not None:
             findings.add_metric([model.id], len(model.core.findings()))
             marked.add_metric([model.id], model.marked_answers)
-    yield from (step, hangs, *made, late, waiting, pages, rows, findings, marked)
+    yield from (step, hangs, *families, late, waiting, pages, rows, findings, marked)
 
 
 def _budget_families(models: list[ServedModel]) -> Iterator[Metric]:

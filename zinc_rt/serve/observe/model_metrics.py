@@ -131,11 +131,11 @@ class ModelMetrics:
     def tokens_per_second(self) -> float:
         """Return the sampled tokens per second, over the last minute or since the first step."""
         now = self._scheduler.clock_ns() // 10**9
-        made = [(second, count) for second, count in tuple(self._made) if second > now - RATE_SECONDS]
-        return sum(count for _, count in made) / max(1, now - made[0][0]) if made else 0.0
+        result = [(second, count) for second, count in tuple(self._made) if second > now - RATE_SECONDS]
+        return sum(count for _, count in result) / max(1, now - result[0][0]) if result else 0.0
 
 
-def _one_two_five(most: int) -> list[float]:
-    """Return 1, 2, 5, 10, 20 ... up to `most`: histogram edges for token counts."""
-    edges = (digit * 10.0**power for power in range(len(str(most))) for digit in (1, 2, 5))
-    return [edge for edge in edges if edge <= most]
+def _one_two_five(maximum: int) -> list[float]:
+    """Return 1, 2, 5, 10, 20 ... up to `maximum`: histogram edges for token counts."""
+    edges = (digit * 10.0**power for power in range(len(str(maximum))) for digit in (1, 2, 5))
+    return [edge for edge in edges if edge <= maximum]

@@ -68,7 +68,7 @@ def routing_of(model: ServedModel, tenancy: Tenancy, router_key: str | None) -> 
     scheduler = model.core.scheduler
     pools = [group.pool for group in scheduler.cache.pools]
     load: dict[str, Any] = {
-        "waiting": {each.name.lower(): scheduler.queues.by_class[each] for each in Priority},
+        "waiting": {item.name.lower(): scheduler.queues.by_class[item] for item in Priority},
         "running": scheduler.limits.slots - len(scheduler.slots.free),
         "slots": scheduler.limits.slots,
         "free_slots": len(scheduler.slots.free),

@@ -99,5 +99,5 @@ def _hashes(page: str, tag: str) -> str:
     inline = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
     if not inline:
         return "'none'"
-    digests = (hashlib.sha256(each.encode()).digest() for each in inline)
-    return " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests)
+    digests = (hashlib.sha256(item.encode()).digest() for item in inline)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)

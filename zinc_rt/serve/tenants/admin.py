@@ -37,7 +37,7 @@ def router(server: InferenceServer) -> APIRouter:
     @routes.post("/reload")
     async def reload_configuration() -> dict[str, Any]:
         """Reload the configuration file, atomically."""
-        done = await reloading.reload(server)
-        return {"status": "reloaded", "applied": list(done.applied), "at_start": list(done.at_start)}
+        reload = await reloading.reload(server)
+        return {"status": "reloaded", "applied": list(reload.applied), "at_start": list(reload.at_start)}
 
     return routes

@@ -53,8 +53,8 @@ def scheduler_classes(config: Config) -> Classes:
 
 def page_quota(limits: TenantLimits, pages: int, group: int | None = None) -> PageQuota:
     """Return the quota in pages. A fraction is rounded down; a maximum is at least one page."""
-    most = max(1, _count(limits.kv_max, pages))
-    return PageQuota(_count(limits.kv_reserved, pages), None if most >= pages else most, group)
+    maximum = max(1, _count(limits.kv_max, pages))
+    return PageQuota(_count(limits.kv_reserved, pages), None if maximum >= pages else maximum, group)
 
 
 def _count(share: float, pages: int) -> int:

@@ -46,9 +46,13 @@ class Tenancy:
         self.created = {tenant.id: self.created.get(tenant.id, now) for tenant in config.tenants}
         self._sessions = {name: known for name, known in self._sessions.items() if name in self._tenants}
         for tenant in config.tenants:
-            if (most := tenant.requests_per_minute) is not None:
+            if (requests_per_minute := tenant.requests_per_minute) is not None:
                 known = before.get(tenant.id)
-                self._rates[tenant.id] = known if known and known.per_minute == most else RequestRate(most)
+                self._rates[tenant.id] = (
+                    known
+                    if known and known.per_minute == requests_per_minute
+                    else RequestRate(requests_per_minute)
+                )
 
     def tenant(self, name: str) -> TenantSettings:
         """Return a tenant by name, "" for the first. Raises ServeError 404."""

@@ -36,7 +36,9 @@ async def change(server: InferenceServer, do: Callable[[Config], Config]) -> Non
         config = replace(config, groups=groups)
         _check(config, now, _pools(server))
         try:
-            await server.call(lambda: _configure([each.core.scheduler for each in server.models.values()], config))
+            await server.call(
+                lambda: _configure([model.core.scheduler for model in server.models.values()], config)
+            )
         except UsageError as error:
             raise _contradicts(f"{error.message}; {error.next}" if error.next else error.message) from error
         server.tenancy.replace(config)
@@ -44,20 +46,20 @@ async def change(server: InferenceServer, do: Callable[[Config], Config]) -> Non
 
 def _check(config: Config, before: Config, pools: Sequence[int]) -> None:
     """Check the new configuration. `pools`: the number of pages per pool, over all models."""
-    for tenant in sorted(config.tenants, key=lambda each: each in before.tenants):  # who changed is told first
+    for tenant in sorted(config.tenants, key=lambda tenant: tenant in before.tenants):  # who changed is told first
         for name, message in tenant_problems(config, tenant):
             raise ServeError(400, f"{name}: {message}", param=name)
-        for name, most in largest_reserve(config, tenant):
-            raise _too_much(tenant, name, most)
+        for name, maximum in largest_reserve(config, tenant):
+            raise _too_much(tenant, name, maximum)
         for pages in pools:
-            room = pages - sum(page_quota(each, pages).reserved for each in config.tenants if each is not tenant)
+            room = pages - sum(page_quota(item, pages).reserved for item in config.tenants if item is not tenant)
             if page_quota(tenant, pages).reserved > max(0, room):
                 raise _too_much(tenant, "kv_reserved", f"{max(0, room)} of {pages} pages")
 
 
-def _too_much(tenant: TenantSettings, name: str, most: object) -> ServeError:
+def _too_much(tenant: TenantSettings, name: str, maximum: object) -> ServeError:
     message = (
-        f"{name}: {getattr(tenant, name)}: at most {most} are available to tenant {tenant.id} after the "
+        f"{name}: {getattr(tenant, name)}: at most {maximum} are available to tenant {tenant.id} after the "
         "other guarantees"
     )
     return _contradicts(message, name)
@@ -76,14 +78,14 @@ def _contradicts(message: str, param: str | None = None) -> ServeError:
 
 def _configure(schedulers: Sequence[Scheduler], config: Config) -> None:
     """Apply the configuration to all schedulers. If one raises UsageError, all keep their previous tenants."""
-    done: list[tuple[Scheduler, list[Tenant]]] = []
+    result: list[tuple[Scheduler, list[Tenant]]] = []
     try:
         for scheduler in schedulers:
             before = list(scheduler.tenants)
             _set(scheduler, _tenants_for(scheduler, config))
-            done.append((scheduler, before))
+            result.append((scheduler, before))
     except UsageError:
-        for scheduler, before in reversed(done):
+        for scheduler, before in reversed(result):
             _set(scheduler, [*before, *(_removed(tenant) for tenant in scheduler.tenants[len(before) :])])
         raise
 

@@ -37,9 +37,9 @@ def shown(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
         if (number := _number(model.core.scheduler, tenant.id)) is not None
     }
     total = {
-        name: sum(each[name] for each in models.values()) for name in ("slots", "kv_pages", "parked", "waiting")
+        name: sum(model[name] for model in models.values()) for name in ("slots", "kv_pages", "parked", "waiting")
     }
-    levels = [each["levels"] for each in models.values()]
+    levels = [model["levels"] for model in models.values()]
     return {
         "id": tenant.id,
         "object": "tenant",
@@ -55,12 +55,12 @@ def shown(server: InferenceServer, tenant: TenantSettings) -> dict[str, Any]:
         },
         "rates": {
             "requests_per_minute": tenant.requests_per_minute,
-            "prefill": _rate(tenant.prefill_rate, tenant.prefill_burst, [each[0] for each in levels]),
-            "decode": _rate(tenant.decode_rate, tenant.decode_burst, [each[1] for each in levels]),
+            "prefill": _rate(tenant.prefill_rate, tenant.prefill_burst, [level[0] for level in levels]),
+            "decode": _rate(tenant.decode_rate, tenant.decode_burst, [level[1] for level in levels]),
             "on_limit": tenant.on_limit,
         },
         "queue": {"waiting": total["waiting"], "max": tenant.queue_max},
-        "share": max((each["share"] for each in models.values()), default=0.0),
+        "share": max((model["share"] for model in models.values()), default=0.0),
         "group": tenant.isolation_group,
         "models": None if tenant.models is None else list(tenant.models),
         "max_context": tenant.max_context,
@@ -93,7 +93,7 @@ def _held_resources(scheduler: Scheduler, number: int) -> dict[str, Any]:
         "parked": usage.parked,
         "waiting": usage.waiting,
         "share": round(max(usage.slots / scheduler.limits.slots, *shares), 6),
-        "levels": [None if each is None else int(each.level(now_ns)) for each in scheduler.buckets[number]],
+        "levels": [None if item is None else int(item.level(now_ns)) for item in scheduler.buckets[number]],
     }
 
 
@@ -129,10 +129,10 @@ def changed(tenant: TenantSettings, body: Any) -> TenantSettings:
 def _checked(values: dict[str, Any]) -> TenantSettings:
     settings, errors = checked(TenantSettings, values)
     if settings is None:
-        (place, message), *others = errors
+        (location, message), *others = errors
         more = f" (and {len(others)} more)" if others else ""
         raise ServeError(
-            400, f"{message}{more}", param=".".join(str(each) for each in place), code="invalid_value"
+            400, f"{message}{more}", param=".".join(str(item) for item in location), code="invalid_value"
         )
     return settings
 
@@ -155,13 +155,13 @@ def _settings_in(place: tuple[str, ...], value: Any) -> dict[str, Any]:
     inside = any(known[: len(place)] == place for known in NESTED)
     if inside and isinstance(value, Mapping):
         settings: dict[str, Any] = {}
-        for name, each in value.items():
+        for name, item in value.items():
             if name not in SHOWN:
-                settings |= _settings_in((*place, str(name)), each)
+                settings |= _settings_in((*place, str(name)), item)
         return settings
     if inside and value is None:
         return {setting: None for known, setting in NESTED.items() if known[: len(place)] == place}
     return {place[-1] if place[-1] in _SETTINGS else ".".join(place): value}
 
 
-_SETTINGS = frozenset({"class", "id", *(each.name for each in fields(TenantSettings))} - {"priority"})
+_SETTINGS = frozenset({"class", "id", *(field.name for field in fields(TenantSettings))} - {"priority"})

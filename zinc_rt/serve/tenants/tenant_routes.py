@@ -30,7 +30,7 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _without(schema: dict[str, Any], *names: str, required: bool = True) -> dict[str, Any]:
     """Return a body's schema without the fields that the path already sets."""
-    left = {name: each for name, each in schema["properties"].items() if name not in names}
+    left = {name: item for name, item in schema["properties"].items() if name not in names}
     reduced = {"type": "object", "additionalProperties": False, "properties": left}
     return {**reduced, "required": ["id"]} if required else reduced
 
@@ -63,7 +63,7 @@ def _tenants(routes: APIRouter, server: InferenceServer) -> None:
     @routes.get("")
     async def list_tenants() -> dict[str, Any]:
         """List the tenants."""
-        return {"object": "list", "data": [shown(server, each) for each in tenancy.config.tenants]}
+        return {"object": "list", "data": [shown(server, tenant) for tenant in tenancy.config.tenants]}
 
     @routes.post("", status_code=201, openapi_extra=_body(_without(SCHEMA, "keys")))
     async def create_tenant(request: Request) -> dict[str, Any]:
@@ -94,18 +94,18 @@ def _tenants(routes: APIRouter, server: InferenceServer) -> None:
         Its running requests continue, or are cancelled with running=cancel. Its keys and cached prefixes are
         deleted; its usage records remain.
         """
-        gone = tenancy.tenant(id)
+        tenant = tenancy.tenant(id)
         if len(tenancy.config.tenants) == 1:
             raise ServeError(409, f"{id} is the only tenant; a server needs at least one", code="last_tenant")
-        _keep_an_admin(server, [each for each in tenancy.config.tenants if each.id != id])
+        _keep_an_admin(server, [tenant for tenant in tenancy.config.tenants if tenant.id != id])
         numbers = [(model, model.core.tenant_number(id)) for model in server.models.values()]
-        await change_tenants(server, lambda now: tuple(each for each in now if each.id != id))
+        await change_tenants(server, lambda now: tuple(item for item in now if item.id != id))
         tenancy.made.discard(id)
         left = 0
         for model, number in numbers:
             await _forget(server, model, number)
             left += _leave(model, number, cancel=running == "cancel")
-        return {"id": gone.id, "object": "tenant.deleted", "deleted": True, "running": left}
+        return {"id": tenant.id, "object": "tenant.deleted", "deleted": True, "running": left}
 
 
 def _keys(routes: APIRouter, server: InferenceServer) -> None:
@@ -124,8 +124,8 @@ def _keys(routes: APIRouter, server: InferenceServer) -> None:
         fields = {"id": kept.id, "sha256": kept.sha256, **(body if isinstance(body, dict) else {"body": body})}
         key, errors = checked(KeySettings, fields)
         if key is None or "sha256" in body:
-            place, why = errors[0] if errors else (("sha256",), "sha256: the server computes it")
-            raise ServeError(400, why, param=str(place[0]), code="invalid_value")
+            location, reason = errors[0] if errors else (("sha256",), "sha256: the server computes it")
+            raise ServeError(400, reason, param=str(location[0]), code="invalid_value")
         async with tenancy.changing:
             tenant = tenancy.tenant(id)
             if key.id in tenancy.keys:
@@ -139,7 +139,7 @@ def _keys(routes: APIRouter, server: InferenceServer) -> None:
         """Revoke a key. New requests with it are refused; running requests continue."""
         async with tenancy.changing:
             tenant = tenancy.tenant(id)
-            left = tuple(each for each in tenant.keys if each.id != key)
+            left = tuple(item for item in tenant.keys if item.id != key)
             if len(left) == len(tenant.keys):
                 raise ServeError(404, f"tenant {id} has no key {key[:64]!r}", code="key_not_found")
             _set_keys(server, replace(tenant, keys=left))
@@ -166,11 +166,11 @@ def _caches(routes: APIRouter, server: InferenceServer) -> None:
             {
                 "id": name,
                 "object": "session",
-                "requests": each.requests,
-                "last_used": each.last,
+                "requests": item.requests,
+                "last_used": item.last,
                 "pinned_pages": _pinned(server, id, name),
             }
-            for name, each in sessions.items()
+            for name, item in sessions.items()
         ]
         return {"object": "list", "data": data}
 
@@ -178,7 +178,7 @@ def _caches(routes: APIRouter, server: InferenceServer) -> None:
     async def get_session(id: str, session: str) -> dict[str, Any]:
         """Return one session of a tenant."""
         listed = (await list_sessions(id))["data"]
-        match: dict[str, Any] | None = next((each for each in listed if each["id"] == session), None)
+        match: dict[str, Any] | None = next((item for item in listed if item["id"] == session), None)
         if match is None:
             raise _no_session(id, session)
         return match
@@ -201,7 +201,7 @@ def _no_session(id: str, session: str) -> ServeError:
 
 def _pinned(server: InferenceServer, tenant: str, session: str) -> int:
     pins = [(model.core.scheduler.pins, model.core.tenant_number(tenant)) for model in server.models.values()]
-    return sum(each.pages_of(number, session_number(session)) for each, number in pins)
+    return sum(item.pages_of(number, session_number(session)) for item, number in pins)
 
 
 async def _forget(server: InferenceServer, model: ServedModel, number: int) -> None:
@@ -218,14 +218,14 @@ def _leave(model: ServedModel, number: int, *, cancel: bool) -> int:
     return 0 if cancel else len(streams)
 
 
-def _added(tenants: tuple[TenantSettings, ...], one: TenantSettings) -> tuple[TenantSettings, ...]:
-    if any(each.id == one.id for each in tenants):
-        raise ServeError(409, f"id: tenant {one.id} already exists", param="id", code="tenant_exists")
-    return (*tenants, one)
+def _added(tenants: tuple[TenantSettings, ...], settings: TenantSettings) -> tuple[TenantSettings, ...]:
+    if any(tenant.id == settings.id for tenant in tenants):
+        raise ServeError(409, f"id: tenant {settings.id} already exists", param="id", code="tenant_exists")
+    return (*tenants, settings)
 
 
-def _with(tenants: tuple[TenantSettings, ...], one: TenantSettings) -> tuple[TenantSettings, ...]:
-    return tuple(one if each.id == one.id else each for each in tenants)
+def _with(tenants: tuple[TenantSettings, ...], settings: TenantSettings) -> tuple[TenantSettings, ...]:
+    return tuple(settings if tenant.id == settings.id else tenant for tenant in tenants)
 
 
 def _set_keys(server: InferenceServer, tenant: TenantSettings) -> None:

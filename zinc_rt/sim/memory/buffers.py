@@ -67,15 +67,15 @@ class Shared:
 
     def extents(self) -> list[tuple[int, int]]:
         """Return the (start, end) ranges that have been touched."""
-        found, at = [], 0
+        result, at = [], 0
         while at < self.size_bytes:
             try:
                 start = os.lseek(self.fd, at, os.SEEK_DATA)
             except OSError:  # ENXIO: nothing more
                 break
             at = os.lseek(self.fd, start, os.SEEK_HOLE)
-            found.append((start, min(at, self.size_bytes)))
-        return found
+            result.append((start, min(at, self.size_bytes)))
+        return result
 
     def close(self) -> None:
         """Close the fd; the mapping is released with its last view."""

@@ -128,10 +128,10 @@ class GpuVm:
         return span
 
     def unmap(self, span: VmSpan) -> None:
-        kept = [each for each in self._table.spans if each is not span]
+        kept = [item for item in self._table.spans if item is not span]
         if len(kept) == len(self._table.spans):
             raise OSError(errno.EINVAL, "not mapped")
-        self._table = _Table(tuple(each.start for each in kept), tuple(kept))
+        self._table = _Table(tuple(item.start for item in kept), tuple(kept))
         self._freed.append(NamedRange(span.start, span.end, span.bo.name))
         self._forget_names(span.start, span.end)
         self.version += 1
@@ -141,7 +141,7 @@ class GpuVm:
 
     def _forget_names(self, start: int, end: int) -> None:
         """Drop the announced names in the range, because its next mapping has new names."""
-        for key in [key for key, each in self._announced.items() if start <= each.va < end]:
+        for key in [key for key, item in self._announced.items() if start <= item.va < end]:
             gone = self._announced.pop(key)
             self._freed.append(NamedRange(gone.va, gone.va + gone.size_bytes, gone.name))
 
@@ -193,9 +193,9 @@ class GpuVm:
 
     def _take_back(self, keys: list[tuple[int, str]]) -> None:
         gone = [self._announced.pop(key) for key in keys]
-        for each in gone:
-            self._freed.append(NamedRange(each.va, each.va + each.size_bytes, each.name))
-            for start, end in _without(each.va, each.va + each.size_bytes, self._announced.values()):
+        for item in gone:
+            self._freed.append(NamedRange(item.va, item.va + item.size_bytes, item.name))
+            for start, end in _without(item.va, item.va + item.size_bytes, self._announced.values()):
                 self._forget(start, end)
 
     def discard(self, va: int, size_bytes: int) -> None:
@@ -217,12 +217,12 @@ class GpuVm:
 
     def initialised(self, va: int, size_bytes: int) -> np.ndarray:
         """Return whether each byte is initialised, as uint8 [size_bytes] of 0 and 1; unmapped bytes are not."""
-        found = np.zeros(size_bytes, np.uint8)
+        result = np.zeros(size_bytes, np.uint8)
         for span in self.overlapping(va, size_bytes):
             start, end = max(va, span.start), min(va + size_bytes, span.end)
             written, at = span.bo.written, start - span.start + span.offset
-            found[start - va : end - va] = 1 if written is None else written.of_bytes(at, end - start)
-        return found
+            result[start - va : end - va] = 1 if written is None else written.of_bytes(at, end - start)
+        return result
 
     def _forget(self, start: int, end: int) -> None:
         """Mark whole dwords only."""
@@ -245,9 +245,9 @@ class GpuVm:
             span = self.span_at(at)
             if span is None:
                 raise Fault(at, access, "not present")
-            why = span.allows(access)
-            if why:
-                raise Fault(at, access, why)
+            reason = span.allows(access)
+            if reason:
+                raise Fault(at, access, reason)
             size = min(end, span.end) - at
             pieces.append((span, span.offset + at - span.start, size))
             at += size
@@ -262,17 +262,17 @@ class GpuVm:
 
     def write(self, va: int, data: bytes) -> None:
         pieces = self._walk(va, len(data), AccessKind.WRITE)
-        done = 0
+        result = 0
         for span, at, size in pieces:
             span.bo.gpu_writes(at, size)
-            part = data[done : done + size]
+            part = data[result : result + size]
             if size == 4 and at % 4 == 0:
                 span.bo.store.u32[at // 4] = int.from_bytes(part, "little")
             elif size == 8 and at % 8 == 0:
                 span.bo.store.u64[at // 8] = int.from_bytes(part, "little")
             else:
                 span.bo.store.view[at : at + size] = part
-            done += size
+            result += size
 
     def view(self, va: int, size_bytes: int, access: AccessKind) -> memoryview:
         pieces = self._walk(va, size_bytes, access)
@@ -310,9 +310,9 @@ class GpuVm:
         return known
 
     def _describe(self, va: int) -> str:
-        inside = [each for each in self._announced.values() if each.va <= va < each.va + each.size_bytes]
+        inside = [item for item in self._announced.values() if item.va <= va < item.va + item.size_bytes]
         if inside:
-            smallest = min(inside, key=lambda each: each.size_bytes)
+            smallest = min(inside, key=lambda item: item.size_bytes)
             return f"{smallest.name}+0x{va - smallest.va:x}"
         span = self.span_at(va)
         if span is None:
@@ -322,18 +322,18 @@ class GpuVm:
     def nearby(self, va: int) -> str:
         if self.span_at(va) is not None:
             return self.describe(va)
-        live = [NamedRange(each.start, each.end, each.bo.name) for each in self._table.spans]
-        live += [NamedRange(each.va, each.va + each.size_bytes, each.name) for each in self._announced.values()]
+        live = [NamedRange(span.start, span.end, span.bo.name) for span in self._table.spans]
+        live += [NamedRange(item.va, item.va + item.size_bytes, item.name) for item in self._announced.values()]
         return describe_neighbours(va, live, self._freed)
 
     def _beside(self, span: VmSpan, va: int) -> str:
         """Return the announced suballocation of the span nearest to an address outside all of them."""
         distances = [
-            (va - each.va - each.size_bytes, each.name, "past the end of")
-            if va > each.va
-            else (each.va - va, each.name, "before")
-            for each in self._announced.values()
-            if each.va < span.end and each.va + each.size_bytes > span.start
+            (va - item.va - item.size_bytes, item.name, "past the end of")
+            if va > item.va
+            else (item.va - va, item.name, "before")
+            for item in self._announced.values()
+            if item.va < span.end and item.va + item.size_bytes > span.start
         ]
         if not distances:
             return ""
@@ -391,11 +391,11 @@ class GpuVm:
 
 def _without(start: int, end: int, others: Iterable[AnnouncedRange]) -> Iterator[tuple[int, int]]:
     """Return the parts of [start, end) outside all the others."""
-    for each in sorted(others, key=lambda one: one.va):
-        if each.va < end and each.va + each.size_bytes > start:
-            if each.va > start:
-                yield start, each.va
-            start = max(start, each.va + each.size_bytes)
+    for item in sorted(others, key=lambda one: one.va):
+        if item.va < end and item.va + item.size_bytes > start:
+            if item.va > start:
+                yield start, item.va
+            start = max(start, item.va + item.size_bytes)
     if start < end:
         yield start, end
 
@@ -416,22 +416,22 @@ class NamedRange:
 def describe_neighbours(va: int, live: Iterable[NamedRange], freed: Iterable[NamedRange]) -> str:
     """Describe an address outside all of `live`: the one of `freed` (oldest first) that contained it, and
     the neighbours below and above with distances."""
-    said = ["a null pointer with a small offset"] if va < NULL_BYTES else []
+    output = ["a null pointer with a small offset"] if va < NULL_BYTES else []
     before: NamedRange | None = None
     behind: NamedRange | None = None
-    for each in live:
-        if each.end <= va and (before is None or _closer(each, before, before.end, each.end)):
-            before = each
-        elif each.start > va and (behind is None or _closer(each, behind, each.start, behind.start)):
-            behind = each
-    last = next((each for each in reversed(list(freed)) if each.start <= va < each.end), None)
+    for item in live:
+        if item.end <= va and (before is None or _closer(item, before, before.end, item.end)):
+            before = item
+        elif item.start > va and (behind is None or _closer(item, behind, item.start, behind.start)):
+            behind = item
+    last = next((item for item in reversed(list(freed)) if item.start <= va < item.end), None)
     if last is not None:
-        said.append(f"in {last.name}+0x{va - last.start:x}, which was freed")
+        output.append(f"in {last.name}+0x{va - last.start:x}, which was freed")
     if before is not None and va - before.end < FAR_BYTES:
-        said.append(f"{va - before.end} bytes past the end of {before.name}")
+        output.append(f"{va - before.end} bytes past the end of {before.name}")
     if behind is not None and behind.start - va < FAR_BYTES:
-        said.append(f"{behind.start - va} bytes before {behind.name}")
-    return "; ".join(["unmapped", *said]) if said else "unmapped, and nothing is mapped within 1 GiB"
+        output.append(f"{behind.start - va} bytes before {behind.name}")
+    return "; ".join(["unmapped", *output]) if output else "unmapped, and nothing is mapped within 1 GiB"
 
 
 def _closer(one: NamedRange, other: NamedRange, lower: int, higher: int) -> bool:

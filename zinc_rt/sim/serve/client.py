@@ -84,8 +84,8 @@ def _spawn(path: Path, options: dict[str, Any]) -> None:
         if isinstance(value, bool):
             words += [f"--{name.replace('_', '-')}"] * value
             continue
-        for each in value if isinstance(value, (list, tuple)) else [value]:
-            words += [f"--{name.replace('_', '-')}", str(each)]
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            words += [f"--{name.replace('_', '-')}", str(item)]
     child = subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -98,9 +98,9 @@ def _spawn(path: Path, options: dict[str, Any]) -> None:
     line = child.stdout.readline()
     child.stdout.close()
     if not line:
-        said = child.stderr.read().strip()
+        text = child.stderr.read().strip()
         child.wait()
-        raise DeviceLost(f"the simulated device did not start: {said}")
+        raise DeviceLost(f"the simulated device did not start: {text}")
     child.stderr.close()
     json.loads(line)
     threading.Thread(target=child.wait, daemon=True).start()  # no zombie
@@ -161,9 +161,9 @@ class SimClient:
         return self._host.live_mappings
 
     def _connection(self) -> socket.socket:
-        made = getattr(self._local, "socket", None)
-        if made is not None:
-            return made
+        result = getattr(self._local, "socket", None)
+        if result is not None:
+            return result
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(str(self.path))
@@ -196,9 +196,9 @@ class SimClient:
     def _gone(self) -> OSError:
         if not self._lost:
             self._lost = True
-            found = crash.kept(self.path, cache_folder() / "crashes")
-            if found is not None:
-                self._end += f" while waves ran ({found[1]}); what they ran is kept in {found[0]}"
+            result = crash.kept(self.path, cache_folder() / "crashes")
+            if result is not None:
+                self._end += f" while waves ran ({result[1]}); what they ran is kept in {result[0]}"
         return OSError(errno.ENODEV, self._end)
 
     def _ask(self, header: dict[str, Any], body: bytes = b"", fds: Sequence[int] = ()) -> wire.WireMessage:
@@ -235,15 +235,15 @@ class SimClient:
         fds: list[int] = []
         if command is not None and command.layout is not None:
             record = command.layout.read(arg)
-            for each in command.layout.pointed(record):
-                if each.size_bytes > wire.MAX_ARRAY_BYTES:
+            for array in command.layout.pointed(record):
+                if array.size_bytes > wire.MAX_ARRAY_BYTES:
                     continue  # unreadable: the device returns the kernel's error
                 try:
-                    content = self._memory.read(each.address, each.size_bytes)
+                    content = self._memory.read(array.address, array.size_bytes)
                 except OSError:
                     continue
-                comes = each.array.way != "out"
-                arrays.append((each.address, each.size_bytes, comes))
+                comes = array.array.way != "out"
+                arrays.append((array.address, array.size_bytes, comes))
                 body += content if comes else b""
             fds = self._user_pages(request, record, header)
         header |= {"size": size, "arrays": arrays}
@@ -318,7 +318,7 @@ class SimClient:
 
     def precompile(self, kernels: Sequence[KernelToCompile]) -> None:
         """Compile kernels that will be dispatched soon; return when this is done."""
-        self._checked({"op": "precompile", "kernels": [asdict(each) for each in kernels]})
+        self._checked({"op": "precompile", "kernels": [asdict(kernel) for kernel in kernels]})
 
     def discard(self, va: int, size_bytes: int) -> None:
         """Mark these bytes as uninitialised, except where the host maps them."""
@@ -342,12 +342,12 @@ class SimClient:
         return [StoreSeen(**{**row, "group": tuple(row["group"])}) for row in rows]
 
     def findings(self) -> list[DeviceFinding]:
-        found: list[DeviceFinding] = []
+        findings: list[DeviceFinding] = []
         while True:
-            answer = self._checked({"op": "findings", "since": len(found)}).header
-            found += [_finding(row) for row in answer["findings"]]
-            if not answer["findings"] or len(found) >= answer["count"]:
-                return found
+            answer = self._checked({"op": "findings", "since": len(findings)}).header
+            findings += [_finding(row) for row in answer["findings"]]
+            if not answer["findings"] or len(findings) >= answer["count"]:
+                return findings
 
     def tell_again(self) -> None:
         self._checked({"op": "tell_again"})
@@ -370,21 +370,23 @@ class SimClient:
         """End this client, like the exit of its process."""
         self._lost = True
         with self._lock:
-            for each in self._sockets:
-                each.close()
+            for socket in self._sockets:
+                socket.close()
             self._sockets.clear()
         self.open_fds.clear()
 
 
 def _finding(row: dict[str, Any]) -> DeviceFinding:
-    place, fault = row["place"], row.get("fault")
-    if place is not None:
-        place = CodePlace(**{**place, "group": tuple(place["group"]) if place["group"] is not None else None})
+    location, fault = row["place"], row.get("fault")
+    if location is not None:
+        location = CodePlace(
+            **{**location, "group": tuple(location["group"]) if location["group"] is not None else None}
+        )
     return DeviceFinding(
         **{
             **row,
             "severity": Severity(row["severity"]),
-            "place": place,
+            "place": location,
             "fault": DevicePageFault(**fault) if fault else None,
         }
     )

@@ -70,20 +70,20 @@ def _ioctl(session: ClientSession, message: WireMessage) -> WireMessage:
         carried.arrays.append((int(address), content))
     taken = _take_foreign(session, message.fds[0], arg, int(header["takes"])) if "takes" in header else None
     if message.fds and "pages" in header:
-        carried.pages_at, pages_bytes, *offset = (int(each) for each in header["pages"])
+        carried.pages_at, pages_bytes, *offset = (int(page) for page in header["pages"])
         carried.pages = map_pages(message.fds[0], pages_bytes, *offset)
     session.memory.carry(carried)
-    said: dict[str, Any] = {}
+    refusal: dict[str, Any] = {}
     try:
         session.driver.ioctl(int(header["fd"]), int(header["request"]), arg)
     except OSError as error:
-        said = _refusal(error)
+        refusal = _refusal(error)
     finally:
         if taken is not None:
             session.driver.close(taken)
-    fds = _handed_out(session, arg, int(header["gives"])) if "gives" in header and not said else []
-    said["written"] = [(address, len(data)) for address, data in carried.written]
-    return WireMessage(said, bytes(arg) + b"".join(data for _, data in carried.written), fds)
+    fds = _handed_out(session, arg, int(header["gives"])) if "gives" in header and not refusal else []
+    refusal["written"] = [(address, len(data)) for address, data in carried.written]
+    return WireMessage(refusal, bytes(arg) + b"".join(data for _, data in carried.written), fds)
 
 
 def _handed_out(session: ClientSession, arg: bytearray, at: int) -> list[int]:
@@ -140,10 +140,10 @@ def _precompile(session: ClientSession, message: WireMessage) -> None:
 
 def _findings(session: ClientSession, message: WireMessage) -> dict[str, Any]:
     """Return one message of findings, from number `since` on; `count` is the total."""
-    found, since = session.driver.findings(), int(message.header.get("since", 0))
-    part = found[since : since + FINDINGS_A_MESSAGE]
-    rows = [{**asdict(each), "severity": each.severity.value} for each in part]
-    return {"findings": rows, "count": len(found), "dmesg": session.machine.dmesg[-1000:]}
+    result, since = session.driver.findings(), int(message.header.get("since", 0))
+    part = result[since : since + FINDINGS_A_MESSAGE]
+    rows = [{**asdict(item), "severity": item.severity.value} for item in part]
+    return {"findings": rows, "count": len(result), "dmesg": session.machine.dmesg[-1000:]}
 
 
 def _consulted(session: ClientSession, message: WireMessage) -> dict[str, Any]:
@@ -177,7 +177,9 @@ OPERATIONS: Mapping[str, Callable[[ClientSession, WireMessage], WireMessage | di
     "discard": _discard,
     "initialised": lambda s, m: WireMessage({}, s.driver.initialised(*_range(m))),
     "set_watchpoint": lambda s, m: s.driver.set_watchpoint(*_range(m)),
-    "watchpoint_hits": lambda s, m: {"hits": [asdict(each) for each in s.driver.watchpoint_hits()]},
+    "watchpoint_hits": lambda s, m: {
+        "hits": [asdict(watchpoint_hit) for watchpoint_hit in s.driver.watchpoint_hits()]
+    },
     "tell_again": lambda s, m: s.driver.tell_again(),
     "tell_unfinished": lambda s, m: s.driver.tell_unfinished(),
     "inject": lambda s, m: s.machine.injector.add(str(m.header["name"])),

@@ -30,7 +30,7 @@ FLAGS = ("-O2", "-shared", "-fPIC", "-pthread", "-U_FORTIFY_SOURCE", "-fno-built
 def library() -> Path:
     """Return the shared library. Raises NothingRan without a C compiler, InputError if compilation fails."""
     sources = sorted(SOURCES.glob("*.[ch]"))
-    text = b"".join(each.read_bytes() for each in sources)
+    text = b"".join(source.read_bytes() for source in sources)
     built = cache_folder() / "preload" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
     if built.is_file():
         return built
@@ -39,21 +39,21 @@ def library() -> Path:
         raise NothingRan("no C compiler: cc, gcc, clang or zig", next="pip install 'zinc-rt[asm]'")
     built.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=built.parent) as folder:
-        made = Path(folder) / "preload.so"
-        files = [str(each) for each in sources if each.suffix == ".c"]
-        line = [*words, *FLAGS, *files, "-o", str(made), "-ldl"]
+        result = Path(folder) / "preload.so"
+        files = [str(source) for source in sources if source.suffix == ".c"]
+        line = [*words, *FLAGS, *files, "-o", str(result), "-ldl"]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
             raise InputError(f"{' '.join(words)} does not compile {SOURCES.name}: {done.stderr.strip()[:500]}")
-        made.replace(built)
+        result.replace(built)
     return built
 
 
 def compiler() -> list[str] | None:
     """Return the first words of the compiler's command line."""
     for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
+        if which := shutil.which(name):
+            return [which]
     if find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc"]
     return None
@@ -128,30 +128,30 @@ def _copy_drm_node(client: SimClient, root: Path, name: str) -> None:
     address = next(line.partition("=")[2] for line in events if line.startswith("PCI_SLOT_NAME="))
     number = client.read_file(f"{shown}/dev").decode().strip()
     node = f"{_BUS}/{address}/drm/{name}"
-    place = root / node[1:]
-    place.mkdir(parents=True)
-    (place / "dev").write_text(f"{number}\n")
+    location = root / node[1:]
+    location.mkdir(parents=True)
+    (location / "dev").write_text(f"{number}\n")
     major, minor = number.split(":")
-    (place / "uevent").write_text(f"MAJOR={major}\nMINOR={minor}\nDEVNAME=dri/{name}\nDEVTYPE=drm_minor\n")
+    (location / "uevent").write_text(f"MAJOR={major}\nMINOR={minor}\nDEVNAME=dri/{name}\nDEVTYPE=drm_minor\n")
     _link(root, f"{node}/device", f"{_BUS}/{address}")
     _link(root, shown, node)
     _link(root, f"/sys/dev/char/{number}", node)
 
 
 def _link(root: Path, name: str, to: str) -> None:
-    place = root / name[1:]
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.symlink_to(os.path.relpath(root / to[1:], place.parent))
+    location = root / name[1:]
+    location.parent.mkdir(parents=True, exist_ok=True)
+    location.symlink_to(os.path.relpath(root / to[1:], location.parent))
 
 
 def _copy(client: SimClient, path: str, root: Path, *, at: str | None = None) -> None:
     """Copy a directory recursively."""
-    place = root / (at or path)[1:]
-    place.mkdir(parents=True, exist_ok=True)
+    location = root / (at or path)[1:]
+    location.mkdir(parents=True, exist_ok=True)
     for name in client.list_dir(path):
         try:
-            (place / name).write_bytes(client.read_file(f"{path}/{name}"))
+            (location / name).write_bytes(client.read_file(f"{path}/{name}"))
         except IsADirectoryError:
             _copy(client, f"{path}/{name}", root, at=f"{at or path}/{name}")
         except PermissionError:
-            (place / name).touch(0o000)  # as the device keeps it from its clients
+            (location / name).touch(0o000)  # as the device keeps it from its clients

@@ -96,7 +96,7 @@ def _move(call: object, pid: int, data: ctypes.Array[ctypes.c_char], address: in
         raise OSError(errno.EFAULT, f"0x{address:x}: no user address")
     assert callable(call)
     here, there = _Part(ctypes.addressof(data), size_bytes), _Part(address, size_bytes)
-    done = call(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
-    if done != size_bytes:
-        number = ctypes.get_errno() if done < 0 else errno.EFAULT
+    result = call(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    if result != size_bytes:
+        number = ctypes.get_errno() if result < 0 else errno.EFAULT
         raise OSError(number, f"0x{address:x}: {size_bytes} bytes of process {pid}: {os.strerror(number)}")

@@ -85,9 +85,9 @@ class Server:
         message = wire.receive(connection)
         version = message.header.get("version")
         if version != wire.VERSION:
-            said = f"protocol version {version}: this device speaks {wire.VERSION}"
-            wire.send(connection, wire.WireMessage({"errno": errno.EPROTONOSUPPORT, "message": said}))
-            raise wire.ConnectionClosed(said)
+            text = f"protocol version {version}: this device speaks {wire.VERSION}"
+            wire.send(connection, wire.WireMessage({"errno": errno.EPROTONOSUPPORT, "message": text}))
+            raise wire.ConnectionClosed(text)
         token = message.header.get("token")
         with self._lock:
             if token is None:
@@ -143,53 +143,53 @@ Exit code: 0 the last client disconnected, 2 wrong usage or no socket, 130 inter
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    parser = Parser(
         prog="zinc-rt sim",
         description="Serve a simulated AMD GPU over a local socket until the last client disconnects. With "
         "-- PROGRAM ARGS, run a Linux program that sees the simulated GPU as /dev/kfd and /dev/dri.",
         epilog=EPILOG,
     )
-    wanted = made.add_mutually_exclusive_group()
-    wanted.add_argument("--socket", type=Path, metavar="PATH", help="socket to create")
-    wanted.add_argument("--list", action="store_true", help="print chips, Linux versions and faults")
-    made.add_argument(
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--socket", type=Path, metavar="PATH", help="socket to create")
+    group.add_argument("--list", action="store_true", help="print chips, Linux versions and faults")
+    parser.add_argument(
         "--chip",
         default="r9700",
         metavar="CHIP",
         help=f"simulated chips, separated by commas: {', '.join([*CHIPS, *ALIASES])} (default r9700)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--linux",
         default="7.0",
         metavar="VERSION",
         help=f"simulated Linux version: {', '.join(LINUX_VERSIONS)} (default 7.0); VERSION+PROPOSAL with a "
         f"change that is not merged: {', '.join(PROPOSALS)}",
     )
-    made.add_argument(
+    parser.add_argument(
         "--inject",
         action="append",
         default=[],
         metavar="NAME",
         help="inject a fault: NAME, NAME:COUNT or NAME@NTH",
     )
-    made.add_argument(
+    parser.add_argument(
         "--coherence",
         default="bar",
         choices=COHERENCE,
         help="memory model: bar (CPU and GPU views of VRAM are separate copies until flushed), direct (one copy), "
         "caches (bar, and waves' caches can be stale; --reorder selects lines; runs on one core) (default bar)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--time-scale",
         type=float,
         default=1.0,
         metavar="X",
         help="factor for the driver's time-outs; 0.1 shortens them",
     )
-    made.add_argument(
+    parser.add_argument(
         "--reorder", type=int, metavar="SEED", help="complete concurrent work in a random order with this seed"
     )
-    made.add_argument(
+    parser.add_argument(
         "--sanitizer",
         default="fast",
         choices=LEVELS,
@@ -197,27 +197,27 @@ def parser() -> argparse.ArgumentParser:
         "initialisation), full (also races "
         "and lint) (default fast)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--perturb",
         type=int,
         default=0,
         metavar="SEED",
         help="change results of inexact instructions by up to one ULP with this seed",
     )
-    made.add_argument("--threads", type=int, metavar="N", help="host cores for waves (default all)")
-    made.add_argument("--facts", metavar="F", help="behave like the card that `pm4-test --learn F` measured")
-    made.add_argument(
+    parser.add_argument("--threads", type=int, metavar="N", help="host cores for waves (default all)")
+    parser.add_argument("--facts", metavar="F", help="behave like the card that `pm4-test --learn F` measured")
+    parser.add_argument(
         "--force-facts", action="store_true", help="accept facts of another chip or of a simulated device"
     )
-    made.add_argument(
+    parser.add_argument(
         "--flip",
         action="append",
         default=[],
         metavar="ID",
         help="negate an assumption of facts.yaml (zinc-rt assumptions lists them)",
     )
-    made.add_argument("--stay", action="store_true", help="keep running after the last client disconnects")
-    return made
+    parser.add_argument("--stay", action="store_true", help="keep running after the last client disconnects")
+    return parser
 
 
 def listing() -> str:
@@ -253,8 +253,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.time_scale < float("inf"):
         raise UsageError(f"--time-scale {arguments.time_scale}: expected more than 0")
     try:
-        for each in arguments.inject:
-            parse(each)
+        for item in arguments.inject:
+            parse(item)
         names = {field.name for field in fields(MachineOptions)}
         chosen = {name: value for name, value in vars(arguments).items() if name in names}
         machine = SimMachine(

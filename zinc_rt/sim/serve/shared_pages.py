@@ -59,7 +59,7 @@ class SharedPages:
         inode = os.fstat(fd).st_ino
         for line in Path("/proc/self/maps").read_text().splitlines():
             span, _, _, _, number = line.split()[:5]
-            start, end = (int(each, 16) for each in span.split("-"))
+            start, end = (int(part, 16) for part in span.split("-"))
             if start <= address and address + size_bytes <= end:
                 return int(number) == inode
         return False

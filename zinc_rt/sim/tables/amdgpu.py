@@ -223,4 +223,4 @@ IOCTL_USERQ = IoctlRow("DRM_IOCTL_AMDGPU_USERQ", "d", 0x56, "rw", USERQ)
 IOCTL_USERQ_SIGNAL = IoctlRow("DRM_IOCTL_AMDGPU_USERQ_SIGNAL", "d", 0x57, "rw", USERQ_SIGNAL)
 IOCTL_USERQ_WAIT = IoctlRow("DRM_IOCTL_AMDGPU_USERQ_WAIT", "d", 0x58, "rw", USERQ_WAIT)
 
-IOCTLS = by_key(*(each for each in list(globals().values()) if isinstance(each, IoctlRow)))
+IOCTLS = by_key(*(item for item in list(globals().values()) if isinstance(item, IoctlRow)))

@@ -79,4 +79,4 @@ IOCTL_SYNCOBJ_TIMELINE_SIGNAL = IoctlRow(
     "DRM_IOCTL_SYNCOBJ_TIMELINE_SIGNAL", "d", 0xCD, "rw", SYNCOBJ_TIMELINE_SIGNAL
 )
 
-IOCTLS = by_key(*(each for each in list(globals().values()) if isinstance(each, IoctlRow)))
+IOCTLS = by_key(*(item for item in list(globals().values()) if isinstance(item, IoctlRow)))

@@ -238,4 +238,4 @@ IOC_DBG_TRAP = IoctlRow("AMDKFD_IOC_DBG_TRAP", "K", 0x26, "rw", DBG_TRAP)
 IOC_CREATE_PROCESS = IoctlRow("AMDKFD_IOC_CREATE_PROCESS", "K", 0x27, "")
 IOC_PROFILER = IoctlRow("AMDKFD_IOC_PROFILER", "K", 0x28, "rw", PROFILER)
 
-IOCTLS = by_key(*(each for each in list(globals().values()) if isinstance(each, IoctlRow)))
+IOCTLS = by_key(*(item for item in list(globals().values()) if isinstance(item, IoctlRow)))

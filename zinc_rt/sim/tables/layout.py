@@ -73,22 +73,22 @@ class PacketRow:
 
 
 def rows(text: str) -> tuple[PacketRow, ...]:
-    found: list[tuple[str, str]] = []  # the row's first line, its fields
+    result: list[tuple[str, str]] = []  # the row's first line, its fields
     for line in filter(None, map(str.rstrip, text.split("\n"))):
         if line.startswith(" "):
-            head, fields = found.pop()
-            found.append((head, fields + line))
+            head, fields = result.pop()
+            result.append((head, fields + line))
         elif not line.startswith("#"):
-            found.append((line, ""))
-    return tuple(_row(*each) for each in found)
+            result.append((line, ""))
+    return tuple(_row(*item) for item in result)
 
 
 def _row(head: str, fields: str) -> PacketRow:
     name, opcode, *sizes = head.split()
     on = _ONLY.get(sizes[-1], BOTH)
-    size, _, grows = " ".join(each for each in sizes if each not in _ONLY).partition("+")
-    made = [_field(each) for each in fields.split(";") if each.strip()]
-    return PacketRow(name, int(opcode, 0), tuple(map(int, size.split())), int(grows or 0), tuple(made), on)
+    size, _, grows = " ".join(size for size in sizes if size not in _ONLY).partition("+")
+    result = [_field(part) for part in fields.split(";") if part.strip()]
+    return PacketRow(name, int(opcode, 0), tuple(map(int, size.split())), int(grows or 0), tuple(result), on)
 
 
 _ONLY = {"gfx11": GFX11, "gfx12": GFX12}
@@ -97,19 +97,19 @@ _ONLY = {"gfx11": GFX11, "gfx12": GFX12}
 def _field(text: str) -> TableField:
     gfx12_only = "@12" in text
     head, mark, values = re.split(r"([=~])|$", text.replace("@12", ""), maxsplit=1)
-    name, *place = head.split()
-    if len(place) == 2:
-        return TableField(name, int(place[1].removesuffix("..")), 0, 0, group=place[0])
-    match = _PLACE.fullmatch(place[0])
+    name, *location = head.split()
+    if len(location) == 2:
+        return TableField(name, int(location[1].removesuffix("..")), 0, 0, group=location[0])
+    match = _PLACE.fullmatch(location[0])
     assert match is not None, text
     dword, total, high, low = match.groups()
     newer, _, older = (values or "").partition("|")
-    allowed = frozenset(int(each, 0) for each in newer.split()) if mark else None
-    allowed_gfx11 = frozenset(int(each, 0) for each in older.split()) if older else allowed
+    allowed = frozenset(int(part, 0) for part in newer.split()) if mark else None
+    allowed_gfx11 = frozenset(int(part, 0) for part in older.split()) if older else allowed
     if high is not None:
         bit, width = int(low or high), int(high) - int(low or high) + 1
     else:
-        bit, width = 0, int(total or 64) if "+" in place[0] else 32
+        bit, width = 0, int(total or 64) if "+" in location[0] else 32
     return TableField(name, int(dword), bit, width, "", allowed, allowed_gfx11, mark != "~", gfx12_only)
 
 
@@ -136,8 +136,8 @@ def reserved(of: PacketRow, length_dw: int, generation: Generation) -> dict[int,
 
 
 def _present(of: PacketRow, length_dw: int, generation: Generation) -> list[TableField]:
-    here = [field for field in of.fields if not (field.gfx12_only and generation is not Generation.GFX12)]
-    return [field for field in here if field.dword < length_dw or field.group]
+    fields = [field for field in of.fields if not (field.gfx12_only and generation is not Generation.GFX12)]
+    return [field for field in fields if field.dword < length_dw or field.group]
 
 
 def view(of: PacketRow, length_dw: int, generation: Generation) -> MakeView:
@@ -165,8 +165,8 @@ def view(of: PacketRow, length_dw: int, generation: Generation) -> MakeView:
     lines += [f"  self.{name} = None" for name in used if name not in {field.name for field in present}]
     lines.append(f"  self.odd = {' or '.join(odd) or 'False'}")
     exec(compile("\n".join(lines), f"<view of {of.name}>", "exec"), scope)
-    made: MakeView = scope["View"]
-    return made
+    view: MakeView = scope["View"]
+    return view
 
 
 def _expression(field: TableField, length_dw: int) -> str:

@@ -147,29 +147,29 @@ _TABLE = """
 
 
 def _rows(text: str) -> dict[int, RegisterRow]:
-    found = {}
+    result = {}
     for line in text.split("\n"):
         if line:
             address, name, gfx12, gfx11, *privileged = line.split()
             pairs = ((Generation.GFX12, gfx12), (Generation.GFX11, gfx11))
             bits = {generation: int(mask, 0) for generation, mask in pairs if mask != "-"}
-            found[int(address, 0)] = RegisterRow(name, int(address, 0), bits, bool(privileged))
-    return found
+            result[int(address, 0)] = RegisterRow(name, int(address, 0), bits, bool(privileged))
+    return result
 
 
 BY_ADDRESS: Mapping[int, RegisterRow] = _rows(_TABLE)
 
 
 def register_at(address: int, generation: Generation) -> RegisterRow | None:
-    found = BY_ADDRESS.get(address)
-    return found if found is not None and generation in found.bits else None
+    result = BY_ADDRESS.get(address)
+    return result if result is not None and generation in result.bits else None
 
 
 def register_name(address: int, generation: Generation) -> str:
     """Return the name, or `SH+0x2ff`, `UCONFIG+0x10`, `register 0x1234`."""
-    found = register_at(address, generation)
-    if found is not None:
-        return found.name
+    register = register_at(address, generation)
+    if register is not None:
+        return register.name
     for space in (SH, UCONFIG, CONFIG):
         if space.base <= address < space.end:
             return f"{space.name}+{address - space.base:#x}"

@@ -67,10 +67,10 @@ class StructLayout:
 
     def new(self, **values: int | tuple[int, ...]) -> Fields:
         """Return a zeroed struct with these members set."""
-        made = Fields(self, bytearray(self.size_bytes))
+        fields = Fields(self, bytearray(self.size_bytes))
         for name, value in values.items():
-            made[name] = value
-        return made
+            fields[name] = value
+        return fields
 
     def read(self, raw: bytes | bytearray | memoryview) -> Fields:
         """Return a copy; bytes missing in `raw` are zero, bytes beyond the struct are dropped."""
@@ -78,15 +78,15 @@ class StructLayout:
 
     def pointed(self, fields: Fields) -> list[CarriedArray]:
         """Return the arrays of a call, by its present counts, without null and empty ones."""
-        found = []
+        result = []
         for array in self.arrays:
             if array.only_if is not None and fields[array.only_if[0]] != array.only_if[1]:
                 continue
             count = fields[array.count] if array.count else 1
             size_bytes = count // array.per * array.element_bytes
             if fields[array.pointer] and size_bytes:
-                found.append(CarriedArray(array, fields[array.pointer], size_bytes))
-        return found
+                result.append(CarriedArray(array, fields[array.pointer], size_bytes))
+        return result
 
 
 def struct(c_name: str, size_bytes: int, members: str, *arrays: Array) -> StructLayout:
@@ -161,4 +161,4 @@ def request_size_bytes(request: int) -> int:
 
 
 def by_key(*ioctls: IoctlRow) -> dict[tuple[str, int], IoctlRow]:
-    return {(each.type_, each.number): each for each in ioctls}
+    return {(ioctl.type_, ioctl.number): ioctl for ioctl in ioctls}

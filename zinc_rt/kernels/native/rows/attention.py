@@ -77,8 +77,8 @@ def attention_launches(
 
 def _chunks(positions: int, window: int) -> int:
     """Return the maximum number of chunks that one query sees."""
-    most = -(-positions // CHUNK)
-    return min(most, -(-window // CHUNK) + 1) if window else most
+    maximum = -(-positions // CHUNK)
+    return min(maximum, -(-window // CHUNK) + 1) if window else maximum
 
 
 def flash_attn(node: Node, graph: OpGraph, capacity: Mapping[str, int]) -> Iterator[Launch | Sync]:
